@@ -1,0 +1,3 @@
+//! The iopath program.
+
+fn main() {}
