@@ -1,1 +1,53 @@
-//! iopath-core
+//! The block I/O path of iopath, without a system call, a clock, a thread or a lock in it.
+//!
+//! A [`Bio`] goes into a [`RequestQueue`], which splits it to what the device takes ([`Limits`]), collects
+//! it in a plug, merges it with what it touches, lets an [`Elevator`](elevator::Elevator) order the
+//! requests and hands them, as many as the device takes at once, to whoever asks with
+//! [`RequestQueue::poll_dispatch`]. A [`BlockDevice`] carries them out. Time comes in as an argument, so the
+//! same code runs on real storage and on modelled disks.
+//!
+//! ```
+//! use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
+//!
+//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default())?;
+//! let now = Instant::ZERO;
+//! queue.plug();
+//! for block in 0..4 {
+//!     let extent = Extent::new(Sector(block * 8), 8).expect("within the address space");
+//!     queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), block), now)?;
+//! }
+//! queue.unplug(now);
+//!
+//! let io = queue.poll_dispatch(now).expect("four neighbours became one request");
+//! assert_eq!(io.extent.bytes(), 16384);
+//! let tag = io.tag;
+//! queue.handle_completion(tag, Ok(()), now);
+//! assert_eq!(std::iter::from_fn(|| queue.poll_completion()).count(), 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod bio;
+mod device;
+pub mod elevator;
+mod error;
+mod limits;
+mod memory;
+mod merge;
+mod queue;
+mod sector;
+pub mod sorted;
+mod table;
+mod tag_list;
+mod time;
+
+pub use bio::{Bio, BioDone, Op, Stream};
+pub use device::{BlockDevice, Busy, Completion, Io, Segments};
+pub use error::{IoError, SubmitError};
+pub use limits::Limits;
+pub use memory::{LengthOnly, Memory};
+pub use merge::{NoMerge, Side};
+pub use queue::{QueueConfig, QueueStats, RequestQueue, UnknownElevator};
+pub use sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
+pub use table::{Request, RequestTable, Tag};
+pub use tag_list::TagList;
+pub use time::{Duration, Instant};

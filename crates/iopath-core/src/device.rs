@@ -1,0 +1,170 @@
+//! The block device: the one trait at the lower end of the path, and what crosses it.
+//!
+//! Real devices (io_uring, threads), devices in memory, modelled disks and middleware (fault, delay,
+//! stripe) all implement it. A device neither merges nor orders: it has been given requests within its
+//! [`Limits`], none of which overlap another in flight unless both are reads.
+
+use crate::bio::{Op, Stream};
+use crate::error::IoError;
+use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::sector::Extent;
+use crate::table::{BioTable, Tag};
+use crate::time::Instant;
+
+/// Takes requests and completes them, in any order, each exactly once.
+///
+/// ```text
+/// while let Some(io) = queue.poll_dispatch(now) {
+///     if let Err(busy) = device.submit(&io, now) {
+///         queue.requeue(busy.tag, now);
+///         break;
+///     }
+/// }
+/// device.commit(now);
+/// while let Some(done) = device.poll_completion(now) {
+///     queue.handle_completion(done.tag, done.result, now);
+/// }
+/// ```
+pub trait BlockDevice {
+    /// The memory this device reads into and writes from.
+    type Memory: Memory;
+
+    /// What the device takes in one request.
+    fn limits(&self) -> &Limits;
+
+    /// Takes a request. It may wait in the device until [`BlockDevice::commit`].
+    ///
+    /// A device completes a request whole or with an error: it continues short transfers itself.
+    ///
+    /// # Errors
+    /// [`Busy`] when the device has no room now; the request stays the caller's, to be requeued.
+    fn submit(&mut self, io: &Io<'_, Self::Memory>, now: Instant) -> Result<(), Busy>;
+
+    /// Hands over all that was submitted since the last time, in one system call where it takes one.
+    fn commit(&mut self, now: Instant);
+
+    /// The next request that is over, without waiting.
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion>;
+
+    /// When the device next has something to say, if it knows: modelled devices do, real ones do not.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// The device has no room for a request now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the device has no room for another request now")]
+pub struct Busy {
+    /// The request that was not taken.
+    pub tag: Tag,
+}
+
+/// A request that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// Which request.
+    pub tag: Tag,
+    /// The whole of it done, or why not.
+    pub result: Result<(), IoError>,
+}
+
+/// A request on its way to the device.
+#[derive(Debug)]
+pub struct Io<'a, M> {
+    /// Names the request until it completes.
+    pub tag: Tag,
+    /// What to do.
+    pub op: Op,
+    /// Where; empty for a flush.
+    pub extent: Extent,
+    /// Write only: on the medium when complete.
+    pub fua: bool,
+    /// The stream of the request's first bio.
+    pub stream: Stream,
+    memory: Pieces<'a, M>,
+}
+
+#[derive(Debug)]
+enum Pieces<'a, M> {
+    Slice(&'a [M]),
+    Bios { table: &'a BioTable<M>, first: u32 },
+}
+
+impl<'a, M: Memory> Io<'a, M> {
+    /// A request that reads into or writes from `memory`, in that order: for devices on top of devices.
+    pub const fn new(tag: Tag, op: Op, extent: Extent, memory: &'a [M]) -> Self {
+        Self { tag, op, extent, fua: false, stream: Stream(0), memory: Pieces::Slice(memory) }
+    }
+
+    pub(crate) const fn of_bios(
+        tag: Tag,
+        op: Op,
+        extent: Extent,
+        fua: bool,
+        stream: Stream,
+        table: &'a BioTable<M>,
+        first: u32,
+    ) -> Self {
+        Self { tag, op, extent, fua, stream, memory: Pieces::Bios { table, first } }
+    }
+
+    /// The memory of the request in device order; neighbours in memory come as one segment.
+    pub fn segments(&self) -> Segments<'a, M> {
+        let mut pieces = match self.memory {
+            Pieces::Slice(slice) => Cursor::Slice(slice),
+            Pieces::Bios { table, first } => Cursor::Bios { table, next: first },
+        };
+        let pending = pieces.next();
+        Segments { pieces, pending }
+    }
+}
+
+/// The segments of a request, in device order.
+#[derive(Debug)]
+pub struct Segments<'a, M> {
+    pieces: Cursor<'a, M>,
+    pending: Option<M>,
+}
+
+#[derive(Debug)]
+enum Cursor<'a, M> {
+    Slice(&'a [M]),
+    Bios { table: &'a BioTable<M>, next: u32 },
+}
+
+impl<M: Memory> Cursor<'_, M> {
+    fn next(&mut self) -> Option<M> {
+        match self {
+            Cursor::Slice(slice) => {
+                let (first, rest) = slice.split_first()?;
+                *slice = rest;
+                Some(*first)
+            }
+            Cursor::Bios { table, next } => {
+                let bio = table.chained(*next)?;
+                *next = bio.next;
+                bio.bio.memory
+            }
+        }
+    }
+}
+
+impl<M: Memory> Iterator for Segments<'_, M> {
+    type Item = M;
+
+    fn next(&mut self) -> Option<M> {
+        let mut segment = self.pending.take()?;
+        while let Some(piece) = self.pieces.next() {
+            match segment.join(piece) {
+                Some(longer) => segment = longer,
+                None => {
+                    self.pending = Some(piece);
+                    break;
+                }
+            }
+        }
+        Some(segment)
+    }
+}

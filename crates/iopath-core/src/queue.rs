@@ -1,0 +1,347 @@
+//! The request queue: what a bio passes between its submitter and the device. The state machine and its
+//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`.
+
+mod complete;
+mod flush;
+mod merge;
+mod order;
+mod plug;
+mod split;
+
+use crate::bio::{Bio, BioDone, Op};
+use crate::device::Io;
+use crate::elevator::{ELEVATORS, Elevator, ElevatorKind};
+use crate::error::SubmitError;
+use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::merge::{Chain, NoMerge};
+use crate::table::{BioTable, NONE, RequestTable, State, Tag};
+use crate::time::{Duration, Instant};
+use flush::Flush;
+use order::Order;
+use plug::Plug;
+use std::collections::VecDeque;
+
+/// How large a queue is and which elevator orders it. Memory is taken for all of it at once.
+#[derive(Debug, Clone)]
+pub struct QueueConfig {
+    /// Bios that may be submitted and not yet collected with [`RequestQueue::poll_completion`].
+    pub bios_max: u32,
+    /// Request slots: what waits in plug and elevator or is at the device.
+    pub requests_max: u32,
+    /// Requests at the device at once; the device's own limit applies, too.
+    pub depth: u32,
+    /// A plug that holds this many requests is emptied.
+    pub plug_requests_max: u32,
+    /// The elevator, by its name in [`ELEVATORS`].
+    pub elevator: &'static str,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self { bios_max: 1024, requests_max: 256, depth: 64, plug_requests_max: 32, elevator: "none" }
+    }
+}
+
+/// There is no elevator of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no elevator is called {name:?}; choose one of: {}", known_elevators())]
+pub struct UnknownElevator {
+    /// The name asked for.
+    pub name: String,
+}
+
+fn known_elevators() -> String {
+    ELEVATORS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+}
+
+/// What a queue has done since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Bios taken.
+    pub bios: u64,
+    /// Requests given to the device, again ones included.
+    pub dispatched: u64,
+    /// Bios cut into pieces.
+    pub split: u64,
+    /// Bios held back because an earlier one was in their way.
+    pub held: u64,
+    /// Requests that the device gave back because it was busy.
+    pub requeued: u64,
+    /// How often a bio or piece found no free request slot.
+    pub slot_waits: u64,
+    merges: [u64; 2],
+    refused: [u64; NoMerge::ALL.len()],
+}
+
+impl QueueStats {
+    /// How often something was added at the end of a request.
+    pub const fn back_merges(&self) -> u64 {
+        self.merges[0]
+    }
+
+    /// How often something was added at the start of a request.
+    pub const fn front_merges(&self) -> u64 {
+        self.merges[1]
+    }
+
+    /// How often a merge with something that touched was refused for this reason.
+    pub const fn refused(&self, reason: NoMerge) -> u64 {
+        self.refused[reason.index()]
+    }
+}
+
+/// Whether the device may be given requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// It was busy: not before something completes.
+    UntilCompletion,
+    /// It was busy with nothing of ours in flight: only time can help.
+    Until(Instant),
+}
+
+/// Splits, plugs, merges, orders and dispatches bios. See the crate's documentation for an example.
+///
+/// Memory, slots and lists are allocated when the queue is made: nothing afterwards allocates.
+#[derive(Debug)]
+pub struct RequestQueue<M> {
+    limits: Limits,
+    bios: BioTable<M>,
+    requests: RequestTable,
+    order: Order,
+    plug: Plug,
+    elevator: Box<dyn Elevator>,
+    flush: Flush,
+    /// Requests that the device gave back, to be dispatched before all others.
+    requeued: VecDeque<Tag>,
+    /// Bios that wait for a request slot.
+    waiting: VecDeque<u32>,
+    done: VecDeque<BioDone>,
+    gate: Gate,
+    depth: u32,
+    in_flight: u32,
+    /// Bios taken and not collected, and the most there may be.
+    bios_in: u32,
+    bios_max: u32,
+    stats: QueueStats,
+}
+
+impl<M: Memory> RequestQueue<M> {
+    /// How long to leave a device alone that is busy though nothing of this queue is in flight.
+    const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+    /// A queue in front of a device of these limits.
+    pub fn new(limits: Limits, config: &QueueConfig) -> Result<Self, UnknownElevator> {
+        let kind = elevator_named(config.elevator)?;
+        let bios_max = config.bios_max.max(1);
+        let requests_max = config.requests_max.max(1) as usize;
+        // Every request may hold a piece that was cut from a bio, besides the bios themselves.
+        let bio_slots = bios_max as usize + requests_max;
+        let mut requests = RequestTable::new(requests_max + 1);
+        let flush_tag = requests.take(Chain::EMPTY, crate::bio::Stream::default(), Instant::ZERO);
+        let flush_tag = flush_tag.expect("a new table has a free slot");
+        let depth = config.depth.min(limits.depth_max).max(1);
+        Ok(Self {
+            bios: BioTable::new(bio_slots),
+            order: Order::new(bio_slots),
+            plug: Plug::new((config.plug_requests_max as usize).clamp(1, requests_max)),
+            elevator: (kind.build)(requests.capacity()),
+            flush: Flush::new(flush_tag, bios_max as usize),
+            requeued: VecDeque::with_capacity(depth as usize),
+            waiting: VecDeque::with_capacity(bio_slots),
+            done: VecDeque::with_capacity(bios_max as usize),
+            gate: Gate::Open,
+            in_flight: 0,
+            bios_in: 0,
+            stats: QueueStats::default(),
+            limits,
+            requests,
+            depth,
+            bios_max,
+        })
+    }
+
+    /// Takes a bio; its completion comes from [`RequestQueue::poll_completion`].
+    pub fn submit_bio(&mut self, bio: Bio<M>, now: Instant) -> Result<(), SubmitError<M>> {
+        self.check(&bio)?;
+        self.bios_in += 1;
+        self.stats.bios += 1;
+        let slot = self.bios.insert(bio, NONE);
+        if bio.op == Op::Flush {
+            self.flush_or_complete(slot);
+        } else if self.order.admit(slot, bio.extent, bio.op.is_write()) {
+            self.admit(slot, now);
+        } else {
+            self.stats.held += 1;
+        }
+        Ok(())
+    }
+
+    /// Holds requests back until [`RequestQueue::unplug`], so that what follows can join them. Plugs nest.
+    pub fn plug(&mut self) {
+        self.plug.plug();
+    }
+
+    /// Takes a plug off; the last hands what it held to the elevator.
+    ///
+    /// # Panics
+    /// Without a plug: a bug of the caller.
+    pub fn unplug(&mut self, now: Instant) {
+        if self.plug.unplug() {
+            self.empty_plug(now);
+        }
+    }
+
+    /// Hands what is plugged to the elevator without taking the plug off: for whoever is about to wait.
+    pub fn empty_plug(&mut self, now: Instant) {
+        let tags = self.plug.take();
+        for tag in &tags {
+            self.insert(*tag, now);
+        }
+        self.plug.restore(tags);
+    }
+
+    /// The next request for the device; `None` when there is none or the device has all it can take.
+    pub fn poll_dispatch(&mut self, now: Instant) -> Option<Io<'_, M>> {
+        if self.gate != Gate::Open || self.in_flight >= self.depth {
+            return None;
+        }
+        let tag = self
+            .requeued
+            .pop_front()
+            .or_else(|| self.flush.start())
+            .or_else(|| self.elevator.dispatch(&self.requests, now))?;
+        self.in_flight += 1;
+        self.stats.dispatched += 1;
+        let request = &mut self.requests[tag];
+        request.state = State::InFlight;
+        let Chain { op, extent, fua, first, .. } = request.chain;
+        let fua = fua && self.limits.fua;
+        Some(Io::of_bios(tag, op, extent, fua, request.stream(), &self.bios, first))
+    }
+
+    /// Takes a request back that the device had no room for. No other is dispatched before something
+    /// completes or, if nothing is in flight, a millisecond has passed.
+    ///
+    /// # Panics
+    /// If the request is not at the device: a bug of the caller.
+    pub fn requeue(&mut self, tag: Tag, now: Instant) {
+        self.leave_device(tag, State::Requeued);
+        self.stats.requeued += 1;
+        self.requeued.push_front(tag);
+        self.gate =
+            if self.in_flight > 0 { Gate::UntilCompletion } else { Gate::Until(now + Self::RETRY_AFTER) };
+    }
+
+    /// The next bio that is over.
+    pub fn poll_completion(&mut self) -> Option<BioDone> {
+        let done = self.done.pop_front()?;
+        self.bios_in -= 1;
+        Some(done)
+    }
+
+    /// Something that [`RequestQueue::poll_timeout`] announced may be due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if matches!(self.gate, Gate::Until(due) if due <= now) {
+            self.gate = Gate::Open;
+        }
+    }
+
+    /// When to call [`RequestQueue::handle_timeout`] and then [`RequestQueue::poll_dispatch`] although
+    /// nothing completed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (self.gate, self.elevator.poll_timeout()) {
+            (Gate::Until(due), _) => Some(due),
+            (_, due) => due,
+        }
+    }
+
+    /// Lets another elevator take over what is queued.
+    pub fn set_elevator(&mut self, name: &str, now: Instant) -> Result<(), UnknownElevator> {
+        let mut next = (elevator_named(name)?.build)(self.requests.capacity());
+        while let Some(tag) = self.elevator.take_any(&self.requests) {
+            next.insert(tag, &self.requests, now);
+        }
+        self.elevator = next;
+        Ok(())
+    }
+
+    /// The name of the elevator.
+    pub fn elevator(&self) -> &'static str {
+        self.elevator.name()
+    }
+
+    /// Requests at the device.
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Bios taken and not yet collected.
+    pub const fn bios_in(&self) -> u32 {
+        self.bios_in
+    }
+
+    /// Whether requests wait in the plug.
+    pub fn has_plugged(&self) -> bool {
+        !self.plug.tags().is_empty()
+    }
+
+    /// The limits of the device.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What the queue has done so far.
+    pub const fn stats(&self) -> &QueueStats {
+        &self.stats
+    }
+
+    fn check(&self, bio: &Bio<M>) -> Result<(), SubmitError<M>> {
+        if self.bios_in >= self.bios_max {
+            return Err(SubmitError::QueueFull(*bio));
+        }
+        let memory_bytes = bio.memory.map_or(0, |memory| memory.bytes());
+        if memory_bytes != bio.memory_bytes() {
+            return Err(SubmitError::MemoryMismatch { bio: *bio, memory_bytes });
+        }
+        if bio.op == Op::Flush {
+            return Ok(());
+        }
+        let capacity = self.limits.capacity;
+        if bio.extent.is_empty() || bio.extent.end().0 > capacity {
+            return Err(SubmitError::OutOfRange { bio: *bio, capacity });
+        }
+        let block = self.limits.block_sectors();
+        if block > 1 && (bio.extent.start().0 % block != 0 || bio.extent.sectors() % block != 0) {
+            let block_bytes = self.limits.logical_block_bytes;
+            return Err(SubmitError::Unaligned { bio: *bio, block_bytes });
+        }
+        if self.limits.sectors_max(bio.op) < block {
+            return Err(SubmitError::Unsupported(*bio));
+        }
+        Ok(())
+    }
+
+    /// Gives a plugged request to the elevator, or to a request that is there already.
+    fn insert(&mut self, tag: Tag, now: Instant) {
+        let chain = self.requests[tag].chain;
+        if self.merge_in_elevator(&chain, now).is_some() {
+            self.requests.give_back(tag);
+        } else {
+            self.requests[tag].state = State::Queued;
+            self.elevator.insert(tag, &self.requests, now);
+        }
+    }
+
+    fn leave_device(&mut self, tag: Tag, state: State) {
+        let request = &mut self.requests[tag];
+        assert!(request.state == State::InFlight, "{tag:?} is not at the device but {:?}", request.state);
+        request.state = state;
+        self.in_flight -= 1;
+    }
+}
+
+fn elevator_named(name: &str) -> Result<&'static ElevatorKind, UnknownElevator> {
+    ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })
+}

@@ -1,0 +1,140 @@
+//! Finds what a bio or request can join, and joins them: plug first, then what the elevator names.
+//! The rules are in `crate::merge`; the order is the elevator's.
+
+use super::RequestQueue;
+use crate::memory::Memory;
+use crate::merge::{Chain, NoMerge, Side, may_merge};
+use crate::sector::Extent;
+use crate::table::{State, Tag};
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// Joins `chain` to a request in the plug or in the elevator; whether there was one.
+    pub(super) fn merge(&mut self, chain: &Chain, now: Instant) -> bool {
+        self.merge_in_plug(chain) || self.merge_in_elevator(chain, now).is_some()
+    }
+
+    /// The plug is searched from the newest request on: the likeliest and cheapest place.
+    fn merge_in_plug(&mut self, chain: &Chain) -> bool {
+        for index in (0..self.plug.tags().len()).rev() {
+            let tag = self.plug.tags()[index];
+            let Some(side) = side(self.requests[tag].extent(), chain.extent) else { continue };
+            if self.join(tag, side, chain).is_ok() {
+                self.close_gap_in_plug(tag, index);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// After `tag` has grown it may touch another request in the plug: joins that too.
+    fn close_gap_in_plug(&mut self, tag: Tag, index: usize) {
+        for other_index in (0..self.plug.tags().len()).rev().filter(|other| *other != index) {
+            let other = self.plug.tags()[other_index];
+            let chain = self.requests[other].chain;
+            let Some(side) = side(self.requests[tag].extent(), chain.extent) else { continue };
+            if self.join(tag, side, &chain).is_ok() {
+                self.plug.remove(other_index);
+                self.requests.give_back(other);
+                return;
+            }
+        }
+    }
+
+    /// Joins `chain` to a request that the elevator names; which one that was.
+    pub(super) fn merge_in_elevator(&mut self, chain: &Chain, now: Instant) -> Option<Tag> {
+        let neighbours = self.elevator.neighbours(chain.op, chain.extent, &self.requests);
+        let sides = [(neighbours.before, Side::Back), (neighbours.after, Side::Front)];
+        sides.into_iter().find_map(|(candidate, side)| {
+            let tag = candidate?;
+            self.join_queued(tag, side, chain, now).ok()?;
+            self.close_gap_in_elevator(tag, now);
+            Some(tag)
+        })
+    }
+
+    /// After `tag` has grown it may touch another request in the elevator: joins that too.
+    fn close_gap_in_elevator(&mut self, tag: Tag, now: Instant) {
+        let Chain { op, extent, .. } = self.requests[tag].chain;
+        let neighbours = self.elevator.neighbours(op, extent, &self.requests);
+        for (candidate, side) in [(neighbours.after, Side::Back), (neighbours.before, Side::Front)] {
+            let Some(other) = candidate.filter(|other| *other != tag) else { continue };
+            let chain = self.requests[other].chain;
+            if self.may_join(tag, side, &chain).is_ok() {
+                self.elevator.remove(other, &self.requests);
+                let joined = self.join_queued(tag, side, &chain, now);
+                assert!(joined.is_ok(), "a merge that was allowed a moment ago is refused");
+                self.requests.give_back(other);
+                return;
+            }
+        }
+    }
+
+    fn join_queued(&mut self, tag: Tag, side: Side, chain: &Chain, now: Instant) -> Result<(), NoMerge> {
+        let before = self.requests[tag].extent();
+        self.join(tag, side, chain)?;
+        self.elevator.merged(tag, before, &self.requests, now);
+        Ok(())
+    }
+
+    /// Adds `chain` to the request on that side, if rules and elevator allow it.
+    fn join(&mut self, tag: Tag, side: Side, chain: &Chain) -> Result<(), NoMerge> {
+        match self.may_join(tag, side, chain) {
+            Ok((extent, segments)) => {
+                let own = self.requests[tag].chain;
+                let (low, high) = in_order(side, &own, chain);
+                self.bios[low.last].next = high.first;
+                self.requests[tag].chain =
+                    Chain { extent, segments, first: low.first, last: high.last, ..own };
+                self.stats.merges[side as usize] += 1;
+                Ok(())
+            }
+            Err(reason) => {
+                self.stats.refused[reason.index()] += 1;
+                Err(reason)
+            }
+        }
+    }
+
+    fn may_join(&self, tag: Tag, side: Side, chain: &Chain) -> Result<(Extent, u32), NoMerge> {
+        let request = &self.requests[tag];
+        let (low, high) = in_order(side, &request.chain, chain);
+        if self.bios[chain.first].alone || self.bios[request.chain.first].alone {
+            return Err(NoMerge::Barrier);
+        }
+        let segments = self.segments_joined(low, high);
+        let extent = may_merge(low, high, segments, &self.limits)?;
+        let in_elevator = request.state == State::Queued;
+        if in_elevator && !self.elevator.allows_merge(tag, side, extent, &self.requests) {
+            return Err(NoMerge::Elevator);
+        }
+        Ok((extent, segments))
+    }
+
+    /// One segment less than the sum where the memory goes on, too.
+    fn segments_joined(&self, low: &Chain, high: &Chain) -> u32 {
+        let touching = match (self.bios[low.last].bio.memory, self.bios[high.first].bio.memory) {
+            (Some(end), Some(start)) => end.join(start).is_some(),
+            _ => false,
+        };
+        (low.segments + high.segments).saturating_sub(u32::from(touching))
+    }
+}
+
+/// On which side of `request` the `other` lies, if they touch.
+fn side(request: Extent, other: Extent) -> Option<Side> {
+    if request.is_followed_by(other) {
+        Some(Side::Back)
+    } else if other.is_followed_by(request) {
+        Some(Side::Front)
+    } else {
+        None
+    }
+}
+
+fn in_order<'a>(side: Side, own: &'a Chain, added: &'a Chain) -> (&'a Chain, &'a Chain) {
+    match side {
+        Side::Back => (own, added),
+        Side::Front => (added, own),
+    }
+}

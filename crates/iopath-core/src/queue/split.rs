@@ -1,0 +1,107 @@
+//! Turns bios into requests: cuts what the device does not take whole, merges what touches, and takes a
+//! request slot for the rest. What finds no slot waits its turn.
+
+use super::RequestQueue;
+use crate::bio::Bio;
+use crate::memory::Memory;
+use crate::merge::{Chain, NoMerge};
+use crate::sector::SECTOR_SHIFT;
+use crate::table::{NONE, State};
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// Lets a bio go on whose way is free.
+    pub(super) fn admit(&mut self, slot: u32, now: Instant) {
+        if !self.waiting.is_empty() || !self.stage(slot, now) {
+            self.waiting.push_back(slot);
+        }
+    }
+
+    /// Lets bios go on that waited for a request slot, as far as there are slots.
+    pub(super) fn admit_waiting(&mut self, now: Instant) {
+        while let Some(slot) = self.waiting.front().copied() {
+            if !self.stage(slot, now) {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Brings a bio, or what is left of it, into requests; whether all of it is.
+    fn stage(&mut self, slot: u32, now: Instant) -> bool {
+        let bio = self.bios[slot].bio;
+        if self.bios[slot].sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
+            return self.stage_piece(slot, &bio, now);
+        }
+        while self.has_uncut(slot) {
+            if self.bios.is_full() || !self.stage_next_piece(slot, &bio, now) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a bio is yet to be cut further. After an error the rest of it is not tried.
+    fn has_uncut(&mut self, slot: u32) -> bool {
+        let parent = &mut self.bios[slot];
+        let sectors = parent.bio.extent.sectors();
+        let Some(error) = parent.error else { return parent.sectors_cut < sectors };
+        parent.sectors_cut = sectors;
+        if parent.pieces == 0 {
+            self.finish(slot, Err(error));
+        }
+        false
+    }
+
+    fn stage_next_piece(&mut self, slot: u32, bio: &Bio<M>, now: Instant) -> bool {
+        let cut = self.bios[slot].sectors_cut;
+        let (_, rest) = bio.extent.split_at(cut);
+        let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
+        let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
+        let piece = Bio { extent, memory, ..*bio };
+        let piece_slot = self.bios.insert(piece, slot);
+        if !self.stage_piece(piece_slot, &piece, now) {
+            self.bios.remove(piece_slot);
+            return false;
+        }
+        let parent = &mut self.bios[slot];
+        self.stats.split += u64::from(parent.sectors_cut == 0);
+        parent.sectors_cut += extent.sectors();
+        parent.pieces += 1;
+        true
+    }
+
+    /// Joins a piece to a request or takes a slot for it; `false` when there is none.
+    fn stage_piece(&mut self, slot: u32, piece: &Bio<M>, now: Instant) -> bool {
+        let chain = Chain {
+            extent: piece.extent,
+            op: piece.op,
+            fua: piece.fua,
+            segments: u32::from(piece.memory.is_some()),
+            first: slot,
+            last: slot,
+        };
+        self.bios[slot].next = NONE;
+        if self.merge(&chain, now) {
+            return true;
+        }
+        let Some(tag) = self.requests.take(chain, piece.stream, now) else {
+            self.stats.slot_waits += 1;
+            // Who waits unplugs: nothing else would free a slot.
+            self.empty_plug(now);
+            return false;
+        };
+        self.stats.refused[NoMerge::NotAdjacent.index()] += 1;
+        if self.plug.is_on() {
+            self.requests[tag].state = State::Plugged;
+            self.plug.push(tag);
+            if self.plug.is_full() {
+                self.empty_plug(now);
+            }
+        } else {
+            self.requests[tag].state = State::Queued;
+            self.elevator.insert(tag, &self.requests, now);
+        }
+        true
+    }
+}

@@ -1,0 +1,235 @@
+//! Slots for bios and requests: allocated once per queue, taken and given back in O(1).
+
+use crate::bio::{Bio, Op, Stream};
+use crate::error::IoError;
+use crate::merge::Chain;
+use crate::sector::Extent;
+use crate::time::Instant;
+use slab::Slab;
+use std::ops::{Index, IndexMut};
+
+/// No slot: the end of a chain.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const INDEX_BITS: u32 = 24;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+/// Names a request from the moment it has a slot until it completes.
+///
+/// Carries the slot's generation, so that a completion that comes too late is told from the next
+/// request in the same slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// The most requests a queue can have slots for.
+    pub const COUNT_MAX: usize = 1 << INDEX_BITS;
+
+    const fn new(index: u32, generation: u8) -> Self {
+        Self(index | (generation as u32) << INDEX_BITS)
+    }
+
+    /// The slot, from 0 to one less than the queue's slots: an index for per-request tables.
+    pub const fn index(self) -> usize {
+        (self.0 & INDEX_MASK) as usize
+    }
+
+    /// The tag as a number, for structures and devices that carry numbers.
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// The tag that [`Tag::to_bits`] gave.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    const fn next_generation(self) -> Self {
+        Self(self.0.wrapping_add(1 << INDEX_BITS))
+    }
+}
+
+/// Where a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    Plugged,
+    Queued,
+    InFlight,
+    Requeued,
+    Done,
+}
+
+/// One I/O to the device, made of one bio or of several that touch one another.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) chain: Chain,
+    pub(crate) state: State,
+    stream: Stream,
+    arrived: Instant,
+    tag: Tag,
+}
+
+impl Request {
+    /// What it does.
+    pub const fn op(&self) -> Op {
+        self.chain.op
+    }
+
+    /// Where.
+    pub const fn extent(&self) -> Extent {
+        self.chain.extent
+    }
+
+    /// The stream of its first bio.
+    pub const fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// When its first bio got a request slot.
+    pub const fn arrived(&self) -> Instant {
+        self.arrived
+    }
+}
+
+/// The requests of a queue, by tag. Elevators read it; only the queue writes.
+#[derive(Debug)]
+pub struct RequestTable {
+    slots: Box<[Request]>,
+    free: Vec<u32>,
+}
+
+impl RequestTable {
+    pub(crate) fn new(capacity: usize) -> Self {
+        assert!(capacity <= Tag::COUNT_MAX, "{capacity} requests; a tag can name {}", Tag::COUNT_MAX);
+        let slot = |index| Request {
+            chain: Chain::EMPTY,
+            state: State::Free,
+            stream: Stream(0),
+            arrived: Instant::ZERO,
+            tag: Tag::new(index, 0),
+        };
+        Self {
+            slots: (0..capacity as u32).map(slot).collect(),
+            // Popped from the end: low slots first, and the one used last, still in the cache, before all.
+            free: (0..capacity as u32).rev().collect(),
+        }
+    }
+
+    /// Takes a slot for `chain`, if one is free.
+    pub(crate) fn take(&mut self, chain: Chain, stream: Stream, now: Instant) -> Option<Tag> {
+        let slot = &mut self.slots[self.free.pop()? as usize];
+        slot.chain = chain;
+        slot.stream = stream;
+        slot.arrived = now;
+        Some(slot.tag)
+    }
+
+    /// Gives the slot back; its tag is never used again until the generation has gone round.
+    pub(crate) fn give_back(&mut self, tag: Tag) {
+        let slot = &mut self[tag];
+        assert!(slot.state != State::Free, "{tag:?} given back twice");
+        slot.state = State::Free;
+        slot.tag = tag.next_generation();
+        self.free.push(tag.index() as u32);
+    }
+
+    /// How many requests the table has slots for.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many slots are taken.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether no slot is taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Index<Tag> for RequestTable {
+    type Output = Request;
+
+    /// # Panics
+    /// If the tag is not of this table or its request is over: a bug of the elevator or device.
+    fn index(&self, tag: Tag) -> &Request {
+        let request = &self.slots[tag.index()];
+        assert!(request.tag == tag, "{tag:?} names a request that is over");
+        request
+    }
+}
+
+impl IndexMut<Tag> for RequestTable {
+    fn index_mut(&mut self, tag: Tag) -> &mut Request {
+        let request = &mut self.slots[tag.index()];
+        assert!(request.tag == tag, "{tag:?} names a request that is over");
+        request
+    }
+}
+
+/// A bio in the queue, or a piece cut from one.
+#[derive(Debug)]
+pub(crate) struct BioSlot<M> {
+    pub(crate) bio: Bio<M>,
+    /// The next bio of the same request.
+    pub(crate) next: u32,
+    /// The bio this piece was cut from.
+    pub(crate) parent: u32,
+    /// Of a bio that is cut into pieces: how many of them are not yet over.
+    pub(crate) pieces: u32,
+    /// Of a bio that is cut into pieces: how many sectors have been.
+    pub(crate) sectors_cut: u64,
+    /// The first error of a piece.
+    pub(crate) error: Option<IoError>,
+    /// Must not be merged: it is tried again after a merged request failed.
+    pub(crate) alone: bool,
+}
+
+/// The bios of a queue, by slot number.
+#[derive(Debug)]
+pub(crate) struct BioTable<M> {
+    slots: Slab<BioSlot<M>>,
+    capacity: usize,
+}
+
+impl<M> BioTable<M> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { slots: Slab::with_capacity(capacity), capacity }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() == self.capacity
+    }
+
+    pub(crate) fn insert(&mut self, bio: Bio<M>, parent: u32) -> u32 {
+        assert!(!self.is_full(), "the queue admitted more bios than it has slots for");
+        let slot = BioSlot { bio, next: NONE, parent, pieces: 0, sectors_cut: 0, error: None, alone: false };
+        self.slots.insert(slot) as u32
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> BioSlot<M> {
+        self.slots.remove(slot as usize)
+    }
+
+    /// The bio at this link of a chain; `None` at its end.
+    pub(crate) fn chained(&self, slot: u32) -> Option<&BioSlot<M>> {
+        if slot == NONE { None } else { Some(&self[slot]) }
+    }
+}
+
+impl<M> Index<u32> for BioTable<M> {
+    type Output = BioSlot<M>;
+
+    fn index(&self, slot: u32) -> &BioSlot<M> {
+        &self.slots[slot as usize]
+    }
+}
+
+impl<M> IndexMut<u32> for BioTable<M> {
+    fn index_mut(&mut self, slot: u32) -> &mut BioSlot<M> {
+        &mut self.slots[slot as usize]
+    }
+}
