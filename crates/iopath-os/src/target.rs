@@ -154,7 +154,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// One of the kernel's tables cannot be read.
-    #[error("cannot read {path}: {source}; mount procfs on {mount_on}", mount_on = path.parent().unwrap_or(path).display())]
+    #[error("cannot read {path}: {source}; check that procfs is mounted")]
     Table {
         /// The table's file.
         path: PathBuf,

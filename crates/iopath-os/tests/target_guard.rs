@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
@@ -219,6 +220,58 @@ fn a_disk_image_in_a_regular_file_is_refused_and_other_contents_are_not() {
     file.write_all_at(b"some words", 0).unwrap();
     may_overwrite(&inspect(&image)).expect("text is no image");
     assert!(matches!(refused(dir.path()), Refusal::Directory { .. }));
+}
+
+/// As QEMU does: its images have no signature if raw, and no lock that `lslocks` would blame on a process.
+#[test]
+fn a_file_that_another_program_has_locked_is_refused() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let lock = or_skip!(locked_by_another_open_file(image.path()));
+    assert!(matches!(refused(image.path()), Refusal::Locked { .. }));
+    drop(lock);
+    may_overwrite(&inspect(image.path())).expect("free once unlocked");
+}
+
+/// A read lock on one byte, held as long as the file is.
+fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let lock = libc::flock {
+        l_type: libc::F_RDLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 100,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and the struct lives through the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(file),
+        _ => Err(format!("no record locks here: {}", std::io::Error::last_os_error())),
+    }
+}
+
+#[test]
+fn a_device_mounted_where_this_process_cannot_see_it_is_refused() {
+    let device = loop_or_skip!(16);
+    or_skip!(format(&device.device, "ext4"));
+    let script = format!("mount {} /mnt && echo mounted && read line", device.device.display());
+    let mut elsewhere = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(elsewhere.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let target = inspect(&device.device);
+    let found = refusals(&target);
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
+    if said.is_empty() {
+        skip!("no mount namespace of our own");
+    }
+    assert_eq!(target.mount_points, Vec::<std::path::PathBuf>::new(), "the mount table does not show it");
+    assert!(matches!(found[0], Refusal::Busy { .. }), "{}", found[0]);
 }
 
 #[test]

@@ -251,6 +251,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case writes a tree of files.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn any_bytes_in_any_attribute_are_a_value_or_none(bytes: Vec<u8>) {
             let tree = tempfile::tempdir().expect("temporary directory");

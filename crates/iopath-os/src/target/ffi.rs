@@ -1,4 +1,4 @@
-//! The system calls that no safe crate wraps: block-device and loop ioctls, FIEMAP, cachestat, mincore.
+//! The system calls that no safe crate wraps: block-device and loop ioctls, FIEMAP, locks, cachestat, mincore.
 //!
 //! Every function here is safe to call: sizes and lifetimes are settled inside. Meaning is given by the callers.
 
@@ -149,6 +149,24 @@ pub(super) fn fiemap(file: &File, start: u64, flags: u32) -> io::Result<Vec<Fiem
     errno_if_negative(rc)?;
     let found = (map.header.mapped_extents as usize).min(FIEMAP_BATCH);
     Ok(map.extents[..found].to_vec())
+}
+
+/// A record lock (fcntl(2)) of another process or open file that a write lock on all of `file` would meet: the id of
+/// its process, or -1 if an open file description holds it. `None`: there is none.
+pub(super) fn lock_holder(file: &File) -> io::Result<Option<i32>> {
+    // A length of 0 reaches to the end, however far that moves. The process id must be 0 in the question.
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open while `file` is borrowed; F_OFD_GETLK reads and writes one struct flock, which is
+    // live for the call. It takes no lock.
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    errno_if_negative(rc)?;
+    Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid))
 }
 
 /// `struct cachestat` of <linux/mman.h>; counts of pages.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::mounts::Mounts;
 use super::roots::{FileId, Roots};
 use super::usage::{self, Relation, Relative};
-use super::{DeviceNumber, Kind, Target, TargetError, signature, swaps};
+use super::{DeviceNumber, Kind, Target, TargetError, ffi, signature, swaps};
 
 /// Why a target is not written over: which one, what was found where, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,14 @@ pub enum Refusal {
         /// What the system said.
         source: io::Error,
     },
+    /// A program has locked it, as virtual machines lock their images and databases their files.
+    #[error("{target} is locked by {holder}; end that first")]
+    Locked {
+        /// The target.
+        target: PathBuf,
+        /// "process 123", or "a program" where the lock belongs to an open file.
+        holder: String,
+    },
     /// It holds data of a known kind.
     #[error(
         "{target} holds {signature} (signature at byte {offset}); if that is no longer needed: wipefs -a {target}"
@@ -153,7 +161,7 @@ pub fn refusals(target: &Target) -> Vec<Refusal> {
 pub fn refusals_in(roots: &Roots, target: &Target) -> Vec<Refusal> {
     let mut found = uses(roots, target, None);
     found.extend(busy(target));
-    found.extend(contents(target));
+    found.extend(locked_or_full(target));
     found
 }
 
@@ -169,7 +177,7 @@ pub fn open_exclusive(target: &Target, direct: bool) -> Result<File, Refusal> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_CLOEXEC | exclusive | direct);
     let file = open(target, &options, "write")?;
-    let found = uses(&Roots::live(), target, None).into_iter().chain(contents(target)).next();
+    let found = uses(&Roots::live(), target, None).into_iter().chain(locked_or_full(target)).next();
     found.map_or(Ok(file), Err)
 }
 
@@ -198,32 +206,32 @@ fn busy(target: &Target) -> Option<Refusal> {
     open(target, &options, "ask for it exclusively").err()
 }
 
-/// Signatures on the target; a directory has none and is refused as such.
-fn contents(target: &Target) -> Vec<Refusal> {
+/// Locks and signatures on the target; a directory has neither and is refused as such.
+fn locked_or_full(target: &Target) -> Vec<Refusal> {
     if target.kind == Kind::Directory {
         return vec![Refusal::Directory { target: target.path.clone() }];
     }
-    let refuse = |found: signature::Found| Refusal::Signature {
-        target: target.path.clone(),
-        signature: found.name,
-        offset: found.offset,
-    };
-    match signatures(target) {
-        Ok(found) => found.into_iter().map(refuse).collect(),
-        Err(refusal) => vec![refusal],
-    }
+    look_inside(target).unwrap_or_else(|refusal| vec![refusal])
 }
 
-fn signatures(target: &Target) -> Result<Vec<signature::Found>, Refusal> {
+fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
     let purpose = "look for signatures";
+    let unreadable = |source| Refusal::Open { target: target.path.clone(), purpose, source };
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
     let file = open(target, &options, purpose)?;
-    signature::find(&file, target.size_bytes).map_err(|source| Refusal::Open {
+    // A filesystem without locks has no locked files.
+    let locked = ffi::lock_holder(&file).ok().flatten().map(|pid| Refusal::Locked {
         target: target.path.clone(),
-        purpose,
-        source,
-    })
+        holder: if pid > 0 { format!("process {pid}") } else { "a program".to_owned() },
+    });
+    let signatures = signature::find(&file, target.size_bytes).map_err(unreadable)?.into_iter();
+    let known = signatures.map(|signature::Found { name, offset }| Refusal::Signature {
+        target: target.path.clone(),
+        signature: name,
+        offset,
+    });
+    Ok(locked.into_iter().chain(known).collect())
 }
 
 /// Mounts, swap areas, holders and loop devices on the target, and on what is behind it if it is a loop device.

@@ -155,3 +155,44 @@ fn length_of(file: &File) -> io::Result<u64> {
 fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn both_ways_to_ask_agree() {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        file.write_all(&vec![1; 300_001]).expect("room for the file");
+        let file = file.as_file();
+        for range in [0..300_001, 4096..100_000, 65_536..65_537] {
+            let asked = residency(file, range.clone()).expect("it is ours");
+            let whole = whole_pages(file, range).expect("it is ours");
+            let counted = by_mincore(file, whole, page_bytes(), asked.pages).expect("it is ours");
+            assert_eq!((counted.resident, counted.pages), (asked.resident, asked.pages));
+            assert_eq!(asked.resident, asked.pages, "just written");
+        }
+    }
+
+    #[test]
+    fn a_range_is_cut_to_whole_pages_within_the_file() {
+        let file = tempfile::tempfile().expect("temporary file");
+        file.set_len(10 * page_bytes() + 1).expect("sparse files work here");
+        let pages = |range| residency(&file, range).expect("it is ours").pages;
+        let page = page_bytes();
+        assert_eq!(pages(0..u64::MAX), 11);
+        assert_eq!(pages(page - 1..page + 1), 2);
+        assert_eq!(pages(5..5), 0);
+        assert_eq!(pages(11 * page..12 * page), 0);
+    }
+
+    #[test]
+    fn an_empty_range_is_cold() {
+        let nothing = Residency { page_bytes: 4096, pages: 0, resident: 0, dirty: Some(0) };
+        assert!(nothing.is_cold());
+        assert!(nothing.resident_share().abs() < f64::EPSILON);
+        let half = Residency { pages: 4, resident: 2, ..nothing };
+        assert!(!half.is_cold() && (half.resident_share() - 0.5).abs() < f64::EPSILON);
+    }
+}

@@ -1,5 +1,7 @@
 //! Real block devices for tests: loop devices over small files, taken down again even when a test panics.
 
+#![allow(dead_code)] // Each test program uses its own part of this.
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,10 +68,16 @@ pub(crate) struct Loop {
 impl Loop {
     /// Makes one of `mib` MiB, or says why that cannot be done here.
     pub(crate) fn new(mib: u64) -> Result<Self, String> {
+        Self::with_options(mib, &[])
+    }
+
+    /// The same with options of losetup(8).
+    pub(crate) fn with_options(mib: u64, options: &[&str]) -> Result<Self, String> {
         let dir = TempDir::new().map_err(|e| e.to_string())?;
         let image = dir.path().join("image");
         File::create(&image).and_then(|file| file.set_len(mib << 20)).map_err(|e| e.to_string())?;
-        let device = run("losetup", &["--find", "--partscan", "--show", text(&image)])?;
+        let arguments = [&["--find", "--partscan", "--show"], options, &[text(&image)]].concat();
+        let device = run("losetup", &arguments)?;
         let mut cleanup = Cleanup::default();
         cleanup.add(&["losetup", "--detach", &device]);
         Ok(Self { device: device.into(), image, cleanup, dir })
