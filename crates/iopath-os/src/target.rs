@@ -27,7 +27,7 @@ pub use disk::{Discard, Disk, Partition, Scheduler, WriteCache};
 pub use extents::{ExtentError, FileExtent};
 pub use guard::{Refusal, may_overwrite, open_exclusive, refusals};
 pub use residency::{Residency, ResidencyError, drop_cached, residency};
-pub use roots::{DeviceNumber, FileId, Roots};
+pub use roots::{DeviceNumber, FileId, Roots, TableError};
 
 use mounts::{Mount, Mounts};
 
@@ -153,31 +153,14 @@ pub enum TargetError {
         /// What the system said.
         source: io::Error,
     },
-    /// One of the kernel's tables cannot be read.
-    #[error("cannot read {path}: {source}; check that procfs is mounted")]
-    Table {
-        /// The table's file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// One of the kernel's tables has a line of unknown shape.
-    #[error("line {line} of {path} is not understood: {text:?}; please report it with the kernel's version")]
-    Malformed {
-        /// The table's file.
-        path: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
 }
 
 impl Target {
-    /// Follows symbolic links and gathers the facts. Opens nothing but, at most, a block device for reading.
+    /// Follows symbolic links and gathers the facts. Opens nothing but, at most, a block device for reading. What a
+    /// missing sysfs or procfs would tell stays unknown.
     ///
     /// # Errors
-    /// [`TargetError`]: it is missing, of a wrong kind, or the kernel's tables cannot be read.
+    /// [`TargetError`]: it is missing or of a wrong kind.
     pub fn inspect(path: impl AsRef<Path>) -> Result<Self, TargetError> {
         Self::inspect_in(&Roots::live(), path.as_ref())
     }
@@ -195,16 +178,16 @@ impl Target {
         let kind = kind_of(&stat).map_err(|kind| TargetError::NotATarget { path: given.to_owned(), kind })?;
         match kind {
             Kind::BlockDevice => Self::of_device(roots, path, &stat),
-            Kind::RegularFile | Kind::Directory => Self::of_file(roots, path, kind, &stat),
+            Kind::RegularFile | Kind::Directory => Ok(Self::of_file(roots, path, kind, &stat)),
         }
     }
 
-    fn of_file(roots: &Roots, path: PathBuf, kind: Kind, stat: &Statx) -> Result<Self, TargetError> {
+    fn of_file(roots: &Roots, path: PathBuf, kind: Kind, stat: &Statx) -> Self {
         let id = FileId::from(stat);
-        let mounts = Mounts::load(roots)?;
+        let mounts = Mounts::load(roots).unwrap_or_default();
         let mount = mounts.holding(mount_id(stat), id.device, &path);
         let regular = kind == Kind::RegularFile;
-        Ok(Self {
+        Self {
             backing: backing_of_file(roots, id.device, mount),
             filesystem: mount.map(|mount| Filesystem::new(mount, &path)),
             kind,
@@ -214,7 +197,7 @@ impl Target {
             allocated_bytes: regular.then(|| stat.stx_blocks.saturating_mul(512)),
             mount_points: Vec::new(),
             path,
-        })
+        }
     }
 
     fn of_device(roots: &Roots, path: PathBuf, stat: &Statx) -> Result<Self, TargetError> {
@@ -224,7 +207,7 @@ impl Target {
             Some(disk) => disk.partition.as_ref().map_or(disk.size_bytes, |part| part.size_bytes),
             None => device_size(&path).map_err(|source| TargetError::Size { path: path.clone(), source })?,
         };
-        let mounted = usage::mounted_devices(roots, &Mounts::load(roots)?);
+        let mounted = usage::mounted_devices(roots, &Mounts::load(roots).unwrap_or_default());
         let family = usage::family(roots, device);
         let mount_points = mounted
             .into_iter()

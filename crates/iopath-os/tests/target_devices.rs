@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Read;
 
 use iopath_os::target::{DioAlignment, ExtentError, Kind, Target, drop_cached, extents::extents, residency};
-use support::Loop;
+use support::{Alone, Loop};
 
 macro_rules! loop_or_skip {
-    ($mib:expr, $options:expr) => {
-        match Loop::with_options($mib, $options) {
+    ($alone:expr, $mib:expr, $options:expr) => {
+        match Loop::new($alone, $mib, $options) {
             Ok(device) => device,
             Err(why) => skip!("no loop device: {why}"),
         }
@@ -19,7 +19,8 @@ macro_rules! loop_or_skip {
 
 #[test]
 fn a_device_is_told_with_its_block_size_and_the_file_behind_it() {
-    let device = loop_or_skip!(8, &["--sector-size", "4096", "--read-only"]);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 8, &["--sector-size", "4096", "--read-only"]);
     let target = Target::inspect(&device.device).expect("it is there");
     assert_eq!((target.kind, target.size_bytes), (Kind::BlockDevice, 8 << 20));
     assert_eq!((target.filesystem, target.allocated_bytes), (None, None));
@@ -35,7 +36,8 @@ fn a_device_is_told_with_its_block_size_and_the_file_behind_it() {
 
 #[test]
 fn a_devices_cache_is_seen_to_fill_and_to_empty() {
-    let device = loop_or_skip!(8, &[]);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 8, &[]);
     let mut file = File::open(&device.device).expect("root may");
     let mut megabyte = vec![0; 1 << 20];
     file.read_exact(&mut megabyte).expect("it is that long");
@@ -48,7 +50,8 @@ fn a_devices_cache_is_seen_to_fill_and_to_empty() {
 
 #[test]
 fn a_device_has_no_extents_of_its_own() {
-    let device = loop_or_skip!(8, &[]);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 8, &[]);
     let error = extents(&File::open(&device.device).expect("root may")).expect_err("not a file");
     assert!(matches!(error, ExtentError::Unsupported { .. }), "{error}");
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use iopath_os::target::disk::Disk;
 use iopath_os::target::guard::refusals_in;
 use iopath_os::target::{
-    Backing, DeviceNumber, FileId, Kind, Refusal, Roots, Scheduler, Target, TargetError, WriteCache,
+    Backing, DeviceNumber, FileId, Kind, Refusal, Roots, Scheduler, TableError, Target, WriteCache,
 };
 use tempfile::TempDir;
 
@@ -189,12 +189,24 @@ fn a_table_that_is_missing_or_not_understood_refuses() {
     machine.write("proc/self/mountinfo", "a line of tomorrow's kernel");
     let found = machine.refusals(SDA);
     assert!(
-        matches!(&found[..], [Refusal::Unknown { source: TargetError::Malformed { line: 1, .. }, .. }]),
+        matches!(&found[..], [Refusal::Unknown { source: TableError::Malformed { line: 1, .. }, .. }]),
         "{found:?}"
     );
     fs::remove_file(machine.roots().proc.join("self/mountinfo")).expect("it was there");
     let found = machine.refusals(SDA);
-    assert!(matches!(&found[..], [Refusal::Unknown { source: TargetError::Table { .. }, .. }]), "{found:?}");
+    assert!(matches!(&found[..], [Refusal::Unknown { source: TableError::Read { .. }, .. }]), "{found:?}");
+}
+
+#[test]
+fn without_sysfs_and_procfs_a_file_is_still_told_but_not_called_free() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let nowhere = Roots { sys: "/nowhere".into(), proc: "/nowhere".into(), dev: "/nowhere".into() };
+    let file = dir.path().join("file");
+    fs::write(&file, "scratch").expect("fixture file");
+    let target = Target::inspect_in(&nowhere, &file).expect("statx is enough");
+    assert_eq!((target.size_bytes, target.filesystem.as_ref(), target.backing.disk()), (7, None, None));
+    let found = refusals_in(&nowhere, &target);
+    assert!(matches!(&found[..], [Refusal::Unknown { source: TableError::Read { .. }, .. }]), "{found:?}");
 }
 
 #[test]

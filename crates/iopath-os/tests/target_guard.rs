@@ -10,24 +10,14 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use iopath_os::target::{Kind, Refusal, Target, may_overwrite, open_exclusive, refusals};
-use support::{Loop, run, text};
+use support::{Alone, Loop, run, text};
 
 /// A loop device, or a skipped test.
 macro_rules! loop_or_skip {
-    ($mib:expr) => {
-        match Loop::new($mib) {
+    ($alone:expr, $mib:expr) => {
+        match Loop::new($alone, $mib, &[]) {
             Ok(device) => device,
             Err(why) => skip!("no loop device: {why}"),
-        }
-    };
-}
-
-/// The value of a step that may be impossible here, or a skipped test.
-macro_rules! or_skip {
-    ($step:expr) => {
-        match $step {
-            Ok(value) => value,
-            Err(why) => skip!("{why}"),
         }
     };
 }
@@ -52,7 +42,8 @@ fn format(device: &Path, filesystem: &str) -> Result<String, String> {
 
 #[test]
 fn an_empty_device_is_free_and_is_held_once_opened() {
-    let device = loop_or_skip!(8);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 8);
     let target = inspect(&device.device);
     assert_eq!((target.kind, target.size_bytes), (Kind::BlockDevice, 8 << 20));
     assert!(refusals(&target).is_empty(), "{:?}", refusals(&target));
@@ -65,7 +56,8 @@ fn an_empty_device_is_free_and_is_held_once_opened() {
 
 #[test]
 fn a_mounted_device_is_refused_under_any_name() {
-    let mut device = loop_or_skip!(16);
+    let alone = or_skip!(Alone::wait());
+    let mut device = loop_or_skip!(&alone, 16);
     or_skip!(format(&device.device, "ext4"));
     let at = or_skip!(device.mount(&device.device.clone()));
     let link = device.dir().join("innocent.img");
@@ -87,7 +79,8 @@ fn a_mounted_device_is_refused_under_any_name() {
 
 #[test]
 fn a_disk_with_a_mounted_partition_is_refused_and_so_is_a_partition_of_a_mounted_disk() {
-    let mut device = loop_or_skip!(48);
+    let alone = or_skip!(Alone::wait());
+    let mut device = loop_or_skip!(&alone, 48);
     let first = or_skip!(device.partition(1, 1, 16));
     let second = or_skip!(device.partition(2, 20, 8));
     or_skip!(format(&first, "ext4"));
@@ -103,7 +96,8 @@ fn a_disk_with_a_mounted_partition_is_refused_and_so_is_a_partition_of_a_mounted
 
 #[test]
 fn a_partition_of_a_mounted_disk_is_refused() {
-    let mut device = loop_or_skip!(16);
+    let alone = or_skip!(Alone::wait());
+    let mut device = loop_or_skip!(&alone, 16);
     or_skip!(format(&device.device, "ext4"));
     let part = or_skip!(device.partition(1, 4, 8));
     or_skip!(device.mount(&device.device.clone()));
@@ -113,8 +107,9 @@ fn a_partition_of_a_mounted_disk_is_refused() {
 
 #[test]
 fn a_mounted_btrfs_is_refused_on_each_of_its_devices() {
-    let mut first = loop_or_skip!(128);
-    let second = loop_or_skip!(128);
+    let alone = or_skip!(Alone::wait());
+    let mut first = loop_or_skip!(&alone, 128);
+    let second = loop_or_skip!(&alone, 128);
     or_skip!(run(
         "mkfs.btrfs",
         &["-q", "-d", "raid1", "-m", "raid1", text(&first.device), text(&second.device)]
@@ -130,7 +125,8 @@ fn a_mounted_btrfs_is_refused_on_each_of_its_devices() {
 
 #[test]
 fn an_active_swap_device_and_an_active_swap_file_are_refused() {
-    let mut device = loop_or_skip!(8);
+    let alone = or_skip!(Alone::wait());
+    let mut device = loop_or_skip!(&alone, 8);
     let path = device.device.clone();
     or_skip!(run("mkswap", &[text(&path)]));
     assert!(matches!(refused(&path), Refusal::Signature { signature: "swap", .. }), "inactive: by signature");
@@ -149,7 +145,8 @@ fn an_active_swap_device_and_an_active_swap_file_are_refused() {
 
 #[test]
 fn a_file_behind_a_loop_device_is_refused_also_through_a_hard_link_and_after_a_rename() {
-    let device = loop_or_skip!(8);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 8);
     let link = device.dir().join("hard link");
     fs::hard_link(&device.image, &link).unwrap();
     for path in [&device.image, &link] {
@@ -165,7 +162,8 @@ fn a_file_behind_a_loop_device_is_refused_also_through_a_hard_link_and_after_a_r
 
 #[test]
 fn a_second_loop_device_over_the_same_file_or_over_a_mounted_device_is_refused() {
-    let mut device = loop_or_skip!(16);
+    let alone = or_skip!(Alone::wait());
+    let mut device = loop_or_skip!(&alone, 16);
     or_skip!(format(&device.device, "ext4"));
     or_skip!(device.mount(&device.device.clone()));
     for behind in [device.image.clone(), device.device.clone()] {
@@ -191,7 +189,8 @@ fn what_real_programs_format_is_recognised_until_it_is_wiped() {
         ("mkfs.btrfs", &["-q", "-f"], "btrfs"),
         ("mkswap", &["-f"], "swap"),
     ];
-    let device = loop_or_skip!(320);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 320);
     let path = device.device.as_path();
     for (program, options, expected) in formats {
         let arguments: Vec<&str> = options.iter().copied().chain([text(path)]).collect();
@@ -252,7 +251,8 @@ fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
 
 #[test]
 fn a_device_mounted_where_this_process_cannot_see_it_is_refused() {
-    let device = loop_or_skip!(16);
+    let alone = or_skip!(Alone::wait());
+    let device = loop_or_skip!(&alone, 16);
     or_skip!(format(&device.device, "ext4"));
     let script = format!("mount {} /mnt && echo mounted && read line", device.device.display());
     let mut elsewhere = std::process::Command::new("unshare")

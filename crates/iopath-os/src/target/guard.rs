@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::mounts::Mounts;
 use super::roots::{FileId, Roots};
 use super::usage::{self, Relation, Relative};
-use super::{DeviceNumber, Kind, Target, TargetError, ffi, signature, swaps};
+use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
 
 /// Why a target is not written over: which one, what was found where, and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,9 @@ pub enum Refusal {
         target: PathBuf,
     },
     /// It, its disk or one of its partitions is mounted.
-    #[error("{target}: {subject} is mounted on {mount_point}; unmount it first: umount {mount_point}")]
+    #[error(
+        "{target}: {subject} is mounted on {mount_point}; unmount it (umount {mount_point}) or choose another target"
+    )]
     Mounted {
         /// The target.
         target: PathBuf,
@@ -112,7 +114,7 @@ pub enum Refusal {
         target: PathBuf,
     },
     /// It cannot be opened at all.
-    #[error("cannot open {target} to {purpose}: {source}; check the permissions")]
+    #[error("cannot open {target} to {purpose}: {source}; check its permissions or choose another target")]
     Open {
         /// The target.
         target: PathBuf,
@@ -127,7 +129,7 @@ pub enum Refusal {
         /// The target.
         target: PathBuf,
         /// What could not be read.
-        source: TargetError,
+        source: TableError,
     },
     /// Sysfs does not know the device, so its partitions and holders cannot be seen.
     #[error(
@@ -243,11 +245,7 @@ fn uses(roots: &Roots, target: &Target, beneath: Option<&str>) -> Vec<Refusal> {
     }
 }
 
-fn uses_by_tables(
-    roots: &Roots,
-    target: &Target,
-    beneath: Option<&str>,
-) -> Result<Vec<Refusal>, TargetError> {
+fn uses_by_tables(roots: &Roots, target: &Target, beneath: Option<&str>) -> Result<Vec<Refusal>, TableError> {
     let family = target.device.map_or_else(Vec::new, |device| usage::family(roots, device));
     let mut found = Vec::new();
     if let Some(device) = target.device.filter(|_| family.is_empty()) {
@@ -267,7 +265,7 @@ fn uses_by_tables(
     Ok(found)
 }
 
-fn mounted(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TargetError> {
+fn mounted(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TableError> {
     let mounted = usage::mounted_devices(roots, &Mounts::load(roots)?);
     Ok(mounted
         .into_iter()
@@ -279,7 +277,7 @@ fn mounted(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Re
         .collect())
 }
 
-fn swapped(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TargetError> {
+fn swapped(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TableError> {
     let refuse =
         |relative, area| Refusal::Swap { target: target.path.clone(), subject: subject(relative), area };
     let matching = |area: PathBuf| match DeviceNumber::of_block_device(&area) {

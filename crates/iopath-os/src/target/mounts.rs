@@ -7,8 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::TargetError;
-use super::roots::{DeviceNumber, Roots, unescape_octal};
+use super::roots::{DeviceNumber, Roots, TableError, unescape_octal};
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +36,11 @@ impl Mounts {
     /// Reads `self/mountinfo` below the procfs of `roots`.
     ///
     /// # Errors
-    /// [`TargetError::Table`] or [`TargetError::Malformed`].
-    pub fn load(roots: &Roots) -> Result<Self, TargetError> {
+    /// [`TableError::Read`] or [`TableError::Malformed`].
+    pub fn load(roots: &Roots) -> Result<Self, TableError> {
         let path = roots.proc.join("self/mountinfo");
-        let text = fs::read(&path).map_err(|source| TargetError::Table { path: path.clone(), source })?;
-        Self::parse(&text).map_err(|(line, text)| TargetError::Malformed { path, line, text })
+        let text = fs::read(&path).map_err(|source| TableError::Read { path: path.clone(), source })?;
+        Self::parse(&text).map_err(|(line, text)| TableError::Malformed { path, line, text })
     }
 
     /// Parses the table.

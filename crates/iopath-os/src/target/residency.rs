@@ -7,6 +7,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::Advice;
 
@@ -111,30 +113,44 @@ fn by_mincore(
     Ok(Residency { page_bytes, pages, resident, dirty: None })
 }
 
-/// Writes back what is dirty, drops `range` from the page cache and returns what is resident still (pages that are
-/// mapped or in use cannot be dropped). On a block device, where that is not enough and the caller may, all its buffers
-/// are flushed too (`BLKFLSBUF`).
+/// Pauses between attempts to drop pages, 0.13 s together: readahead that is still under way keeps its pages locked, and
+/// a spinning disk takes that long for it.
+const PAUSES_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Writes back what is dirty, drops `range` from the page cache and returns what is resident still: pages that are
+/// mapped or in use cannot be dropped, and it gives up on those after 0.13 s. On a block device, where that is not enough
+/// and the caller may, all its buffers are flushed too (`BLKFLSBUF`).
 ///
 /// # Errors
 /// [`ResidencyError`].
 pub fn drop_cached(file: &File, range: Range<u64>) -> Result<Residency, ResidencyError> {
-    let before = residency(file, range.clone())?;
-    if before.is_cold() {
-        return Ok(before);
+    let mut left = residency(file, range.clone())?;
+    let mut pauses = PAUSES_MS.into_iter();
+    while !left.is_cold() {
+        drop_once(file, &range, left)?;
+        left = residency(file, range.clone())?;
+        match pauses.next() {
+            Some(pause_ms) if !left.is_cold() => thread::sleep(Duration::from_millis(pause_ms)),
+            _ => break,
+        }
     }
-    if before.dirty != Some(0) {
+    Ok(left)
+}
+
+fn drop_once(file: &File, range: &Range<u64>, found: Residency) -> Result<(), ResidencyError> {
+    if found.dirty != Some(0) {
         rustix::fs::fdatasync(file).map_err(|e| ResidencyError::WriteBack(e.into()))?;
     }
     let whole = whole_pages(file, range.clone())?;
+    // Whole pages behind, too: the kernel keeps one that is covered in part, but for the file's last.
     let length = NonZeroU64::new(whole.end.next_multiple_of(page_bytes()) - whole.start);
     rustix::fs::fadvise(file, whole.start, length, Advice::DontNeed)
         .map_err(|e| ResidencyError::Drop(e.into()))?;
-    let after = residency(file, range.clone())?;
-    let is_device = || file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
-    if after.is_cold() || !is_device() || ffi::flush_buffers(file).is_err() {
-        return Ok(after);
+    if !residency(file, range.clone())?.is_cold() {
+        // Refused for regular files and without the capability; what is left is counted either way.
+        let _ = ffi::flush_buffers(file);
     }
-    residency(file, range)
+    Ok(())
 }
 
 /// `range` cut at the end of the file and begun at a page; 0..0 if nothing is left of it.

@@ -3,6 +3,7 @@
 //! Names lie (links, bind mounts, renamed nodes); numbers do not. All comparison in `target/` is by these types.
 
 use std::fmt;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,29 @@ impl Roots {
     pub fn live() -> Self {
         Self { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
     }
+}
+
+/// Why one of the kernel's tables (`/proc/self/mountinfo`, `/proc/swaps`) tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {source}; check that procfs is mounted")]
+    Read {
+        /// The table's file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is of unknown shape. It is not skipped: what it says might matter.
+    #[error("line {line} of {path} is not understood: {text:?}; please report it with the kernel's version")]
+    Malformed {
+        /// The table's file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
 }
 
 /// Major and minor number of a device.

@@ -8,21 +8,20 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use super::TargetError;
-use super::roots::{Roots, unescape_octal};
+use super::roots::{Roots, TableError, unescape_octal};
 
 /// The paths of active swap areas, devices and files alike.
 ///
 /// A kernel without swap has no table: that is an empty list.
 ///
 /// # Errors
-/// [`TargetError::Table`] or [`TargetError::Malformed`].
-pub fn load(roots: &Roots) -> Result<Vec<PathBuf>, TargetError> {
+/// [`TableError::Read`] or [`TableError::Malformed`].
+pub fn load(roots: &Roots) -> Result<Vec<PathBuf>, TableError> {
     let path = roots.proc.join("swaps");
     match fs::read(&path) {
-        Ok(table) => parse(&table).map_err(|(line, text)| TargetError::Malformed { path, line, text }),
+        Ok(table) => parse(&table).map_err(|(line, text)| TableError::Malformed { path, line, text }),
         Err(e) if e.kind() == ErrorKind::NotFound && roots.proc.join("self").exists() => Ok(Vec::new()),
-        Err(source) => Err(TargetError::Table { path, source }),
+        Err(source) => Err(TableError::Read { path, source }),
     }
 }
 

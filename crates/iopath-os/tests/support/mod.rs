@@ -17,6 +17,17 @@ macro_rules! skip {
     }};
 }
 
+/// The value of a step that may be impossible here, or a skipped test.
+#[macro_export]
+macro_rules! or_skip {
+    ($step:expr) => {
+        match $step {
+            Ok(value) => value,
+            Err(why) => $crate::skip!("{why}"),
+        }
+    };
+}
+
 /// Runs a program of the system; its stdout, or why it failed.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
@@ -53,6 +64,23 @@ impl Drop for Cleanup {
     }
 }
 
+/// The right to use loop devices, one test at a time on the whole machine: `losetup --find` of one test claims each free
+/// device for a moment, and another test would see its own as busy.
+#[derive(Debug)]
+pub(crate) struct Alone(File);
+
+impl Alone {
+    /// Waits until no other test uses loop devices.
+    pub(crate) fn wait() -> Result<Self, String> {
+        let path = std::env::temp_dir().join("iopath-tests-of-loop-devices.lock");
+        // Read-only once it exists: it may be another user's.
+        let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path));
+        let file = file.map_err(|e| format!("{}: {e}", path.display()))?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(|e| e.to_string())?;
+        Ok(Self(file))
+    }
+}
+
 /// A loop device over a sparse file in a temporary directory.
 #[derive(Debug)]
 pub(crate) struct Loop {
@@ -67,12 +95,7 @@ pub(crate) struct Loop {
 
 impl Loop {
     /// Makes one of `mib` MiB, or says why that cannot be done here.
-    pub(crate) fn new(mib: u64) -> Result<Self, String> {
-        Self::with_options(mib, &[])
-    }
-
-    /// The same with options of losetup(8).
-    pub(crate) fn with_options(mib: u64, options: &[&str]) -> Result<Self, String> {
+    pub(crate) fn new(_alone: &Alone, mib: u64, options: &[&str]) -> Result<Self, String> {
         let dir = TempDir::new().map_err(|e| e.to_string())?;
         let image = dir.path().join("image");
         File::create(&image).and_then(|file| file.set_len(mib << 20)).map_err(|e| e.to_string())?;
