@@ -1,1 +1,3 @@
 //! iopath-os
+
+pub mod target;
