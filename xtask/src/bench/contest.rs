@@ -13,6 +13,9 @@ use super::side::{Claim, Side, TargetFile};
 /// How far a program's own account of its CPU may lie from what is seen from outside before that is said.
 const CLAIM_DISTANCE_MAX: f64 = 0.2;
 
+/// How many cores an idle machine may keep busy before that is said.
+const IDLE_CORES_MAX: f64 = 0.2;
+
 /// How contests are held: the same for all.
 #[derive(Debug)]
 pub(super) struct Bench {
@@ -32,7 +35,13 @@ struct Run {
 impl Bench {
     /// Looks at the idle machine for a second.
     pub(super) fn new(runs: u32, seconds: u32) -> Result<Self> {
-        Ok(Self { runs, seconds, idle_cores: cpu::idle_cores(Duration::from_secs(1))? })
+        let idle_cores = cpu::idle_cores(Duration::from_secs(1))?;
+        if idle_cores > IDLE_CORES_MAX {
+            eprintln!(
+                "warning: something else keeps {idle_cores:.1} cores busy: figures, CPU's above all, are off"
+            );
+        }
+        Ok(Self { runs, seconds, idle_cores })
     }
 
     /// Runs both sides in turn, who goes first changing each time, and gives a figure for each goal.
