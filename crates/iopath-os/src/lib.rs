@@ -1,3 +1,25 @@
-//! iopath-os
+//! Linux for iopath: devices that carry out I/O (`io_uring`, threads, memory), aligned and registered memory, what a
+//! target is and whether it may be written over. The home of `unsafe`; orders and merges nothing: that is the core.
 
+mod aligned;
+mod clock;
+pub mod device;
+mod engine;
+mod errno;
+mod limits;
+mod memory;
+mod pool;
+mod runner;
 pub mod target;
+
+pub use aligned::{AlignedBuf, NoMemory, page_bytes};
+pub use clock::now;
+pub use device::{
+    AnyThread, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Threads, ThreadsConfig, Uring,
+    UringConfig, WaitError,
+};
+pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
+pub use limits::{Geometry, REQUEST_BYTES, limits_of};
+pub use memory::Segment;
+pub use pool::{BufferPool, PoolBuf};
+pub use runner::{Finished, Job, Refused, RunError, Runner};

@@ -1,0 +1,68 @@
+//! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
+
+mod null;
+mod ram;
+mod threads;
+mod transfer;
+mod uring;
+
+use std::time::Duration;
+
+use iopath_core::BlockDevice;
+
+use crate::memory::Segment;
+
+pub use null::Null;
+pub use ram::Ram;
+pub use threads::{Threads, ThreadsConfig};
+pub use uring::{AnyThread, OneThread, Uring, UringConfig};
+pub(crate) use uring::{Refused, Stage};
+
+/// A block device on which one can wait.
+///
+/// ```text
+/// while let Some(io) = queue.poll_dispatch(now) { … device.submit(&io, now) … }
+/// device.commit_and_wait(1, None)?;
+/// while let Some(done) = device.poll_completion(now) { queue.handle_completion(…) }
+/// ```
+pub trait RealDevice: BlockDevice<Memory = Segment> {
+    /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
+    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With io_uring that is one system
+    /// call for all of it.
+    ///
+    /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal has been handled, or a
+    /// request needs to be continued: poll, then wait again.
+    fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
+
+    /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
+    fn in_flight(&self) -> u32;
+
+    /// System calls made so far for I/O: for tests and for the price of an I/O.
+    fn syscalls(&self) -> u64;
+}
+
+/// The system refused to take requests or to wait. What was submitted stays submitted.
+#[derive(Debug, thiserror::Error)]
+#[error("the system refuses to go on with I/O ({source}); what is in flight cannot be waited for")]
+pub struct WaitError {
+    /// What the system said (`io_uring_enter(2)`).
+    #[from]
+    pub source: std::io::Error,
+}
+
+/// A kind of device of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceKind {
+    /// What it is called in options and results.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+/// The devices of this crate.
+pub const DEVICES: &[DeviceKind] = &[
+    DeviceKind { name: "uring", about: "a file or block device through io_uring" },
+    DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
+    DeviceKind { name: "memory", about: "bytes in memory, gone when dropped" },
+    DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
+];

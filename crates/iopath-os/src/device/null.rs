@@ -1,0 +1,81 @@
+//! Completes everything at once and moves no byte: what is left is the cost of the path itself.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+
+use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, Memory, Tag};
+
+use super::{RealDevice, WaitError};
+use crate::memory::Segment;
+
+/// A device with a size and nothing in it. Reads leave the memory as it is.
+#[derive(Debug)]
+pub struct Null<M = Segment> {
+    limits: Limits,
+    over: VecDeque<Tag>,
+    memory: PhantomData<fn(M)>,
+}
+
+impl<M: Memory> Null<M> {
+    /// A device that claims these limits and takes as many requests at once as they say.
+    pub fn new(limits: Limits) -> Self {
+        let over = VecDeque::with_capacity(limits.depth_max as usize);
+        Self { limits, over, memory: PhantomData }
+    }
+}
+
+impl<M: Memory> BlockDevice for Null<M> {
+    type Memory = M;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, M>, _now: Instant) -> Result<(), Busy> {
+        if self.over.len() >= self.limits.depth_max as usize {
+            return Err(Busy { tag: io.tag });
+        }
+        self.over.push_back(io.tag);
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {}
+
+    fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        Some(Completion { tag: self.over.pop_front()?, result: Ok(()) })
+    }
+}
+
+impl RealDevice for Null<Segment> {
+    fn commit_and_wait(&mut self, _completions: u32, _timeout: Option<Duration>) -> Result<(), WaitError> {
+        Ok(())
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.over.len() as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iopath_core::{Extent, LengthOnly, Op};
+
+    #[test]
+    fn takes_its_depth_and_gives_each_back_once() {
+        let mut device = Null::<LengthOnly>::new(Limits { depth_max: 2, ..Limits::with_capacity(8) });
+        let extent = Extent::from_bytes(0, 512).unwrap();
+        let io = |bits| Io::new(Tag::from_bits(bits), Op::Read, extent, &[]);
+        assert!(device.submit(&io(1), Instant::ZERO).is_ok());
+        assert!(device.submit(&io(2), Instant::ZERO).is_ok());
+        assert_eq!(device.submit(&io(3), Instant::ZERO), Err(Busy { tag: Tag::from_bits(3) }));
+        let tags: Vec<u32> = std::iter::from_fn(|| device.poll_completion(Instant::ZERO))
+            .map(|done| done.tag.to_bits())
+            .collect();
+        assert_eq!(tags, [1, 2]);
+    }
+}

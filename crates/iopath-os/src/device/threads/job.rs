@@ -1,0 +1,134 @@
+//! One request on its way through a thread, and the blocking system calls that carry it out.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use iopath_core::{Completion, Extent, Io, IoError, Op, Tag};
+
+use crate::device::transfer::{Step, Transfer, skip};
+use crate::memory::Segment;
+
+/// A request with its memory. Made once and used again.
+#[derive(Debug)]
+pub(super) struct Job {
+    tag: Tag,
+    transfer: Transfer,
+    segments: Vec<Segment>,
+    result: Result<(), IoError>,
+}
+
+impl Job {
+    pub(super) fn with_segments_max(segments_max: usize) -> Self {
+        let nothing = Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
+        let transfer = Transfer::new(&nothing);
+        Self { tag: nothing.tag, transfer, segments: Vec::with_capacity(segments_max), result: Ok(()) }
+    }
+
+    /// # Panics
+    /// If the memory is not as long as the extent or in too many segments: the kernel must not be let beyond it.
+    pub(super) fn set(&mut self, io: &Io<'_, Segment>) {
+        self.segments.clear();
+        self.segments.extend(io.segments());
+        let bytes: usize = self.segments.iter().map(|segment| segment.len()).sum();
+        let owed = if io.op.has_memory() { io.extent.bytes() } else { 0 };
+        assert!(bytes as u64 == owed, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        self.tag = io.tag;
+        self.transfer = Transfer::new(io);
+    }
+
+    /// Whether it is a read or write, whose price tells that of the next.
+    pub(super) fn transfers(&self) -> bool {
+        self.transfer.op.has_memory()
+    }
+
+    pub(super) fn completion(&self) -> Completion {
+        Completion { tag: self.tag, result: self.result }
+    }
+}
+
+/// Makes the system calls for jobs, one after another, on one thread.
+#[derive(Debug)]
+pub(super) struct Caller {
+    file: Arc<File>,
+    /// The logical block, in bytes.
+    block: u64,
+    iovecs: Vec<libc::iovec>,
+    syscalls: u64,
+}
+
+// SAFETY: the iovecs are only looked at while a job is carried out, by whoever has the caller then, and point to
+// memory that any thread may access, as the makers of the segments promised.
+unsafe impl Send for Caller {}
+
+impl Caller {
+    pub(super) fn new(file: &Arc<File>, block: u64, segments_max: usize) -> Self {
+        Self { file: Arc::clone(file), block, iovecs: Vec::with_capacity(segments_max), syscalls: 0 }
+    }
+
+    /// Calls made so far.
+    pub(super) const fn syscalls(&self) -> u64 {
+        self.syscalls
+    }
+
+    /// Does the whole of the job.
+    pub(super) fn carry_out(&mut self, job: &mut Job) {
+        self.iovecs.clear();
+        self.iovecs.extend(job.segments.iter().map(|segment| segment.iovec()));
+        let mut used_up = 0;
+        job.result = loop {
+            let before = job.transfer.done();
+            let returned = self.call(&job.transfer, used_up);
+            match job.transfer.after(returned, self.block) {
+                Step::Over(result) => break result,
+                Step::Again => {
+                    let moved = (job.transfer.done() - before) as usize;
+                    used_up += skip(&mut self.iovecs[used_up..], moved);
+                }
+                Step::ZeroFrom(end) => {
+                    zero_from(&job.segments, end as usize);
+                    break Ok(());
+                }
+            }
+        };
+    }
+
+    /// One system call for what is left: bytes moved, or an error number below zero.
+    fn call(&mut self, transfer: &Transfer, used_up: usize) -> i64 {
+        self.syscalls += 1;
+        let (file, position) = (self.file.as_raw_fd(), transfer.position() as i64);
+        let rest = &self.iovecs[used_up..];
+        let (iovecs, count) = (rest.as_ptr(), rest.len() as i32);
+        // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
+        // memory is there, and that it may be written if this is a read.
+        let returned = unsafe {
+            match transfer.op {
+                Op::Read => libc::preadv2(file, iovecs, count, position, 0),
+                Op::Write => libc::pwritev2(file, iovecs, count, position, transfer.rw_flags()),
+                Op::Flush => libc::fdatasync(file) as isize,
+                Op::Discard | Op::WriteZeroes => fallocate(file, transfer),
+            }
+        };
+        if returned >= 0 {
+            return returned as i64;
+        }
+        // Anything that fails has an error number; EIO where the C library forgot it.
+        -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+fn fallocate(file: RawFd, transfer: &Transfer) -> isize {
+    let (position, left) = (transfer.position() as i64, transfer.left() as i64);
+    // SAFETY: takes nothing but numbers.
+    unsafe { libc::fallocate(file, transfer.fallocate_mode(), position, left) as isize }
+}
+
+/// Zeroes the memory of a read but for its first `from` bytes.
+fn zero_from(segments: &[Segment], mut from: usize) {
+    for segment in segments {
+        // SAFETY: the memory of a read that has not completed, on which no system call is working.
+        unsafe { segment.zero_from(from.min(segment.len())) };
+        from = from.saturating_sub(segment.len());
+    }
+}

@@ -1,0 +1,183 @@
+//! The threads and what they share with the device: jobs to do, jobs that are over, the price of an I/O.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::job::{Caller, Job};
+
+/// What the threads and the device share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) file: Arc<File>,
+    /// The logical block, in bytes.
+    pub(super) block: u64,
+    /// What a read or write takes of late.
+    pub(super) price: Price,
+    queue: Mutex<Queue>,
+    jobs_there: Condvar,
+    over: Mutex<Over>,
+    enough_over: Condvar,
+    syscalls: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Queue {
+    jobs: VecDeque<Box<Job>>,
+    /// Threads that wait for a job.
+    idle: usize,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Over {
+    jobs: VecDeque<Box<Job>>,
+    /// The device is to be woken when there are as many; 0 while it does not wait.
+    wanted: usize,
+}
+
+impl Shared {
+    pub(super) fn new(file: Arc<File>, logical_block_bytes: u32, depth: usize) -> Self {
+        Self {
+            file,
+            block: u64::from(logical_block_bytes),
+            price: Price::unknown(),
+            queue: Mutex::new(Queue { jobs: VecDeque::with_capacity(depth), idle: 0, closing: false }),
+            jobs_there: Condvar::new(),
+            over: Mutex::new(Over { jobs: VecDeque::with_capacity(depth), wanted: 0 }),
+            enough_over: Condvar::new(),
+            syscalls: AtomicU64::new(0),
+        }
+    }
+
+    /// Hands `staged` over and wakes a thread. Returns for how many jobs no thread is idle.
+    pub(super) fn hand_over(&self, staged: &mut VecDeque<Box<Job>>) -> usize {
+        let mut waiting = lock(&self.queue);
+        waiting.jobs.append(staged);
+        let (jobs, idle) = (waiting.jobs.len(), waiting.idle);
+        drop(waiting);
+        if idle > 0 {
+            self.jobs_there.notify_one();
+        }
+        jobs.saturating_sub(idle)
+    }
+
+    /// Takes what is over; `into` is empty.
+    pub(super) fn collect(&self, into: &mut VecDeque<Box<Job>>) {
+        std::mem::swap(&mut lock(&self.over).jobs, into);
+    }
+
+    /// Waits until `wanted` jobs are over, but no longer than `timeout`.
+    pub(super) fn wait(&self, wanted: usize, timeout: Option<Duration>) {
+        let mut over = lock(&self.over);
+        over.wanted = wanted;
+        let too_few = |over: &mut Over| over.jobs.len() < wanted;
+        let mut over = match timeout {
+            Some(timeout) => {
+                let waited = self.enough_over.wait_timeout_while(over, timeout, too_few);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.enough_over.wait_while(over, too_few).unwrap_or_else(PoisonError::into_inner),
+        };
+        over.wanted = 0;
+    }
+
+    /// System calls that the threads have made for jobs that are over.
+    pub(super) fn syscalls(&self) -> u64 {
+        self.syscalls.load(Relaxed)
+    }
+
+    /// Lets the threads finish what is queued, and end.
+    pub(super) fn close(&self) {
+        lock(&self.queue).closing = true;
+        self.jobs_there.notify_all();
+    }
+
+    /// The next job, waiting for it; `None` at the end.
+    fn take(&self) -> Option<Box<Job>> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                if !queue.jobs.is_empty() && queue.idle > 0 {
+                    self.jobs_there.notify_one();
+                }
+                return Some(job);
+            }
+            if queue.closing {
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.jobs_there.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+
+    fn give_back(&self, job: Box<Job>) {
+        let mut over = lock(&self.over);
+        over.jobs.push_back(job);
+        let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
+        drop(over);
+        if enough {
+            self.enough_over.notify_one();
+        }
+    }
+}
+
+/// A thread's life.
+pub(super) fn run(shared: &Shared, segments_max: usize) {
+    let mut caller = Caller::new(&shared.file, shared.block, segments_max);
+    while let Some(mut job) = shared.take() {
+        let (started, calls_before) = (Instant::now(), caller.syscalls());
+        caller.carry_out(&mut job);
+        if job.transfers() {
+            shared.price.add(started.elapsed());
+        }
+        shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
+        shared.give_back(job);
+    }
+}
+
+/// No state is ever left half changed, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a read or write takes: a mean in which each new one weighs an eighth.
+#[derive(Debug)]
+pub(super) struct Price {
+    nanos: AtomicU64,
+}
+
+impl Price {
+    /// Long, until something is known.
+    const fn unknown() -> Self {
+        Self { nanos: AtomicU64::new(1_000_000) }
+    }
+
+    pub(super) fn get(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Relaxed))
+    }
+
+    /// Two threads may overwrite one another's: it is an estimate.
+    pub(super) fn add(&self, taken: Duration) {
+        let before = self.nanos.load(Relaxed);
+        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.store(before - before / 8 + taken / 8, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_price_follows_what_is_measured() {
+        let price = Price::unknown();
+        (0..60).for_each(|_| price.add(Duration::from_micros(2)));
+        assert!(price.get() < Duration::from_micros(4), "{:?}", price.get());
+        price.add(Duration::from_millis(1));
+        assert!(price.get() > Duration::from_micros(100), "one slow I/O: {:?}", price.get());
+    }
+}

@@ -1,0 +1,199 @@
+//! How far a request has come, and what follows from what a system call returned. Makes no call itself: io_uring and
+//! threads share it.
+
+use iopath_core::{Io, IoError, Memory, Op};
+
+use crate::errno::io_error;
+
+/// A request as the system calls see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Transfer {
+    pub(crate) op: Op,
+    pub(crate) fua: bool,
+    /// The last try from here moved less than a block.
+    stalled: bool,
+    /// Write-zeroes by punching a hole, where the target cannot zero a range.
+    punch: bool,
+    /// Where the request starts on the device, in bytes.
+    offset: u64,
+    /// How long it is.
+    bytes: u64,
+    /// How much of it is done; whole blocks.
+    done: u64,
+}
+
+/// What to do after a system call returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The request is over.
+    Over(Result<(), IoError>),
+    /// Call again for the rest.
+    Again,
+    /// The file ends inside the last block: zero the memory from this byte of the request on, then it is over.
+    ZeroFrom(u64),
+}
+
+impl Transfer {
+    pub(crate) fn new<M: Memory>(io: &Io<'_, M>) -> Self {
+        let (offset, bytes) = (io.extent.offset(), io.extent.bytes());
+        Self { op: io.op, fua: io.fua, stalled: false, punch: false, offset, bytes, done: 0 }
+    }
+
+    /// Where the next call starts on the device, in bytes.
+    pub(crate) const fn position(&self) -> u64 {
+        self.offset + self.done
+    }
+
+    /// How much is left, in bytes.
+    pub(crate) const fn left(&self) -> u64 {
+        self.bytes - self.done
+    }
+
+    /// How much is done, in bytes.
+    pub(crate) const fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// What a call returns that does the whole rest.
+    pub(crate) const fn returns_if_whole(&self) -> u64 {
+        if self.op.has_memory() { self.left() } else { 0 }
+    }
+
+    /// The flags of `preadv2(2)` and `pwritev2(2)`.
+    pub(crate) const fn rw_flags(&self) -> i32 {
+        if self.fua && matches!(self.op, Op::Write) { libc::RWF_DSYNC } else { 0 }
+    }
+
+    /// The mode of `fallocate(2)` for a discard or write-zeroes. Neither changes the size of a file.
+    pub(crate) const fn fallocate_mode(&self) -> i32 {
+        let zero = matches!(self.op, Op::WriteZeroes) && !self.punch;
+        libc::FALLOC_FL_KEEP_SIZE | if zero { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE }
+    }
+
+    /// What follows from `returned`: bytes moved, or an error number below zero. `block` is the logical block in
+    /// bytes, at whose multiples a direct transfer may start again.
+    pub(crate) fn after(&mut self, returned: i64, block: u64) -> Step {
+        match u64::try_from(returned) {
+            Ok(moved) if moved >= self.returns_if_whole() => Step::Over(Ok(())),
+            Ok(moved) => self.after_part(moved, block),
+            Err(_) => self.after_error(-returned as i32),
+        }
+    }
+
+    fn after_part(&mut self, moved: u64, block: u64) -> Step {
+        let whole = moved / block * block;
+        self.done += whole;
+        if whole > 0 || !self.stalled {
+            self.stalled = whole == 0;
+            return Step::Again;
+        }
+        // Twice less than a block from the same place: here it ends.
+        let end = self.done + moved;
+        if self.op == Op::Read && end.next_multiple_of(block) >= self.bytes {
+            Step::ZeroFrom(end)
+        } else {
+            Step::Over(Err(IoError::EndOfDevice))
+        }
+    }
+
+    fn after_error(&mut self, errno: i32) -> Step {
+        match errno {
+            // ECANCELED: the thread that submitted to a ring has ended before the call was begun.
+            libc::EAGAIN | libc::EINTR | libc::ECANCELED => Step::Again,
+            libc::EOPNOTSUPP if self.op == Op::WriteZeroes && !self.punch => {
+                self.punch = true;
+                Step::Again
+            }
+            errno => Step::Over(Err(io_error(self.op, errno))),
+        }
+    }
+}
+
+/// Takes the first `bytes` bytes off `iovecs`; says how many of them are used up.
+pub(crate) fn skip(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
+    for (used_up, iovec) in iovecs.iter_mut().enumerate() {
+        if bytes < iovec.iov_len {
+            iovec.iov_base = iovec.iov_base.wrapping_byte_add(bytes);
+            iovec.iov_len -= bytes;
+            return used_up;
+        }
+        bytes -= iovec.iov_len;
+    }
+    iovecs.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iopath_core::{Extent, LengthOnly, Tag};
+
+    fn transfer(op: Op, bytes: u64) -> Transfer {
+        let extent = Extent::from_bytes(1 << 20, bytes).unwrap();
+        Transfer::new(&Io::<LengthOnly>::new(Tag::from_bits(0), op, extent, &[]))
+    }
+
+    #[test]
+    fn a_short_transfer_goes_on_from_a_whole_block() {
+        let mut write = transfer(Op::Write, 64 << 10);
+        assert_eq!(write.after(5000, 4096), Step::Again);
+        assert_eq!((write.position(), write.left()), ((1 << 20) + 4096, 60 << 10));
+        assert_eq!(write.after(60 << 10, 4096), Step::Over(Ok(())));
+    }
+
+    #[test]
+    fn a_file_that_ends_inside_the_last_block_is_read_whole() {
+        let mut read = transfer(Op::Read, 8192);
+        assert_eq!(read.after(5000, 4096), Step::Again);
+        assert_eq!(read.after(904, 4096), Step::Again, "once may be chance");
+        assert_eq!(read.after(904, 4096), Step::ZeroFrom(5000));
+    }
+
+    #[test]
+    fn a_file_that_ends_earlier_is_an_error() {
+        for end in [0, 904, 4096] {
+            let mut read = transfer(Op::Read, 8192);
+            let mut step = read.after(end, 4096);
+            while step == Step::Again {
+                step = read.after(end - read.done() as i64, 4096);
+            }
+            assert_eq!(step, Step::Over(Err(IoError::EndOfDevice)), "ends at {end}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_gets_nowhere_is_an_error() {
+        let mut write = transfer(Op::Write, 4096);
+        assert_eq!(write.after(0, 512), Step::Again);
+        assert_eq!(write.after(0, 512), Step::Over(Err(IoError::EndOfDevice)));
+    }
+
+    #[test]
+    fn interruptions_are_tried_again_and_errors_are_not() {
+        let mut read = transfer(Op::Read, 4096);
+        assert_eq!(read.after(-i64::from(libc::EINTR), 512), Step::Again);
+        assert_eq!(read.after(-i64::from(libc::EAGAIN), 512), Step::Again);
+        assert_eq!(read.after(-i64::from(libc::EIO), 512), Step::Over(Err(IoError::Media)));
+    }
+
+    #[test]
+    fn write_zeroes_punches_a_hole_where_it_cannot_zero() {
+        let mut zero = transfer(Op::WriteZeroes, 4096);
+        assert_eq!(zero.fallocate_mode() & libc::FALLOC_FL_PUNCH_HOLE, 0);
+        assert_eq!(zero.after(-i64::from(libc::EOPNOTSUPP), 512), Step::Again);
+        assert_ne!(zero.fallocate_mode() & libc::FALLOC_FL_PUNCH_HOLE, 0);
+        let unsupported = Step::Over(Err(IoError::Unsupported));
+        assert_eq!(zero.after(-i64::from(libc::EOPNOTSUPP), 512), unsupported);
+    }
+
+    #[test]
+    fn skipping_cuts_into_the_right_iovec() {
+        let iovec = |len| libc::iovec { iov_base: std::ptr::without_provenance_mut(0x1000), iov_len: len };
+        for (bytes, used_up, left) in
+            [(0, 0, 512), (100, 0, 412), (512, 1, 1024), (600, 1, 936), (1536, 2, 0)]
+        {
+            let mut iovecs = [iovec(512), iovec(1024)];
+            assert_eq!(skip(&mut iovecs, bytes), used_up, "{bytes} bytes");
+            assert_eq!(iovecs.get(used_up).map_or(0, |iovec| iovec.iov_len), left, "{bytes} bytes");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! A file or block device through io_uring: requests are collected in the submission ring and handed over with one
+//! system call, which also waits. How a ring is set up: `uring/setup.rs`. What becomes of short transfers:
+//! `transfer.rs`.
+
+mod entry;
+mod setup;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, IoUring, types};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
+
+use super::transfer::{Step, Transfer, skip};
+use super::{RealDevice, WaitError};
+use crate::memory::Segment;
+use crate::pool::BufferPool;
+use entry::Slot;
+
+pub(crate) use setup::{Refused, Stage};
+
+/// The most bytes of one request: its length has to fit into 31 bits, whole blocks of any size.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// The most segments of one request (`UIO_MAXIOV`).
+const SEGMENTS_MAX: u16 = 1024;
+
+/// A ring that one thread makes and uses: the kernel then runs completions in that thread's own calls, without
+/// interrupting it. Not `Send`.
+#[derive(Debug)]
+pub struct OneThread(PhantomData<*const ()>);
+
+/// A ring that several threads use in turn, at some more cost for each completion.
+#[derive(Debug)]
+pub struct AnyThread(());
+
+/// How large a ring is, and what it knows beforehand.
+#[derive(Debug, Clone)]
+pub struct UringConfig {
+    /// Requests in flight at once, 1 to 32,768.
+    pub depth: u32,
+    /// Buffers to register. They count against `RLIMIT_MEMLOCK` (see `io_uring_register(2)`).
+    pub pool: Option<BufferPool>,
+}
+
+/// A file or block device through io_uring. `T` says from which threads: [`OneThread`] or [`AnyThread`].
+///
+/// Dropping it waits for what is in flight.
+pub struct Uring<T> {
+    ring: IoUring,
+    /// Number 0 of the ring's registered files.
+    file: Arc<File>,
+    /// Kept so that registered memory is not given back while the kernel knows it.
+    pool: Option<BufferPool>,
+    /// Where the registered buffers lie: first address and the one after the last.
+    registered: Box<[(usize, usize)]>,
+    limits: Limits,
+    slots: Box<[Slot]>,
+    /// Numbers of unused slots; the one used last, still in the cache, first.
+    free: Vec<u32>,
+    /// `segments_max` for each slot; used by requests of more than one segment.
+    iovecs: Box<[libc::iovec]>,
+    syscalls: u64,
+    /// The completions of the last system call have not been asked for to the end.
+    fresh: bool,
+    threads: PhantomData<T>,
+}
+
+impl Uring<OneThread> {
+    /// A ring for the calling thread.
+    pub fn new(file: Arc<File>, limits: Limits, config: &UringConfig) -> io::Result<Self> {
+        Ok(Self::open(file, limits, config, true)?)
+    }
+
+    pub(crate) fn try_new(file: Arc<File>, limits: Limits, config: &UringConfig) -> Result<Self, Refused> {
+        Self::open(file, limits, config, true)
+    }
+}
+
+impl Uring<AnyThread> {
+    /// A ring for several threads, one after another.
+    pub fn new(file: Arc<File>, limits: Limits, config: &UringConfig) -> io::Result<Self> {
+        Ok(Self::open(file, limits, config, false)?)
+    }
+
+    pub(crate) fn try_new(file: Arc<File>, limits: Limits, config: &UringConfig) -> Result<Self, Refused> {
+        Self::open(file, limits, config, false)
+    }
+}
+
+// SAFETY: the ring was set up without `SINGLE_ISSUER`, so any thread may enter it; the raw pointers in slots and
+// iovecs point to memory that may be accessed from any thread, as the makers of the segments promised.
+unsafe impl Send for Uring<AnyThread> {}
+
+impl<T> Uring<T> {
+    fn open(file: Arc<File>, limits: Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
+        let depth = config.depth.clamp(1, setup::ENTRIES_MAX);
+        let ring = setup::ring(depth, one)?;
+        setup::register_file(&ring, &file)?;
+        let registered = match &config.pool {
+            Some(pool) => setup::register_buffers(&ring, pool)?,
+            None => Box::default(),
+        };
+        let segments_max = limits.segments_max.clamp(1, SEGMENTS_MAX);
+        let limits = Limits {
+            depth_max: depth,
+            segments_max,
+            request_bytes_max: limits.request_bytes_max.min(REQUEST_BYTES_MAX),
+            ..limits
+        };
+        let no_memory = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        Ok(Self {
+            ring,
+            file,
+            pool: config.pool.clone(),
+            registered,
+            limits,
+            slots: (0..depth).map(|_| Slot::default()).collect(),
+            free: (0..depth).rev().collect(),
+            iovecs: vec![no_memory; depth as usize * usize::from(segments_max)].into(),
+            syscalls: 0,
+            fresh: false,
+            threads: PhantomData,
+        })
+    }
+
+    /// Puts the request's memory into its slot, or into the slot's iovecs if there is more than one segment.
+    ///
+    /// # Panics
+    /// If the memory is not as long as the extent or in too many segments: the kernel must not be let beyond it.
+    fn take_memory(&mut self, slot: u32, io: &Io<'_, Segment>) {
+        let mut segments = io.segments();
+        let first = segments.next();
+        let mut bytes = first.map_or(0, Segment::len);
+        let mut count = u16::from(first.is_some());
+        if let (Some(first), Some(second)) = (first, segments.next()) {
+            let iovecs = &mut self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
+            iovecs[0] = first.iovec();
+            for segment in std::iter::once(second).chain(segments) {
+                iovecs[usize::from(count)] = segment.iovec();
+                bytes += segment.len();
+                count += 1;
+            }
+        }
+        let owed = if io.op.has_memory() { io.extent.bytes() } else { 0 };
+        assert!(bytes as u64 == owed, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        let buffer = first.filter(|_| count == 1).and_then(|first| self.registered_buffer(first));
+        self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
+    }
+
+    /// The number of the registered buffer that the whole segment lies in, if that is so.
+    fn registered_buffer(&self, segment: Segment) -> Option<u16> {
+        let number = segment.registered()?;
+        let &(start, end) = self.registered.get(usize::from(number))?;
+        (start <= segment.address() && segment.address() + segment.len() <= end).then_some(number)
+    }
+
+    /// Writes the next call of a slot's request into the submission ring.
+    fn push(&mut self, slot: u32) {
+        let iovecs = &self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
+        let entry = self.slots[slot as usize].entry(slot, iovecs);
+        // SAFETY: what the entry points to lives until its completion: the memory as its makers promised, the iovecs
+        // as long as this device, which waits for all completions before it goes, and the file is registered.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("the ring has an entry for each slot, and a slot has one call at a time");
+    }
+
+    /// Enters the kernel: submits all that is in the ring, then waits for `completions` of them.
+    fn enter(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
+        self.syscalls += 1;
+        self.fresh = true;
+        let to_submit = self.ring.submission().len() as u32;
+        let mut flags = EnterFlags::GETEVENTS;
+        let submitter = self.ring.submitter();
+        let entered = if let Some(timeout) = timeout {
+            flags |= EnterFlags::EXT_ARG;
+            let time = types::Timespec::from(timeout);
+            let args = types::SubmitArgs::new().timespec(&time);
+            // SAFETY: the flag says that there is an extended argument; it and the time live beyond the call.
+            unsafe { submitter.enter(to_submit, completions, flags.bits(), Some(&args)) }
+        } else {
+            // SAFETY: no argument is passed, and no flag says that there is one.
+            unsafe { submitter.enter::<libc::sigset_t>(to_submit, completions, flags.bits(), None) }
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            // A signal, the end of the time, no memory for more at the moment, or completions to be taken first:
+            // each ends the wait early, and what was not taken stays in the ring for the next call.
+            Err(error) if matches!(error.raw_os_error(), Some(code) if is_passing(code)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How far a request is after one of its calls returned; `None` while it goes on.
+    fn after_call(&mut self, slot: u32, returned: i32) -> Option<Result<(), IoError>> {
+        let block = u64::from(self.limits.logical_block_bytes);
+        let request = &mut self.slots[slot as usize];
+        let before = request.transfer.done();
+        match request.transfer.after(i64::from(returned), block) {
+            Step::Over(result) => Some(result),
+            Step::Again => {
+                let moved = (request.transfer.done() - before) as usize;
+                if request.segments > 1 {
+                    let range = entry::iovec_range(slot, self.limits.segments_max);
+                    let all = &mut self.iovecs[range][..usize::from(request.segments)];
+                    let rest = &mut all[usize::from(request.first_iovec)..];
+                    request.first_iovec += skip(rest, moved) as u16;
+                } else {
+                    skip(std::slice::from_mut(&mut request.memory), moved);
+                }
+                self.push(slot);
+                None
+            }
+            Step::ZeroFrom(end) => {
+                let range = entry::iovec_range(slot, self.limits.segments_max);
+                let from = (end - request.transfer.done()) as usize;
+                // SAFETY: the kernel is done with this read, and the request has not completed: its memory is ours.
+                unsafe { request.zero_from(&self.iovecs[range], from) };
+                Some(Ok(()))
+            }
+        }
+    }
+
+    fn completions_ready(&mut self) -> u32 {
+        self.ring.completion().len() as u32
+    }
+}
+
+/// Errors of `io_uring_enter` that pass: time out, signal, no memory now, completions to be taken first.
+const fn is_passing(errno: i32) -> bool {
+    matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
+}
+
+impl<T> BlockDevice for Uring<T> {
+    type Memory = Segment;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// # Panics
+    /// If the request's memory is not as long as its extent or in more segments than the limits say.
+    fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
+        let Some(&slot) = self.free.last() else { return Err(Busy { tag: io.tag }) };
+        self.take_memory(slot, io);
+        self.free.pop();
+        let request = &mut self.slots[slot as usize];
+        request.tag = io.tag;
+        request.transfer = Transfer::new(io);
+        self.push(slot);
+        Ok(())
+    }
+
+    /// One system call if anything was submitted. An error comes from the next wait.
+    fn commit(&mut self, _now: Instant) {
+        if !self.ring.submission().is_empty() {
+            // What the kernel did not take is still in the ring: the next wait meets the same error and returns it.
+            let _ = self.enter(0, None);
+        }
+    }
+
+    fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        loop {
+            let Some(entry) = self.ring.completion().next() else {
+                // The kernel may hold completions back until it is entered. Who has just been there has them all.
+                let held_back = !self.fresh && self.ring.submission().taskrun();
+                self.fresh = false;
+                if held_back && self.enter(0, None).is_ok() {
+                    continue;
+                }
+                return None;
+            };
+            let slot = entry.user_data() as u32;
+            if let Some(result) = self.after_call(slot, entry.result()) {
+                self.free.push(slot);
+                return Some(Completion { tag: self.slots[slot as usize].tag, result });
+            }
+        }
+    }
+}
+
+impl<T> RealDevice for Uring<T> {
+    fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let wanted = completions.min(self.in_flight());
+        if self.ring.submission().is_empty() && self.completions_ready() >= wanted {
+            return Ok(());
+        }
+        Ok(self.enter(wanted, timeout)?)
+    }
+
+    fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.syscalls
+    }
+}
+
+impl<T> Drop for Uring<T> {
+    /// Waits until the kernel is done with all memory it was given. Requests not yet committed are not begun.
+    fn drop(&mut self) {
+        let not_begun = self.ring.submission().len() as u32;
+        let mut in_kernel = self.in_flight() - not_begun;
+        loop {
+            in_kernel -= self.ring.completion().count() as u32;
+            if in_kernel == 0 {
+                return;
+            }
+            // SAFETY: no argument is passed, and no flag says that there is one.
+            let entered = unsafe {
+                self.ring.submitter().enter::<libc::sigset_t>(
+                    0,
+                    in_kernel,
+                    EnterFlags::GETEVENTS.bits(),
+                    None,
+                )
+            };
+            if matches!(entered, Err(error) if !error.raw_os_error().is_some_and(is_passing)) {
+                // Someone closed our descriptor. The kernel goes on writing to memory that will be freed: no way on.
+                std::process::abort();
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Uring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring")
+            .field("file", &self.file)
+            .field("limits", &self.limits)
+            .field("in_flight", &self.in_flight())
+            .field("registered_buffers", &self.pool.as_ref().map(|_| self.registered.len()))
+            .field("ring", self.ring.params())
+            .finish_non_exhaustive()
+    }
+}

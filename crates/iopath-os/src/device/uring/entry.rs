@@ -1,0 +1,132 @@
+//! A request in flight on a ring, and the entry that asks the kernel for what is left of it.
+
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+
+use io_uring::{opcode, squeue, types};
+use iopath_core::{Extent, Io, Op, Tag};
+
+use crate::device::transfer::Transfer;
+use crate::memory::Segment;
+
+/// The file's number among the ring's registered files.
+const FILE: types::Fixed = types::Fixed(0);
+
+/// What one slot of the ring is doing. As large as a cache line: one is touched per submission and completion.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Slot {
+    pub(super) transfer: Transfer,
+    /// The rest of the memory, if it is one segment.
+    pub(super) memory: libc::iovec,
+    pub(super) tag: Tag,
+    /// How many segments the request has; if more than one, they are in the slot's iovecs.
+    pub(super) segments: u16,
+    /// Of several: the first that is not used up.
+    pub(super) first_iovec: u16,
+    /// The registered buffer of its only segment.
+    buffer: Option<u16>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        let nothing = Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
+        Self {
+            transfer: Transfer::new(&nothing),
+            memory: libc::iovec { iov_base: null_mut(), iov_len: 0 },
+            tag: nothing.tag,
+            segments: 0,
+            first_iovec: 0,
+            buffer: None,
+        }
+    }
+}
+
+/// Where the iovecs of a slot are among those of all.
+pub(super) fn iovec_range(slot: u32, segments_max: u16) -> Range<usize> {
+    let start = slot as usize * usize::from(segments_max);
+    start..start + usize::from(segments_max)
+}
+
+impl Slot {
+    /// Notes the memory: `count` segments, `first` being the first of them.
+    pub(super) fn set_memory(&mut self, first: Option<libc::iovec>, count: u16, buffer: Option<u16>) {
+        if let Some(first) = first {
+            self.memory = first;
+        }
+        self.segments = count;
+        self.first_iovec = 0;
+        self.buffer = buffer;
+    }
+
+    /// Asks for what is left of the request. `iovecs` are the slot's own.
+    pub(super) fn entry(&self, slot: u32, iovecs: &[libc::iovec]) -> squeue::Entry {
+        let transfer = &self.transfer;
+        let entry = match transfer.op {
+            Op::Read => self.read(iovecs),
+            Op::Write => self.write(iovecs),
+            Op::Flush => opcode::Fsync::new(FILE).flags(types::FsyncFlags::DATASYNC).build(),
+            Op::Discard | Op::WriteZeroes => opcode::Fallocate::new(FILE, transfer.left())
+                .offset(transfer.position())
+                .mode(transfer.fallocate_mode())
+                .build(),
+        };
+        entry.user_data(u64::from(slot))
+    }
+
+    fn read(&self, iovecs: &[libc::iovec]) -> squeue::Entry {
+        let (position, start, len) = (self.transfer.position(), self.start(), self.memory.iov_len as u32);
+        match self.buffer {
+            Some(buffer) => opcode::ReadFixed::new(FILE, start, len, buffer).offset(position).build(),
+            None if self.segments == 1 => opcode::Read::new(FILE, start, len).offset(position).build(),
+            None => {
+                let rest = self.rest(iovecs);
+                opcode::Readv::new(FILE, rest.as_ptr(), rest.len() as u32).offset(position).build()
+            }
+        }
+    }
+
+    fn write(&self, iovecs: &[libc::iovec]) -> squeue::Entry {
+        let (position, flags) = (self.transfer.position(), self.transfer.rw_flags());
+        let (start, len) = (self.start().cast_const(), self.memory.iov_len as u32);
+        match self.buffer {
+            Some(buffer) => {
+                opcode::WriteFixed::new(FILE, start, len, buffer).offset(position).rw_flags(flags).build()
+            }
+            None if self.segments == 1 => {
+                opcode::Write::new(FILE, start, len).offset(position).rw_flags(flags).build()
+            }
+            None => {
+                let rest = self.rest(iovecs);
+                opcode::Writev::new(FILE, rest.as_ptr(), rest.len() as u32)
+                    .offset(position)
+                    .rw_flags(flags)
+                    .build()
+            }
+        }
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.iov_base.cast()
+    }
+
+    /// The iovecs that are not used up, of a request of several segments.
+    fn rest<'a>(&self, iovecs: &'a [libc::iovec]) -> &'a [libc::iovec] {
+        &iovecs[usize::from(self.first_iovec)..usize::from(self.segments)]
+    }
+
+    /// Zeroes what is left of the memory, but for its first `from` bytes.
+    ///
+    /// # Safety
+    /// The request is a read, no call of it is with the kernel, and it has not completed.
+    pub(super) unsafe fn zero_from(&self, iovecs: &[libc::iovec], mut from: usize) {
+        let rest = if self.segments > 1 { self.rest(iovecs) } else { std::slice::from_ref(&self.memory) };
+        for iovec in rest {
+            if let Some(start) = NonNull::new(iovec.iov_base.cast::<u8>()) {
+                // SAFETY: a segment's memory, still promised to this request.
+                unsafe { Segment::new(start, iovec.iov_len).zero_from(from.min(iovec.iov_len)) };
+            }
+            from = from.saturating_sub(iovec.iov_len);
+        }
+    }
+}

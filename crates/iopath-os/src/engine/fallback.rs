@@ -1,0 +1,167 @@
+//! Why a device is not the one that was asked for, in one line that says what to do about it.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::IoSliceMut;
+
+use iopath_core::Limits;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::Engine;
+use crate::aligned::AlignedBuf;
+use crate::device::{Refused, Stage};
+
+/// Something else is used than was asked for, or less of it. Its display is one line for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// What is used instead.
+    pub engine: Engine,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why io_uring is not used as it could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The setting `kernel.io_uring_disabled` forbids it: 1 to the unprivileged, 2 to all.
+    Sysctl(u8),
+    /// A system call filter (seccomp) forbids it, as those of containers do.
+    Seccomp,
+    /// The kernel has none.
+    NoUring,
+    /// The kernel's is from before 5.11 and lacks what is needed.
+    TooOld,
+    /// No more memory may be locked (`RLIMIT_MEMLOCK`).
+    Memlock,
+    /// The buffers could not be registered for another reason (an error number): they are used unregistered.
+    Buffers(i32),
+    /// The target cannot say "I would have to wait" (`RWF_NOWAIT`), so io_uring would hand each I/O to a thread of
+    /// the kernel, one by one.
+    NoNowait,
+    /// Any other error (its number).
+    Os(i32),
+}
+
+impl Fallback {
+    /// Finds out why io_uring was refused.
+    pub(super) fn of(engine: Engine, refused: Refused) -> Self {
+        let errno = refused.source.raw_os_error().unwrap_or(libc::EIO);
+        let reason = match (refused.stage, errno) {
+            (Stage::Features, _) => Reason::TooOld,
+            (_, libc::ENOMEM) => Reason::Memlock,
+            (Stage::Buffers, errno) => Reason::Buffers(errno),
+            (_, libc::EPERM | libc::EACCES) => forbidden_by(sysctl()),
+            (_, libc::ENOSYS) if is_filtered() => Reason::Seccomp,
+            (_, libc::ENOSYS) => Reason::NoUring,
+            (_, libc::EINVAL) => Reason::TooOld,
+            (_, errno) => Reason::Os(errno),
+        };
+        Self { engine, reason }
+    }
+}
+
+fn forbidden_by(sysctl: Option<u8>) -> Reason {
+    match sysctl {
+        Some(value @ 1..) => Reason::Sysctl(value),
+        _ => Reason::Seccomp,
+    }
+}
+
+/// The setting `kernel.io_uring_disabled`, where the kernel has it (6.6).
+fn sysctl() -> Option<u8> {
+    fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
+}
+
+/// Whether a filter is on this process, which then may be what said that there is no such call.
+fn is_filtered() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nSeccomp:\t2"))
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uses = match self.engine {
+            Engine::Uring => "io_uring goes on with unregistered buffers",
+            Engine::Auto | Engine::Threads => "threads instead of io_uring",
+        };
+        match self.reason {
+            Reason::Sysctl(value) => write!(
+                f,
+                "{uses}: the setting kernel.io_uring_disabled={value} forbids it; to allow it: sysctl \
+                 kernel.io_uring_disabled=0"
+            ),
+            Reason::Seccomp => write!(
+                f,
+                "{uses}: a system call filter (seccomp) forbids it; to allow it, run the container with a profile \
+                 that permits io_uring_setup, io_uring_enter and io_uring_register"
+            ),
+            Reason::NoUring => {
+                write!(f, "{uses}: this kernel has no io_uring; it takes Linux 5.11 with CONFIG_IO_URING")
+            }
+            Reason::TooOld => write!(f, "{uses}: this kernel's io_uring is too old; it takes Linux 5.11"),
+            Reason::Memlock => write!(
+                f,
+                "{uses}: no more memory may be locked (RLIMIT_MEMLOCK); to allow it: ulimit -l unlimited, or \
+                 LimitMEMLOCK= of the service"
+            ),
+            Reason::Buffers(errno) => write!(f, "{uses}: registering them failed with {}", os(errno)),
+            Reason::NoNowait => write!(
+                f,
+                "{uses}: the target does not take requests that must not wait (RWF_NOWAIT), so io_uring would use \
+                 threads of the kernel, at more cost; to have it so, choose the engine \"uring\""
+            ),
+            Reason::Os(errno) => write!(f, "{uses}: setting it up failed with {}", os(errno)),
+        }
+    }
+}
+
+fn os(errno: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno)
+}
+
+/// Whether reads of `file` that must not wait are refused as such. The kernel says so before it reads; where it does
+/// not, a block is read and forgotten.
+pub(super) fn refuses_nowait(file: &File, limits: &Limits) -> bool {
+    let bytes = limits.logical_block_bytes.max(limits.memory_align_bytes);
+    let Ok(mut block) = AlignedBuf::new(bytes as usize) else { return false };
+    let read = preadv2(file, &mut [IoSliceMut::new(&mut block)], 0, ReadWriteFlags::NOWAIT);
+    matches!(read, Err(Errno::OPNOTSUPP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(stage: Stage, errno: i32) -> Reason {
+        Fallback::of(Engine::Threads, Refused { stage, source: os(errno) }).reason
+    }
+
+    #[test]
+    fn each_refusal_has_its_reason() {
+        assert_eq!(reason(Stage::Ring, libc::ENOMEM), Reason::Memlock);
+        assert_eq!(reason(Stage::Buffers, libc::ENOMEM), Reason::Memlock);
+        assert_eq!(reason(Stage::Buffers, libc::EFAULT), Reason::Buffers(libc::EFAULT));
+        assert_eq!(reason(Stage::Ring, libc::EINVAL), Reason::TooOld);
+        assert_eq!(reason(Stage::Ring, libc::EMFILE), Reason::Os(libc::EMFILE));
+        assert_eq!(forbidden_by(Some(2)), Reason::Sysctl(2));
+        assert_eq!(forbidden_by(Some(0)), Reason::Seccomp);
+        assert_eq!(forbidden_by(None), Reason::Seccomp);
+    }
+
+    #[test]
+    fn each_reason_is_one_line_that_says_what_to_do() {
+        let all = [
+            (Reason::Sysctl(2), "sysctl kernel.io_uring_disabled=0"),
+            (Reason::Seccomp, "profile"),
+            (Reason::NoUring, "Linux 5.11"),
+            (Reason::TooOld, "Linux 5.11"),
+            (Reason::Memlock, "ulimit -l"),
+            (Reason::NoNowait, "RWF_NOWAIT"),
+            (Reason::Os(libc::EMFILE), "os error 24"),
+        ];
+        for (reason, way_out) in all {
+            let line = Fallback { engine: Engine::Threads, reason }.to_string();
+            assert!(line.starts_with("threads instead of io_uring: "), "{line}");
+            assert!(line.contains(way_out) && !line.contains('\n') && !line.contains("  "), "{line}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What an error number of the kernel means for an I/O: the one place where numbers become [`IoError`]s.
+
+use iopath_core::{IoError, Op};
+
+/// The meaning of error number `errno` (positive) for an I/O of kind `op`.
+///
+/// The block layer's numbers are those of `block/blk-core.c` (`blk_errors`); what files add is in the manual
+/// pages of `pread(2)`, `pwrite(2)`, `fallocate(2)` and `fsync(2)`.
+pub(crate) fn io_error(op: Op, errno: i32) -> IoError {
+    match errno {
+        // Medium, target and integrity errors of disks; EUCLEAN and EBADMSG are damaged filesystems.
+        libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::EUCLEAN | libc::EBADMSG => {
+            IoError::Media
+        }
+        libc::ENOSPC | libc::EDQUOT => IoError::NoSpace,
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => IoError::Unsupported,
+        libc::ENODEV | libc::ENXIO | libc::ESTALE | libc::ENOLINK => IoError::Gone,
+        libc::EROFS => IoError::ReadOnly,
+        libc::EBADF | libc::EPERM | libc::EACCES if op != Op::Read => IoError::ReadOnly,
+        libc::EINVAL if op.has_memory() => IoError::Alignment,
+        other => IoError::Os(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_number_means_different_things_to_reads_and_writes() {
+        assert_eq!(io_error(Op::Write, libc::EBADF), IoError::ReadOnly);
+        assert_eq!(io_error(Op::Read, libc::EBADF), IoError::Os(libc::EBADF));
+        assert_eq!(io_error(Op::Write, libc::EINVAL), IoError::Alignment);
+        assert_eq!(io_error(Op::Discard, libc::EINVAL), IoError::Os(libc::EINVAL));
+        assert_eq!(io_error(Op::Write, libc::EDQUOT), IoError::NoSpace);
+        assert_eq!(io_error(Op::Flush, libc::EIO), IoError::Media);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a file or block device takes in one request. The alignment comes from whoever found it out.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use iopath_core::{Limits, SECTOR_BYTES};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// What has been found out about a target beforehand.
+#[derive(Debug, Clone, Copy)]
+pub struct Geometry {
+    /// Memory addresses are multiples of this many bytes.
+    pub memory_align_bytes: u32,
+    /// Offsets and lengths are multiples of this many bytes: 512 or a multiple of it.
+    pub logical_block_bytes: u32,
+    /// The most bytes of one request; see [`REQUEST_BYTES`].
+    pub request_bytes_max: u64,
+}
+
+/// A good size for the largest request: 512 KiB.
+///
+/// The kernel takes more and splits it to what the disk takes (`queue/max_sectors_kb`), but reports it as one: a large
+/// transfer cut into a few pieces of this size keeps as many of them in flight and gets its first bytes earlier, and
+/// above this size the price of the calls no longer counts.
+pub const REQUEST_BYTES: u64 = 512 << 10;
+
+/// The most segments of one request: few enough for the kernel to keep their list without allocating pages.
+const SEGMENTS_MAX: u16 = 128;
+
+/// The most requests at once; a device may lower it.
+const DEPTH_MAX: u32 = 4096;
+
+/// The most bytes of a discard or write-zeroes on a file: it is a change of metadata.
+const FILE_FALLOCATE_BYTES_MAX: u64 = 1 << 30;
+
+/// The most bytes of a write-zeroes on a disk that has no command for it: the kernel writes the zeroes.
+const WRITTEN_ZEROES_BYTES_MAX: u64 = 4 << 20;
+
+/// The limits of an open file or block device.
+///
+/// Its size is rounded up to whole logical blocks: the devices of this crate read a last block that a file holds only
+/// a part of as if zeroes followed. Whether a file can have holes is tried out on one that is open for writing, beyond
+/// its end, where there is nothing to lose.
+///
+/// # Errors
+/// What the system says to `fstat(2)`, `lseek(2)` and `fcntl(2)`, and `InvalidInput` for what is neither a file nor a
+/// block device.
+pub fn limits_of(fd: impl AsFd, geometry: &Geometry) -> io::Result<Limits> {
+    let file = fs::File::from(fd.as_fd().try_clone_to_owned()?);
+    let metadata = file.metadata()?;
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    let kind = metadata.file_type();
+    let (bytes, rules) = if kind.is_file() {
+        (metadata.len(), Rules::of_file(&file, metadata.len(), flags))
+    } else if kind.is_block_device() {
+        let queue = queue_directory(metadata.rdev());
+        (rustix::fs::seek(&file, SeekFrom::End(0))?, Rules::of_disk(queue.as_deref(), flags))
+    } else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+    };
+    let block = u64::from(geometry.logical_block_bytes.max(SECTOR_BYTES as u32));
+    Ok(Limits {
+        capacity: bytes.next_multiple_of(block) / SECTOR_BYTES,
+        logical_block_bytes: block as u32,
+        memory_align_bytes: geometry.memory_align_bytes.max(1),
+        request_bytes_max: (geometry.request_bytes_max / block * block).max(block),
+        segments_max: SEGMENTS_MAX,
+        chunk_sectors: 0,
+        depth_max: DEPTH_MAX,
+        discard_bytes_max: rules.discard_bytes_max,
+        write_zeroes_bytes_max: rules.write_zeroes_bytes_max,
+        volatile_cache: rules.volatile_cache,
+        fua: true,
+    })
+}
+
+/// Where files and disks differ.
+struct Rules {
+    discard_bytes_max: u64,
+    write_zeroes_bytes_max: u64,
+    volatile_cache: bool,
+}
+
+impl Rules {
+    fn of_file(file: &fs::File, bytes: u64, flags: OFlags) -> Self {
+        let bytes_max =
+            if is_writable(flags) && takes_holes(file, bytes) { FILE_FALLOCATE_BYTES_MAX } else { 0 };
+        Self { discard_bytes_max: bytes_max, write_zeroes_bytes_max: bytes_max, volatile_cache: true }
+    }
+
+    /// From `/sys/dev/block/M:N/queue`; without it, what is safe: no discard, and a cache that needs flushes.
+    ///
+    /// A disk's discard is `FALLOC_FL_PUNCH_HOLE`, which the kernel carries out as write-zeroes and refuses where the
+    /// disk has no command for that (`block/fops.c`, `blkdev_fallocate`); zeroing falls back to writing zeroes.
+    fn of_disk(queue: Option<&Path>, flags: OFlags) -> Self {
+        let setting = |name| queue.and_then(|queue| fs::read_to_string(queue.join(name)).ok());
+        let zeroes = setting("write_zeroes_max_bytes").and_then(|text| text.trim().parse::<u64>().ok());
+        let zeroes = zeroes.unwrap_or(0).min(FILE_FALLOCATE_BYTES_MAX);
+        let through = setting("write_cache").is_some_and(|text| text.trim() == "write through");
+        let writable = is_writable(flags);
+        Self {
+            discard_bytes_max: if writable { zeroes } else { 0 },
+            write_zeroes_bytes_max: if writable { zeroes.max(WRITTEN_ZEROES_BYTES_MAX) } else { 0 },
+            // Without O_DIRECT the page cache is a cache to be lost.
+            volatile_cache: !(through && flags.contains(OFlags::DIRECT)),
+        }
+    }
+}
+
+fn is_writable(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+}
+
+/// Punches a hole beyond the end of the file, which changes nothing in it, to see if that is refused.
+fn takes_holes(file: &fs::File, bytes: u64) -> bool {
+    const BEYOND: u64 = 1 << 20;
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let refused = rustix::fs::fallocate(file, mode, bytes.next_multiple_of(BEYOND) + BEYOND, 4096);
+    !matches!(refused, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::NODEV))
+}
+
+/// The `queue` directory of the disk that a block device number is, or is a partition of.
+fn queue_directory(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let disk = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
+    [disk.join("queue"), disk.join("../queue")].into_iter().find(|path| path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry =
+        Geometry { memory_align_bytes: 4, logical_block_bytes: 4096, request_bytes_max: 1_000_000 };
+
+    #[test]
+    fn a_file_ends_with_its_last_block_begun() {
+        let file = tempfile::tempfile().unwrap();
+        for (bytes, sectors) in [(0, 0), (1, 8), (4096, 8), (4097, 16)] {
+            file.set_len(bytes).unwrap();
+            let limits = limits_of(&file, &GEOMETRY).unwrap();
+            assert_eq!(limits.capacity, sectors, "{bytes} bytes");
+            assert_eq!(limits.request_bytes_max, 999_424, "whole blocks");
+            assert!(limits.volatile_cache && limits.fua);
+            assert_eq!(file.metadata().unwrap().len(), bytes, "looking changed the size");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_cannot_be_discarded() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let limits = limits_of(fs::File::open(path.path()).unwrap(), &GEOMETRY).unwrap();
+        assert_eq!((limits.discard_bytes_max, limits.write_zeroes_bytes_max), (0, 0));
+    }
+
+    #[test]
+    fn a_pipe_is_no_target() {
+        let (pipe, _other) = io::pipe().unwrap();
+        assert_eq!(limits_of(&pipe, &GEOMETRY).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,185 @@
+//! The memory of real devices: an address and a length. Is not the memory itself and does not keep it alive.
+
+use std::ptr::NonNull;
+
+use iopath_core::{Memory, SECTOR_BYTES};
+
+const SECTOR: usize = SECTOR_BYTES as usize;
+
+/// Contiguous memory that a real device reads into or writes from.
+///
+/// Whoever makes one promises what [`Segment::new`] asks for; everything else about it is safe.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment {
+    start: NonNull<u8>,
+    bytes: usize,
+    registered: Option<u16>,
+}
+
+// SAFETY: a segment gives no access by itself; the promise made to `new` covers access from any thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// The `bytes` bytes from `start` on.
+    ///
+    /// # Safety
+    /// From when this segment, a copy or a part of it is first given to a device, until every bio or request that
+    /// carries it has completed or the device that took it has been dropped:
+    /// - the memory stays allocated, and any thread may access it;
+    /// - if it is read into, nothing else reads or writes it, and `start` may be written through;
+    /// - if it is written from, it is initialised and nothing writes to it.
+    ///
+    /// No copy is given to a device after the memory is gone.
+    pub unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
+        // Segments are joined by address, so the devices that copy bytes themselves go by address, too.
+        start.as_ptr().expose_provenance();
+        Self { start, bytes, registered: None }
+    }
+
+    /// The same, in the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A device that has
+    /// no such buffer, or one elsewhere, takes the memory as it takes any other.
+    #[must_use]
+    pub const fn in_registered_buffer(mut self, number: u16) -> Self {
+        self.registered = Some(number);
+        self
+    }
+
+    /// The address of the first byte.
+    pub fn address(self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// The number of the registered buffer it lies in.
+    pub const fn registered(self) -> Option<u16> {
+        self.registered
+    }
+
+    pub(crate) const fn len(self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn iovec(self) -> libc::iovec {
+        libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: self.bytes }
+    }
+
+    /// Fills it from `source`, which is as long.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is read into holds now.
+    pub(crate) unsafe fn fill_from(self, source: &[u8]) {
+        assert_eq!(source.len(), self.bytes, "source and segment differ in length");
+        for (number, sector) in source.chunks(SECTOR).enumerate() {
+            let to = std::ptr::with_exposed_provenance_mut(self.address() + number * SECTOR);
+            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
+            unsafe { std::ptr::copy_nonoverlapping(sector.as_ptr(), to, sector.len()) }
+        }
+    }
+
+    /// Copies it to `target`, which is as long.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is written from holds now.
+    pub(crate) unsafe fn copy_to(self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.bytes, "target and segment differ in length");
+        for (number, sector) in target.chunks_mut(SECTOR).enumerate() {
+            let from = std::ptr::with_exposed_provenance(self.address() + number * SECTOR);
+            // SAFETY: within the segment, which may be read now; one sector lies in one allocation (see `join`).
+            unsafe { std::ptr::copy_nonoverlapping(from, sector.as_mut_ptr(), sector.len()) }
+        }
+    }
+
+    /// Writes zeroes from byte `from` to its end.
+    ///
+    /// # Safety
+    /// The promise of [`Segment::new`] for memory that is read into holds now.
+    pub(crate) unsafe fn zero_from(self, mut from: usize) {
+        while from < self.bytes {
+            let end = (from / SECTOR * SECTOR + SECTOR).min(self.bytes);
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(self.address() + from);
+            // SAFETY: within the segment, which may be written now; one sector lies in one allocation (see `join`).
+            unsafe { to.write_bytes(0, end - from) }
+            from = end;
+        }
+    }
+}
+
+impl Memory for Segment {
+    fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// # Panics
+    /// If the part reaches out of the whole or does not start at a whole sector of it: a bug of the caller.
+    fn slice(self, offset: u64, bytes: u64) -> Self {
+        let whole = self.bytes as u64;
+        assert!(
+            offset <= whole && bytes <= whole - offset && offset % SECTOR_BYTES == 0,
+            "{bytes} bytes from {offset} on are no part of {whole} bytes cut at a sector"
+        );
+        let start = self.start.map_addr(|address| address.saturating_add(offset as usize));
+        Self { start, bytes: bytes as usize, registered: self.registered }
+    }
+
+    /// Neighbours in the same registered buffer, or in none. Two allocations may touch by chance and be joined: the
+    /// kernel does not mind, and copying devices go sector by sector, each of which lies in one of them.
+    fn join(self, next: Self) -> Option<Self> {
+        let touches = self.address() + self.bytes == next.address();
+        let joins = touches && self.registered == next.registered && self.bytes % SECTOR == 0;
+        joins.then_some(Self { bytes: self.bytes + next.bytes, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(memory: &mut [u8]) -> Segment {
+        // SAFETY: the tests hold the memory while they use the segment, and look at it only afterwards.
+        unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
+    }
+
+    #[test]
+    fn joins_neighbours_and_nothing_else() {
+        let mut memory = vec![0; 4 * SECTOR];
+        let whole = segment(&mut memory);
+        let (a, b, c) = (whole.slice(0, 512), whole.slice(512, 512), whole.slice(1536, 512));
+        assert_eq!(a.join(b).map(|both| (both.address(), both.bytes())), Some((whole.address(), 1024)));
+        assert!(b.join(a).is_none());
+        assert!(b.join(c).is_none());
+        assert!(a.join(b.in_registered_buffer(0)).is_none());
+        assert!(a.in_registered_buffer(1).join(b.in_registered_buffer(1)).is_some());
+    }
+
+    #[test]
+    fn copies_through_joined_parts_that_came_from_separate_borrows() {
+        let mut memory: Vec<u8> = (0..4 * SECTOR).map(|i| (i / 7) as u8).collect();
+        let before = memory.clone();
+        let (left, right) = memory.split_at_mut(2 * SECTOR);
+        let both = segment(left).join(segment(right)).unwrap();
+        let mut copy = vec![0; both.len()];
+        // SAFETY: nothing else touches the memory before both are done.
+        unsafe {
+            both.copy_to(&mut copy);
+            copy.reverse();
+            both.fill_from(&copy);
+        }
+        assert!(before.iter().rev().eq(memory.iter()));
+    }
+
+    #[test]
+    fn zeroes_the_tail_and_only_that() {
+        let mut memory = vec![7; 3 * SECTOR];
+        // SAFETY: nothing else touches the memory before it is done.
+        unsafe { segment(&mut memory).zero_from(700) };
+        assert!(memory[..700].iter().all(|&byte| byte == 7));
+        assert!(memory[700..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "no part of 512 bytes")]
+    fn a_slice_stays_inside() {
+        let _ = segment(&mut [0; 512]).slice(512, 1);
+    }
+}

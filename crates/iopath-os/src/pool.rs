@@ -1,0 +1,158 @@
+//! Buffers for direct I/O, taken from the system once: aligned, of one size, and known to io_uring beforehand
+//! (registered), which saves looking up and pinning their pages at each I/O. Is not a page cache.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::aligned::{AlignedBuf, NoMemory, page_bytes};
+use crate::memory::Segment;
+
+/// The most bytes of one registered buffer (`io_uring_register(2)`).
+const REGION_BYTES_MAX: usize = 1 << 30;
+
+/// A fixed number of aligned buffers of one size. Clones share them.
+#[derive(Debug, Clone)]
+pub struct BufferPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Each is one registered buffer, numbered from 0.
+    regions: Box<[AlignedBuf]>,
+    buffer_bytes: usize,
+    buffers_per_region: usize,
+    /// Numbers of the buffers nobody has.
+    free: Mutex<Vec<u32>>,
+}
+
+impl BufferPool {
+    /// `count` zeroed buffers of `bytes` bytes each, rounded up so that each starts on a page.
+    ///
+    /// # Panics
+    /// If one buffer is to be larger than 1 GiB, the most that can be registered: a bug of the caller.
+    pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
+        assert!(bytes <= REGION_BYTES_MAX, "a buffer of {bytes} bytes cannot be registered");
+        let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
+        let buffers_per_region = (REGION_BYTES_MAX / buffer_bytes).max(1);
+        let mut left = count as usize;
+        let mut regions = Vec::new();
+        while left > 0 {
+            let buffers = left.min(buffers_per_region);
+            regions.push(AlignedBuf::new(buffers * buffer_bytes)?);
+            left -= buffers;
+        }
+        let free = Mutex::new((0..count).rev().collect());
+        let shared = Shared { regions: regions.into(), buffer_bytes, buffers_per_region, free };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A buffer, if one is free. Its content is what it last held.
+    pub fn take(&self) -> Option<PoolBuf> {
+        let number = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(PoolBuf { pool: self.clone(), number })
+    }
+
+    /// The size of a buffer in bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        self.shared.buffer_bytes
+    }
+
+    /// Start and length of each region to register, in the order of their numbers. Valid as long as the pool or a
+    /// clone of it lives.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        self.shared.regions.iter().map(|region| (region.start(), region.len()))
+    }
+}
+
+/// A buffer of a [`BufferPool`]; returns to it when dropped.
+#[derive(Debug)]
+pub struct PoolBuf {
+    pool: BufferPool,
+    number: u32,
+}
+
+impl PoolBuf {
+    fn region(&self) -> usize {
+        self.number as usize / self.pool.shared.buffers_per_region
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        let shared = &*self.pool.shared;
+        let in_region = self.number as usize % shared.buffers_per_region;
+        // SAFETY: the region holds `buffers_per_region` buffers, or the last one as many as were counted out of it.
+        unsafe { shared.regions[self.region()].start().add(in_region * shared.buffer_bytes) }
+    }
+
+    /// The whole buffer as memory for a device; `slice` it for less.
+    ///
+    /// # Safety
+    /// As [`Segment::new`]: until the I/O is over, the buffer is not dropped, not written to and, if it is read into,
+    /// not looked at.
+    pub unsafe fn segment(&self) -> Segment {
+        // SAFETY: the caller's promise; the memory itself lives as long as this buffer.
+        let segment = unsafe { Segment::new(self.start(), self.pool.shared.buffer_bytes) };
+        segment.in_registered_buffer(self.region() as u16)
+    }
+}
+
+impl Deref for PoolBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised when the region was made, and this buffer's alone as long as it has the number.
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.pool.shared.buffer_bytes) }
+    }
+}
+
+impl DerefMut for PoolBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.pool.shared.buffer_bytes) }
+    }
+}
+
+impl Drop for PoolBuf {
+    fn drop(&mut self) {
+        self.pool.shared.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iopath_core::Memory;
+
+    #[test]
+    fn gives_out_each_buffer_once_and_takes_it_back() {
+        let pool = BufferPool::new(3, 1000).unwrap();
+        let mut taken: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(taken.len(), 3);
+        for (number, buffer) in taken.iter_mut().enumerate() {
+            buffer.fill(number as u8);
+        }
+        for (number, buffer) in taken.iter().enumerate() {
+            assert_eq!(buffer.as_ptr() as usize % page_bytes(), 0);
+            assert!(buffer.iter().all(|&byte| byte == number as u8), "buffer {number} overlaps another");
+        }
+        taken.pop();
+        assert!(pool.take().is_some());
+    }
+
+    #[test]
+    fn a_buffer_outlives_the_pools_handle() {
+        let mut buffer = BufferPool::new(1, 4096).unwrap().take().unwrap();
+        buffer[4095] = 1;
+        assert_eq!(buffer.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 1);
+    }
+
+    #[test]
+    fn neighbours_join_in_their_registered_buffer() {
+        let pool = BufferPool::new(2, 4096).unwrap();
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        // SAFETY: no device gets them.
+        let (a, b) = unsafe { (a.segment(), b.segment()) };
+        assert_eq!(a.join(b).map(|both| (both.bytes(), both.registered())), Some((8192, Some(0))));
+    }
+}
