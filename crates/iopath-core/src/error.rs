@@ -34,7 +34,6 @@ pub enum IoError {
 
 /// Why the queue did not take a bio. Refusing gives ownership back: the bio is inside.
 #[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
 pub enum SubmitError<M> {
     /// As many bios as the queue has slots for are not yet completed and collected.
     #[error("the queue holds as many bios as it has slots for; collect completions, then submit again")]

@@ -247,6 +247,11 @@ impl<M: Memory> RequestQueue<M> {
         Some(done)
     }
 
+    /// How many bios are over and not collected.
+    pub fn completions(&self) -> usize {
+        self.done.len()
+    }
+
     /// Something that [`RequestQueue::poll_timeout`] announced may be due.
     pub fn handle_timeout(&mut self, now: Instant) {
         if matches!(self.gate, Gate::Until(due) if due <= now) {

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
+use iopath_os::target::guard::Contents;
 use iopath_os::target::{Kind, Refusal, Target, may_overwrite, open_exclusive, refusals};
 use support::{Alone, Loop, run, text};
 
@@ -31,7 +32,10 @@ fn refused(path: &Path) -> Refusal {
     let message = refusal.to_string();
     assert!(message.contains(text(&path.canonicalize().unwrap())), "names the target: {message}");
     assert!(message.contains(';'), "names a way out: {message}");
-    assert!(open_exclusive(&inspect(path), false).is_err(), "what is refused is not opened either");
+    assert!(
+        open_exclusive(&inspect(path), false, Contents::Kept).is_err(),
+        "what is refused is not opened either"
+    );
     refusal
 }
 
@@ -47,9 +51,9 @@ fn an_empty_device_is_free_and_is_held_once_opened() {
     let target = inspect(&device.device);
     assert_eq!((target.kind, target.size_bytes), (Kind::BlockDevice, 8 << 20));
     assert!(refusals(&target).is_empty(), "{:?}", refusals(&target));
-    let file = open_exclusive(&target, true).expect("free");
+    let file = open_exclusive(&target, true, Contents::Kept).expect("free");
     assert!(matches!(may_overwrite(&target), Err(Refusal::Busy { .. })), "held by us now");
-    assert!(matches!(open_exclusive(&target, false), Err(Refusal::Busy { .. })));
+    assert!(matches!(open_exclusive(&target, false, Contents::Kept), Err(Refusal::Busy { .. })));
     drop(file);
     may_overwrite(&target).expect("free again");
 }
@@ -283,7 +287,7 @@ fn a_target_replaced_after_the_look_is_not_opened() {
     let precious = dir.path().join("precious");
     File::create(&precious).unwrap().write_all(b"precious").unwrap();
     fs::rename(&precious, &path).unwrap();
-    assert!(matches!(open_exclusive(&target, false), Err(Refusal::Replaced { .. })));
+    assert!(matches!(open_exclusive(&target, false, Contents::Kept), Err(Refusal::Replaced { .. })));
     let mut kept = String::new();
     File::open(&path).unwrap().read_to_string(&mut kept).unwrap();
     assert_eq!(kept, "precious");

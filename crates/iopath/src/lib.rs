@@ -1,1 +1,32 @@
-//! iopath
+//! Block I/O past the kernel's page cache, done right, once.
+//!
+//! A [`Volume`] is a file or block device opened for direct or raw I/O: alignment found out, not assumed;
+//! short transfers continued or an error, never success; long I/O split so that several pieces are in flight;
+//! a device that someone uses refused. It reads and writes from any thread ([`Volume::read_at`]), and keeps
+//! many I/Os in flight from one thread without a thread for each ([`Volume::batch`]).
+//!
+//! ```no_run
+//! use iopath::{AlignedBuf, Options, Volume};
+//!
+//! let volume = Volume::open("data.bin", &Options::new())?;
+//! let mut buffer = AlignedBuf::new(1 << 20)?;
+//! let bytes = volume.read_at(&mut buffer, 0)?;
+//! println!("{bytes} bytes, {}", volume.facts().engine);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod error;
+mod open;
+mod options;
+mod shards;
+mod volume;
+
+pub use batch::{Batch, BatchOptions, Done, Refused};
+pub use error::{Error, OpenError};
+pub use iopath_core::elevator::ELEVATORS;
+pub use iopath_core::{IoError, Op, QueueStats, Stream};
+pub use iopath_os::{AlignedBuf, Engine, Fallback, PoolBuf};
+pub use open::Facts;
+pub use options::{Options, Path};
+pub use volume::Volume;

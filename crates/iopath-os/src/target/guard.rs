@@ -167,20 +167,31 @@ pub fn refusals_in(roots: &Roots, target: &Target) -> Vec<Refusal> {
     found
 }
 
+/// What is to become of data of a known kind on a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// It is refused to write over it.
+    Kept,
+    /// Its owner has said that it may be written over. A target that someone uses is refused all the same.
+    Expendable,
+}
+
 /// Opens `target` for reading and writing, a block device exclusively (`O_EXCL`), with `O_DIRECT` if `direct`; then
 /// looks again, with the file in hand, so that nothing changed between the look and the opening. As long as the file is
 /// open nobody can mount the device, swap on it or build on it.
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn open_exclusive(target: &Target, direct: bool) -> Result<File, Refusal> {
+pub fn open_exclusive(target: &Target, direct: bool, contents: Contents) -> Result<File, Refusal> {
     let exclusive = if target.kind == Kind::BlockDevice { libc::O_EXCL } else { 0 };
     let direct = if direct { libc::O_DIRECT } else { 0 };
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_CLOEXEC | exclusive | direct);
     let file = open(target, &options, "write")?;
-    let found = uses(&Roots::live(), target, None).into_iter().chain(locked_or_full(target)).next();
-    found.map_or(Ok(file), Err)
+    let mut found = uses(&Roots::live(), target, None);
+    found.extend(locked_or_full(target));
+    found.retain(|refusal| contents == Contents::Kept || !matches!(refusal, Refusal::Signature { .. }));
+    found.into_iter().next().map_or(Ok(file), Err)
 }
 
 fn open(target: &Target, options: &OpenOptions, purpose: &'static str) -> Result<File, Refusal> {

@@ -1,0 +1,48 @@
+//! Reads 4 KiB blocks at random places, 32 at a time from one thread, and says how many a second:
+//! `cargo run --release --example random_reads -- FILE`.
+
+use iopath::{BatchOptions, Options, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::time::Instant;
+
+const BLOCK: usize = 4096;
+const READS: u64 = 20_000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let file = std::env::args_os().nth(1).ok_or("usage: random_reads FILE")?;
+    let volume = Volume::open(file, &Options::new())?;
+    if let Some(fallback) = &volume.facts().fallback {
+        eprintln!("{fallback}");
+    }
+    let blocks = volume.size_bytes() / BLOCK as u64;
+    if blocks == 0 {
+        return Err("the file is shorter than one block of 4096 bytes".into());
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut batch = volume.batch(&BatchOptions::new(32, BLOCK))?;
+    let mut idle: Vec<_> = std::iter::from_fn(|| batch.buffer()).collect();
+    let (mut added, mut read) = (0, 0);
+    let started = Instant::now();
+    while read < READS {
+        while let Some(buffer) = idle.pop().filter(|_| added < READS) {
+            batch.read(buffer, BLOCK, rng.random_range(0..blocks) * BLOCK as u64, added)?;
+            added += 1;
+        }
+        let mut done = batch.wait()?;
+        while let Some(over) = done {
+            over.result?;
+            read += 1;
+            idle.extend(over.buffer);
+            done = batch.take();
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{:.0} reads/s with {}, {} system calls for {READS} reads",
+        READS as f64 / seconds,
+        batch.engine(),
+        batch.syscalls()
+    );
+    Ok(())
+}

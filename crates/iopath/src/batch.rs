@@ -1,0 +1,229 @@
+//! Many I/Os in flight from one thread: buffers go in with an I/O and come back with its completion.
+
+use crate::error::{Error, OpenError};
+use crate::open::{OwnRunner, Source};
+use crate::volume::Volume;
+use iopath_core::{Extent, Op, QueueStats, Stream, SubmitError};
+use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf};
+
+/// How large a batch is.
+#[derive(Debug, Clone)]
+pub struct BatchOptions {
+    io_depth: u32,
+    buffer_bytes: usize,
+    stream: Stream,
+}
+
+impl BatchOptions {
+    /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
+    pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
+        Self { io_depth: if io_depth == 0 { 1 } else { io_depth }, buffer_bytes, stream: Stream(0) }
+    }
+
+    /// Whose I/Os these are, for elevators that share the device out.
+    #[must_use]
+    pub const fn stream(mut self, stream: Stream) -> Self {
+        self.stream = stream;
+        self
+    }
+}
+
+/// A queue of its own for the thread that made it, with buffers that the engine knows beforehand.
+///
+/// I/Os are collected until [`Batch::submit`] or [`Batch::wait`] and then go off together, neighbours merged,
+/// with one system call. I/Os of one batch that overlap, one of them a write, are carried out in the order in
+/// which they were added; all others in any order. Dropping a batch waits for what is under way.
+///
+/// ```no_run
+/// use iopath::{BatchOptions, Options, Volume};
+///
+/// let volume = Volume::open("data.bin", &Options::new())?;
+/// let mut batch = volume.batch(&BatchOptions::new(32, 4096))?;
+/// for token in 0..32 {
+///     let buffer = batch.buffer().expect("one buffer for each I/O that there is room for");
+///     batch.read(buffer, 4096, token * 4096, token)?;
+/// }
+/// while let Some(done) = batch.wait()? {
+///     println!("{} bytes for {}", done.result?, done.token);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Batch<'v> {
+    volume: &'v Volume,
+    runner: OwnRunner,
+    pool: BufferPool,
+    engine: Engine,
+    stream: Stream,
+}
+
+/// An I/O of a batch that is over.
+#[derive(Debug)]
+pub struct Done {
+    /// The token it was added with.
+    pub token: u64,
+    /// The buffer it was added with; after a read its first bytes are what was read.
+    pub buffer: Option<PoolBuf>,
+    /// How many bytes: all, or for a read on the direct path those up to the end of the volume.
+    pub result: Result<usize, Error>,
+}
+
+/// An I/O that was not added. Refusing gives ownership back: the buffer is inside.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The buffer it came with.
+    pub buffer: Option<PoolBuf>,
+}
+
+impl<'v> Batch<'v> {
+    pub(crate) fn new(
+        volume: &'v Volume,
+        source: &Source,
+        options: &BatchOptions,
+    ) -> Result<Self, OpenError> {
+        let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
+        let opened = source.own_runner(options.io_depth, pool.clone())?;
+        Ok(Self { volume, runner: opened.device, pool, engine: opened.engine, stream: options.stream })
+    }
+
+    /// A buffer that nobody has. There are as many as I/Os that the batch has room for.
+    pub fn buffer(&self) -> Option<PoolBuf> {
+        self.pool.take()
+    }
+
+    /// Adds a read of `bytes` bytes from byte `offset` on into the start of `buffer`.
+    pub fn read(&mut self, buffer: PoolBuf, bytes: usize, offset: u64, token: u64) -> Result<(), Refused> {
+        match self.volume.readable(offset, bytes as u64) {
+            Ok((extent, _)) => self.add(Op::Read, extent, Some(buffer), false, token),
+            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
+        }
+    }
+
+    /// Adds a write of the first `bytes` bytes of `buffer` to byte `offset` on.
+    pub fn write(&mut self, buffer: PoolBuf, bytes: usize, offset: u64, token: u64) -> Result<(), Refused> {
+        self.add_write(buffer, bytes, offset, false, token)
+    }
+
+    /// The same, on the medium when it completes (forced unit access).
+    pub fn write_durably(
+        &mut self,
+        buffer: PoolBuf,
+        bytes: usize,
+        offset: u64,
+        token: u64,
+    ) -> Result<(), Refused> {
+        self.add_write(buffer, bytes, offset, true, token)
+    }
+
+    /// Adds a flush: it sends every write to the medium that had completed when it was added.
+    pub fn flush(&mut self, token: u64) -> Result<(), Refused> {
+        match self.volume.check_writable(Op::Flush, 0) {
+            Ok(()) => self.add(Op::Flush, Extent::EMPTY, None, false, token),
+            Err(error) => Err(Refused { error, buffer: None }),
+        }
+    }
+
+    /// Adds a discard of `bytes` bytes from byte `offset` on.
+    pub fn discard(&mut self, offset: u64, bytes: u64, token: u64) -> Result<(), Refused> {
+        match self.volume.writable(Op::Discard, offset, bytes) {
+            Ok(extent) => self.add(Op::Discard, extent, None, false, token),
+            Err(error) => Err(Refused { error, buffer: None }),
+        }
+    }
+
+    /// Sends off what was added, without waiting.
+    pub fn submit(&mut self) {
+        self.runner.hand_over();
+    }
+
+    /// The next I/O that is over. Sends off what was added and waits if it must; `None` when nothing is under
+    /// way.
+    pub fn wait(&mut self) -> Result<Option<Done>, Error> {
+        if let Some(done) = self.take() {
+            return Ok(Some(done));
+        }
+        let path = || self.volume.facts().path.clone();
+        self.runner.wait().map_err(|source| Error::Wait { path: path(), source })?;
+        Ok(self.take())
+    }
+
+    /// The next I/O that is over, without waiting and without sending anything off.
+    pub fn poll(&mut self) -> Option<Done> {
+        self.take().or_else(|| {
+            self.runner.look();
+            self.take()
+        })
+    }
+
+    /// The next I/O that the last wait or poll found to be over: costs no system call.
+    pub fn take(&mut self) -> Option<Done> {
+        let Finished { token, op, extent, buffer, result } = self.runner.poll()?;
+        let result = match result {
+            Ok(()) => Ok(self.bytes_of(extent)),
+            Err(error) => Err(self.volume.failed(op, extent, error)),
+        };
+        Some(Done { token, buffer, result })
+    }
+
+    /// I/Os added and not yet given back.
+    pub const fn under_way(&self) -> u32 {
+        self.runner.jobs_in()
+    }
+
+    /// What carries out the I/O: `uring` or `threads`.
+    pub fn engine(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// What the queue has done so far.
+    pub const fn stats(&self) -> &QueueStats {
+        self.runner.stats()
+    }
+
+    /// System calls made for I/O so far.
+    pub fn syscalls(&self) -> u64 {
+        self.runner.syscalls()
+    }
+
+    /// How much of an extent lies before the end of the volume.
+    fn bytes_of(&self, extent: Extent) -> usize {
+        let before_end = self.volume.size_bytes().saturating_sub(extent.offset());
+        extent.bytes().min(before_end) as usize
+    }
+
+    fn add_write(
+        &mut self,
+        buffer: PoolBuf,
+        bytes: usize,
+        offset: u64,
+        fua: bool,
+        token: u64,
+    ) -> Result<(), Refused> {
+        match self.volume.writable(Op::Write, offset, bytes as u64) {
+            Ok(extent) => self.add(Op::Write, extent, Some(buffer), fua, token),
+            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
+        }
+    }
+
+    fn add(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        buffer: Option<PoolBuf>,
+        fua: bool,
+        token: u64,
+    ) -> Result<(), Refused> {
+        let job = Job { op, extent, buffer, fua, stream: self.stream, token };
+        self.runner.submit(job).map_err(|iopath_os::Refused { error, buffer }| {
+            let error = match &error {
+                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.runner.jobs_in() },
+                other => self.volume.refused(other),
+            };
+            Refused { error, buffer }
+        })
+    }
+}

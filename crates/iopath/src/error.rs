@@ -1,0 +1,143 @@
+//! What can go wrong with a volume. Each error names the thing, the value and the way out.
+
+use iopath_core::{IoError, Op};
+use iopath_os::target::{DioError, Refusal, TargetError};
+use iopath_os::{EngineError, WaitError};
+use std::path::PathBuf;
+
+/// Why a volume could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// What the target is could not be found out; it may be missing.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The target takes no direct I/O.
+    #[error(transparent)]
+    Direct(#[from] DioError),
+    /// Writing to it would destroy something of someone's, or someone uses it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A directory is no volume.
+    #[error("{} is a directory; name a file in it or a block device", .0.display())]
+    Directory(PathBuf),
+    /// The system did not open or extend it.
+    #[error("{} cannot be {what}: {source}", .path.display())]
+    System {
+        /// The target.
+        path: PathBuf,
+        /// What was tried: "opened for reading", say.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No engine could be had.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// There is no elevator of that name.
+    #[error(transparent)]
+    Elevator(#[from] iopath_core::UnknownElevator),
+    /// There is not enough memory for the buffers.
+    #[error(transparent)]
+    Memory(#[from] iopath_os::NoMemory),
+}
+
+/// Why an I/O on a volume failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An offset or length that is not whole blocks.
+    #[error("{op} of {bytes} bytes at offset {offset} of {}: offset and length must be multiples of {align_bytes}", .path.display())]
+    Unaligned {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// From where, in bytes.
+        offset: u64,
+        /// How much.
+        bytes: u64,
+        /// What offset and length must be multiples of.
+        align_bytes: u32,
+    },
+    /// A buffer that does not start where the device needs it to.
+    #[error("{op} at offset {offset} of {}: the buffer starts at an address that is no multiple of {align_bytes}; take it from AlignedBuf", .path.display())]
+    UnalignedMemory {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// At which offset in bytes.
+        offset: u64,
+        /// What the address must be a multiple of.
+        align_bytes: u32,
+    },
+    /// A range that reaches past the end.
+    #[error("{op} of {bytes} bytes at offset {offset} reaches past the end of {}, which has {size_bytes}", .path.display())]
+    PastEnd {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// From where, in bytes.
+        offset: u64,
+        /// How much.
+        bytes: u64,
+        /// The size of the volume.
+        size_bytes: u64,
+    },
+    /// A write to a volume that was opened read-only.
+    #[error("{op} at offset {offset} of {}: it is open read-only; open it with Options::write(true)", .path.display())]
+    ReadOnly {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// At which offset in bytes.
+        offset: u64,
+    },
+    /// The device cannot do this.
+    #[error("{} does not support {op}", .path.display())]
+    Unsupported {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+    },
+    /// As many I/Os as the batch has room for are under way.
+    #[error("the batch has room for {depth} I/Os, and all are under way; take completions first")]
+    BatchFull {
+        /// How many there is room for.
+        depth: u32,
+    },
+    /// The device failed.
+    #[error("{op} of {bytes} bytes at offset {offset} of {} failed: {source}", .path.display())]
+    Io {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// From where, in bytes.
+        offset: u64,
+        /// How much.
+        bytes: u64,
+        /// Why.
+        source: IoError,
+    },
+    /// The system does not let the engine go on.
+    #[error("I/O on {} cannot go on: {source}", .path.display())]
+    Wait {
+        /// The volume.
+        path: PathBuf,
+        /// What the system said.
+        source: WaitError,
+    },
+    /// Another thread of the program needs an engine of its own and none could be had.
+    #[error("another thread cannot use {}: {source}", .path.display())]
+    Thread {
+        /// The volume.
+        path: PathBuf,
+        /// Why.
+        source: Box<OpenError>,
+    },
+}

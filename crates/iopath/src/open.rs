@@ -1,0 +1,142 @@
+//! Opens what a volume stands on and finds out what it is. Does no I/O on its contents.
+
+use crate::error::OpenError;
+use crate::options::{Options, Path};
+use iopath_core::elevator::ElevatorKind;
+use iopath_core::{Limits, QueueConfig, UnknownElevator};
+use iopath_os::target::guard::Contents;
+use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
+use iopath_os::{
+    BufferPool, EngineConfig, Fallback, Geometry, Opened, REQUEST_BYTES, RealDevice, Runner, limits_of,
+};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+
+/// Threads of one engine, where threads are used.
+const THREADS_MAX: u32 = 32;
+
+/// What was found out about a volume when it was opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Facts {
+    /// Its path, symbolic links followed.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Offsets and lengths are multiples of this many bytes.
+    pub block_bytes: u32,
+    /// Buffers start at a multiple of this many bytes.
+    pub memory_align_bytes: u32,
+    /// The most bytes of one request; longer I/O is split.
+    pub request_bytes_max: u64,
+    /// What carries out the I/O: `uring` or `threads`.
+    pub engine: &'static str,
+    /// Why it is not the engine asked for or the best there is: one line for whoever runs the program.
+    pub fallback: Option<Fallback>,
+    /// What the target is: filesystem, disk, scheduler.
+    pub target: Target,
+}
+
+/// An open file or device, from which engines are made.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: Arc<File>,
+    pub(crate) limits: Limits,
+    pub(crate) options: Options,
+    elevator: &'static ElevatorKind,
+}
+
+pub(crate) type SharedRunner = Runner<dyn RealDevice + Send>;
+pub(crate) type OwnRunner = Runner<dyn RealDevice>;
+
+impl Source {
+    pub(crate) fn open(path: &FilePath, options: &Options) -> Result<(Self, Target), OpenError> {
+        let unknown = || UnknownElevator { name: options.elevator.clone() };
+        let elevator = ElevatorKind::named(&options.elevator).ok_or_else(unknown)?;
+        if let Some(bytes) = options.create_bytes {
+            create(path, bytes)?;
+        }
+        let target = Target::inspect(path)?;
+        if target.kind == Kind::Directory {
+            return Err(OpenError::Directory(target.path));
+        }
+        let alignment = DioAlignment::discover(&target.path)?;
+        let file = open(&target, options)?;
+        let geometry = Geometry {
+            memory_align_bytes: alignment.memory_bytes,
+            logical_block_bytes: alignment.offset_bytes,
+            request_bytes_max: options.request_bytes_max.unwrap_or(REQUEST_BYTES),
+        };
+        let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
+        Ok((Self { file: Arc::new(file), limits, options: options.clone(), elevator }, target))
+    }
+
+    /// A queue and engine for threads that take turns.
+    pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
+        let depth = self.options.depth.max(1);
+        let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
+        let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
+        let runner = Runner::new(opened.device, &self.queue(1, depth))?;
+        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+    }
+
+    /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
+    pub(crate) fn own_runner(&self, bios_max: u32, pool: BufferPool) -> Result<Opened<OwnRunner>, OpenError> {
+        let depth = self.options.depth.max(1);
+        let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
+        let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
+        let runner = Runner::new(opened.device, &self.queue(bios_max, depth))?;
+        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+    }
+
+    fn queue(&self, bios_max: u32, depth: u32) -> QueueConfig {
+        QueueConfig {
+            bios_max,
+            requests_max: bios_max.max(depth),
+            depth,
+            elevator: self.elevator.name,
+            ..QueueConfig::default()
+        }
+    }
+}
+
+/// Makes the file or extends it, never shortens it.
+fn create(path: &FilePath, bytes: u64) -> Result<(), OpenError> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(system(path, "created"))?;
+    let metadata = file.metadata().map_err(system(path, "measured"))?;
+    if metadata.is_file() && metadata.len() < bytes {
+        file.set_len(bytes).map_err(system(path, "extended"))?;
+    }
+    Ok(())
+}
+
+fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
+    if options.write && target.kind == Kind::BlockDevice {
+        let contents = if options.overwrite { Contents::Expendable } else { Contents::Kept };
+        return Ok(open_exclusive(target, true, contents)?);
+    }
+    let what = if options.write { "opened for writing" } else { "opened for reading" };
+    let flags = OFlags::DIRECT | OFlags::CLOEXEC;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(options.write)
+        .custom_flags(flags.bits().cast_signed())
+        .open(&target.path);
+    file.map_err(system(&target.path, what))
+}
+
+fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::System { path, what, source }
+}
+
+impl Source {
+    /// Whether a read may end with the file rather than with its range.
+    pub(crate) fn cuts_off_at_end(&self) -> bool {
+        self.options.path == Path::Direct
+    }
+}

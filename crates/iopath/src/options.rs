@@ -1,0 +1,115 @@
+//! How a volume is opened. Plain data: what is done with it is in `open.rs`.
+
+use iopath_os::Engine;
+
+/// Which way I/O goes to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Path {
+    /// Past the kernel's page cache (`O_DIRECT`), with the manners of a file: a read is cut off at the end, a
+    /// write past it is refused.
+    #[default]
+    Direct,
+    /// Past the kernel's page cache, as a device: whole logical blocks, all of them or an error.
+    Raw,
+}
+
+/// How to open a [`Volume`](crate::Volume): read-only, direct, with the engine that the system allows,
+/// unless asked otherwise.
+///
+/// ```
+/// let options = iopath::Options::new().write(true).depth(64).elevator("ascend");
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub(crate) path: Path,
+    pub(crate) write: bool,
+    pub(crate) overwrite: bool,
+    pub(crate) create_bytes: Option<u64>,
+    pub(crate) engine: Engine,
+    pub(crate) elevator: String,
+    pub(crate) depth: u32,
+    pub(crate) request_bytes_max: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            path: Path::Direct,
+            write: false,
+            overwrite: false,
+            create_bytes: None,
+            engine: Engine::Auto,
+            elevator: "none".to_owned(),
+            depth: 32,
+            request_bytes_max: None,
+        }
+    }
+}
+
+impl Options {
+    /// Read-only, direct, engine and elevator `auto` and `none`, 32 requests at the device.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which way I/O goes to the target.
+    #[must_use]
+    pub const fn path(mut self, path: Path) -> Self {
+        self.path = path;
+        self
+    }
+
+    /// Allows writes, flushes and discards. A block device that is mounted, used for swap, held by another
+    /// device or carries a recognised signature is refused.
+    #[must_use]
+    pub const fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// Allows writing to a block device that carries a recognised signature (a filesystem, say), and so
+    /// destroying it. One that is in use stays refused.
+    #[must_use]
+    pub const fn overwrite(mut self, overwrite: bool) -> Self {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Makes the file if there is none, and extends it with a hole to `bytes` bytes if it is shorter.
+    /// Implies [`Options::write`].
+    #[must_use]
+    pub const fn create(mut self, bytes: u64) -> Self {
+        self.create_bytes = Some(bytes);
+        self.write = true;
+        self
+    }
+
+    /// How I/O is carried out: `io_uring`, threads, or what the system allows.
+    #[must_use]
+    pub const fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// In which order requests go to the device: a name from [`ELEVATORS`](crate::ELEVATORS).
+    #[must_use]
+    pub fn elevator(mut self, name: impl Into<String>) -> Self {
+        self.elevator = name.into();
+        self
+    }
+
+    /// The most requests at the device at once, for each thread or batch.
+    #[must_use]
+    pub const fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// The most bytes of one request; longer I/O is split. The default follows the device.
+    #[must_use]
+    pub const fn request_bytes_max(mut self, bytes: u64) -> Self {
+        self.request_bytes_max = Some(bytes);
+        self
+    }
+}

@@ -1,0 +1,55 @@
+//! A queue and engine for each thread that does blocking I/O, made when first needed. No lock is shared by all:
+//! a thread comes back to its own place, and looks for another only when more threads than places are about.
+
+use crate::error::OpenError;
+use crate::open::SharedRunner;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Threads that can do blocking I/O on one volume at once without waiting for each other.
+const PLACES: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Shards {
+    places: Box<[Mutex<Option<SharedRunner>>]>,
+}
+
+impl Shards {
+    /// Shards of which the calling thread has one already.
+    pub(crate) fn new(first: SharedRunner) -> Self {
+        let shards = Self { places: (0..PLACES).map(|_| Mutex::default()).collect() };
+        *shards.claim() = Some(first);
+        shards
+    }
+
+    /// Does something with the calling thread's runner, made by `make` if it has none yet.
+    pub(crate) fn with<R>(
+        &self,
+        make: impl FnOnce() -> Result<SharedRunner, OpenError>,
+        act: impl FnOnce(&mut SharedRunner) -> R,
+    ) -> Result<R, OpenError> {
+        let mut place = self.claim();
+        let runner = match &mut *place {
+            Some(runner) => runner,
+            empty => empty.insert(make()?),
+        };
+        Ok(act(runner))
+    }
+
+    /// The thread's own place, or the next that nobody is at, or its own once it is free.
+    fn claim(&self) -> MutexGuard<'_, Option<SharedRunner>> {
+        let own = thread_number() % PLACES;
+        let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].try_lock().ok());
+        free.unwrap_or_else(|| self.places[own].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Counts the threads that ever did I/O here.
+fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}

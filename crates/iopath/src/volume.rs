@@ -1,0 +1,218 @@
+//! The volume: reads and writes of byte ranges, blocking, from any thread. What keeps many in flight from one
+//! thread is `batch.rs`.
+
+use crate::batch::{Batch, BatchOptions};
+use crate::error::{Error, OpenError};
+use crate::open::{Facts, SharedRunner, Source};
+use crate::options::Options;
+use crate::shards::Shards;
+use iopath_core::{Extent, IoError, Op, SubmitError};
+use iopath_os::RunError;
+use std::path::Path;
+
+/// A file or block device, open for direct or raw I/O.
+///
+/// Every method takes `&self` and can be called from any thread; each thread has its own queue and engine, so
+/// threads do not wait for each other. I/O of one thread that overlaps keeps its order by itself, since each
+/// call returns when it is done; between threads there is the order that the program makes.
+///
+/// Alignment: offsets and lengths are multiples of [`Facts::block_bytes`], buffers start at multiples of
+/// [`Facts::memory_align_bytes`] (those of [`AlignedBuf`](crate::AlignedBuf) do). Anything else is refused with an
+/// error that names the numbers.
+#[derive(Debug)]
+pub struct Volume {
+    source: Source,
+    facts: Facts,
+    shards: Shards,
+}
+
+impl Volume {
+    /// Opens a file or block device.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::open(path.as_ref(), options)?;
+        let first = source.shared_runner()?;
+        let facts = Facts {
+            path: target.path.clone(),
+            size_bytes: target.size_bytes,
+            block_bytes: source.limits.logical_block_bytes,
+            memory_align_bytes: source.limits.memory_align_bytes,
+            request_bytes_max: source.limits.request_bytes_max,
+            engine: first.engine.name(),
+            fallback: first.fallback,
+            target,
+        };
+        Ok(Self { source, facts, shards: Shards::new(first.device) })
+    }
+
+    /// What was found out when it was opened.
+    pub const fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The size in bytes.
+    pub const fn size_bytes(&self) -> u64 {
+        self.facts.size_bytes
+    }
+
+    /// Reads into `buffer` from byte `offset` on, and returns how many bytes that were: all of `buffer`, or on
+    /// the direct path as many as there are up to the end of the volume.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(0);
+        }
+        self.check_memory(Op::Read, buffer.as_ptr().addr(), offset)?;
+        let memory = &mut buffer[..extent.bytes() as usize];
+        self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
+        Ok(bytes as usize)
+    }
+
+    /// Writes all of `buffer` from byte `offset` on. It is in the device when this returns, and on the medium
+    /// after the next [`Volume::flush`].
+    pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Error> {
+        self.write(buffer, offset, false)
+    }
+
+    /// The same, on the medium when this returns (forced unit access).
+    pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<(), Error> {
+        self.write(buffer, offset, true)
+    }
+
+    /// Sends every write that has returned to the medium.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.check_writable(Op::Flush, 0)?;
+        self.run(Op::Flush, Extent::EMPTY, |runner| runner.command(Op::Flush, Extent::EMPTY))
+    }
+
+    /// Says that `bytes` bytes from `offset` on are no longer needed. What they read as afterwards is
+    /// undefined; the space may be given free.
+    pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        self.command(Op::Discard, offset, bytes)
+    }
+
+    /// Makes `bytes` bytes from `offset` on read as zeroes, without moving zeroes where the device can do that.
+    pub fn write_zeroes(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        self.command(Op::WriteZeroes, offset, bytes)
+    }
+
+    /// Many I/Os in flight from the calling thread.
+    pub fn batch(&self, options: &BatchOptions) -> Result<Batch<'_>, OpenError> {
+        Batch::new(self, &self.source, options)
+    }
+
+    fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
+        let extent = self.writable(Op::Write, offset, buffer.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
+        self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
+    }
+
+    fn command(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
+        let extent = self.writable(op, offset, bytes)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.run(op, extent, |runner| runner.command(op, extent))
+    }
+
+    fn run(
+        &self,
+        op: Op,
+        extent: Extent,
+        act: impl FnOnce(&mut SharedRunner) -> Result<(), RunError>,
+    ) -> Result<(), Error> {
+        let make = || Ok(self.source.shared_runner()?.device);
+        let path = || self.facts.path.clone();
+        let ran =
+            self.shards.with(make, act).map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
+        ran.map_err(|error| match error {
+            RunError::Io(source) => self.failed(op, extent, source),
+            RunError::Refused(error) => self.refused(&error),
+        })
+    }
+
+    /// The error of an I/O that the device could not do.
+    pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
+        let (offset, bytes) = (extent.offset(), extent.bytes());
+        Error::Io { path: self.facts.path.clone(), op, offset, bytes, source }
+    }
+
+    /// The error of an I/O that the queue did not take although it passed the checks here.
+    pub(crate) fn refused<M>(&self, error: &SubmitError<M>) -> Error {
+        let path = self.facts.path.clone();
+        match error {
+            SubmitError::Unsupported(bio) => Error::Unsupported { path, op: bio.op },
+            SubmitError::OutOfRange { bio, .. } => {
+                self.past_end(bio.op, bio.extent.offset(), bio.extent.bytes())
+            }
+            SubmitError::QueueFull(_) => Error::BatchFull { depth: self.source.options.depth },
+            SubmitError::Unaligned { bio, .. } | SubmitError::MemoryMismatch { bio, .. } => {
+                self.unaligned(bio.op, bio.extent.offset(), bio.extent.bytes())
+            }
+        }
+    }
+
+    /// The extent of a read and how many bytes of it there are.
+    pub(crate) fn readable(&self, offset: u64, bytes: u64) -> Result<(Extent, u64), Error> {
+        let size = self.facts.size_bytes;
+        let extent = self.whole_blocks(Op::Read, offset, bytes)?;
+        let end = extent.offset() + extent.bytes();
+        if end <= size {
+            return Ok((extent, bytes));
+        }
+        if !self.source.cuts_off_at_end() {
+            return Err(self.past_end(Op::Read, offset, bytes));
+        }
+        let block = u64::from(self.facts.block_bytes);
+        let there = size.saturating_sub(offset);
+        let extent = Extent::from_bytes(offset, there.next_multiple_of(block));
+        Ok((extent.ok_or_else(|| self.past_end(Op::Read, offset, bytes))?, there))
+    }
+
+    /// The extent of a write, discard or write-zeroes.
+    pub(crate) fn writable(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
+        self.check_writable(op, offset)?;
+        let extent = self.whole_blocks(op, offset, bytes)?;
+        if extent.offset() + extent.bytes() > self.facts.size_bytes {
+            return Err(self.past_end(op, offset, bytes));
+        }
+        Ok(extent)
+    }
+
+    pub(crate) fn check_writable(&self, op: Op, offset: u64) -> Result<(), Error> {
+        if self.source.options.write {
+            return Ok(());
+        }
+        Err(Error::ReadOnly { path: self.facts.path.clone(), op, offset })
+    }
+
+    fn whole_blocks(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
+        let block = u64::from(self.facts.block_bytes);
+        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+            return Err(self.unaligned(op, offset, bytes));
+        }
+        let in_range = offset.checked_add(bytes).is_some();
+        let extent = Extent::from_bytes(offset, bytes).filter(|_| in_range);
+        extent.ok_or_else(|| self.past_end(op, offset, bytes))
+    }
+
+    fn check_memory(&self, op: Op, address: usize, offset: u64) -> Result<(), Error> {
+        let align_bytes = self.facts.memory_align_bytes;
+        if address.is_multiple_of(align_bytes as usize) {
+            return Ok(());
+        }
+        Err(Error::UnalignedMemory { path: self.facts.path.clone(), op, offset, align_bytes })
+    }
+
+    fn unaligned(&self, op: Op, offset: u64, bytes: u64) -> Error {
+        let align_bytes = self.facts.block_bytes;
+        Error::Unaligned { path: self.facts.path.clone(), op, offset, bytes, align_bytes }
+    }
+
+    fn past_end(&self, op: Op, offset: u64, bytes: u64) -> Error {
+        let size_bytes = self.facts.size_bytes;
+        Error::PastEnd { path: self.facts.path.clone(), op, offset, bytes, size_bytes }
+    }
+}

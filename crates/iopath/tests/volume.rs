@@ -1,0 +1,240 @@
+//! The behaviour of a volume on a real file, with the engine that `IOPATH_TEST_ENGINE` names.
+
+use iopath::{AlignedBuf, BatchOptions, Engine, Error, OpenError, Options, Path, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+
+const KIB: usize = 1024;
+
+/// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+fn scratch(bytes: u64) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("volume");
+    match Volume::open(&path, &options().create(bytes)) {
+        Ok(_) => Some((directory, path)),
+        Err(OpenError::Direct(error)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn options() -> Options {
+    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
+    Options::new().engine(engine.parse::<Engine>().unwrap())
+}
+
+fn filled(bytes: usize, seed: u64) -> AlignedBuf {
+    let mut buffer = AlignedBuf::new(bytes).unwrap();
+    ChaCha8Rng::seed_from_u64(seed).fill(&mut buffer[..]);
+    buffer
+}
+
+#[test]
+fn reads_what_was_written_whatever_the_length() {
+    let Some((_directory, path)) = scratch(8 << 20) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    for (seed, bytes) in [4 * KIB, 512 * KIB, 516 * KIB, 3 << 20].into_iter().enumerate() {
+        let written = filled(bytes, seed as u64);
+        volume.write_at(&written, 1 << 20).unwrap();
+        let mut read = AlignedBuf::new(bytes).unwrap();
+        assert_eq!(volume.read_at(&mut read, 1 << 20).unwrap(), bytes);
+        assert!(read[..] == written[..], "{bytes} bytes");
+    }
+    volume.flush().unwrap();
+    volume.write_durably_at(&filled(4 * KIB, 9), 0).unwrap();
+    assert!(std::fs::read(&path).unwrap()[..4 * KIB] == filled(4 * KIB, 9)[..], "the file holds it");
+}
+
+#[test]
+fn a_read_ends_with_the_file_and_a_write_does_not_extend_it() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    std::fs::write(&path, vec![7; 5000]).unwrap();
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let mut buffer = filled(8 * KIB, 1);
+    assert_eq!(volume.read_at(&mut buffer, 0).unwrap(), 5000);
+    assert!(buffer[..5000].iter().all(|byte| *byte == 7));
+    assert_eq!(volume.read_at(&mut buffer, 8 << 20).unwrap(), 0);
+    let refused = volume.write_at(&buffer, 0).unwrap_err();
+    assert!(matches!(refused, Error::PastEnd { size_bytes: 5000, .. }), "{refused}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 5000);
+}
+
+#[test]
+fn the_raw_path_takes_whole_ranges_only() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().path(Path::Raw)).unwrap();
+    let mut buffer = AlignedBuf::new(8 * KIB).unwrap();
+    assert_eq!(volume.read_at(&mut buffer, 0).unwrap(), 8 * KIB);
+    let refused = volume.read_at(&mut buffer, 60 << 10).unwrap_err();
+    assert!(
+        matches!(refused, Error::PastEnd { offset: 61440, bytes: 8192, size_bytes: 65536, .. }),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_is_not_aligned_is_refused_with_the_numbers() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let mut buffer = AlignedBuf::new(8 * KIB).unwrap();
+    let block = volume.facts().block_bytes;
+    let refused = volume.read_at(&mut buffer, 1).unwrap_err().to_string();
+    assert!(refused.contains("offset 1 ") && refused.contains(&format!("multiples of {block}")), "{refused}");
+    let refused = volume.write_at(&buffer[..100], 0).unwrap_err().to_string();
+    assert!(refused.contains("100 bytes"), "{refused}");
+    if volume.facts().memory_align_bytes > 1 {
+        let refused = volume.read_at(&mut buffer[1..4 * KIB + 1], 0).unwrap_err();
+        assert!(matches!(refused, Error::UnalignedMemory { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn nothing_is_written_unless_asked() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let buffer = filled(4 * KIB, 1);
+    for refused in [volume.write_at(&buffer, 0), volume.flush(), volume.discard(0, 4096)] {
+        assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
+    }
+    let missing = Volume::open(path.with_extension("missing"), &options()).unwrap_err().to_string();
+    assert!(missing.contains("volume.missing"), "{missing}");
+    assert!(matches!(Volume::open(path.parent().unwrap(), &options()), Err(OpenError::Directory(_))));
+    let unknown = Volume::open(&path, &options().elevator("lift")).unwrap_err().to_string();
+    assert!(unknown.contains("lift") && unknown.contains("ascend"), "{unknown}");
+}
+
+#[test]
+fn what_is_zeroed_or_discarded_is_gone() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    volume.write_at(&filled(1 << 20, 1), 0).unwrap();
+    match volume.write_zeroes(64 << 10, 128 << 10) {
+        Err(Error::Unsupported { .. }) => {
+            eprintln!("skipped: the filesystem cannot zero a range");
+            return;
+        }
+        zeroed => zeroed.unwrap(),
+    }
+    let mut read = AlignedBuf::new(1 << 20).unwrap();
+    volume.read_at(&mut read, 0).unwrap();
+    assert!(read[64 * KIB..192 * KIB].iter().all(|byte| *byte == 0));
+    assert!(read[192 * KIB..] == filled(1 << 20, 1)[192 * KIB..], "more than the range was zeroed");
+    volume.discard(512 << 10, 512 << 10).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "a discard keeps the size");
+}
+
+#[test]
+fn threads_read_and_write_at_once() {
+    let Some((_directory, path)) = scratch(4 << 20) else { return };
+    let volume = &Volume::open(&path, &options().write(true)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let written = filled(64 * KIB, thread * 100 + round);
+                    volume.write_at(&written, thread * 512 * 1024).unwrap();
+                    let mut read = AlignedBuf::new(64 * KIB).unwrap();
+                    volume.read_at(&mut read, thread * 512 * 1024).unwrap();
+                    assert!(read[..] == written[..], "thread {thread}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_batch_keeps_order_where_ranges_overlap() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    for elevator in iopath::ELEVATORS {
+        let volume = Volume::open(&path, &options().write(true).elevator(elevator.name)).unwrap();
+        let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        // What each 4 KiB block holds once all that was added is done, and what each read must return.
+        let mut blocks = vec![0_u8; 64];
+        volume.write_at(&AlignedBuf::new(256 * KIB).unwrap(), 0).unwrap();
+        let mut expected = BTreeMap::new();
+        for token in 0..2000 {
+            let mut buffer = loop {
+                match batch.buffer() {
+                    Some(buffer) => break buffer,
+                    None => check(&batch.wait().unwrap().expect("some are under way"), &mut expected),
+                }
+            };
+            let count = rng.random_range(1..=4);
+            let first = rng.random_range(0..=64 - count);
+            let (offset, bytes) = (first as u64 * 4096, count * 4096);
+            if rng.random_bool(0.5) {
+                buffer[..bytes].fill(token as u8);
+                blocks[first..first + count].fill(token as u8);
+                batch.write(buffer, bytes, offset, token).unwrap();
+            } else {
+                expected.insert(token, blocks[first..first + count].to_vec());
+                batch.read(buffer, bytes, offset, token).unwrap();
+            }
+        }
+        while let Some(done) = batch.wait().unwrap() {
+            check(&done, &mut expected);
+        }
+        assert!(expected.is_empty(), "reads that never came back: {expected:?}");
+        assert_eq!(batch.under_way(), 0);
+    }
+}
+
+fn check(done: &iopath::Done, expected: &mut BTreeMap<u64, Vec<u8>>) {
+    let bytes = *done.result.as_ref().unwrap();
+    let Some(blocks) = expected.remove(&done.token) else { return };
+    let buffer = done.buffer.as_ref().unwrap();
+    assert_eq!(bytes, blocks.len() * 4096);
+    for (block, held) in blocks.iter().enumerate() {
+        let read = &buffer[block * 4096..(block + 1) * 4096];
+        assert!(read.iter().all(|byte| byte == held), "read {} block {block} is not {held}", done.token);
+    }
+}
+
+#[test]
+fn a_batch_that_is_full_gives_the_buffer_back() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
+    let buffer = batch.buffer().unwrap();
+    batch.read(buffer, 4 * KIB, 0, 1).unwrap();
+    let other = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
+    let refused = batch.read(other.buffer().unwrap(), 4 * KIB, 0, 2).unwrap_err();
+    assert!(matches!(refused.error, Error::BatchFull { depth: 1 }), "{refused}");
+    assert!(refused.buffer.is_some());
+    assert_eq!(batch.wait().unwrap().unwrap().token, 1);
+    assert!(batch.wait().unwrap().is_none());
+}
+
+#[test]
+fn a_batch_dropped_with_io_under_way_is_waited_for() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    for _ in 0..20 {
+        let mut batch = volume.batch(&BatchOptions::new(32, 16 * KIB)).unwrap();
+        for token in 0..32 {
+            let buffer = batch.buffer().unwrap();
+            batch.read(buffer, 16 * KIB, token * 16384, token).unwrap();
+        }
+        batch.submit();
+    }
+}
+
+#[test]
+fn neighbours_of_a_batch_go_as_one_request_with_one_system_call() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
+    for token in 0..16 {
+        let buffer = batch.buffer().unwrap();
+        batch.read(buffer, 4 * KIB, token * 4096, token).unwrap();
+    }
+    while batch.wait().unwrap().is_some() {}
+    assert_eq!((batch.stats().dispatched, batch.stats().back_merges()), (1, 15));
+    if batch.engine() == "uring" {
+        assert_eq!(batch.syscalls(), 1);
+    }
+}
