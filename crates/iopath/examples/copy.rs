@@ -13,11 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = Volume::open(&to, &Options::new().create(source.size_bytes().next_multiple_of(block)))?;
     let mut buffer = AlignedBuf::new(1 << 20)?;
     let mut offset = 0;
-    loop {
+    while offset < source.size_bytes() {
         let bytes = source.read_at(&mut buffer, offset)?;
-        if bytes == 0 {
-            break;
-        }
         let whole_blocks = bytes.next_multiple_of(target.facts().block_bytes as usize);
         target.write_at(&buffer[..whole_blocks], offset)?;
         offset += bytes as u64;
