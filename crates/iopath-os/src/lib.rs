@@ -1,1 +1,5 @@
 //! iopath-os
+
+mod aligned;
+
+pub use aligned::{AlignedBuf, NoMemory, page_bytes};

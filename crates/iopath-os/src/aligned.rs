@@ -1,0 +1,202 @@
+//! Memory a direct transfer can use: one region that starts on a page and is returned as a whole.
+//!
+//! Is not a pool and knows no I/O: who hands parts of it to the kernel keeps the region alive and keeps track of
+//! which part is in flight.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use thiserror::Error;
+
+/// From this length on a region may be backed by huge pages: the size of one on x86-64 and on arm64 with 4 KiB pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The system gave no memory.
+#[derive(Debug, Error)]
+#[error(
+    "no memory for a buffer of {bytes} bytes ({source}); a smaller block size, depth or number of jobs needs less"
+)]
+pub struct NoMemory {
+    /// How much was asked for, in bytes.
+    pub bytes: usize,
+    /// What the system said (`mmap(2)`: ENOMEM past the limit of memory or mappings, EAGAIN past `RLIMIT_MEMLOCK`).
+    pub source: std::io::Error,
+}
+
+/// One zeroed region of memory that starts on a page boundary.
+///
+/// A page (4 KiB at least) is a multiple of every memory alignment that Linux asks of direct I/O
+/// (`stx_dio_mem_align`, usually 4 to 512 bytes), so the start suits every device; for parts of it, offsets into
+/// the region need the alignment. Given back when dropped.
+#[derive(Debug)]
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    len: usize,
+    /// What was taken from the system, in bytes: `len` rounded up to whole pages, one at least.
+    taken: usize,
+}
+
+// SAFETY: the region is owned by this value alone and has no tie to a thread; shared references give only `&[u8]`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// Takes `len` bytes, zeroed. Regions of 2 MiB and more are offered to the kernel for huge pages, which saves
+    /// page-table walks and page pinning on each transfer; whether it uses them is its own choice.
+    pub fn new(len: usize) -> Result<Self, NoMemory> {
+        let page = page_bytes();
+        let taken = len
+            .max(1)
+            .checked_next_multiple_of(page)
+            .filter(|&taken| isize::try_from(taken).is_ok())
+            .ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
+        let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
+        if taken >= HUGE_PAGE_BYTES {
+            system::advise_huge(start, taken);
+        }
+        Ok(Self { start, len, taken })
+    }
+
+    /// The length asked for, in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first byte, without a reference to the bytes: for transfers where the kernel writes into one part while
+    /// the program looks at another. Valid as long as this value lives.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is the start of a live region of at least `len` initialised (zeroed) bytes, at most
+        // `isize::MAX`; the region is ours alone, so nothing but `&mut self` writes to it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `taken` are what `take` gave and was asked for, and no reference outlives the value.
+        unsafe { system::give_back(self.start, self.taken) }
+    }
+}
+
+/// The size of a page of memory in bytes.
+pub fn page_bytes() -> usize {
+    if cfg!(miri) { 4096 } else { rustix::param::page_size() }
+}
+
+#[cfg(not(miri))]
+mod system {
+    use std::ffi::c_void;
+    use std::io;
+    use std::ptr::{self, NonNull};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    /// Maps `bytes` (whole pages) of zeroed private memory. The kernel aligns it to a page by itself.
+    pub(super) fn take(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+        };
+        NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Refused where the kernel has no huge pages: then the region keeps its small ones.
+    pub(super) fn advise_huge(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the range is our own live mapping, and this advice changes no content.
+        let _ = unsafe { madvise(start.as_ptr().cast::<c_void>(), bytes, Advice::LinuxHugepage) };
+    }
+
+    /// # Safety
+    /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
+    pub(super) unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        let result = unsafe { munmap(start.as_ptr().cast::<c_void>(), bytes) };
+        debug_assert!(result.is_ok(), "munmap of our own mapping: {result:?}");
+    }
+}
+
+/// The allocator's memory, for Miri, which runs no system call by number.
+#[cfg(miri)]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io;
+    use std::ptr::NonNull;
+
+    pub(super) fn take(bytes: usize, page: usize) -> io::Result<NonNull<u8>> {
+        let layout = Layout::from_size_align(bytes, page).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the layout is not empty, `bytes` being one page at least.
+        NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
+
+    /// # Safety
+    /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
+    pub(super) unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: `take` made this layout from the same numbers.
+        let layout = unsafe { Layout::from_size_align_unchecked(bytes, super::page_bytes()) };
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(start.as_ptr(), layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_on_a_page_and_holds_zeroes() {
+        for len in [1, 511, 4096, 4097, 3 << 20] {
+            let buf = AlignedBuf::new(len).unwrap();
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.start().as_ptr() as usize % page_bytes(), 0);
+            assert!(buf.iter().all(|&byte| byte == 0), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn keeps_what_is_written_and_crosses_threads() {
+        let mut buf = AlignedBuf::new(10_000).unwrap();
+        buf[0] = 1;
+        buf[9_999] = 2;
+        let buf = std::thread::spawn(move || buf).join().unwrap();
+        assert_eq!((buf[0], buf[9_998], buf[9_999]), (1, 0, 2));
+    }
+
+    #[test]
+    fn nothing_is_a_length_too() {
+        let buf = AlignedBuf::new(0).unwrap();
+        assert!(buf.is_empty());
+        assert_eq!(&buf[..], &[] as &[u8]);
+    }
+
+    #[test]
+    fn too_much_is_an_error_that_names_the_size() {
+        for bytes in [isize::MAX as usize, usize::MAX] {
+            let error = AlignedBuf::new(bytes).unwrap_err();
+            assert_eq!(error.bytes, bytes);
+            assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+        }
+    }
+}
