@@ -1,5 +1,6 @@
 //! iopath-os
 
 mod aligned;
+pub mod kernel;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
