@@ -3,17 +3,19 @@
 
 use std::ptr::NonNull;
 
-use crate::{AlignedBuf, NoMemory};
+use crate::{AlignedBuf, NoMemory, page_bytes};
 
 /// A stamp lies at the start of each of so many bytes of a buffer about to be written.
 const STAMP_EVERY_BYTES: usize = 4096;
 
-/// `depth` buffers of `block_bytes` each, side by side in one page-aligned region.
+/// `depth` buffers of `block_bytes` each in one region, each of them starting on a page.
 #[derive(Debug)]
 pub struct Slots {
     memory: AlignedBuf,
     depth: u32,
     block_bytes: u32,
+    /// From one buffer to the next: `block_bytes` rounded up to whole pages.
+    stride_bytes: usize,
     /// Counts the stamps, so that no two written blocks are equal.
     stamps: u64,
 }
@@ -26,10 +28,11 @@ impl Slots {
     /// If there would be no slot or no byte in one.
     pub fn new(depth: u32, block_bytes: u32, fill: impl FnOnce(&mut [u8])) -> Result<Self, NoMemory> {
         assert!(depth > 0 && block_bytes > 0, "{depth} slots of {block_bytes} bytes");
-        let bytes = (depth as usize).checked_mul(block_bytes as usize);
+        let stride_bytes = (block_bytes as usize).next_multiple_of(page_bytes());
+        let bytes = (depth as usize).checked_mul(stride_bytes);
         let mut memory = AlignedBuf::new(bytes.unwrap_or(usize::MAX))?;
         fill(&mut memory);
-        Ok(Self { memory, depth, block_bytes, stamps: 0 })
+        Ok(Self { memory, depth, block_bytes, stride_bytes, stamps: 0 })
     }
 
     /// How many buffers.
@@ -48,8 +51,8 @@ impl Slots {
     /// If there is no such slot.
     pub(super) fn start(&self, slot: u32) -> NonNull<u8> {
         assert!(slot < self.depth, "slot {slot} of {}", self.depth);
-        // SAFETY: `depth * block_bytes` bytes are there, and the slot is within `depth`.
-        unsafe { self.memory.start().add(slot as usize * self.block_bytes as usize) }
+        // SAFETY: `depth * stride_bytes` bytes are there, and the slot is within `depth`.
+        unsafe { self.memory.start().add(slot as usize * self.stride_bytes) }
     }
 
     /// A slot's buffer.
