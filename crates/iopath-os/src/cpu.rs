@@ -30,7 +30,9 @@ mod tests {
     fn work_costs_time() {
         let before = process_cpu_times();
         let mut sum = 0u64;
-        while process_cpu_times().user + process_cpu_times().system < before.user + before.system + Duration::from_millis(5) {
+        while process_cpu_times().user + process_cpu_times().system
+            < before.user + before.system + Duration::from_millis(5)
+        {
             sum = std::hint::black_box(sum + 1);
         }
         assert!(sum > 0);

@@ -1,0 +1,3 @@
+//! The implementations behind the rows of [`crate::path::PATHS`].
+
+pub(crate) mod kernel;
