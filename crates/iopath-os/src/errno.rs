@@ -1,5 +1,7 @@
 //! What an error number of the kernel means for an I/O: the one place where numbers become [`IoError`]s.
 
+use std::io;
+
 use iopath_core::{IoError, Op};
 
 /// The meaning of error number `errno` (positive) for an I/O of kind `op`.
@@ -20,6 +22,20 @@ pub(crate) fn io_error(op: Op, errno: i32) -> IoError {
         libc::EINVAL if op.has_memory() => IoError::Alignment,
         other => IoError::Os(other),
     }
+}
+
+/// The same the other way: an [`IoError`] as the system would have said it, for who speaks of system errors.
+pub fn system_error(error: IoError) -> io::Error {
+    io::Error::from_raw_os_error(match error {
+        IoError::NoSpace => libc::ENOSPC,
+        IoError::Unsupported => libc::EOPNOTSUPP,
+        IoError::Gone => libc::ENODEV,
+        IoError::ReadOnly => libc::EROFS,
+        IoError::Alignment => libc::EINVAL,
+        IoError::EndOfDevice => return io::ErrorKind::UnexpectedEof.into(),
+        IoError::Os(errno) => errno,
+        _ => libc::EIO,
+    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Linux for iopath: devices that carry out I/O (`io_uring`, threads, memory), aligned and registered memory, what a
-//! target is and whether it may be written over. The home of `unsafe`; orders and merges nothing: that is the core.
+//! target is and whether it may be written over, and the kernel's own paths to measure against. The home of `unsafe`;
+//! orders and merges nothing: that is the core.
 
 mod aligned;
 mod clock;
+mod cpu;
 pub mod device;
 mod engine;
 mod errno;
+pub mod kernel;
 mod limits;
 mod memory;
 mod pool;
@@ -14,11 +17,13 @@ pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use clock::now;
+pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
     AnyThread, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Threads, ThreadsConfig, Uring,
     UringConfig, WaitError,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
+pub use errno::system_error;
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

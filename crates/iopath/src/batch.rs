@@ -49,8 +49,8 @@ impl BatchOptions {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Batch<'v> {
-    volume: &'v Volume,
+pub struct Batch {
+    volume: Volume,
     runner: OwnRunner,
     pool: BufferPool,
     engine: Engine,
@@ -79,12 +79,8 @@ pub struct Refused {
     pub buffer: Option<PoolBuf>,
 }
 
-impl<'v> Batch<'v> {
-    pub(crate) fn new(
-        volume: &'v Volume,
-        source: &Source,
-        options: &BatchOptions,
-    ) -> Result<Self, OpenError> {
+impl Batch {
+    pub(crate) fn new(volume: Volume, source: &Source, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
         let opened = source.own_runner(options.io_depth, pool.clone())?;
         Ok(Self { volume, runner: opened.device, pool, engine: opened.engine, stream: options.stream })

@@ -115,7 +115,7 @@ fn create(path: &FilePath, bytes: u64) -> Result<(), OpenError> {
 }
 
 fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
-    if options.write && target.kind == Kind::BlockDevice {
+    if options.write && options.claim && target.kind == Kind::BlockDevice {
         let contents = if options.overwrite { Contents::Expendable } else { Contents::Kept };
         return Ok(open_exclusive(target, true, contents)?);
     }

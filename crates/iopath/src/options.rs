@@ -25,6 +25,7 @@ pub struct Options {
     pub(crate) path: Path,
     pub(crate) write: bool,
     pub(crate) overwrite: bool,
+    pub(crate) claim: bool,
     pub(crate) create_bytes: Option<u64>,
     pub(crate) engine: Engine,
     pub(crate) elevator: String,
@@ -38,6 +39,7 @@ impl Default for Options {
             path: Path::Direct,
             write: false,
             overwrite: false,
+            claim: true,
             create_bytes: None,
             engine: Engine::Auto,
             elevator: "none".to_owned(),
@@ -73,6 +75,14 @@ impl Options {
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Whether to claim a block device that is opened for writing, so that nobody can mount it meanwhile (the
+    /// default). A program that has claimed and checked it already says no, and answers for it.
+    #[must_use]
+    pub const fn claim(mut self, claim: bool) -> Self {
+        self.claim = claim;
         self
     }
 

@@ -9,6 +9,7 @@ use crate::shards::Shards;
 use iopath_core::{Extent, IoError, Op, SubmitError};
 use iopath_os::RunError;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file or block device, open for direct or raw I/O.
 ///
@@ -19,8 +20,15 @@ use std::path::Path;
 /// Alignment: offsets and lengths are multiples of [`Facts::block_bytes`], buffers start at multiples of
 /// [`Facts::memory_align_bytes`] (those of [`AlignedBuf`](crate::AlignedBuf) do). Anything else is refused with an
 /// error that names the numbers.
-#[derive(Debug)]
+///
+/// A clone is the same volume: cheap, and good to hand to a thread.
+#[derive(Debug, Clone)]
 pub struct Volume {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     source: Source,
     facts: Facts,
     shards: Shards,
@@ -41,17 +49,18 @@ impl Volume {
             fallback: first.fallback,
             target,
         };
-        Ok(Self { source, facts, shards: Shards::new(first.device) })
+        let shards = Shards::new(first.device);
+        Ok(Self { shared: Arc::new(Shared { source, facts, shards }) })
     }
 
     /// What was found out when it was opened.
-    pub const fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn facts(&self) -> &Facts {
+        &self.shared.facts
     }
 
     /// The size in bytes.
-    pub const fn size_bytes(&self) -> u64 {
-        self.facts.size_bytes
+    pub fn size_bytes(&self) -> u64 {
+        self.facts().size_bytes
     }
 
     /// Reads into `buffer` from byte `offset` on, and returns how many bytes that were: all of `buffer`, or on
@@ -96,8 +105,8 @@ impl Volume {
     }
 
     /// Many I/Os in flight from the calling thread.
-    pub fn batch(&self, options: &BatchOptions) -> Result<Batch<'_>, OpenError> {
-        Batch::new(self, &self.source, options)
+    pub fn batch(&self, options: &BatchOptions) -> Result<Batch, OpenError> {
+        Batch::new(self.clone(), &self.shared.source, options)
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
@@ -123,10 +132,13 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut SharedRunner) -> Result<(), RunError>,
     ) -> Result<(), Error> {
-        let make = || Ok(self.source.shared_runner()?.device);
-        let path = || self.facts.path.clone();
-        let ran =
-            self.shards.with(make, act).map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
+        let make = || Ok(self.shared.source.shared_runner()?.device);
+        let path = || self.facts().path.clone();
+        let ran = self
+            .shared
+            .shards
+            .with(make, act)
+            .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
         ran.map_err(|error| match error {
             RunError::Io(source) => self.failed(op, extent, source),
             RunError::Refused(error) => self.refused(&error),
@@ -136,18 +148,18 @@ impl Volume {
     /// The error of an I/O that the device could not do.
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
         let (offset, bytes) = (extent.offset(), extent.bytes());
-        Error::Io { path: self.facts.path.clone(), op, offset, bytes, source }
+        Error::Io { path: self.facts().path.clone(), op, offset, bytes, source }
     }
 
     /// The error of an I/O that the queue did not take although it passed the checks here.
     pub(crate) fn refused<M>(&self, error: &SubmitError<M>) -> Error {
-        let path = self.facts.path.clone();
+        let path = self.facts().path.clone();
         match error {
             SubmitError::Unsupported(bio) => Error::Unsupported { path, op: bio.op },
             SubmitError::OutOfRange { bio, .. } => {
                 self.past_end(bio.op, bio.extent.offset(), bio.extent.bytes())
             }
-            SubmitError::QueueFull(_) => Error::BatchFull { depth: self.source.options.depth },
+            SubmitError::QueueFull(_) => Error::BatchFull { depth: self.shared.source.options.depth },
             SubmitError::Unaligned { bio, .. } | SubmitError::MemoryMismatch { bio, .. } => {
                 self.unaligned(bio.op, bio.extent.offset(), bio.extent.bytes())
             }
@@ -156,16 +168,16 @@ impl Volume {
 
     /// The extent of a read and how many bytes of it there are.
     pub(crate) fn readable(&self, offset: u64, bytes: u64) -> Result<(Extent, u64), Error> {
-        let size = self.facts.size_bytes;
+        let size = self.facts().size_bytes;
         let extent = self.whole_blocks(Op::Read, offset, bytes)?;
         let end = extent.offset() + extent.bytes();
         if end <= size {
             return Ok((extent, bytes));
         }
-        if !self.source.cuts_off_at_end() {
+        if !self.shared.source.cuts_off_at_end() {
             return Err(self.past_end(Op::Read, offset, bytes));
         }
-        let block = u64::from(self.facts.block_bytes);
+        let block = u64::from(self.facts().block_bytes);
         let there = size.saturating_sub(offset);
         let extent = Extent::from_bytes(offset, there.next_multiple_of(block));
         Ok((extent.ok_or_else(|| self.past_end(Op::Read, offset, bytes))?, there))
@@ -175,21 +187,21 @@ impl Volume {
     pub(crate) fn writable(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
         self.check_writable(op, offset)?;
         let extent = self.whole_blocks(op, offset, bytes)?;
-        if extent.offset() + extent.bytes() > self.facts.size_bytes {
+        if extent.offset() + extent.bytes() > self.facts().size_bytes {
             return Err(self.past_end(op, offset, bytes));
         }
         Ok(extent)
     }
 
     pub(crate) fn check_writable(&self, op: Op, offset: u64) -> Result<(), Error> {
-        if self.source.options.write {
+        if self.shared.source.options.write {
             return Ok(());
         }
-        Err(Error::ReadOnly { path: self.facts.path.clone(), op, offset })
+        Err(Error::ReadOnly { path: self.facts().path.clone(), op, offset })
     }
 
     fn whole_blocks(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
-        let block = u64::from(self.facts.block_bytes);
+        let block = u64::from(self.facts().block_bytes);
         if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
             return Err(self.unaligned(op, offset, bytes));
         }
@@ -199,20 +211,20 @@ impl Volume {
     }
 
     fn check_memory(&self, op: Op, address: usize, offset: u64) -> Result<(), Error> {
-        let align_bytes = self.facts.memory_align_bytes;
+        let align_bytes = self.facts().memory_align_bytes;
         if address.is_multiple_of(align_bytes as usize) {
             return Ok(());
         }
-        Err(Error::UnalignedMemory { path: self.facts.path.clone(), op, offset, align_bytes })
+        Err(Error::UnalignedMemory { path: self.facts().path.clone(), op, offset, align_bytes })
     }
 
     fn unaligned(&self, op: Op, offset: u64, bytes: u64) -> Error {
-        let align_bytes = self.facts.block_bytes;
-        Error::Unaligned { path: self.facts.path.clone(), op, offset, bytes, align_bytes }
+        let align_bytes = self.facts().block_bytes;
+        Error::Unaligned { path: self.facts().path.clone(), op, offset, bytes, align_bytes }
     }
 
     fn past_end(&self, op: Op, offset: u64, bytes: u64) -> Error {
-        let size_bytes = self.facts.size_bytes;
-        Error::PastEnd { path: self.facts.path.clone(), op, offset, bytes, size_bytes }
+        let size_bytes = self.facts().size_bytes;
+        Error::PastEnd { path: self.facts().path.clone(), op, offset, bytes, size_bytes }
     }
 }

@@ -1,0 +1,82 @@
+//! What the lab itself costs for each I/O: its loop on a path that does nothing. `cargo bench -p iopath-lab`
+#![expect(missing_docs, reason = "criterion's macro makes a public function without")]
+
+use std::hint::black_box;
+use std::io;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use iopath_lab::path::{Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
+use iopath_lab::progress::Silent;
+use iopath_lab::{Lab, LabError, Place, Rw, Workload};
+
+const BLOCK_BYTES: u32 = 4096;
+
+static NOOP: PathRow = PathRow {
+    name: "noop",
+    about: "completes everything that was submitted, having done nothing",
+    needs_target: false,
+    direct: false,
+    synchronous: false,
+    queued: false,
+    open: |_: &OpenSpec| -> Result<Box<dyn IoPath>, LabError> { Ok(Box::new(Noop)) },
+};
+
+struct Noop;
+
+impl IoPath for Noop {
+    fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
+        Ok(Box::new(NoopConnection { submitted: Vec::with_capacity(job.depth as usize) }))
+    }
+}
+
+struct NoopConnection {
+    submitted: Vec<u32>,
+}
+
+impl Connection for NoopConnection {
+    fn depth(&self) -> u32 {
+        self.submitted.capacity() as u32
+    }
+
+    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        black_box(transfer);
+        self.submitted.push(slot);
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        done.extend(self.submitted.drain(..).map(|slot| Done { slot, result: Ok(()) }));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn engine(criterion: &mut Criterion) {
+    let lab = Lab::new(Duration::from_millis(1), &mut Silent);
+    let mut group = criterion.benchmark_group("engine cost per I/O");
+    group.throughput(Throughput::Elements(1)).warm_up_time(Duration::from_millis(500));
+    group.measurement_time(Duration::from_secs(2)).sample_size(20);
+    for rw in [Rw::Read, Rw::RandRead, Rw::RandRw] {
+        for io_depth in [1, 32] {
+            let workload =
+                Workload { rw, io_depth, block_bytes: BLOCK_BYTES, repeat: 1, ..Workload::default() };
+            group.bench_function(BenchmarkId::new(rw.name(), io_depth), |bencher| {
+                bencher.iter_custom(|ios| {
+                    let place = Place::nowhere(ios * u64::from(BLOCK_BYTES));
+                    let result =
+                        lab.run_row(&NOOP, &workload, &place, &mut Silent).expect("nothing can fail");
+                    assert_eq!(result.ios, ios);
+                    Duration::from_secs_f64(result.seconds)
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, engine);
+criterion_main!(benches);

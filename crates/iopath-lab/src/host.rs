@@ -1,0 +1,99 @@
+//! What there is to say of the machine and of a target, in the form of results.
+
+use std::fs;
+use std::thread;
+
+use iopath_os::target::{Disk, Kind};
+
+use crate::counters::first_line;
+use crate::place::Place;
+use crate::result::{DiskFacts, Host, TargetFacts};
+
+impl Host {
+    /// This machine; `unknown` where `/proc` does not say.
+    pub fn here() -> Self {
+        let unknown = || "unknown".to_owned();
+        Self {
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+            cpu: fs::read_to_string("/proc/cpuinfo")
+                .ok()
+                .and_then(|text| cpu_model(&text))
+                .unwrap_or_else(unknown),
+            cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            memory_bytes: fs::read_to_string("/proc/meminfo")
+                .ok()
+                .and_then(|text| memory(&text))
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// x86 calls it `model name`, some arm64 kernels `Hardware`, others nothing.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let field = |wanted: &str| {
+        cpuinfo.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == wanted && !value.trim().is_empty()).then(|| value.trim().to_owned())
+        })
+    };
+    field("model name").or_else(|| field("Hardware")).or_else(|| field("cpu model"))
+}
+
+fn memory(meminfo: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+impl TargetFacts {
+    /// What a place is; none where nothing is touched.
+    pub fn of(place: &Place) -> Option<Self> {
+        let target = place.target()?;
+        Some(Self {
+            path: target.path.clone(),
+            kind: if target.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
+            scratch: place.is_scratch(),
+            size_bytes: target.size_bytes,
+            filesystem: target.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),
+            direct_align_bytes: place.direct_align_bytes().ok(),
+            disk: target.backing.disk().map(DiskFacts::of),
+        })
+    }
+}
+
+impl DiskFacts {
+    fn of(disk: &Disk) -> Self {
+        Self {
+            name: disk.name.clone(),
+            model: disk.model.clone(),
+            rotational: disk.rotational,
+            logical_block_bytes: disk.logical_block_bytes,
+            physical_block_bytes: disk.physical_block_bytes,
+            scheduler: disk.scheduler.as_ref().map(|scheduler| scheduler.current.clone()),
+            read_ahead_kb: disk.read_ahead_kb,
+            max_sectors_kb: disk.max_sectors_kb,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files_are_read() {
+        assert_eq!(
+            cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n").as_deref(),
+            Some("Some CPU @ 2 GHz")
+        );
+        assert_eq!(cpu_model("processor\t: 0\nHardware\t: Board\n").as_deref(), Some("Board"));
+        assert_eq!(cpu_model("processor\t: 0\n"), None);
+        assert_eq!(memory("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16384));
+        assert_eq!(memory("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn here_is_somewhere() {
+        let host = Host::here();
+        assert!(host.cores > 0 && host.memory_bytes > 0 && host.kernel.contains('.'), "{host:?}");
+    }
+}

@@ -1,0 +1,81 @@
+//! The queue with no device behind it as a row of the table: what iopath costs by itself.
+
+use std::io;
+
+use iopath_core::elevator::ElevatorKind;
+use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream, UnknownElevator};
+use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
+
+use crate::error::LabError;
+use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
+
+/// A queue with the elevator asked for, before a device of the workload's size.
+pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    let name = spec.elevator.unwrap_or("none");
+    let elevator = ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })?;
+    Ok(Box::new(NullPath { elevator: elevator.name, capacity: spec.size_bytes.div_ceil(SECTOR_BYTES) }))
+}
+
+struct NullPath {
+    elevator: &'static str,
+    /// In sectors.
+    capacity: u64,
+}
+
+impl IoPath for NullPath {
+    fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
+        let JobSpec { depth, block_bytes, .. } = *job;
+        let limits = Limits { depth_max: depth, ..Limits::with_capacity(self.capacity) };
+        let config = QueueConfig {
+            bios_max: depth,
+            requests_max: depth,
+            depth,
+            elevator: self.elevator,
+            ..QueueConfig::default()
+        };
+        let runner = Runner::new(Box::new(Null::new(limits)), &config)?;
+        let pool = BufferPool::new(depth, block_bytes as usize)?;
+        let idle = std::iter::from_fn(|| pool.take()).collect();
+        Ok(Box::new(NullConnection { runner, idle, depth, stream: Stream(job.job) }))
+    }
+}
+
+/// A queue whose tokens are the slots.
+struct NullConnection {
+    runner: Runner<Null>,
+    /// Any buffer serves any slot.
+    idle: Vec<PoolBuf>,
+    depth: u32,
+    stream: Stream,
+}
+
+impl Connection for NullConnection {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        let op = match transfer.direction {
+            Direction::Read => Op::Read,
+            Direction::Write => Op::Write,
+        };
+        let extent = Extent::from_bytes(transfer.offset, u64::from(transfer.bytes));
+        let extent = extent.ok_or(io::ErrorKind::InvalidInput)?;
+        let job =
+            Job { op, extent, buffer: self.idle.pop(), fua: false, stream: self.stream, token: slot.into() };
+        self.runner.submit(job).map_err(|refused| io::Error::other(refused.error.to_string()))
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        self.runner.wait().map_err(|error| error.source)?;
+        while let Some(Finished { token, buffer, result, .. }) = self.runner.poll() {
+            self.idle.extend(buffer);
+            done.push(Done { slot: token as u32, result: result.map_err(system_error) });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! iopath's own paths to a target as rows of the table: batches on a volume, one for each job.
+
+use std::io;
+
+use iopath::{
+    Batch, BatchOptions, Done as VolumeDone, Engine, Error, Options, Path, PoolBuf, Stream, Volume,
+};
+use iopath_os::system_error;
+
+use crate::error::LabError;
+use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
+use crate::random;
+
+/// Opens a target as a file: past the page cache.
+pub(crate) fn direct(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    open(spec, Path::Direct)
+}
+
+/// Opens a target as a device: whole blocks only.
+pub(crate) fn raw(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    open(spec, Path::Raw)
+}
+
+fn open(spec: &OpenSpec, path: Path) -> Result<Box<dyn IoPath>, LabError> {
+    let engine = spec.engine.map_or(Ok(Engine::Auto), str::parse)?;
+    // The place has checked and claimed what is written to.
+    let options = Options::new().path(path).write(spec.writes).claim(false).engine(engine);
+    let options = options.elevator(spec.elevator.unwrap_or("none")).depth(spec.depth);
+    Ok(Box::new(VolumePath { volume: Volume::open(spec.file(), &options)? }))
+}
+
+struct VolumePath {
+    volume: Volume,
+}
+
+impl IoPath for VolumePath {
+    fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
+        let options = BatchOptions::new(job.depth, job.block_bytes as usize).stream(Stream(job.job));
+        let batch = self.volume.batch(&options)?;
+        let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();
+        idle.iter_mut().for_each(|buffer| random::fill(job.seed, buffer));
+        let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
+        Ok(Box::new(BatchConnection { batch, idle, depth: job.depth, fallback }))
+    }
+}
+
+/// A batch whose tokens are the slots.
+struct BatchConnection {
+    batch: Batch,
+    /// Any buffer serves any slot.
+    idle: Vec<PoolBuf>,
+    depth: u32,
+    fallback: Option<String>,
+}
+
+impl Connection for BatchConnection {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        let buffer = self.idle.pop().expect("there are as many buffers as slots");
+        let Transfer { direction, offset, bytes } = transfer;
+        let added = match direction {
+            Direction::Read => self.batch.read(buffer, bytes as usize, offset, u64::from(slot)),
+            Direction::Write => self.batch.write(buffer, bytes as usize, offset, u64::from(slot)),
+        };
+        added.map_err(|refused| io_error(refused.error))
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        let mut next = self.batch.wait().map_err(io_error)?;
+        while let Some(VolumeDone { token, buffer, result }) = next {
+            self.idle.extend(buffer);
+            done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
+            next = self.batch.take();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.batch.flush(0).map_err(|refused| io_error(refused.error))?;
+        let done = self.batch.wait().map_err(io_error)?.expect("the flush is under way");
+        done.result.map(drop).map_err(io_error)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.fallback.iter().cloned().collect()
+    }
+}
+
+fn io_error(error: Error) -> io::Error {
+    match error {
+        Error::Io { source, .. } => system_error(source),
+        Error::Wait { source, .. } => source.source,
+        other => io::Error::other(other),
+    }
+}

@@ -1,0 +1,141 @@
+//! Where a workload's bytes are: a scratch file of ours, an existing file or block device, or nowhere. Decides what
+//! may be touched; moves nothing.
+
+use std::fs::File;
+use std::path::Path;
+
+use iopath_os::target::guard::Contents;
+use iopath_os::target::{
+    self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive,
+};
+
+use crate::error::LabError;
+use crate::path::PathRow;
+use crate::progress::{Progress, Stage};
+use crate::scratch::Scratch;
+use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+
+/// Where a workload's bytes are. One may serve many workloads, one after another.
+#[derive(Debug)]
+pub struct Place {
+    /// None where nothing is touched.
+    target: Option<Target>,
+    size_bytes: u64,
+    scratch: Option<Scratch>,
+    /// Keeps a block device that is written to from being mounted meanwhile.
+    _claim: Option<File>,
+}
+
+impl Place {
+    /// Finds or makes the place of a workload.
+    pub fn prepare(
+        workload: &Workload,
+        row: &PathRow,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, LabError> {
+        let size_bytes = workload.size_bytes;
+        if !row.needs_target {
+            return Ok(Self::nowhere(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
+        }
+        let path = workload.target.as_deref().ok_or(LabError::NoTarget { path: row.name })?;
+        let target = inspect(path)?;
+        if target.kind == Kind::Directory {
+            workload.check_size(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES))?;
+            Self::scratch(path, size_bytes.unwrap_or(DEFAULT_SIZE_BYTES), workload.seed, progress)
+        } else {
+            Self::existing(target, workload)
+        }
+    }
+
+    /// No place at all, for paths that move no byte.
+    pub fn nowhere(size_bytes: u64) -> Self {
+        Self { target: None, size_bytes, scratch: None, _claim: None }
+    }
+
+    /// A scratch file in a directory, removed when this is dropped.
+    pub fn scratch(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, LabError> {
+        progress.stage(&Stage::Scratch { directory: directory.to_owned(), bytes: size_bytes });
+        let mut shown = 0;
+        let scratch = Scratch::create(directory, size_bytes, seed, &mut |done| {
+            if done * 100 / size_bytes > shown {
+                shown = done * 100 / size_bytes;
+                progress.advance(done as f64 / size_bytes as f64);
+            }
+        })?;
+        let target = inspect(scratch.path())?;
+        Ok(Self { target: Some(target), size_bytes, scratch: Some(scratch), _claim: None })
+    }
+
+    /// A file or block device that is not ours: written to only if the workload says so and nothing speaks against.
+    fn existing(target: Target, workload: &Workload) -> Result<Self, LabError> {
+        let mut claim = None;
+        if workload.rw.writes() {
+            if !workload.overwrite {
+                return Err(LabError::Overwrite { target: target.path });
+            }
+            target::may_overwrite(&target)?;
+            claim = Some(open_exclusive(&target, false, Contents::Kept)?);
+        }
+        let size_bytes = workload.size_bytes.unwrap_or(target.size_bytes);
+        if size_bytes > target.size_bytes {
+            let (has, wanted) = (target.size_bytes, size_bytes);
+            return Err(LabError::TooSmall { target: target.path, has, wanted });
+        }
+        Ok(Self { target: Some(target), size_bytes, scratch: None, _claim: claim })
+    }
+
+    /// The file or device; none where nothing is touched.
+    pub fn file(&self) -> Option<&Path> {
+        self.target.as_ref().map(|target| target.path.as_path())
+    }
+
+    /// What it is; none where nothing is touched.
+    pub fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
+    }
+
+    /// Whether the file is one of ours, there for this only.
+    pub fn is_scratch(&self) -> bool {
+        self.scratch.is_some()
+    }
+
+    /// The bytes that may be touched, from offset zero.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The kernel's name of the disk beneath, if there is one.
+    pub fn disk(&self) -> Option<&str> {
+        self.target.as_ref().and_then(|target| target.backing.disk()).map(|disk| disk.name.as_str())
+    }
+
+    /// The first offset of a scratch file that is not in a written extent, if any.
+    pub fn unwritten(&self) -> Option<u64> {
+        self.scratch.as_ref().and_then(Scratch::unwritten)
+    }
+
+    /// What offsets and lengths of direct I/O have to be multiples of, in bytes; an error where there is none.
+    pub fn direct_align_bytes(&self) -> Result<u32, LabError> {
+        let Some(file) = self.file() else { return Ok(1) };
+        Ok(DioAlignment::discover(file)?.offset_bytes)
+    }
+
+    /// Drops the target's pages from the page cache; says what could not be dropped.
+    pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
+        let Some(path) = self.file() else { return Ok(None) };
+        let file = File::open(path).map_err(LabError::open(path, false))?;
+        Ok(Some(drop_cached(&file, 0..self.size_bytes)?))
+    }
+}
+
+fn inspect(path: &Path) -> Result<Target, LabError> {
+    Target::inspect(path).map_err(|error| match error {
+        TargetError::Stat { path, source } => LabError::io("look at", &path)(source),
+        other => LabError::Target(other),
+    })
+}

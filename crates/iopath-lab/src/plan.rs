@@ -1,0 +1,151 @@
+//! Which transfers one job makes, in which order. Does not run them.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::path::{Direction, Transfer};
+use crate::random::{below, generator};
+use crate::workload::Workload;
+
+/// The transfers of one job in one repeat.
+///
+/// Sequential jobs each take their own share of the blocks from its first to its last, and from the first again
+/// where a run is bound by time. Random jobs draw each block anew and uniformly from the whole target, so that a
+/// block may come twice and another not at all. A mixed workload throws a coin for each transfer.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    generator: Xoshiro256PlusPlus,
+    order: Order,
+    mix: Mix,
+    block_bytes: u32,
+    /// How many transfers are left.
+    left: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Order {
+    Sequential { first: u64, end: u64, next: u64 },
+    Random { blocks: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mix {
+    Only(Direction),
+    /// Of 100.
+    Reads(u8),
+}
+
+impl Plan {
+    /// What job `job` does in repeat `repeat` of a workload over `size_bytes`. Bytes past the last whole block are
+    /// left alone.
+    pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
+        let blocks = size_bytes / u64::from(workload.block_bytes);
+        let jobs = u64::from(workload.jobs);
+        let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
+        let (first, end) = (share(job.into()), share(u64::from(job) + 1));
+        let order = if workload.rw.is_random() {
+            Order::Random { blocks }
+        } else {
+            Order::Sequential { first, end, next: first }
+        };
+        let mix = match (workload.rw.reads(), workload.rw.writes()) {
+            (true, true) => Mix::Reads(workload.rwmixread),
+            (true, false) => Mix::Only(Direction::Read),
+            _ => Mix::Only(Direction::Write),
+        };
+        Self {
+            generator: generator(workload.seed, [repeat.into(), job.into()]),
+            order,
+            mix,
+            block_bytes: workload.block_bytes,
+            left: if workload.runtime.is_some() { u64::MAX } else { end - first },
+        }
+    }
+
+    /// No more transfers: the time is up.
+    pub(crate) fn stop(&mut self) {
+        self.left = 0;
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Transfer;
+
+    #[inline]
+    fn next(&mut self) -> Option<Transfer> {
+        self.left = self.left.checked_sub(1)?;
+        let block = match &mut self.order {
+            Order::Random { blocks } => below(&mut self.generator, *blocks),
+            Order::Sequential { first, end, next } => {
+                let block = *next;
+                *next = if block + 1 == *end { *first } else { block + 1 };
+                block
+            }
+        };
+        let direction = match self.mix {
+            Mix::Only(direction) => direction,
+            Mix::Reads(percent) if below(&mut self.generator, 100) < percent.into() => Direction::Read,
+            Mix::Reads(_) => Direction::Write,
+        };
+        Some(Transfer { direction, offset: block * u64::from(self.block_bytes), bytes: self.block_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::workload::Rw;
+
+    fn workload(rw: Rw, jobs: u32) -> Workload {
+        Workload { rw, jobs, block_bytes: 4096, ..Workload::default() }
+    }
+
+    #[test]
+    fn sequential_jobs_share_the_blocks_without_gap_or_overlap() {
+        let workload = workload(Rw::Read, 3);
+        let mut blocks = Vec::new();
+        for job in 0..3 {
+            blocks
+                .extend(Plan::new(&workload, 10 * 4096 + 100, 0, job).map(|transfer| transfer.offset / 4096));
+        }
+        assert_eq!(blocks, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn random_jobs_do_as_many_transfers_anywhere_in_the_target() {
+        let workload = workload(Rw::RandRead, 2);
+        let drawn: Vec<u64> =
+            Plan::new(&workload, 1000 * 4096, 0, 0).map(|transfer| transfer.offset).collect();
+        assert_eq!(drawn.len(), 500);
+        assert!(drawn.iter().all(|offset| offset % 4096 == 0 && *offset < 1000 * 4096));
+        assert!(drawn.iter().any(|offset| *offset >= 500 * 4096), "the whole target, not a share of it");
+    }
+
+    #[test]
+    fn the_same_seed_repeat_and_job_give_the_same_transfers() {
+        let workload = workload(Rw::RandRw, 2);
+        let drawn = |repeat, job| Plan::new(&workload, 1 << 20, repeat, job).collect::<Vec<_>>();
+        assert_eq!(drawn(0, 0), drawn(0, 0));
+        assert_ne!(drawn(0, 0), drawn(1, 0));
+        assert_ne!(drawn(0, 0), drawn(0, 1));
+    }
+
+    #[test]
+    fn bound_by_time_it_wraps_around_until_stopped() {
+        let workload = Workload { runtime: Some(Duration::from_secs(1)), ..workload(Rw::Write, 1) };
+        let mut plan = Plan::new(&workload, 2 * 4096, 0, 0);
+        let offsets: Vec<u64> = plan.by_ref().take(5).map(|transfer| transfer.offset).collect();
+        assert_eq!(offsets, [0, 4096, 0, 4096, 0]);
+        plan.stop();
+        assert_eq!(plan.next(), None);
+    }
+
+    #[test]
+    fn a_mix_holds_its_share_of_reads() {
+        let workload = Workload { rwmixread: 70, ..workload(Rw::Rw, 1) };
+        let plan = Plan::new(&workload, 10_000 * 4096, 0, 0);
+        let reads = plan.filter(|transfer| transfer.direction == Direction::Read).count();
+        assert!((6_700..7_300).contains(&reads), "{reads}");
+    }
+}

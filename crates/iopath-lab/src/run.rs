@@ -1,0 +1,236 @@
+//! A whole measurement: prepare the place, repeat, put the repeats together, say what makes them doubtful.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use iopath_os::target::Residency;
+
+use crate::counters::{DiskCounters, idle_busy_rate};
+use crate::doubt::{self, Circumstances};
+use crate::engine::{Measured, measure};
+use crate::error::LabError;
+use crate::job::latencies;
+use crate::path::{OpenSpec, PathRow};
+use crate::place::Place;
+use crate::progress::{Progress, Stage};
+use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
+use crate::stats::Summary;
+use crate::workload::Workload;
+
+/// How long the idle machine is watched, where the caller does not say. `/proc/stat` counts in 10 ms for each CPU,
+/// so this knows the idle rate to 0.02 CPUs for each CPU there is.
+pub const IDLE_SAMPLE: Duration = Duration::from_millis(500);
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// A machine on which workloads are measured, one after another.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    host: Host,
+    /// CPU seconds for each second that the machine uses without us; none where `/proc/stat` is not to be had.
+    idle_busy_rate: Option<f64>,
+}
+
+impl Lab {
+    /// Looks at the machine, and for `idle_sample` at how busy it is with other things. That is done once, so that
+    /// many measurements may follow; what begins on the machine later is not taken off their CPU time.
+    pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
+        progress.stage(&Stage::Idle);
+        Self { host: Host::here(), idle_busy_rate: idle_busy_rate(idle_sample).ok() }
+    }
+
+    /// The machine.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// CPU seconds for each second that the machine used without us, over all CPUs.
+    pub fn idle_busy_rate(&self) -> Option<f64> {
+        self.idle_busy_rate
+    }
+
+    /// Measures a workload at a place. The workload's own `target` and `size_bytes` are not looked at: the place has
+    /// both.
+    pub fn run(
+        &self,
+        workload: &Workload,
+        place: &Place,
+        progress: &mut dyn Progress,
+    ) -> Result<RunResult, LabError> {
+        self.run_row(workload.check()?, workload, place, progress)
+    }
+
+    /// The same on a path that need not be in the table: somebody else's. The workload's own `path` is not looked at.
+    pub fn run_row(
+        &self,
+        row: &PathRow,
+        workload: &Workload,
+        place: &Place,
+        progress: &mut dyn Progress,
+    ) -> Result<RunResult, LabError> {
+        workload.check_for(row)?;
+        workload.check_size(place.size_bytes())?;
+        check_alignment(workload, row, place)?;
+        let depth = if row.synchronous { 1 } else { workload.io_depth };
+        let path = (row.open)(&OpenSpec {
+            place,
+            depth,
+            writes: workload.rw.writes(),
+            size_bytes: place.size_bytes(),
+            elevator: workload.elevator.as_deref(),
+            engine: workload.engine.as_deref(),
+        })?;
+        if workload.warm {
+            progress.stage(&Stage::WarmUp);
+            measure(&*path, workload, place, depth, 0, progress)?;
+        }
+        let mut repeats = Vec::with_capacity(workload.repeat as usize);
+        for number in 1..=workload.repeat {
+            let residency = if workload.warm { None } else { drop_cached(place, progress)? };
+            progress.stage(&Stage::Repeat { number, count: workload.repeat });
+            // A warm run repeats the very transfers that warmed up.
+            let repeat = if workload.warm { 0 } else { number };
+            let measured = measure(&*path, workload, place, depth, repeat, progress)?;
+            repeats.push((measured, residency));
+        }
+        Ok(self.put_together(workload, row, place, depth, &repeats))
+    }
+
+    fn put_together(
+        &self,
+        workload: &Workload,
+        row: &PathRow,
+        place: &Place,
+        depth: u32,
+        measured: &[(Measured, Option<Residency>)],
+    ) -> RunResult {
+        let repeats: Vec<Repeat> =
+            measured.iter().map(|(measured, residency)| self.repeat(measured, residency.as_ref())).collect();
+        let mut latency_ns = latencies();
+        for (measured, _) in measured {
+            latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
+        }
+        let circumstances = Circumstances {
+            workload,
+            row,
+            place,
+            depth,
+            idle_busy_rate: self.idle_busy_rate,
+            cores: self.host.cores,
+        };
+        RunResult {
+            path: row.name.to_owned(),
+            rw: workload.rw.name().to_owned(),
+            block_bytes: workload.block_bytes,
+            io_depth: depth,
+            jobs: workload.jobs,
+            bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
+            ios: repeats.iter().map(|repeat| repeat.ios).sum(),
+            seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
+            bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
+            iops: spread(repeats.iter().map(|repeat| repeat.iops)),
+            latency_ns: latency(&latency_ns),
+            cpu: cpu_sum(&repeats),
+            device: device_sum(&repeats),
+            warnings: doubt::warnings(&circumstances, measured, &repeats),
+            repeats,
+        }
+    }
+
+    fn repeat(&self, measured: &Measured, residency: Option<&Residency>) -> Repeat {
+        let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
+        let idle_seconds = self.idle_busy_rate.unwrap_or(0.0) * seconds;
+        let machine_seconds =
+            measured.machine_busy_seconds.map_or(0.0, |busy| (busy - idle_seconds).max(0.0));
+        Repeat {
+            bytes,
+            ios,
+            seconds,
+            bytes_per_second: bytes as f64 / seconds,
+            iops: ios as f64 / seconds,
+            latency_ns: latency(&measured.latency_ns),
+            cpu: cpu(measured.user_seconds, measured.system_seconds, machine_seconds, bytes, ios),
+            device: measured.device.map(device),
+            cached_before_bytes: residency.map(|residency| residency.resident * residency.page_bytes),
+        }
+    }
+}
+
+/// Direct I/O of blocks that do not suit the device is refused before it begins.
+fn check_alignment(workload: &Workload, row: &PathRow, place: &Place) -> Result<(), LabError> {
+    let Some(target) = place.file().filter(|_| row.direct) else { return Ok(()) };
+    let alignment = u64::from(place.direct_align_bytes()?);
+    let block_bytes = u64::from(workload.block_bytes);
+    if block_bytes.is_multiple_of(alignment) {
+        return Ok(());
+    }
+    Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
+}
+
+fn drop_cached(place: &Place, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
+    if place.file().is_some() {
+        progress.stage(&Stage::DropCache);
+    }
+    place.drop_cached()
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let values: Vec<f64> = values.collect();
+    let summary = Summary::of(&values).expect("a workload has one repeat at least");
+    Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
+}
+
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    Latency {
+        min: histogram.min(),
+        mean: histogram.mean(),
+        p50: histogram.value_at_quantile(0.5),
+        p90: histogram.value_at_quantile(0.9),
+        p99: histogram.value_at_quantile(0.99),
+        p999: histogram.value_at_quantile(0.999),
+        max: histogram.max(),
+    }
+}
+
+fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64, ios: u64) -> Cpu {
+    let seconds = machine_seconds.max(user_seconds + system_seconds);
+    let per = |count: f64| if count > 0.0 { seconds / count } else { 0.0 };
+    Cpu {
+        user_seconds,
+        system_seconds,
+        machine_seconds,
+        seconds_per_gib: per(bytes as f64 / GIB),
+        microseconds_per_io: per(ios as f64) * 1e6,
+    }
+}
+
+fn cpu_sum(repeats: &[Repeat]) -> Cpu {
+    let sum = |part: fn(&Cpu) -> f64| repeats.iter().map(|repeat| part(&repeat.cpu)).sum();
+    cpu(
+        sum(|cpu| cpu.user_seconds),
+        sum(|cpu| cpu.system_seconds),
+        sum(|cpu| cpu.machine_seconds),
+        repeats.iter().map(|repeat| repeat.bytes).sum(),
+        repeats.iter().map(|repeat| repeat.ios).sum(),
+    )
+}
+
+fn device(counters: DiskCounters) -> Device {
+    let DiskCounters { reads, read_bytes, writes, written_bytes } = counters;
+    Device { reads, read_bytes, writes, written_bytes }
+}
+
+fn device_sum(repeats: &[Repeat]) -> Option<Device> {
+    repeats.iter().map(|repeat| repeat.device).sum()
+}
+
+impl std::iter::Sum for Device {
+    fn sum<I: Iterator<Item = Self>>(devices: I) -> Self {
+        devices.fold(Self { reads: 0, read_bytes: 0, writes: 0, written_bytes: 0 }, |sum, one| Self {
+            reads: sum.reads + one.reads,
+            read_bytes: sum.read_bytes + one.read_bytes,
+            writes: sum.writes + one.writes,
+            written_bytes: sum.written_bytes + one.written_bytes,
+        })
+    }
+}

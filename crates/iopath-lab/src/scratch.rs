@@ -1,0 +1,251 @@
+//! Scratch files: the only files that are written without being asked to. Made, filled, and always removed.
+//!
+//! Removed when dropped, on SIGINT, SIGTERM and SIGHUP (a thread of `signal-hook` waits for them, so that nothing
+//! has to be safe inside a handler), and, after SIGKILL or a crash, by the next scratch file made in the directory.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
+
+use iopath_os::target::extents::{extents, first_unwritten};
+use rand_xoshiro::rand_core::RngCore;
+use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::LabError;
+use crate::random;
+
+/// How a scratch file's name begins; the process id and a random number follow.
+const PREFIX: &str = ".iopath-scratch-";
+
+/// The file is written in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// At most so much of a filesystem is left free beside a scratch file, in bytes; less on a small one.
+const MARGIN_BYTES_MAX: u64 = 1 << 30;
+
+/// The scratch files of this process, for the thread that removes them on a signal.
+static PRESENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A file of our own, full of incompressible bytes in written extents. Removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    /// Keeps the lock that tells other processes that the file is in use.
+    file: File,
+    unwritten: Option<u64>,
+}
+
+impl Scratch {
+    /// Makes a file of `size_bytes` in `directory` and fills it, on the medium when this returns; `advance` hears
+    /// how many bytes are written. Scratch files that dead processes left there are removed first.
+    pub fn create(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<Self, LabError> {
+        remove_leftovers(directory);
+        check_space(directory, size_bytes)?;
+        remove_on_signal();
+        let random = RandomState::new().build_hasher().finish();
+        let path = directory.join(format!("{PREFIX}{}-{random:016x}", process::id()));
+        present().push(path.clone());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&path)
+            .inspect_err(|_| forget(&path))
+            .map_err(LabError::open(directory, true))?;
+        let mut scratch = Self { path, file, unwritten: None };
+        // Where a filesystem has no locks, the process id in the name has to do.
+        let _ = flock(&scratch.file, FlockOperation::NonBlockingLockExclusive);
+        scratch
+            .fill(size_bytes, seed, advance)
+            .map_err(LabError::io("write a scratch file in", directory))?;
+        scratch.unwritten = extents(&scratch.file).ok().and_then(|found| first_unwritten(&found, size_bytes));
+        Ok(scratch)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The first offset in bytes that has no written extent although it was written, if the filesystem says so:
+    /// reads there may never reach the disk.
+    pub fn unwritten(&self) -> Option<u64> {
+        self.unwritten
+    }
+
+    fn fill(&self, size_bytes: u64, seed: u64, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+        let mut generator = random::generator(seed, [u64::MAX, 1]);
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut offset = 0;
+        while offset < size_bytes {
+            let bytes = (size_bytes - offset).min(PIECE_BYTES as u64) as usize;
+            generator.fill_bytes(&mut piece[..bytes]);
+            self.file.write_all_at(&piece[..bytes], offset)?;
+            offset += bytes as u64;
+            advance(offset);
+        }
+        self.file.sync_data()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing can be done about a file that cannot be removed; the next run tries again.
+        let _ = fs::remove_file(&self.path);
+        forget(&self.path);
+    }
+}
+
+fn present() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    PRESENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn forget(path: &Path) {
+    present().retain(|present| present != path);
+}
+
+/// Refuses where the file would fill the filesystem.
+fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
+    let stat = statvfs(directory)
+        .map_err(|errno| LabError::io("look at the free space of", directory)(errno.into()))?;
+    let free = stat.f_bavail * stat.f_frsize;
+    let margin = (stat.f_blocks * stat.f_frsize / 20).min(MARGIN_BYTES_MAX);
+    if needed.saturating_add(margin) <= free {
+        return Ok(());
+    }
+    Err(LabError::NoSpace { directory: directory.to_owned(), needed, margin, free })
+}
+
+/// Starts the thread, once for the process, that removes scratch files when a signal is about to end it, and then
+/// lets the signal do so.
+fn remove_on_signal() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+        let wait = move || {
+            for signal in signals.forever() {
+                for path in present().iter() {
+                    let _ = fs::remove_file(path);
+                }
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        };
+        let _ = thread::Builder::new().name("iopath-signals".to_owned()).spawn(wait);
+    });
+}
+
+/// Removes scratch files of ours whose process is gone, as far as that can be told: it is not in `/proc`, and nobody
+/// holds the lock (which tells also across process namespaces).
+fn remove_leftovers(directory: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(owner) else { continue };
+        if !Path::new(&format!("/proc/{process}")).exists() {
+            let _ = remove_if_unlocked(&entry.path());
+        }
+    }
+}
+
+/// The process id in a scratch file's name; none for any other name.
+fn owner(name: &str) -> Option<u32> {
+    let (process, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let random_fits = random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    process.parse().ok().filter(|_| random_fits)
+}
+
+fn remove_if_unlocked(path: &Path) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn create(directory: &Path, size_bytes: u64) -> Result<Scratch, LabError> {
+        Scratch::create(directory, size_bytes, 1, &mut |_| ())
+    }
+
+    fn names(directory: &Path) -> usize {
+        fs::read_dir(directory).unwrap().count()
+    }
+
+    #[test]
+    fn holds_written_random_bytes_and_is_removed_when_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut seen = 0;
+        let scratch = Scratch::create(directory.path(), 2 * MIB + 100, 1, &mut |done| seen = done).unwrap();
+        assert_eq!(seen, 2 * MIB + 100);
+        let bytes = fs::read(scratch.path()).unwrap();
+        assert_eq!(bytes.len() as u64, 2 * MIB + 100);
+        let mut counts = [0u32; 256];
+        for byte in &bytes {
+            counts[usize::from(*byte)] += 1;
+        }
+        let expected = bytes.len() as u32 / 256;
+        assert!(counts.iter().all(|count| count.abs_diff(expected) < expected / 10), "bytes come evenly");
+        assert_eq!(scratch.unwritten(), None);
+        drop(scratch);
+        assert_eq!(names(directory.path()), 0);
+    }
+
+    #[test]
+    fn refuses_more_than_there_is_room_for_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = create(directory.path(), 1 << 60).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, LabError::NoSpace { .. }), "{text}");
+        assert!(text.contains(directory.path().to_str().unwrap()) && text.contains("1048576 TiB"), "{text}");
+        assert_eq!(names(directory.path()), 0);
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_is_named() {
+        let text = create(Path::new("/no/such/place"), MIB).unwrap_err().to_string();
+        assert!(text.starts_with("/no/such/place does not exist"), "{text}");
+    }
+
+    #[test]
+    fn removes_what_dead_processes_left_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        // Process ids end below 2^22.
+        let dead = place(".iopath-scratch-4194399-0123456789abcdef");
+        let alive = place(&format!(".iopath-scratch-{}-0123456789abcdef", process::id()));
+        let other = place(".iopath-scratch-4194399-notes");
+        let locked = place(".iopath-scratch-4194399-00000000000000ff");
+        for path in [&dead, &alive, &other, &locked] {
+            fs::write(path, "x").unwrap();
+        }
+        let lock = File::open(&locked).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let link = place(".iopath-scratch-4194399-aaaaaaaaaaaaaaaa");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        remove_leftovers(directory.path());
+        assert!(!dead.exists());
+        assert!(alive.exists() && other.exists() && locked.exists() && link.is_symlink());
+    }
+}

@@ -1,0 +1,240 @@
+//! Every path of the table on a small scratch file, through the public interface: bytes counted, every pattern, errors
+//! in one line.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use iopath_lab::path::{PATHS, PathRow};
+use iopath_lab::progress::{Silent, Stage};
+use iopath_lab::result::RunResult;
+use iopath_lab::{Lab, LabError, Place, Progress, Rw, Workload};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a workload, without watching the idle machine for long.
+fn run(workload: &Workload) -> Result<RunResult, LabError> {
+    let row = workload.check()?;
+    let place = Place::prepare(workload, row, &mut Silent)?;
+    Lab::new(Duration::from_millis(1), &mut Silent).run(workload, &place, &mut Silent)
+}
+
+/// The same; none, with a line that says so, where this machine lacks what the path needs.
+fn run_here(workload: &Workload) -> Option<RunResult> {
+    match run(workload) {
+        Ok(result) => Some(result),
+        Err(error @ (LabError::UringRefused { .. } | LabError::Direct(_))) => {
+            eprintln!("skipped {}: {error}", workload.path);
+            None
+        }
+        Err(error) => panic!("{} {}: {error}", workload.path, workload.rw),
+    }
+}
+
+fn workload(row: &PathRow, target: &Path) -> Workload {
+    Workload {
+        path: row.name.to_owned(),
+        target: Some(target.to_owned()),
+        block_bytes: 16 << 10,
+        size_bytes: Some(2 * MIB),
+        repeat: 2,
+        ..Workload::default()
+    }
+}
+
+fn file_of(bytes: u64) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), vec![7; bytes as usize]).unwrap();
+    file
+}
+
+#[test]
+fn every_path_moves_every_byte_in_every_pattern() {
+    let directory = tempfile::tempdir().unwrap();
+    for row in PATHS {
+        for rw in Rw::ALL {
+            let workload = Workload { rw, jobs: 2, io_depth: 4, ..workload(row, directory.path()) };
+            let Some(result) = run_here(&workload) else { continue };
+            let named = format!("{} {rw}: {result:?}", row.name);
+            assert_eq!(result.repeats.len(), 2, "{named}");
+            assert_eq!((result.bytes, result.ios), (4 * MIB, 4 * MIB / (16 << 10)), "{named}");
+            assert_eq!(result.io_depth, if row.synchronous { 1 } else { 4 }, "{named}");
+            assert!(result.latency_ns.min <= result.latency_ns.p50, "{named}");
+            assert!(result.latency_ns.p50 <= result.latency_ns.max, "{named}");
+            assert!(result.seconds > 0.0 && result.bytes_per_second.mean > 0.0, "{named}");
+            assert!(result.cpu.seconds_per_gib > 0.0, "{named}");
+        }
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "scratch files are removed");
+}
+
+#[test]
+fn written_blocks_are_in_the_file_and_differ() {
+    let file = file_of(MIB);
+    for row in PATHS.iter().filter(|row| row.needs_target) {
+        fs::write(file.path(), vec![7; MIB as usize]).unwrap();
+        let workload = Workload {
+            rw: Rw::Write,
+            size_bytes: None,
+            repeat: 1,
+            io_depth: 4,
+            overwrite: true,
+            ..workload(row, file.path())
+        };
+        if run_here(&workload).is_none() {
+            continue;
+        }
+        let bytes = fs::read(file.path()).unwrap();
+        let blocks: std::collections::HashSet<&[u8]> = bytes.chunks(16 << 10).collect();
+        assert_eq!(bytes.len() as u64, MIB, "{}", row.name);
+        assert_eq!(blocks.len(), 64, "{}: all blocks were written, no two alike", row.name);
+    }
+}
+
+#[test]
+fn a_run_bound_by_time_takes_that_time() {
+    let file = file_of(MIB);
+    for row in PATHS {
+        let runtime = Some(Duration::from_millis(50));
+        let workload = Workload { runtime, repeat: 1, size_bytes: Some(MIB), ..workload(row, file.path()) };
+        let Some(result) = run_here(&workload) else { continue };
+        assert!((0.05..1.0).contains(&result.seconds), "{}: {}", row.name, result.seconds);
+        assert!(result.ios > 64, "{}: it goes on after the last block: {}", row.name, result.ios);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_written_to_only_when_told() {
+    let file = file_of(MIB);
+    for row in PATHS.iter().filter(|row| row.needs_target) {
+        for rw in Rw::ALL.into_iter().filter(|rw| rw.writes()) {
+            let error = run(&Workload { rw, size_bytes: None, ..workload(row, file.path()) })
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("--overwrite") && error.contains(file.path().to_str().unwrap()),
+                "{error}"
+            );
+        }
+    }
+    assert_eq!(fs::read(file.path()).unwrap(), vec![7; MIB as usize]);
+}
+
+#[test]
+fn bad_input_gets_one_line_that_names_it() {
+    let file = file_of(MIB);
+    let good = workload(&PATHS[0], file.path());
+    let direct = Workload { path: "kernel-direct".to_owned(), ..good.clone() };
+    for (workload, parts) in [
+        (Workload { target: None, ..good.clone() }, &["kernel-buffered needs a target"][..]),
+        (
+            Workload { target: Some("/no/such/file".into()), ..good.clone() },
+            &["/no/such/file does not exist"],
+        ),
+        (Workload { target: Some("/dev/null".into()), ..good.clone() }, &["/dev/null", "character device"]),
+        (Workload { size_bytes: Some(MIB + 1), ..good.clone() }, &["holds 1 MiB", "--size"]),
+        (Workload { size_bytes: Some(4096), ..good.clone() }, &["--size 4096", "16 KiB or more"]),
+        (
+            Workload { block_bytes: 1000, size_bytes: Some(MIB), ..direct },
+            &["1000 bytes", "multiple of", "use "],
+        ),
+    ] {
+        let error = match run(&workload) {
+            Err(LabError::Direct(error)) => {
+                eprintln!("skipped: {error}");
+                continue;
+            }
+            other => other.unwrap_err().to_string(),
+        };
+        assert!(!error.contains('\n'), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "{error:?} names {part:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = file_of(MIB);
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o000)).unwrap();
+    if File::open(file.path()).is_ok() {
+        eprintln!("skipped: this user may read everything");
+        return;
+    }
+    let error =
+        run(&Workload { size_bytes: None, ..workload(&PATHS[0], file.path()) }).unwrap_err().to_string();
+    assert!(
+        error.starts_with("no permission to open ") && error.contains(file.path().to_str().unwrap()),
+        "{error}"
+    );
+}
+
+/// Cuts the file short when the measurement begins.
+struct Shorten<'a>(&'a File);
+
+impl Progress for Shorten<'_> {
+    fn stage(&mut self, stage: &Stage) {
+        if matches!(stage, Stage::Repeat { .. }) {
+            self.0.set_len(MIB / 2).unwrap();
+        }
+    }
+
+    fn advance(&mut self, _done: f64) {}
+}
+
+#[test]
+fn a_target_that_shrinks_while_it_is_read_is_an_error_at_an_offset() {
+    for row in PATHS.iter().filter(|row| row.needs_target) {
+        let file = file_of(MIB);
+        let workload = Workload { size_bytes: Some(MIB), repeat: 1, ..workload(row, file.path()) };
+        let place = Place::prepare(&workload, row, &mut Silent).unwrap();
+        let lab = Lab::new(Duration::from_millis(1), &mut Silent);
+        let error = match lab.run(&workload, &place, &mut Shorten(file.as_file())) {
+            Err(LabError::UringRefused { .. } | LabError::Direct(_)) => continue,
+            other => other.unwrap_err().to_string(),
+        };
+        assert!(error.starts_with("reading of 16 KiB at offset 524288 of "), "{}: {error}", row.name);
+    }
+}
+
+#[test]
+fn a_cold_run_reads_from_the_disk_and_a_warm_one_from_the_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let cold = Workload { size_bytes: Some(8 * MIB), ..workload(&PATHS[0], directory.path()) };
+    let result = run(&cold).unwrap();
+    for repeat in &result.repeats {
+        if repeat.cached_before_bytes != Some(0) {
+            eprintln!("skipped: this filesystem keeps its pages ({result:?})");
+            return;
+        }
+    }
+    let warm = run(&Workload { warm: true, ..cold }).unwrap();
+    assert!(warm.repeats.iter().all(|repeat| repeat.cached_before_bytes.is_none()), "{warm:?}");
+    if let (Some(from_disk), Some(from_cache)) = (result.device, warm.device) {
+        // Others use the disk, too: only a lower bound is certain for one, only a ratio for the other.
+        assert!(from_disk.read_bytes >= 16 * MIB, "{from_disk:?}");
+        assert!(from_cache.read_bytes < from_disk.read_bytes / 2, "{from_cache:?} {from_disk:?}");
+    }
+}
+
+#[test]
+fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
+    let file = file_of(MIB);
+    for row in PATHS.iter().filter(|row| row.synchronous) {
+        let workload = Workload { io_depth: 8, repeat: 1, size_bytes: None, ..workload(row, file.path()) };
+        let Some(result) = run_here(&workload) else { continue };
+        let said = result.warnings.iter().any(|warning| warning.contains("depth 1 was measured, not 8"));
+        assert!(said && result.io_depth == 1, "{result:?}");
+    }
+}
+
+#[test]
+fn a_large_job_count_begins_and_ends_together() {
+    let file = file_of(MIB);
+    let begun = Instant::now();
+    let workload = Workload { jobs: 32, repeat: 3, size_bytes: None, ..workload(&PATHS[0], file.path()) };
+    let result = run(&workload).unwrap();
+    assert_eq!((result.jobs, result.bytes), (32, 3 * MIB));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}

@@ -1,0 +1,160 @@
+//! Turns the SIGBUS of a mapped file that shrank, or whose device failed, into an error.
+//!
+//! The kernel reports a page of a mapping that it cannot bring in by a signal, which ends the process unless handled
+//! (`mmap(2)`). Here a handler puts a page of zeroes under the address, counts the fault against the watched range,
+//! and the access goes on; who made it asks [`Watch::faulted`] afterwards. Faults elsewhere go to the handler that was
+//! there before.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+/// So many mappings may be watched at a time.
+const WATCHES_MAX: usize = 256;
+
+/// One watched range of addresses. A signal handler may take no lock, so everything is atomic; `end` is zero while
+/// the range is not to be looked at.
+struct Entry {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    faulted: AtomicBool,
+}
+
+static ENTRIES: [Entry; WATCHES_MAX] = [const {
+    Entry {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        faulted: AtomicBool::new(false),
+    }
+}; WATCHES_MAX];
+
+/// The handler that was there before ours; set before ours is installed.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A watched range; dropping it ends the watch.
+#[derive(Debug)]
+pub(super) struct Watch {
+    index: usize,
+}
+
+impl Watch {
+    /// Watches a range of addresses.
+    ///
+    /// # Safety
+    /// Until the watch is dropped, the range is a mapping of the caller's that it reads and writes as plain bytes
+    /// only: on a fault a page of it is replaced by zeroes.
+    pub(super) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
+        install()?;
+        let index = ENTRIES
+            .iter()
+            .position(|entry| !entry.taken.swap(true, Ordering::AcqRel))
+            .ok_or_else(|| io::Error::other(format!("more than {WATCHES_MAX} files mapped at a time")))?;
+        let entry = &ENTRIES[index];
+        entry.faulted.store(false, Ordering::Relaxed);
+        entry.start.store(range.start, Ordering::Relaxed);
+        entry.end.store(range.end, Ordering::Release);
+        Ok(Self { index })
+    }
+
+    /// Whether a page of the range could not be brought in since the watch began.
+    pub(super) fn faulted(&self) -> bool {
+        // The handler runs on the thread that made the access: only the compiler must not look too early.
+        compiler_fence(Ordering::SeqCst);
+        ENTRIES[self.index].faulted.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        ENTRIES[self.index].end.store(0, Ordering::Release);
+        ENTRIES[self.index].taken.store(false, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once for the process.
+fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    INSTALLED.get_or_init(install_once).map_err(io::Error::from_raw_os_error)
+}
+
+fn install_once() -> Result<(), i32> {
+    let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    // SAFETY: all zeroes is a valid sigaction (no handler, no flags, empty mask).
+    let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks for the present action and changes none.
+    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
+        return Err(errno());
+    }
+    PREVIOUS.get_or_init(|| previous);
+    // SAFETY: as above.
+    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = handle as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: `handle` has the signature that SA_SIGINFO asks for and calls only what a handler may.
+    if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } != 0 {
+        return Err(errno());
+    }
+    Ok(())
+}
+
+/// The handler: atomics and one raw system call (rustix makes it without touching `errno`).
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; SIGBUS from a fault fills in the address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    for entry in &ENTRIES {
+        let end = entry.end.load(Ordering::Acquire);
+        let start = entry.start.load(Ordering::Relaxed);
+        if (start..end).contains(&address) {
+            entry.faulted.store(true, Ordering::Relaxed);
+            if replace_page(address) {
+                return;
+            }
+        }
+    }
+    pass_on(signal, info, context);
+}
+
+/// Puts a page of zeroes where the fault was.
+fn replace_page(address: usize) -> bool {
+    let page = crate::page_bytes();
+    let start = address - address % page;
+    // SAFETY: the page belongs to a watched range, whose owner agreed to this in `Watch::new`.
+    let mapped = unsafe {
+        mmap_anonymous(
+            start as *mut c_void,
+            page,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED,
+        )
+    };
+    mapped.is_ok()
+}
+
+/// Gives the signal to whom it went before: a handler, or the default action when the access is tried again.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(previous) = PREVIOUS.get() else { return };
+    let handler = previous.sa_sigaction;
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: all zeroes with the default handler is a valid sigaction; the call is allowed in a handler.
+        unsafe {
+            let default: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, &raw const default, ptr::null_mut());
+        }
+    } else if previous.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: a handler installed with SA_SIGINFO has this signature.
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut c_void) =
+            unsafe { std::mem::transmute(handler) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: a handler installed without SA_SIGINFO has this signature.
+        let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
+        handler(signal);
+    }
+}

@@ -1,0 +1,112 @@
+//! The buffers of a connection, one for each slot, in one region. Does not know which of them are in flight: the
+//! connection does.
+
+use std::ptr::NonNull;
+
+use crate::{AlignedBuf, NoMemory, page_bytes};
+
+/// A stamp lies at the start of each of so many bytes of a buffer about to be written.
+const STAMP_EVERY_BYTES: usize = 4096;
+
+/// `depth` buffers of `block_bytes` each in one region, each of them starting on a page.
+#[derive(Debug)]
+pub struct Slots {
+    memory: AlignedBuf,
+    depth: u32,
+    block_bytes: u32,
+    /// From one buffer to the next: `block_bytes` rounded up to whole pages.
+    stride_bytes: usize,
+    /// Counts the stamps, so that no two written blocks are equal.
+    stamps: u64,
+}
+
+impl Slots {
+    /// Takes the memory and lets `fill` write the bytes that writes will carry (random ones, where compression or
+    /// deduplication below must not flatter a measurement).
+    ///
+    /// # Panics
+    /// If there would be no slot or no byte in one.
+    pub fn new(depth: u32, block_bytes: u32, fill: impl FnOnce(&mut [u8])) -> Result<Self, NoMemory> {
+        assert!(depth > 0 && block_bytes > 0, "{depth} slots of {block_bytes} bytes");
+        let stride_bytes = (block_bytes as usize).next_multiple_of(page_bytes());
+        let bytes = (depth as usize).checked_mul(stride_bytes);
+        let mut memory = AlignedBuf::new(bytes.unwrap_or(usize::MAX))?;
+        fill(&mut memory);
+        Ok(Self { memory, depth, block_bytes, stride_bytes, stamps: 0 })
+    }
+
+    /// How many buffers.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The length of each, in bytes.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// The first byte of a slot's buffer; `block_bytes` of them are valid as long as this value lives.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    pub(super) fn start(&self, slot: u32) -> NonNull<u8> {
+        assert!(slot < self.depth, "slot {slot} of {}", self.depth);
+        // SAFETY: `depth * stride_bytes` bytes are there, and the slot is within `depth`.
+        unsafe { self.memory.start().add(slot as usize * self.stride_bytes) }
+    }
+
+    /// A slot's buffer.
+    ///
+    /// # Safety
+    /// The slot is not in flight: the kernel neither writes nor reads the buffer while the reference lives.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    pub(super) unsafe fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        // SAFETY: live, initialised bytes of our own region; not in flight by the caller's promise, and `&mut self`
+        // makes this the only reference into the region.
+        unsafe { std::slice::from_raw_parts_mut(self.start(slot).as_ptr(), self.block_bytes as usize) }
+    }
+
+    /// Makes a slot's buffer unlike every other one written, at the price of one store for each 4 KiB: where the
+    /// bytes go and a running number. Without it a device that finds equal blocks stores them once.
+    ///
+    /// # Safety
+    /// As for [`Self::buffer`].
+    pub(super) unsafe fn stamp(&mut self, slot: u32, offset: u64) {
+        self.stamps += 1;
+        let stamp = (offset ^ self.stamps.rotate_left(32)).to_le_bytes();
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { self.buffer(slot) };
+        for piece in buffer.chunks_exact_mut(STAMP_EVERY_BYTES) {
+            piece[..stamp.len()].copy_from_slice(&stamp);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_blocks_differ() {
+        let mut slots = Slots::new(2, 8192, |bytes| bytes.fill(7)).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for (slot, offset) in [(0, 0), (1, 0), (0, 8192), (0, 0)] {
+            // SAFETY: nothing is in flight in this test.
+            let bytes = unsafe {
+                slots.stamp(slot, offset);
+                slots.buffer(slot).to_vec()
+            };
+            assert_eq!(bytes[4096..4104], bytes[..8], "each 4 KiB is stamped");
+            assert_eq!(bytes[8..4096], [7; 4088]);
+            assert!(seen.insert(bytes), "slot {slot} offset {offset}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 2 of 2")]
+    fn a_slot_beyond_the_last_is_a_bug() {
+        Slots::new(2, 512, |_| ()).unwrap().start(2);
+    }
+}

@@ -1,0 +1,236 @@
+//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest way: registered file and buffers,
+//! one system call for a batch. Orders and merges nothing, that is the kernel's part.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use super::{Direction, Done, Progress, Slots, Transfer, advance};
+
+/// The registered file's index.
+const FILE: types::Fixed = types::Fixed(0);
+
+/// An `io_uring` of the calling thread on one file, as deep as it has slots.
+///
+/// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) where the kernel has them, so that completions are handled
+/// by this thread when it asks and interrupt nobody; `COOP_TASKRUN` (5.19) or nothing where it has not.
+pub struct Uring {
+    /// Both are given up, not freed, should it be impossible to wait for what is in flight: see `drop`.
+    ring: ManuallyDrop<IoUring>,
+    slots: ManuallyDrop<Slots>,
+    /// Kept open because completions of the ring refer to it.
+    file: File,
+    align: u32,
+    /// What each slot transfers and how many bytes of it are done.
+    in_flight: Vec<Option<(Transfer, u32)>>,
+    in_flight_count: u32,
+    buffers_registered: bool,
+    /// The kernel ties the ring to the thread that made it.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Uring {
+    /// A ring for transfers between `file` and `slots`. `align` is the offset alignment the file was opened with, in
+    /// bytes: the device's for `O_DIRECT`, 1 through the page cache.
+    ///
+    /// Errors: ENOSYS where the kernel has no `io_uring`, EPERM where a sysctl or a container's seccomp filter refuses
+    /// it, ENOMEM where memory for the ring is limited.
+    pub fn new(file: File, slots: Slots, align: u32) -> io::Result<Self> {
+        assert!(align > 0, "an alignment is 1 byte at least");
+        let ring = build(slots.depth())?;
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        let buffers: Vec<libc::iovec> = (0..slots.depth())
+            .map(|slot| libc::iovec {
+                iov_base: slots.start(slot).as_ptr().cast(),
+                iov_len: slots.block_bytes() as usize,
+            })
+            .collect();
+        // SAFETY: the buffers are live memory owned by this value, which frees it only once nothing is in flight.
+        let buffers_registered = unsafe { ring.submitter().register_buffers(&buffers) }.is_ok();
+        Ok(Self {
+            in_flight: vec![None; slots.depth() as usize],
+            ring: ManuallyDrop::new(ring),
+            slots: ManuallyDrop::new(slots),
+            file,
+            align,
+            in_flight_count: 0,
+            buffers_registered,
+            not_send: PhantomData,
+        })
+    }
+
+    /// How many transfers may be in flight.
+    pub fn depth(&self) -> u32 {
+        self.slots.depth()
+    }
+
+    /// Whether the kernel pinned the buffers once and for all. If not (`RLIMIT_MEMLOCK` on kernels before 5.12, or a
+    /// very large buffer), it pins them at each transfer, which costs CPU.
+    pub fn buffers_registered(&self) -> bool {
+        self.buffers_registered
+    }
+
+    /// Takes a transfer; the kernel hears of it in [`Self::reap`].
+    ///
+    /// # Panics
+    /// If the slot is in flight, or the transfer does not fit its buffer.
+    pub fn submit(&mut self, slot: u32, transfer: Transfer) {
+        assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
+        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
+        if transfer.direction == Direction::Write {
+            // SAFETY: the slot is not in flight, as was just seen.
+            unsafe { self.slots.stamp(slot, transfer.offset) };
+        }
+        self.in_flight[slot as usize] = Some((transfer, 0));
+        self.in_flight_count += 1;
+        self.push(slot, transfer, 0);
+    }
+
+    /// Hands all that was submitted to the kernel with one system call and waits until one transfer has ended at
+    /// least. Returns at once when nothing is in flight.
+    pub fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        let before = done.len();
+        while self.in_flight_count > 0 && done.len() == before {
+            self.enter(1)?;
+            while let Some(completion) = self.next_completion() {
+                let slot = completion.user_data() as u32;
+                if let Some(result) = self.complete(slot, completion.result()) {
+                    self.in_flight[slot as usize] = None;
+                    self.in_flight_count -= 1;
+                    done.push(Done { slot, result });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes a slot holds.
+    ///
+    /// # Panics
+    /// If the slot is in flight.
+    pub fn buffer(&mut self, slot: u32) -> &[u8] {
+        assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
+        // SAFETY: the slot is not in flight, as was just seen, and `&mut self` keeps it so.
+        unsafe { self.slots.buffer(slot) }
+    }
+
+    /// Returns when what was written is on the medium (`fdatasync(2)`). Covers completed writes only.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn next_completion(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// What a completion means: the transfer's end, or nothing yet because the rest of it was submitted.
+    fn complete(&mut self, slot: u32, result: i32) -> Option<io::Result<()>> {
+        let (transfer, from) =
+            self.in_flight[slot as usize].expect("a completion belongs to a slot in flight");
+        let next = match u32::try_from(result) {
+            Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR) => from,
+            Err(_) => return Some(Err(io::Error::from_raw_os_error(-result))),
+            Ok(moved) => match advance(transfer, from, moved, self.align) {
+                Progress::Whole => return Some(Ok(())),
+                Progress::From(next) => next,
+                Progress::Ended(kind) => return Some(Err(kind.into())),
+            },
+        };
+        self.in_flight[slot as usize] = Some((transfer, next));
+        self.push(slot, transfer, next);
+        None
+    }
+
+    /// Puts the transfer, less its first `from` bytes, into the submission queue.
+    fn push(&mut self, slot: u32, transfer: Transfer, from: u32) {
+        // SAFETY: `from` is within the transfer, which fits the slot's buffer.
+        let start = unsafe { self.slots.start(slot).add(from as usize) }.as_ptr();
+        let (bytes, offset) = (transfer.bytes - from, transfer.offset + u64::from(from));
+        let entry: squeue::Entry = match (transfer.direction, self.buffers_registered) {
+            (Direction::Read, true) => {
+                opcode::ReadFixed::new(FILE, start, bytes, slot as u16).offset(offset).build()
+            }
+            (Direction::Write, true) => {
+                opcode::WriteFixed::new(FILE, start, bytes, slot as u16).offset(offset).build()
+            }
+            (Direction::Read, false) => opcode::Read::new(FILE, start, bytes).offset(offset).build(),
+            (Direction::Write, false) => opcode::Write::new(FILE, start, bytes).offset(offset).build(),
+        };
+        // SAFETY: the buffer stays where it is and untouched until the completion arrives: it is ours, its slot is
+        // in flight, and `drop` waits.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(u64::from(slot))) };
+        pushed.expect("the queue has an entry for each slot, and each slot is in it once");
+    }
+
+    /// `io_uring_enter(2)`, again and again while a signal or a full completion queue interrupts it.
+    fn enter(&mut self, wait_for: usize) -> io::Result<()> {
+        loop {
+            match self.ring.submit_and_wait(wait_for) {
+                Ok(_) => return Ok(()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // The completions that are there make room.
+                    Some(libc::EAGAIN | libc::EBUSY) if !self.ring.completion().is_empty() => return Ok(()),
+                    Some(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring")
+            .field("file", &self.file)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Uring {
+    /// Waits for what is in flight, whose memory the kernel still uses. Where waiting fails, memory and ring are left
+    /// to the end of the process: a leak, never a write into freed memory.
+    fn drop(&mut self) {
+        let mut done = Vec::with_capacity(self.slots.depth() as usize);
+        while self.in_flight_count > 0 {
+            if self.reap(&mut done).is_err() {
+                return;
+            }
+            done.clear();
+        }
+        // SAFETY: neither is used after this, and nothing in flight refers to the memory.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.slots) };
+    }
+}
+
+/// A ring with the best flags this kernel takes: one that it does not know is EINVAL.
+fn build(depth: u32) -> io::Result<IoUring> {
+    let flags: [fn(&mut io_uring::Builder); 3] = [
+        |ring| {
+            ring.setup_single_issuer().setup_defer_taskrun();
+        },
+        |ring| {
+            ring.setup_coop_taskrun();
+        },
+        |_| (),
+    ];
+    let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
+    for set in flags {
+        let mut builder = IoUring::builder();
+        set(&mut builder);
+        match builder.build(depth) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
