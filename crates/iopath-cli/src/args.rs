@@ -1,0 +1,116 @@
+//! The command line. What each argument means is in its help; what becomes of it, in the command's own file.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
+use iopath_lab::path::PATHS;
+use iopath_lab::size::parse_size;
+use iopath_lab::workload::BLOCK_BYTES_MAX;
+use iopath_lab::Rw;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measures block I/O paths: throughput, CPU price, request sizes, latency, and why.
+#[derive(Debug, Parser)]
+#[command(name = "iopath", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure one workload on one path, several times
+    Run(Box<RunArgs>),
+    /// Write a completion script for a shell to stdout
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual page to stdout
+    #[command(hide = true)]
+    Man,
+}
+
+/// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Which way the bytes go
+    #[arg(long, value_parser = PossibleValuesParser::new(PATHS.iter().map(|row| row.name)))]
+    pub(crate) path: String,
+    /// A directory (a scratch file is made there and removed), a file or a block device
+    #[arg(long, value_name = "T")]
+    pub(crate) target: Option<PathBuf>,
+    /// Which direction, in which order
+    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.iter().map(|rw| rw.name())))]
+    pub(crate) rw: String,
+    /// The size of each transfer
+    #[arg(long, default_value = "4k", value_parser = block_bytes, value_name = "SIZE")]
+    pub(crate) bs: u32,
+    /// Transfers that each job keeps in flight; paths that wait for each have 1
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) iodepth: u32,
+    /// Threads that do the same at the same time
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) numjobs: u32,
+    /// Bytes to touch, from the start of the target; default: all of a file or device, 1g of a scratch file
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) size: Option<u64>,
+    /// How long each repeat takes (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is done
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) runtime: Option<Duration>,
+    /// How often to measure
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) repeat: u32,
+    /// Run once unmeasured and leave caches as they are; default: drop the target from the page cache
+    #[arg(long)]
+    pub(crate) warm: bool,
+    /// Of 100 transfers of rw and randrw, how many read
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    pub(crate) rwmixread: u8,
+    /// The order of requests, on iopath's own paths
+    #[arg(long, value_name = "NAME")]
+    pub(crate) elevator: Option<String>,
+    /// How iopath's own paths do their system calls: auto, uring or threads
+    #[arg(long, value_name = "E")]
+    pub(crate) engine: Option<String>,
+    /// Where random offsets and contents come from
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Allow writing to a file or device that is not a scratch file of ours, and so destroying what it holds
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Write the results as JSON to a file, or alone to stdout with -
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// No colours and no moving bars (as with NO_COLOR set)
+    #[arg(long)]
+    pub(crate) no_color: bool,
+}
+
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}
+
+fn block_bytes(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    u32::try_from(bytes).ok().filter(|bytes| *bytes <= BLOCK_BYTES_MAX).ok_or_else(|| {
+        format!("{bytes} bytes is more than a transfer can have; {BLOCK_BYTES_MAX} is the most")
+    })
+}
+
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let parsed = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
+    match parsed {
+        Ok(duration) if duration.is_zero() => Err("no time at all; 1s, say".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(format!("`{text}` is no time; write 5s, 500ms, 1m or a number of seconds")),
+    }
+}
