@@ -1,1 +1,3 @@
 //! iopath-core
+
+pub mod sorted;

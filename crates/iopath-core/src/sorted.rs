@@ -1,0 +1,300 @@
+//! An ordered set of `(key, value)` pairs that never allocates after construction: the order structure of the
+//! sorted elevators (sector and request slot) and of look-ups by place. It knows nothing of requests or devices.
+//!
+//! A B+tree over two arenas of fixed-size nodes, linked by index:
+//!
+//! ```text
+//!   inner    [ low₀ low₁ low₂ … ]            wide (63): three levels reach a million entries
+//!              │    │    └───────────┐
+//!   leaves   [e e e]⇄[e e e e]⇄[e e e e e]   30 entries in six cache lines, linked in order
+//!                      ▲ fingers: the leaf last inserted into, the leaf last popped from
+//! ```
+//!
+//! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of
+//! operations. A *finger* remembers that leaf and between which keys it lies, so both skip the descent.
+//!
+//! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
+//! joins nodes, `sorted/iter.rs` walks.
+
+mod arena;
+mod columns;
+mod iter;
+mod node;
+mod rebalance;
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeBounds;
+
+use arena::Arena;
+pub use iter::Range;
+use node::{Entry, INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
+
+/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 15 children a node.
+const HEIGHT_MAX: usize = 9;
+
+/// A fixed-capacity set of `(key, value)` pairs in ascending order, by key, then by value.
+///
+/// Keys may repeat; a pair may not. All memory is reserved at construction: 56 bytes of address space per entry
+/// of capacity, of which 15 to 30 are touched when the set is full. Every operation takes
+/// O(log n) in the worst case; inserts and removals next to the previous one take O(1) on average.
+#[derive(Debug)]
+pub struct SortedSet {
+    leaves: Arena<Leaf>,
+    inners: Arena<Inner>,
+    /// A leaf if `height` is 0, else an inner node.
+    root: u32,
+    /// Levels of inner nodes.
+    height: usize,
+    /// The leaf with the greatest entries. The one with the least is always [`FIRST_LEAF`].
+    last_leaf: u32,
+    len: usize,
+    capacity: usize,
+    /// Where the last insert or look-up of neighbours was.
+    near: Finger,
+    /// Where the last entry was taken from.
+    head: Finger,
+}
+
+/// Splits move entries into a new right neighbour and merges empty the right one, so the first leaf stays first.
+const FIRST_LEAF: u32 = 0;
+
+/// A leaf, and the keys between which it is known to lie: entries with `low < key < high` belong there.
+#[derive(Debug, Clone, Copy)]
+struct Finger {
+    leaf: u32,
+    low: u64,
+    high: u64,
+}
+
+impl Finger {
+    const NOWHERE: Self = Self { leaf: NONE, low: 0, high: 0 };
+
+    #[inline]
+    fn covers(&self, key: u64) -> bool {
+        self.low < key && key < self.high
+    }
+}
+
+impl SortedSet {
+    /// An empty set for at most `capacity` entries.
+    ///
+    /// # Panics
+    /// If `capacity` is `u32::MAX` or more: nodes are linked by 32-bit index.
+    pub fn with_capacity(capacity: usize) -> Self {
+        assert!(capacity < u32::MAX as usize, "a SortedSet holds less than u32::MAX entries, not {capacity}");
+        let (leaves_max, inners_max) = nodes_max(capacity);
+        let mut set = Self {
+            leaves: Arena::with_capacity(leaves_max),
+            inners: Arena::with_capacity(inners_max),
+            root: FIRST_LEAF,
+            height: 0,
+            last_leaf: FIRST_LEAF,
+            len: 0,
+            capacity,
+            near: Finger::NOWHERE,
+            head: Finger::NOWHERE,
+        };
+        set.clear();
+        set
+    }
+
+    /// How many entries are in the set.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the set holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many entries the set can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Removes all entries, and keeps the memory. O(1).
+    pub fn clear(&mut self) {
+        self.leaves.clear();
+        self.inners.clear();
+        self.root = self.leaves.take(Leaf::EMPTY);
+        self.height = 0;
+        self.last_leaf = self.root;
+        self.len = 0;
+        self.near = Finger::NOWHERE;
+        self.head = Finger::NOWHERE;
+    }
+
+    /// Adds `(key, value)`, which must not be in the set yet.
+    ///
+    /// # Panics
+    /// If the set is full: the caller sized it for all slots that can be queued, so one more is a bug. A pair
+    /// that is there already is one too, found by debug builds only.
+    #[inline]
+    pub fn insert(&mut self, key: u64, value: u32) {
+        assert!(self.len < self.capacity, "SortedSet is full: it was built for {} entries", self.capacity);
+        let entry = (key, value);
+        if !self.near.covers(key) {
+            self.near = self.locate(entry);
+        }
+        if self.leaves[self.near.leaf].is_full() {
+            self.split(entry);
+            self.near = self.locate(entry);
+        }
+        let leaf = &mut self.leaves[self.near.leaf];
+        let slot = leaf.lower(entry);
+        debug_assert_ne!(leaf.get(slot), Some(entry), "inserted twice");
+        leaf.insert(slot, entry);
+        self.len += 1;
+    }
+
+    /// Removes `(key, value)`; `false` if it is not in the set.
+    #[inline]
+    pub fn remove(&mut self, key: u64, value: u32) -> bool {
+        let entry = (key, value);
+        if !self.head.covers(key) {
+            self.head = self.locate(entry);
+        }
+        let leaf = &self.leaves[self.head.leaf];
+        let slot = leaf.lower(entry);
+        let found = leaf.get(slot) == Some(entry);
+        if found {
+            self.remove_at(self.head.leaf, slot);
+        }
+        found
+    }
+
+    /// The least entry.
+    #[inline]
+    pub fn first(&self) -> Option<(u64, u32)> {
+        self.leaves[FIRST_LEAF].first()
+    }
+
+    /// The greatest entry.
+    #[inline]
+    pub fn last(&self) -> Option<(u64, u32)> {
+        self.leaves[self.last_leaf].last()
+    }
+
+    /// Removes and returns the least entry.
+    #[inline]
+    pub fn pop_first(&mut self) -> Option<(u64, u32)> {
+        self.first()?;
+        Some(self.remove_at(FIRST_LEAF, self.leaves[FIRST_LEAF].start()))
+    }
+
+    /// The least entry whose key is `key` or greater.
+    #[inline]
+    pub fn at_or_after(&self, key: u64) -> Option<(u64, u32)> {
+        let (leaf, slot) = self.seek((key, 0));
+        self.at_or_next(leaf, slot)
+    }
+
+    /// The greatest entry whose key is less than `key`.
+    #[inline]
+    pub fn before(&self, key: u64) -> Option<(u64, u32)> {
+        let (leaf, slot) = self.seek((key, 0));
+        self.previous(leaf, slot)
+    }
+
+    /// The least entry greater than `entry`, which need not be in the set.
+    #[inline]
+    pub fn after(&self, entry: (u64, u32)) -> Option<(u64, u32)> {
+        let (leaf, slot) = self.seek(entry);
+        let found = self.leaves[leaf].get(slot) == Some(entry);
+        self.at_or_next(leaf, slot + usize::from(found))
+    }
+
+    /// The greatest entry whose key is less than `key`, and the least whose key is not, in one descent.
+    ///
+    /// Takes `&mut self` because it remembers the place: an insert there that follows needs no descent.
+    #[inline]
+    pub fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+        if !self.near.covers(key) {
+            self.near = self.locate((key, 0));
+        }
+        let leaf = self.near.leaf;
+        let slot = self.leaves[leaf].lower((key, 0));
+        (self.previous(leaf, slot), self.at_or_next(leaf, slot))
+    }
+
+    /// Removes and returns the least entry whose key is `key` or greater: the step of a one-way sweep.
+    #[inline]
+    pub fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)> {
+        if !self.head.covers(key) {
+            self.head = self.locate((key, 0));
+        }
+        let mut slot = self.leaves[self.head.leaf].lower((key, 0));
+        if slot == self.leaves[self.head.leaf].end() {
+            let next = self.leaves.get(self.leaves[self.head.leaf].next)?;
+            slot = next.start();
+            self.head = self.locate(next.first()?);
+        }
+        Some(self.remove_at(self.head.leaf, slot))
+    }
+
+    /// The entries with keys in `keys`, in ascending order.
+    pub fn range(&self, keys: impl RangeBounds<u64>) -> Range<'_> {
+        Range::new(self, keys)
+    }
+
+    /// The leaf that holds `entry` or would, with the keys around it.
+    #[inline]
+    fn locate(&self, entry: Entry) -> Finger {
+        let mut finger = Finger { leaf: self.root, low: 0, high: u64::MAX };
+        for _ in 0..self.height {
+            let inner = &self.inners[finger.leaf];
+            let slot = inner.find(entry);
+            finger = Finger {
+                leaf: inner.child(slot),
+                low: inner.low(slot).0,
+                high: inner.low_key(slot + 1).unwrap_or(finger.high),
+            };
+        }
+        finger
+    }
+
+    /// The leaf that holds `entry` or would, and in it the slot of the first entry that is not less.
+    #[inline]
+    fn seek(&self, entry: Entry) -> (u32, usize) {
+        let finger = if self.near.covers(entry.0) { self.near } else { self.locate(entry) };
+        (finger.leaf, self.leaves[finger.leaf].lower(entry))
+    }
+
+    #[inline]
+    fn at_or_next(&self, leaf: u32, slot: usize) -> Option<Entry> {
+        let leaf = &self.leaves[leaf];
+        leaf.get(slot).or_else(|| self.leaves.get(leaf.next)?.first())
+    }
+
+    #[inline]
+    fn previous(&self, leaf: u32, slot: usize) -> Option<Entry> {
+        let leaf = &self.leaves[leaf];
+        leaf.get(slot.wrapping_sub(1)).or_else(|| self.leaves.get(leaf.prev)?.last())
+    }
+
+    #[inline]
+    fn remove_at(&mut self, leaf: u32, slot: usize) -> Entry {
+        let node = &mut self.leaves[leaf];
+        let entry = node.remove(slot);
+        self.len -= 1;
+        if node.len() < LEAF_MIN && self.height > 0 {
+            self.refill(entry);
+        }
+        entry
+    }
+}
+
+/// The most leaves and inner nodes that `capacity` entries can occupy.
+///
+/// Every node but the root has its minimum, so a level above `n` nodes has at most `n / minimum`, or one.
+fn nodes_max(capacity: usize) -> (usize, usize) {
+    let leaves = (capacity / LEAF_MIN).max(1);
+    let (mut level, mut inners) = (leaves, 0);
+    while level > 1 {
+        level = (level / INNER_MIN).max(1);
+        inners += level;
+    }
+    (leaves, inners)
+}

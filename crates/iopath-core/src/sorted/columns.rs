@@ -1,0 +1,73 @@
+//! What leaf and inner nodes have in common: sorted columns of fixed width. Finds, opens, closes and moves
+//! slots of one column. Knows no node and no tree: see `node.rs`.
+
+/// How many of the ascending `keys` satisfy `below`, which must hold for a prefix of them.
+///
+/// Two short counts without a data-dependent branch: first the last key of each block of `BLOCK`, then the keys of
+/// the one block left. A mispredicted branch would cost more than all the comparisons, and would keep the
+/// processor from starting the next look-up while this one waits for memory.
+#[inline]
+pub(super) fn rank<const N: usize, const BLOCK: usize>(keys: &[u64; N], below: impl Fn(u64) -> bool) -> usize {
+    const { assert!(N.is_multiple_of(BLOCK), "the last block must be whole") };
+    let (blocks, _) = keys.as_chunks::<BLOCK>();
+    let whole: usize = blocks[..N / BLOCK - 1].iter().map(|block| usize::from(below(block[BLOCK - 1]))).sum();
+    let rest: usize = blocks[whole].iter().map(|&key| usize::from(below(key))).sum();
+    whole * BLOCK + rest
+}
+
+/// Puts `item` into `slot` and moves `slot..end` up by one.
+#[inline]
+pub(super) fn open<T: Copy, const N: usize>(column: &mut [T; N], slot: usize, end: usize, item: T) {
+    column.copy_within(slot..end, slot + 1);
+    column[slot] = item;
+}
+
+/// Drops what is in `slot` and moves `slot + 1..end` down by one.
+#[inline]
+pub(super) fn close<T: Copy, const N: usize>(column: &mut [T; N], slot: usize, end: usize) {
+    column.copy_within(slot + 1..end, slot);
+}
+
+/// Moves items over the border between two neighbours of `lens` items, until the left one has `target`.
+/// One step for split (right empty), merge (target is the sum) and balance.
+pub(super) fn level<T: Copy, const N: usize>(
+    left: &mut [T; N],
+    right: &mut [T; N],
+    lens: (usize, usize),
+    target: usize,
+) {
+    let (left_len, right_len) = lens;
+    if target <= left_len {
+        let moved = left_len - target;
+        right.copy_within(..right_len, moved);
+        right[..moved].copy_from_slice(&left[target..left_len]);
+    } else {
+        let moved = target - left_len;
+        left[left_len..target].copy_from_slice(&right[..moved]);
+        right.copy_within(moved..right_len, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_agrees_with_partition_point_at_every_place() {
+        let keys: [u64; 12] = std::array::from_fn(|i| (i as u64 / 2) * 10);
+        for needle in 0..=70 {
+            assert_eq!(rank::<12, 4>(&keys, |k| k < needle), keys.partition_point(|&k| k < needle));
+            assert_eq!(rank::<12, 3>(&keys, |k| k <= needle), keys.partition_point(|&k| k <= needle));
+        }
+    }
+
+    #[test]
+    fn level_keeps_the_order_for_every_target() {
+        for target in 1..=7 {
+            let (mut left, mut right) = ([0, 1, 2, 3, 99, 99, 99], [4, 5, 6, 99, 99, 99, 99]);
+            level(&mut left, &mut right, (4, 3), target);
+            let all: Vec<_> = left[..target].iter().chain(&right[..7 - target]).copied().collect();
+            assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Walks a [`SortedSet`] upwards between two keys, along the links of the leaves.
+
+use std::iter::FusedIterator;
+use std::ops::{Bound, RangeBounds};
+
+use super::SortedSet;
+use super::node::{Entry, NONE};
+
+/// The entries of a [`SortedSet`] with keys in a range, in ascending order. See [`SortedSet::range`].
+#[derive(Debug, Clone)]
+pub struct Range<'a> {
+    set: &'a SortedSet,
+    leaf: u32,
+    slot: usize,
+    end: Bound<u64>,
+}
+
+impl<'a> Range<'a> {
+    pub(super) fn new(set: &'a SortedSet, keys: impl RangeBounds<u64>) -> Self {
+        let end = keys.end_bound().cloned();
+        let start = match keys.start_bound().cloned() {
+            Bound::Included(key) => Some(key),
+            Bound::Excluded(key) => key.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let (leaf, slot) = start.map_or((NONE, 0), |key| set.seek((key, 0)));
+        Self { set, leaf, slot, end }
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let mut leaf = self.set.leaves.get(self.leaf)?;
+        if self.slot == leaf.end() {
+            self.leaf = leaf.next;
+            leaf = self.set.leaves.get(self.leaf)?;
+            self.slot = leaf.start();
+        }
+        let entry = leaf.get(self.slot).filter(|&(key, _)| match self.end {
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+            Bound::Unbounded => true,
+        });
+        match entry {
+            Some(_) => self.slot += 1,
+            None => self.leaf = NONE,
+        }
+        entry
+    }
+}
+
+impl FusedIterator for Range<'_> {}

@@ -1,0 +1,269 @@
+//! The two kinds of node of a [`SortedSet`](super::SortedSet): leaves hold entries, inner nodes hold children.
+//! Each keeps its own columns in order; which nodes exist and how they hang together is the tree's business.
+
+use super::columns::{close, level, open, rank};
+
+/// What the set holds, in the order it holds it: by key, then by value.
+pub(super) type Entry = (u64, u32);
+
+/// Where a link leads nowhere.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Entries in one leaf. With 30, keys and header fill four cache lines and values two more.
+pub(super) const LEAF_MAX: usize = 30;
+/// Entries that every leaf has, unless it is the root. A quarter, not a half: a leaf that is drained in order
+/// is joined with its neighbour less often, and each time more of it is gone.
+pub(super) const LEAF_MIN: usize = LEAF_MAX / 4;
+const LEAF_BLOCK: usize = 6;
+
+/// Children of one inner node. With 63, a node is 16 cache lines, and three levels reach beyond a million entries.
+pub(super) const INNER_MAX: usize = 63;
+/// Children that every inner node has, unless it is the root, which has two or more.
+pub(super) const INNER_MIN: usize = INNER_MAX / 4;
+const INNER_BLOCK: usize = 9;
+
+/// Entries `start..end` of the columns, in order, with links to both neighbours.
+///
+/// Taking the first entry only moves `start`. So that a search can count over whole columns without looking at
+/// the window, keys before `start` are 0 and keys from `end` on are `u64::MAX`.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(super) struct Leaf {
+    keys: [u64; LEAF_MAX],
+    pub(super) prev: u32,
+    pub(super) next: u32,
+    start: u16,
+    end: u16,
+    values: [u32; LEAF_MAX],
+}
+
+const _: () = assert!(size_of::<Leaf>() == 6 * 64);
+
+impl Leaf {
+    pub(super) const EMPTY: Self = Self {
+        keys: [u64::MAX; LEAF_MAX],
+        prev: NONE,
+        next: NONE,
+        start: 0,
+        end: 0,
+        values: [0; LEAF_MAX],
+    };
+
+    /// An empty leaf with its links.
+    pub(super) fn between(prev: u32, next: u32) -> Self {
+        Self { prev, next, ..Self::EMPTY }
+    }
+
+    #[inline]
+    pub(super) fn start(&self) -> usize {
+        usize::from(self.start)
+    }
+
+    #[inline]
+    pub(super) fn end(&self) -> usize {
+        usize::from(self.end)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.end() - self.start()
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == LEAF_MAX
+    }
+
+    /// The entry in `slot`, if `slot` is in the window.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<Entry> {
+        (self.start()..self.end()).contains(&slot).then(|| (self.keys[slot], self.values[slot]))
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> Option<Entry> {
+        self.get(self.start())
+    }
+
+    #[inline]
+    pub(super) fn last(&self) -> Option<Entry> {
+        self.get(self.end().wrapping_sub(1))
+    }
+
+    /// The slot of the first entry not less than `(key, value)`; `end` if there is none.
+    #[inline]
+    pub(super) fn lower(&self, (key, value): Entry) -> usize {
+        let mut slot = rank::<LEAF_MAX, LEAF_BLOCK>(&self.keys, |k| k < key).max(self.start());
+        while slot < self.end() && self.keys[slot] == key && self.values[slot] < value {
+            slot += 1;
+        }
+        slot
+    }
+
+    /// Inserts before `slot`, a result of [`lower`](Self::lower). The leaf must not be full.
+    #[inline]
+    pub(super) fn insert(&mut self, mut slot: usize, (key, value): Entry) {
+        if slot == self.start() && self.start > 0 {
+            self.start -= 1;
+            slot -= 1;
+            self.keys[slot] = key;
+            self.values[slot] = value;
+            return;
+        }
+        if self.end() == LEAF_MAX {
+            slot -= self.start();
+            self.pack();
+        }
+        let end = self.end();
+        open(&mut self.keys, slot, end, key);
+        open(&mut self.values, slot, end, value);
+        self.end += 1;
+    }
+
+    /// Takes the entry in `slot`, which must be in the window.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: usize) -> Entry {
+        let entry = (self.keys[slot], self.values[slot]);
+        if slot == self.start() {
+            self.keys[slot] = 0;
+            self.start += 1;
+        } else {
+            let end = self.end();
+            close(&mut self.keys, slot, end);
+            close(&mut self.values, slot, end);
+            self.end -= 1;
+            self.keys[end - 1] = u64::MAX;
+        }
+        entry
+    }
+
+    /// Moves the window to the front of the columns.
+    pub(super) fn pack(&mut self) {
+        let (window, len) = (self.start()..self.end(), self.len());
+        self.keys.copy_within(window.clone(), 0);
+        self.values.copy_within(window, 0);
+        self.set_packed(len);
+    }
+
+    /// Moves entries between neighbours until `left` has `target` of them; links stay.
+    pub(super) fn level(left: &mut Self, right: &mut Self, target: usize) {
+        left.pack();
+        right.pack();
+        let lens = (left.len(), right.len());
+        level(&mut left.keys, &mut right.keys, lens, target);
+        level(&mut left.values, &mut right.values, lens, target);
+        left.set_packed(target);
+        right.set_packed(lens.0 + lens.1 - target);
+    }
+
+    fn set_packed(&mut self, len: usize) {
+        self.start = 0;
+        self.end = len as u16;
+        self.keys[len..].fill(u64::MAX);
+    }
+
+    /// Panics unless the keys outside the window are as the search needs them.
+    #[cfg(test)]
+    pub(super) fn check_padding(&self) {
+        assert!(self.keys[..self.start()].iter().all(|&key| key == 0));
+        assert!(self.keys[self.end()..].iter().all(|&key| key == u64::MAX));
+    }
+}
+
+/// Children in order, each with its lower bound: entries in child `i` are at least `low(i)` and less than
+/// `low(i + 1)`.
+///
+/// The bound of the first child is that of the node itself, the same as in its parent. Bounds from `len` on are
+/// `u64::MAX`.
+#[derive(Debug, Clone)]
+#[repr(C, align(64))]
+pub(super) struct Inner {
+    keys: [u64; INNER_MAX],
+    len: u32,
+    children: [u32; INNER_MAX],
+    values: [u32; INNER_MAX],
+}
+
+const _: () = assert!(size_of::<Inner>() == 16 * 64);
+
+impl Inner {
+    pub(super) const EMPTY: Self = Self {
+        keys: [u64::MAX; INNER_MAX],
+        len: 0,
+        children: [NONE; INNER_MAX],
+        values: [0; INNER_MAX],
+    };
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == INNER_MAX
+    }
+
+    #[inline]
+    pub(super) fn child(&self, slot: usize) -> u32 {
+        self.children[slot]
+    }
+
+    #[inline]
+    pub(super) fn low(&self, slot: usize) -> Entry {
+        (self.keys[slot], self.values[slot])
+    }
+
+    /// The key of the bound of child `slot`; `None` past the last child.
+    #[inline]
+    pub(super) fn low_key(&self, slot: usize) -> Option<u64> {
+        (slot < self.len()).then(|| self.keys[slot])
+    }
+
+    /// The slot of the child that holds `(key, value)` or would, if it is within the node's bounds.
+    #[inline]
+    pub(super) fn find(&self, (key, value): Entry) -> usize {
+        let mut above = rank::<INNER_MAX, INNER_BLOCK>(&self.keys, |k| k <= key).min(self.len());
+        while above > 1 && self.keys[above - 1] == key && self.values[above - 1] > value {
+            above -= 1;
+        }
+        above - 1
+    }
+
+    /// Inserts a child before `slot`. The node must not be full.
+    pub(super) fn insert(&mut self, slot: usize, low: Entry, child: u32) {
+        let end = self.len();
+        open(&mut self.keys, slot, end, low.0);
+        open(&mut self.values, slot, end, low.1);
+        open(&mut self.children, slot, end, child);
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, slot: usize) {
+        let end = self.len();
+        close(&mut self.keys, slot, end);
+        close(&mut self.values, slot, end);
+        close(&mut self.children, slot, end);
+        self.set_len(end - 1);
+    }
+
+    /// Moves the border between child `slot - 1` and child `slot`.
+    pub(super) fn set_low(&mut self, slot: usize, low: Entry) {
+        (self.keys[slot], self.values[slot]) = low;
+    }
+
+    /// Moves children between neighbours until `left` has `target` of them.
+    pub(super) fn level(left: &mut Self, right: &mut Self, target: usize) {
+        let lens = (left.len(), right.len());
+        level(&mut left.keys, &mut right.keys, lens, target);
+        level(&mut left.values, &mut right.values, lens, target);
+        level(&mut left.children, &mut right.children, lens, target);
+        left.set_len(target);
+        right.set_len(lens.0 + lens.1 - target);
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len as u32;
+        self.keys[len..].fill(u64::MAX);
+    }
+}
