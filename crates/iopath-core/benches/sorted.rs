@@ -137,7 +137,8 @@ impl<O: Order> Queue<O> {
     #[inline]
     fn first(&mut self) {
         self.insert();
-        black_box(self.order.pop_first());
+        let next = self.order.pop_first();
+        self.head = next.map_or(0, |(key, _)| key);
     }
 }
 

@@ -135,14 +135,12 @@ impl SortedSet {
     pub fn insert(&mut self, key: u64, value: u32) {
         assert!(self.len < self.capacity, "SortedSet is full: it was built for {} entries", self.capacity);
         let entry = (key, value);
-        if !self.near.covers(key) {
-            self.near = self.locate(entry);
-        }
-        if self.leaves[self.near.leaf].is_full() {
+        let mut leaf = self.near_leaf(entry);
+        if self.leaves[leaf].is_full() {
             self.split(entry);
-            self.near = self.locate(entry);
+            leaf = self.near_leaf(entry);
         }
-        let leaf = &mut self.leaves[self.near.leaf];
+        let leaf = &mut self.leaves[leaf];
         let slot = leaf.lower(entry);
         debug_assert_ne!(leaf.get(slot), Some(entry), "inserted twice");
         leaf.insert(slot, entry);
@@ -153,14 +151,11 @@ impl SortedSet {
     #[inline]
     pub fn remove(&mut self, key: u64, value: u32) -> bool {
         let entry = (key, value);
-        if !self.head.covers(key) {
-            self.head = self.locate(entry);
-        }
-        let leaf = &self.leaves[self.head.leaf];
-        let slot = leaf.lower(entry);
-        let found = leaf.get(slot) == Some(entry);
+        let leaf = self.head_leaf(entry);
+        let slot = self.leaves[leaf].lower(entry);
+        let found = self.leaves[leaf].get(slot) == Some(entry);
         if found {
-            self.remove_at(self.head.leaf, slot);
+            self.remove_at(leaf, slot);
         }
         found
     }
@@ -211,10 +206,7 @@ impl SortedSet {
     /// Takes `&mut self` because it remembers the place: an insert there that follows needs no descent.
     #[inline]
     pub fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
-        if !self.near.covers(key) {
-            self.near = self.locate((key, 0));
-        }
-        let leaf = self.near.leaf;
+        let leaf = self.near_leaf((key, 0));
         let slot = self.leaves[leaf].lower((key, 0));
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
     }
@@ -222,16 +214,14 @@ impl SortedSet {
     /// Removes and returns the least entry whose key is `key` or greater: the step of a one-way sweep.
     #[inline]
     pub fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)> {
-        if !self.head.covers(key) {
-            self.head = self.locate((key, 0));
-        }
-        let mut slot = self.leaves[self.head.leaf].lower((key, 0));
-        if slot == self.leaves[self.head.leaf].end() {
-            let next = self.leaves.get(self.leaves[self.head.leaf].next)?;
+        let mut leaf = self.head_leaf((key, 0));
+        let mut slot = self.leaves[leaf].lower((key, 0));
+        if slot == self.leaves[leaf].end() {
+            let next = self.leaves.get(self.leaves[leaf].next)?;
             slot = next.start();
-            self.head = self.locate(next.first()?);
+            leaf = self.head_leaf(next.first()?);
         }
-        Some(self.remove_at(self.head.leaf, slot))
+        Some(self.remove_at(leaf, slot))
     }
 
     /// The entries with keys in `keys`, in ascending order.
@@ -239,8 +229,29 @@ impl SortedSet {
         Range::new(self, keys)
     }
 
-    /// The leaf that holds `entry` or would, with the keys around it.
+    /// The leaf that holds `entry` or would; the finger of inserts moves there.
     #[inline]
+    fn near_leaf(&mut self, entry: Entry) -> u32 {
+        if !self.near.covers(entry.0) {
+            self.near = self.locate(entry);
+        }
+        self.near.leaf
+    }
+
+    /// The leaf that holds `entry` or would; the finger of removals moves there.
+    #[inline]
+    fn head_leaf(&mut self, entry: Entry) -> u32 {
+        if !self.head.covers(entry.0) {
+            self.head = self.locate(entry);
+        }
+        self.head.leaf
+    }
+
+    /// The leaf that holds `entry` or would, with the keys around it.
+    ///
+    /// Always inlined: returned through memory, the finger would be read back wider than it was written, and such
+    /// a read waits until every store before it, to leaves not yet in any cache, is done.
+    #[inline(always)]
     fn locate(&self, entry: Entry) -> Finger {
         let mut finger = Finger { leaf: self.root, low: 0, high: u64::MAX };
         for _ in 0..self.height {

@@ -114,9 +114,13 @@ impl Leaf {
             slot -= self.start();
             self.pack();
         }
-        let end = self.end();
-        open(&mut self.keys, slot, end, key);
-        open(&mut self.values, slot, end, value);
+        if slot == self.end() {
+            self.keys[slot] = key;
+            self.values[slot] = value;
+        } else {
+            open(&mut self.keys, slot, key);
+            open(&mut self.values, slot, value);
+        }
         self.end += 1;
     }
 
@@ -128,11 +132,9 @@ impl Leaf {
             self.keys[slot] = 0;
             self.start += 1;
         } else {
-            let end = self.end();
-            close(&mut self.keys, slot, end);
-            close(&mut self.values, slot, end);
+            close(&mut self.keys, slot, u64::MAX);
+            close(&mut self.values, slot, 0);
             self.end -= 1;
-            self.keys[end - 1] = u64::MAX;
         }
         entry
     }
@@ -232,19 +234,17 @@ impl Inner {
 
     /// Inserts a child before `slot`. The node must not be full.
     pub(super) fn insert(&mut self, slot: usize, low: Entry, child: u32) {
-        let end = self.len();
-        open(&mut self.keys, slot, end, low.0);
-        open(&mut self.values, slot, end, low.1);
-        open(&mut self.children, slot, end, child);
+        open(&mut self.keys, slot, low.0);
+        open(&mut self.values, slot, low.1);
+        open(&mut self.children, slot, child);
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, slot: usize) {
-        let end = self.len();
-        close(&mut self.keys, slot, end);
-        close(&mut self.values, slot, end);
-        close(&mut self.children, slot, end);
-        self.set_len(end - 1);
+        close(&mut self.keys, slot, u64::MAX);
+        close(&mut self.values, slot, 0);
+        close(&mut self.children, slot, NONE);
+        self.len -= 1;
     }
 
     /// Moves the border between child `slot - 1` and child `slot`.
