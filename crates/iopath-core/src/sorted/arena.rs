@@ -43,7 +43,9 @@ impl<T> Arena<T> {
 
     /// Two different nodes at once.
     pub(super) fn pair_mut(&mut self, left: u32, right: u32) -> [&mut T; 2] {
-        self.nodes.get_disjoint_mut([left as usize, right as usize]).expect("two different nodes of this arena")
+        self.nodes
+            .get_disjoint_mut([left as usize, right as usize])
+            .expect("two different nodes of this arena")
     }
 
     /// Nodes taken and not given back.

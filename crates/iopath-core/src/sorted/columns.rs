@@ -9,7 +9,10 @@ use std::ops::{BitAnd, BitOr, Not};
 /// the one block left. A mispredicted branch would cost more than all the comparisons, and would keep the
 /// processor from starting the next look-up while this one waits for memory.
 #[inline]
-pub(super) fn rank<const N: usize, const BLOCK: usize>(keys: &[u64; N], below: impl Fn(u64) -> bool) -> usize {
+pub(super) fn rank<const N: usize, const BLOCK: usize>(
+    keys: &[u64; N],
+    below: impl Fn(u64) -> bool,
+) -> usize {
     const { assert!(N.is_multiple_of(BLOCK), "the last block must be whole") };
     let (blocks, _) = keys.as_chunks::<BLOCK>();
     let whole: usize = blocks[..N / BLOCK - 1].iter().map(|block| usize::from(below(block[BLOCK - 1]))).sum();
@@ -18,7 +21,9 @@ pub(super) fn rank<const N: usize, const BLOCK: usize>(keys: &[u64; N], below: i
 }
 
 /// What a column holds: plain bits, so that two columns can be mixed by a mask.
-pub(super) trait Bits: Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {
+pub(super) trait Bits:
+    Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
+{
     /// Masks for each slot of a column: zeros in `..from`, ones from there on. `from` is at most `N`.
     fn ones_from<const N: usize>(from: usize) -> &'static [Self; N];
 }

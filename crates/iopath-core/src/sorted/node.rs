@@ -1,10 +1,8 @@
 //! The two kinds of node of a [`SortedSet`](super::SortedSet): leaves hold entries, inner nodes hold children.
 //! Each keeps its own columns in order; which nodes exist and how they hang together is the tree's business.
 
+use super::Entry;
 use super::columns::{close, level, open, rank};
-
-/// What the set holds, in the order it holds it: by key, then by value.
-pub(super) type Entry = (u64, u32);
 
 /// Where a link leads nowhere.
 pub(super) const NONE: u32 = u32::MAX;
@@ -40,14 +38,8 @@ pub(super) struct Leaf {
 const _: () = assert!(size_of::<Leaf>() == 6 * 64);
 
 impl Leaf {
-    pub(super) const EMPTY: Self = Self {
-        keys: [u64::MAX; LEAF_MAX],
-        prev: NONE,
-        next: NONE,
-        start: 0,
-        end: 0,
-        values: [0; LEAF_MAX],
-    };
+    pub(super) const EMPTY: Self =
+        Self { keys: [u64::MAX; LEAF_MAX], prev: NONE, next: NONE, start: 0, end: 0, values: [0; LEAF_MAX] };
 
     /// An empty leaf with its links.
     pub(super) fn between(prev: u32, next: u32) -> Self {
@@ -88,6 +80,13 @@ impl Leaf {
     #[inline]
     pub(super) fn last(&self) -> Option<Entry> {
         self.get(self.end().wrapping_sub(1))
+    }
+
+    /// Reads each cache line of the leaf once, into a number that means nothing.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        let keys = self.keys[0] ^ self.keys[8] ^ self.keys[16] ^ self.keys[24];
+        keys ^ u64::from(self.values[1] ^ self.values[17])
     }
 
     /// The slot of the first entry not less than `(key, value)`; `end` if there is none.
@@ -189,12 +188,8 @@ pub(super) struct Inner {
 const _: () = assert!(size_of::<Inner>() == 16 * 64);
 
 impl Inner {
-    pub(super) const EMPTY: Self = Self {
-        keys: [u64::MAX; INNER_MAX],
-        len: 0,
-        children: [NONE; INNER_MAX],
-        values: [0; INNER_MAX],
-    };
+    pub(super) const EMPTY: Self =
+        Self { keys: [u64::MAX; INNER_MAX], len: 0, children: [NONE; INNER_MAX], values: [0; INNER_MAX] };
 
     #[inline]
     pub(super) fn len(&self) -> usize {
