@@ -2,10 +2,10 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use iopath_lab::Rw;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
-use iopath_lab::Rw;
 use std::path::PathBuf;
 use std::time::Duration;
 

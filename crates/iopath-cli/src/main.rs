@@ -24,7 +24,9 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "iopath", &mut std::io::stdout());
             Ok(())
         }
-        Command::Man => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(Into::into),
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(Into::into)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

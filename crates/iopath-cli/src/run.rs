@@ -3,6 +3,7 @@
 use crate::args::RunArgs;
 use crate::output::{Output, write_json};
 use crate::progress::Bar;
+use iopath_lab::result::TargetFacts;
 use iopath_lab::{IDLE_SAMPLE, Lab, Place, Report, Rw, Workload, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     for warning in &result.warnings {
         eprintln!("iopath: {warning}");
     }
-    let report = Report::new(lab.host().clone(), place.facts(), vec![result]);
+    let report = Report::new(lab.host().clone(), TargetFacts::of(&place), vec![result]);
     if !output.is_json_alone() {
         output.print(&table::table(&report.runs))?;
     }

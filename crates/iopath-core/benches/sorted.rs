@@ -1,24 +1,32 @@
-//! What the order structure costs an elevator: insert and take the next, with so many entries queued, beside
-//! `std::collections::BTreeSet` on the same keys. Says nothing of the elevators themselves.
+//! What the order structure costs an elevator: time to insert one entry and take one, with so many queued, beside
+//! the standard library's B-tree (a `BTreeSet` is a `BTreeMap` to nothing) on the same keys. Says nothing of the
+//! elevators themselves.
 //!
 //! Keys come in the three patterns that a device sees. `sweep` takes the next entry at or after a moving head, as
-//! a one-way elevator does; `merge` looks at both neighbours of the key before inserting it; `first` takes the least.
+//! a one-way elevator does; `merge` looks at both neighbours of the key before inserting it; `plug` is `sweep` in
+//! batches, prefetched; `first` takes the least, random keys being not far above it.
+
+#![expect(missing_docs, reason = "criterion_group! makes a public function without a comment")]
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use iopath_core::sorted::SortedSet;
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use iopath_core::sorted::{Entry, SortedSet};
 
 const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
+
+/// Requests in one plug.
+const PLUG: usize = 32;
 
 /// The operations compared, on either structure.
 trait Order {
     fn insert(&mut self, key: u64, value: u32);
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>);
-    fn pop_first(&mut self) -> Option<(u64, u32)>;
-    fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)>;
+    fn prefetch(&self, _keys: &[u64]) {}
+    fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>);
+    fn pop_first(&mut self) -> Option<Entry>;
+    fn pop_at_or_after(&mut self, key: u64) -> Option<Entry>;
 }
 
 impl Order for SortedSet {
@@ -26,33 +34,37 @@ impl Order for SortedSet {
         SortedSet::insert(self, key, value);
     }
 
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+    fn prefetch(&self, keys: &[u64]) {
+        SortedSet::prefetch(self, keys.iter().copied());
+    }
+
+    fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         SortedSet::neighbours(self, key)
     }
 
-    fn pop_first(&mut self) -> Option<(u64, u32)> {
+    fn pop_first(&mut self) -> Option<Entry> {
         SortedSet::pop_first(self)
     }
 
-    fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)> {
+    fn pop_at_or_after(&mut self, key: u64) -> Option<Entry> {
         SortedSet::pop_at_or_after(self, key)
     }
 }
 
-impl Order for BTreeSet<(u64, u32)> {
+impl Order for BTreeSet<Entry> {
     fn insert(&mut self, key: u64, value: u32) {
         BTreeSet::insert(self, (key, value));
     }
 
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+    fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         (self.range(..(key, 0)).next_back().copied(), self.range((key, 0)..).next().copied())
     }
 
-    fn pop_first(&mut self) -> Option<(u64, u32)> {
+    fn pop_first(&mut self) -> Option<Entry> {
         BTreeSet::pop_first(self)
     }
 
-    fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)> {
+    fn pop_at_or_after(&mut self, key: u64) -> Option<Entry> {
         let found = self.range((key, 0)..).next().copied()?;
         self.remove(&found);
         Some(found)
@@ -109,51 +121,81 @@ impl<O: Order> Queue<O> {
     fn new(order: O, keys: Keys, queued: usize) -> Self {
         let mut queue = Self { order, keys, head: 0, tag: 0 };
         for _ in 0..queued {
-            queue.insert();
+            let key = queue.keys.next();
+            queue.insert(key);
         }
         queue
     }
 
-    #[inline]
-    fn insert(&mut self) {
+    fn insert(&mut self, key: u64) {
         self.tag = self.tag.wrapping_add(1);
-        self.order.insert(self.keys.next(), self.tag);
+        self.order.insert(key, self.tag);
     }
 
-    #[inline]
-    fn sweep(&mut self) {
-        self.insert();
+    fn take(&mut self) {
         let next = self.order.pop_at_or_after(self.head).or_else(|| self.order.pop_at_or_after(0));
         self.head = next.map_or(0, |(key, _)| key);
     }
 
-    #[inline]
-    fn merge(&mut self) {
-        let mut ahead = self.keys;
-        black_box(self.order.neighbours(ahead.next()));
-        self.sweep();
+    fn sweep(&mut self) {
+        let key = self.keys.next();
+        self.insert(key);
+        self.take();
     }
 
-    #[inline]
+    fn merge(&mut self) {
+        let key = self.keys.next();
+        black_box(self.order.neighbours(key));
+        self.insert(key);
+        self.take();
+    }
+
+    fn plug(&mut self) {
+        let keys: [u64; PLUG] = std::array::from_fn(|_| self.keys.next());
+        self.order.prefetch(&keys);
+        for key in keys {
+            self.insert(key);
+        }
+        for _ in keys {
+            self.take();
+        }
+    }
+
     fn first(&mut self) {
-        self.insert();
-        black_box(self.order.pop_first());
+        let key = match self.keys {
+            Keys::Random(_) => self.head + (self.keys.next() >> 8),
+            _ => self.keys.next(),
+        };
+        self.insert(key);
+        let next = self.order.pop_first();
+        self.head = next.map_or(0, |(key, _)| key);
     }
 }
 
+/// Steps of a queue: the name, how many inserts it makes, and what it does.
+type Step<O> = (&'static str, u64, fn(&mut Queue<O>));
+
 fn bench_one<O: Order>(c: &mut Criterion, name: &str, new: impl Fn(usize) -> O) {
+    let steps: [Step<O>; 4] = [
+        ("sweep", 1, Queue::sweep),
+        ("merge", 1, Queue::merge),
+        ("plug", PLUG as u64, Queue::plug),
+        ("first", 1, Queue::first),
+    ];
     for (pattern, keys) in Keys::ALL {
-        for (work, step) in [
-            ("sweep", Queue::<O>::sweep as fn(&mut Queue<O>)),
-            ("merge", Queue::<O>::merge),
-            ("first", Queue::<O>::first),
-        ] {
+        for (work, inserts, step) in steps {
             let mut group = c.benchmark_group(format!("sorted/{work}/{pattern}"));
-            group.throughput(Throughput::Elements(1));
             for queued in QUEUED {
-                // One more: the step inserts before it takes.
-                let mut queue = Queue::new(new(queued + 1), keys, queued);
-                group.bench_function(BenchmarkId::new(name, queued), |b| b.iter(|| step(&mut queue)));
+                let mut queue = None;
+                group.bench_function(BenchmarkId::new(name, queued), |b| {
+                    let queue = queue.get_or_insert_with(|| Queue::new(new(queued + PLUG), keys, queued));
+                    b.iter_custom(|iterations| {
+                        let calls = iterations.div_ceil(inserts);
+                        let start = Instant::now();
+                        (0..calls).for_each(|_| step(queue));
+                        start.elapsed().mul_f64(iterations as f64 / (calls * inserts) as f64)
+                    });
+                });
             }
         }
     }

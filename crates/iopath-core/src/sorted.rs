@@ -7,11 +7,14 @@
 //!   inner    [ low₀ low₁ low₂ … ]            wide (63): three levels reach a million entries
 //!              │    │    └───────────┐
 //!   leaves   [e e e]⇄[e e e e]⇄[e e e e e]   30 entries in six cache lines, linked in order
-//!                      ▲ fingers: the leaf last inserted into, the leaf last popped from
+//!                      ▲ fingers: the leaves last inserted into, the leaf last taken from
 //! ```
 //!
 //! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of
 //! operations. A *finger* remembers that leaf and between which keys it lies, so both skip the descent.
+//!
+//! Beyond some 100,000 entries leaves no longer fit the processor's second-level cache, and an insert at a random
+//! key costs one wait for memory, more than all else together. [`SortedSet::prefetch`] lets a batch share that wait.
 //!
 //! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
 //! joins nodes, `sorted/iter.rs` walks.
@@ -24,20 +27,24 @@ mod rebalance;
 #[cfg(test)]
 mod tests;
 
+use std::hint::black_box;
 use std::ops::RangeBounds;
 
 use arena::Arena;
 pub use iter::Range;
-use node::{Entry, INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
+use node::{INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
+
+/// A key and a value, in the order in which the set holds them: by key, then by value.
+pub type Entry = (u64, u32);
 
 /// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 15 children a node.
 const HEIGHT_MAX: usize = 9;
 
-/// A fixed-capacity set of `(key, value)` pairs in ascending order, by key, then by value.
+/// A fixed-capacity set of [entries](Entry) in ascending order.
 ///
-/// Keys may repeat; a pair may not. All memory is reserved at construction: 56 bytes of address space per entry
-/// of capacity, of which 15 to 30 are touched when the set is full. Every operation takes
-/// O(log n) in the worst case; inserts and removals next to the previous one take O(1) on average.
+/// Keys may repeat; a pair may not. All memory is reserved at construction: 66 bytes of address space per entry
+/// of capacity, enough for every leaf at its minimum. A set filled once touches about 20 of them. Every operation
+/// takes O(log n) at worst; inserts and removals next to the previous one take O(1) on average.
 #[derive(Debug)]
 pub struct SortedSet {
     leaves: Arena<Leaf>,
@@ -50,11 +57,22 @@ pub struct SortedSet {
     last_leaf: u32,
     len: usize,
     capacity: usize,
-    /// Where the last insert or look-up of neighbours was.
-    near: Finger,
+    /// Where the last inserts and look-ups of neighbours were: one finger for each of a few streams.
+    near: [Finger; STREAMS],
+    /// Which of `near` moves next.
+    near_next: usize,
     /// Where the last entry was taken from.
     head: Finger,
 }
+
+/// How many interleaved ascending streams are inserted without a descent.
+const STREAMS: usize = 2;
+
+/// Keys that [`SortedSet::prefetch`] takes down the tree side by side: about what a processor can wait for at once.
+const PREFETCH: usize = 16;
+
+/// Entries from which on leaves outgrow a second-level cache of 2 MiB, so that fetching them ahead pays.
+const PREFETCH_FROM: usize = 100_000;
 
 /// Splits move entries into a new right neighbour and merges empty the right one, so the first leaf stays first.
 const FIRST_LEAF: u32 = 0;
@@ -92,7 +110,8 @@ impl SortedSet {
             last_leaf: FIRST_LEAF,
             len: 0,
             capacity,
-            near: Finger::NOWHERE,
+            near: [Finger::NOWHERE; STREAMS],
+            near_next: 0,
             head: Finger::NOWHERE,
         };
         set.clear();
@@ -122,7 +141,7 @@ impl SortedSet {
         self.height = 0;
         self.last_leaf = self.root;
         self.len = 0;
-        self.near = Finger::NOWHERE;
+        self.near = [Finger::NOWHERE; STREAMS];
         self.head = Finger::NOWHERE;
     }
 
@@ -135,14 +154,12 @@ impl SortedSet {
     pub fn insert(&mut self, key: u64, value: u32) {
         assert!(self.len < self.capacity, "SortedSet is full: it was built for {} entries", self.capacity);
         let entry = (key, value);
-        if !self.near.covers(key) {
-            self.near = self.locate(entry);
-        }
-        if self.leaves[self.near.leaf].is_full() {
+        let mut leaf = self.near_leaf(entry);
+        if self.leaves[leaf].is_full() {
             self.split(entry);
-            self.near = self.locate(entry);
+            leaf = self.near_leaf(entry);
         }
-        let leaf = &mut self.leaves[self.near.leaf];
+        let leaf = &mut self.leaves[leaf];
         let slot = leaf.lower(entry);
         debug_assert_ne!(leaf.get(slot), Some(entry), "inserted twice");
         leaf.insert(slot, entry);
@@ -153,54 +170,51 @@ impl SortedSet {
     #[inline]
     pub fn remove(&mut self, key: u64, value: u32) -> bool {
         let entry = (key, value);
-        if !self.head.covers(key) {
-            self.head = self.locate(entry);
-        }
-        let leaf = &self.leaves[self.head.leaf];
-        let slot = leaf.lower(entry);
-        let found = leaf.get(slot) == Some(entry);
+        let leaf = self.head_leaf(entry);
+        let slot = self.leaves[leaf].lower(entry);
+        let found = self.leaves[leaf].get(slot) == Some(entry);
         if found {
-            self.remove_at(self.head.leaf, slot);
+            self.remove_at(leaf, slot);
         }
         found
     }
 
     /// The least entry.
     #[inline]
-    pub fn first(&self) -> Option<(u64, u32)> {
+    pub fn first(&self) -> Option<Entry> {
         self.leaves[FIRST_LEAF].first()
     }
 
     /// The greatest entry.
     #[inline]
-    pub fn last(&self) -> Option<(u64, u32)> {
+    pub fn last(&self) -> Option<Entry> {
         self.leaves[self.last_leaf].last()
     }
 
     /// Removes and returns the least entry.
     #[inline]
-    pub fn pop_first(&mut self) -> Option<(u64, u32)> {
+    pub fn pop_first(&mut self) -> Option<Entry> {
         self.first()?;
         Some(self.remove_at(FIRST_LEAF, self.leaves[FIRST_LEAF].start()))
     }
 
     /// The least entry whose key is `key` or greater.
     #[inline]
-    pub fn at_or_after(&self, key: u64) -> Option<(u64, u32)> {
+    pub fn at_or_after(&self, key: u64) -> Option<Entry> {
         let (leaf, slot) = self.seek((key, 0));
         self.at_or_next(leaf, slot)
     }
 
     /// The greatest entry whose key is less than `key`.
     #[inline]
-    pub fn before(&self, key: u64) -> Option<(u64, u32)> {
+    pub fn before(&self, key: u64) -> Option<Entry> {
         let (leaf, slot) = self.seek((key, 0));
         self.previous(leaf, slot)
     }
 
     /// The least entry greater than `entry`, which need not be in the set.
     #[inline]
-    pub fn after(&self, entry: (u64, u32)) -> Option<(u64, u32)> {
+    pub fn after(&self, entry: Entry) -> Option<Entry> {
         let (leaf, slot) = self.seek(entry);
         let found = self.leaves[leaf].get(slot) == Some(entry);
         self.at_or_next(leaf, slot + usize::from(found))
@@ -210,28 +224,23 @@ impl SortedSet {
     ///
     /// Takes `&mut self` because it remembers the place: an insert there that follows needs no descent.
     #[inline]
-    pub fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
-        if !self.near.covers(key) {
-            self.near = self.locate((key, 0));
-        }
-        let leaf = self.near.leaf;
+    pub fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
+        let leaf = self.near_leaf((key, 0));
         let slot = self.leaves[leaf].lower((key, 0));
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
     }
 
     /// Removes and returns the least entry whose key is `key` or greater: the step of a one-way sweep.
     #[inline]
-    pub fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)> {
-        if !self.head.covers(key) {
-            self.head = self.locate((key, 0));
-        }
-        let mut slot = self.leaves[self.head.leaf].lower((key, 0));
-        if slot == self.leaves[self.head.leaf].end() {
-            let next = self.leaves.get(self.leaves[self.head.leaf].next)?;
+    pub fn pop_at_or_after(&mut self, key: u64) -> Option<Entry> {
+        let mut leaf = self.head_leaf((key, 0));
+        let mut slot = self.leaves[leaf].lower((key, 0));
+        if slot == self.leaves[leaf].end() {
+            let next = self.leaves.get(self.leaves[leaf].next)?;
             slot = next.start();
-            self.head = self.locate(next.first()?);
+            leaf = self.head_leaf(next.first()?);
         }
-        Some(self.remove_at(self.head.leaf, slot))
+        Some(self.remove_at(leaf, slot))
     }
 
     /// The entries with keys in `keys`, in ascending order.
@@ -239,8 +248,70 @@ impl SortedSet {
         Range::new(self, keys)
     }
 
-    /// The leaf that holds `entry` or would, with the keys around it.
+    /// Brings what operations at `keys` will need into the processor's caches, all at once rather than one after
+    /// another. A hint for batches, such as the requests of a plug; changes nothing else.
+    ///
+    /// Does nothing while the set is small enough to stay in the caches, and nothing for keys where the last inserts
+    /// were.
+    pub fn prefetch(&self, keys: impl IntoIterator<Item = u64>) {
+        if self.len < PREFETCH_FROM {
+            return;
+        }
+        let mut keys = keys.into_iter().filter(|&key| !self.near.iter().any(|near| near.covers(key)));
+        loop {
+            let (mut batch, mut len) = ([0; PREFETCH], 0);
+            for (place, key) in batch.iter_mut().zip(keys.by_ref()) {
+                *place = key;
+                len += 1;
+            }
+            let leaves = self.leaves_of(&batch[..len]);
+            black_box(leaves[..len].iter().fold(0, |sum, &leaf| sum ^ self.leaves[leaf].touch()));
+            if len < PREFETCH {
+                return;
+            }
+        }
+    }
+
+    /// The leaves of up to [`PREFETCH`] keys, found level by level: within a level no look-up depends on another, so
+    /// the processor waits for all of them at once.
+    fn leaves_of(&self, keys: &[u64]) -> [u32; PREFETCH] {
+        let mut nodes = [self.root; PREFETCH];
+        for _ in 0..self.height {
+            for (node, &key) in nodes.iter_mut().zip(keys) {
+                let inner = &self.inners[*node];
+                *node = inner.child(inner.find((key, 0)));
+            }
+        }
+        nodes
+    }
+
+    /// The leaf that holds `entry` or would; the finger of inserts moves there.
     #[inline]
+    fn near_leaf(&mut self, entry: Entry) -> u32 {
+        if let Some(near) = self.near.iter().find(|near| near.covers(entry.0)) {
+            return near.leaf;
+        }
+        let near = self.locate(entry);
+        self.near[self.near_next] = near;
+        self.near_next = (self.near_next + 1) % STREAMS;
+        near.leaf
+    }
+
+    /// The leaf that holds `entry` or would; the finger of removals moves there.
+    #[inline]
+    fn head_leaf(&mut self, entry: Entry) -> u32 {
+        if !self.head.covers(entry.0) {
+            self.head = self.locate(entry);
+        }
+        self.head.leaf
+    }
+
+    /// The leaf that holds `entry` or would, with the keys around it.
+    ///
+    /// Always inlined: returned through memory, the finger would be read back wider than it was written, and such
+    /// a read waits until every store before it, to leaves not yet in any cache, is done.
+    #[expect(clippy::inline_always, reason = "the optimiser's own choice costs a wait for memory, see above")]
+    #[inline(always)]
     fn locate(&self, entry: Entry) -> Finger {
         let mut finger = Finger { leaf: self.root, low: 0, high: u64::MAX };
         for _ in 0..self.height {
@@ -258,8 +329,8 @@ impl SortedSet {
     /// The leaf that holds `entry` or would, and in it the slot of the first entry that is not less.
     #[inline]
     fn seek(&self, entry: Entry) -> (u32, usize) {
-        let finger = if self.near.covers(entry.0) { self.near } else { self.locate(entry) };
-        (finger.leaf, self.leaves[finger.leaf].lower(entry))
+        let leaf = self.locate(entry).leaf;
+        (leaf, self.leaves[leaf].lower(entry))
     }
 
     #[inline]

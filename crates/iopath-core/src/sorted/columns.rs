@@ -1,6 +1,8 @@
 //! What leaf and inner nodes have in common: sorted columns of fixed width. Finds, opens, closes and moves
 //! slots of one column. Knows no node and no tree: see `node.rs`.
 
+use std::ops::{BitAnd, BitOr, Not};
+
 /// How many of the ascending `keys` satisfy `below`, which must hold for a prefix of them.
 ///
 /// Two short counts without a data-dependent branch: first the last key of each block of `BLOCK`, then the keys of
@@ -18,17 +20,46 @@ pub(super) fn rank<const N: usize, const BLOCK: usize>(
     whole * BLOCK + rest
 }
 
-/// Puts `item` into `slot` and moves `slot..end` up by one.
+/// What a column holds: plain bits, so that two columns can be mixed by a mask.
+pub(super) trait Bits:
+    Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
+{
+    /// Masks for each slot of a column: zeros in `..from`, ones from there on. `from` is at most `N`.
+    fn ones_from<const N: usize>(from: usize) -> &'static [Self; N];
+}
+
+macro_rules! impl_bits {
+    ($($int:ty),+) => {$(
+        impl Bits for $int {
+            #[inline]
+            fn ones_from<const N: usize>(from: usize) -> &'static [Self; N] {
+                const { &[[0; N], [Self::MAX; N]] }.as_flattened()[N - from..].first_chunk().expect("2 N - from ≥ N")
+            }
+        }
+    )+};
+}
+impl_bits!(u32, u64);
+
+/// Puts `item` into `slot` and moves what is from there on up by one; the last item drops out.
+///
+/// Moves by masks over the whole column, for a copy of varying length would end in a mispredicted branch.
 #[inline]
-pub(super) fn open<T: Copy, const N: usize>(column: &mut [T; N], slot: usize, end: usize, item: T) {
-    column.copy_within(slot..end, slot + 1);
+pub(super) fn open<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, item: T) {
+    let (old, moved) = (*column, T::ones_from::<N>(slot));
+    for i in 1..N {
+        column[i] = (old[i - 1] & moved[i - 1]) | (old[i] & !moved[i - 1]);
+    }
     column[slot] = item;
 }
 
-/// Drops what is in `slot` and moves `slot + 1..end` down by one.
+/// Drops what is in `slot`, moves what is above it down by one, and puts `last` into the last slot.
 #[inline]
-pub(super) fn close<T: Copy, const N: usize>(column: &mut [T; N], slot: usize, end: usize) {
-    column.copy_within(slot + 1..end, slot);
+pub(super) fn close<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, last: T) {
+    let (old, moved) = (*column, T::ones_from::<N>(slot));
+    for i in 0..N - 1 {
+        column[i] = (old[i + 1] & moved[i]) | (old[i] & !moved[i]);
+    }
+    column[N - 1] = last;
 }
 
 /// Moves items over the border between two neighbours of `lens` items, until the left one has `target`.

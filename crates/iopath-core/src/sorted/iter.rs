@@ -3,8 +3,8 @@
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
-use super::SortedSet;
-use super::node::{Entry, NONE};
+use super::node::NONE;
+use super::{Entry, SortedSet};
 
 /// The entries of a [`SortedSet`] with keys in a range, in ascending order. See [`SortedSet::range`].
 #[derive(Debug, Clone)]

@@ -1,10 +1,8 @@
 //! The two kinds of node of a [`SortedSet`](super::SortedSet): leaves hold entries, inner nodes hold children.
 //! Each keeps its own columns in order; which nodes exist and how they hang together is the tree's business.
 
+use super::Entry;
 use super::columns::{close, level, open, rank};
-
-/// What the set holds, in the order it holds it: by key, then by value.
-pub(super) type Entry = (u64, u32);
 
 /// Where a link leads nowhere.
 pub(super) const NONE: u32 = u32::MAX;
@@ -84,6 +82,13 @@ impl Leaf {
         self.get(self.end().wrapping_sub(1))
     }
 
+    /// Reads each cache line of the leaf once, into a number that means nothing.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        let keys = self.keys[0] ^ self.keys[8] ^ self.keys[16] ^ self.keys[24];
+        keys ^ u64::from(self.values[1] ^ self.values[17])
+    }
+
     /// The slot of the first entry not less than `(key, value)`; `end` if there is none.
     #[inline]
     pub(super) fn lower(&self, (key, value): Entry) -> usize {
@@ -108,9 +113,13 @@ impl Leaf {
             slot -= self.start();
             self.pack();
         }
-        let end = self.end();
-        open(&mut self.keys, slot, end, key);
-        open(&mut self.values, slot, end, value);
+        if slot == self.end() {
+            self.keys[slot] = key;
+            self.values[slot] = value;
+        } else {
+            open(&mut self.keys, slot, key);
+            open(&mut self.values, slot, value);
+        }
         self.end += 1;
     }
 
@@ -122,11 +131,9 @@ impl Leaf {
             self.keys[slot] = 0;
             self.start += 1;
         } else {
-            let end = self.end();
-            close(&mut self.keys, slot, end);
-            close(&mut self.values, slot, end);
+            close(&mut self.keys, slot, u64::MAX);
+            close(&mut self.values, slot, 0);
             self.end -= 1;
-            self.keys[end - 1] = u64::MAX;
         }
         entry
     }
@@ -222,19 +229,17 @@ impl Inner {
 
     /// Inserts a child before `slot`. The node must not be full.
     pub(super) fn insert(&mut self, slot: usize, low: Entry, child: u32) {
-        let end = self.len();
-        open(&mut self.keys, slot, end, low.0);
-        open(&mut self.values, slot, end, low.1);
-        open(&mut self.children, slot, end, child);
+        open(&mut self.keys, slot, low.0);
+        open(&mut self.values, slot, low.1);
+        open(&mut self.children, slot, child);
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, slot: usize) {
-        let end = self.len();
-        close(&mut self.keys, slot, end);
-        close(&mut self.values, slot, end);
-        close(&mut self.children, slot, end);
-        self.set_len(end - 1);
+        close(&mut self.keys, slot, u64::MAX);
+        close(&mut self.values, slot, 0);
+        close(&mut self.children, slot, NONE);
+        self.len -= 1;
     }
 
     /// Moves the border between child `slot - 1` and child `slot`.

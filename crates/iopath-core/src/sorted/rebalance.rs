@@ -1,7 +1,7 @@
 //! Splits full nodes and joins underfull ones, from the leaf up along the path of one descent.
 
-use super::node::{Entry, INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf};
-use super::{Finger, HEIGHT_MAX, SortedSet};
+use super::node::{INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf};
+use super::{Entry, Finger, HEIGHT_MAX, SortedSet};
 
 /// The inner nodes passed on the way down, root first, and the slot of the child taken in each.
 type Path = [(u32, usize); HEIGHT_MAX];
@@ -132,7 +132,7 @@ impl SortedSet {
 
     /// Lifts the fingers from a leaf whose bounds change.
     fn forget(&mut self, leaf: u32) {
-        for finger in [&mut self.near, &mut self.head] {
+        for finger in self.near.iter_mut().chain([&mut self.head]) {
             if finger.leaf == leaf {
                 *finger = Finger::NOWHERE;
             }

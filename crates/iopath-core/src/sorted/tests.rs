@@ -59,7 +59,7 @@ impl SortedSet {
         assert!(entries.is_sorted_by(|a, b| a < b));
         assert!(entries.iter().all(|&entry| low <= entry && high.is_none_or(|high| entry < high)));
         leaf.check_padding();
-        for finger in [self.near, self.head].iter().filter(|finger| finger.leaf == node) {
+        for finger in self.near.iter().chain([&self.head]).filter(|finger| finger.leaf == node) {
             assert!(finger.low >= low.0 && high.is_none_or(|high| finger.high <= high.0), "finger too wide");
         }
     }
@@ -236,15 +236,18 @@ fn fills_drains_and_refills_in_every_order_without_growing() {
     const LEN: u64 = 1 << 15;
     let mut set = SortedSet::with_capacity(LEN as usize);
     let footprint = set.footprint();
-    let orders: [fn() -> Box<dyn Iterator<Item = u64>>; 3] =
-        [|| Box::new(0..LEN), || Box::new((0..LEN).rev()), || Box::new(scattered(LEN))];
-    for fill in orders {
-        for drain in orders {
-            fill().for_each(|key| set.insert(key, 7));
+    let orders: [Vec<u64>; 3] = [(0..LEN).collect(), (0..LEN).rev().collect(), scattered(LEN).collect()];
+    for fill in &orders {
+        for drain in &orders {
+            for &key in fill {
+                set.insert(key, 7);
+            }
             set.check();
             assert!(set.height >= 2, "too shallow to test inner nodes");
             assert!(set.range(..).map(|(key, _)| key).eq(0..LEN));
-            drain().for_each(|key| assert!(set.remove(key, 7)));
+            for &key in drain {
+                assert!(set.remove(key, 7));
+            }
             set.check();
             assert_eq!((set.leaves.in_use(), set.inners.in_use(), set.height), (1, 0, 0));
         }
@@ -296,6 +299,21 @@ fn holds_its_capacity_when_every_leaf_is_as_empty_as_can_be() {
 }
 
 #[test]
+fn prefetch_finds_the_leaves_that_operations_go_to() {
+    const LEN: u64 = 1 << 17;
+    assert!(LEN as usize > PREFETCH_FROM);
+    let mut set = SortedSet::with_capacity(LEN as usize);
+    scattered(LEN).for_each(|key| set.insert(key * 8, 0));
+    let keys: Vec<u64> = scattered(LEN).take(PREFETCH).map(|key| key * 8 + 3).chain([0, u64::MAX]).collect();
+    for keys in keys.chunks(PREFETCH) {
+        let leaves = keys.iter().map(|&key| set.seek((key, 0)).0);
+        assert!(leaves.eq(set.leaves_of(keys)[..keys.len()].iter().copied()));
+    }
+    set.prefetch(keys);
+    set.check();
+}
+
+#[test]
 fn holds_a_capacity_of_one_key_repeated() {
     for key in [0, 5, u64::MAX] {
         let mut set = SortedSet::with_capacity(4096);
@@ -323,6 +341,18 @@ fn is_one_leaf_at_first_and_holds_nothing() {
 fn refuses_one_more_than_its_capacity() {
     let mut set = SortedSet::with_capacity(2);
     (0..3).for_each(|key| set.insert(key, 0));
+}
+
+#[test]
+fn takes_the_memory_that_its_documentation_says() {
+    const LEN: u64 = 1 << 17;
+    let mut set = SortedSet::with_capacity(LEN as usize);
+    let [[(_, leaves), (_, free_leaves)], [(_, inners), (_, free_inners)]] = set.footprint();
+    let bytes = leaves * size_of::<Leaf>() + inners * size_of::<Inner>() + 4 * (free_leaves + free_inners);
+    assert_eq!(bytes.div_ceil(set.capacity()), 66);
+    scattered(LEN).for_each(|key| set.insert(key.wrapping_mul(key), key as u32));
+    let bytes = set.leaves.in_use() * size_of::<Leaf>() + set.inners.in_use() * size_of::<Inner>();
+    assert_eq!(bytes.div_ceil(set.len()), 20);
 }
 
 #[test]
