@@ -1,3 +1,55 @@
-//! xtask
+//! Habits as commands: `cargo xtask test | tidy | bench`.
+//!
+//! Holds no code of the product and is depended on by nothing: what is checked here is checked from outside.
 
-fn main() {}
+mod bench;
+mod refuse;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Checks and measures this workspace", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check everything that a change must pass: format, lints, docs, tidy, tests
+    Test(test::Options),
+    /// Check the rules of style that no compiler checks
+    Tidy,
+    /// Measure the bench of record against its peers and write target/bench.json
+    Bench(bench::Options),
+    /// Run a command to which the kernel refuses `io_uring`
+    #[command(hide = true)]
+    WithoutIoUring {
+        /// The command and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Test(options) => Ok(test::run(&options)),
+        Command::Tidy => tidy::run(),
+        Command::Bench(options) => bench::run(&options),
+        Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The block device: the one trait at the lower end of the path, and what crosses it.
 //!
-//! Real devices (io_uring, threads), devices in memory, modelled disks and middleware (fault, delay,
+//! Real devices (`io_uring`, threads), devices in memory, modelled disks and middleware (fault, delay,
 //! stripe) all implement it. A device neither merges nor orders: it has been given requests within its
 //! [`Limits`], none of which overlap another in flight unless both are reads.
 
@@ -157,13 +157,11 @@ impl<M: Memory> Iterator for Segments<'_, M> {
     fn next(&mut self) -> Option<M> {
         let mut segment = self.pending.take()?;
         while let Some(piece) = self.pieces.next() {
-            match segment.join(piece) {
-                Some(longer) => segment = longer,
-                None => {
-                    self.pending = Some(piece);
-                    break;
-                }
-            }
+            let Some(longer) = segment.join(piece) else {
+                self.pending = Some(piece);
+                break;
+            };
+            segment = longer;
         }
         Some(segment)
     }

@@ -72,9 +72,19 @@ impl Limits {
         }
     }
 
-    /// Whether a request of `op` may cover `extent` as a whole.
+    /// Whether a request of `op` may cover `extent`, whole blocks, as a whole.
     pub fn takes_whole(&self, op: Op, extent: Extent) -> bool {
-        self.first_piece(op, extent) == extent.sectors()
+        extent.sectors() <= self.sectors_max(op) && !self.crosses_chunk(extent)
+    }
+
+    /// Whether a chunk ends inside `extent`.
+    pub fn crosses_chunk(&self, extent: Extent) -> bool {
+        self.chunk_sectors != 0 && extent.sectors_to_boundary(self.chunk_sectors) < extent.sectors()
+    }
+
+    /// Whether `extent` is whole logical blocks, which are a power of two.
+    pub const fn is_whole_blocks(&self, extent: Extent) -> bool {
+        (extent.start().0 | extent.sectors()) & (self.block_sectors() - 1) == 0
     }
 
     /// The logical block in sectors, one at least.

@@ -74,6 +74,17 @@ pub enum Side {
     Front,
 }
 
+impl Side {
+    /// The other side.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Back => Self::Front,
+            Self::Front => Self::Back,
+        }
+    }
+}
+
 /// Whether `low` and the `high` that follows it may be one request, in `segments` segments together.
 pub(crate) fn may_merge(
     low: &Chain,
@@ -91,7 +102,7 @@ pub(crate) fn may_merge(
     if extent.sectors() > limits.sectors_max(low.op) {
         return Err(NoMerge::SizeLimit);
     }
-    if !limits.takes_whole(low.op, extent) {
+    if limits.crosses_chunk(extent) {
         return Err(NoMerge::Boundary);
     }
     if segments > u32::from(limits.segments_max) {

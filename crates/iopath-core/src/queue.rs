@@ -124,6 +124,9 @@ pub struct RequestQueue<M> {
     /// Bios taken and not collected, and the most there may be.
     bios_in: u32,
     bios_max: u32,
+    /// Pieces cut from bios and not over, and the most there may be.
+    pieces: u32,
+    pieces_max: u32,
     stats: QueueStats,
 }
 
@@ -136,8 +139,9 @@ impl<M: Memory> RequestQueue<M> {
         let kind = elevator_named(config.elevator)?;
         let bios_max = config.bios_max.max(1);
         let requests_max = config.requests_max.max(1) as usize;
-        // Every request may hold a piece that was cut from a bio, besides the bios themselves.
-        let bio_slots = bios_max as usize + requests_max;
+        // Pieces cut from bios have slots besides the bios' own, so that a queue full of bios can cut them.
+        let pieces_max = requests_max as u32;
+        let bio_slots = (bios_max + pieces_max) as usize;
         let mut requests = RequestTable::new(requests_max + 1);
         let flush_tag = requests.take(Chain::EMPTY, crate::bio::Stream::default(), Instant::ZERO);
         let flush_tag = flush_tag.expect("a new table has a free slot");
@@ -154,11 +158,13 @@ impl<M: Memory> RequestQueue<M> {
             gate: Gate::Open,
             in_flight: 0,
             bios_in: 0,
+            pieces: 0,
             stats: QueueStats::default(),
             limits,
             requests,
             depth,
             bios_max,
+            pieces_max,
         })
     }
 
@@ -284,7 +290,7 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Whether requests wait in the plug.
     pub fn has_plugged(&self) -> bool {
-        !self.plug.tags().is_empty()
+        self.plug.len() > 0
     }
 
     /// The limits of the device.
@@ -312,21 +318,20 @@ impl<M: Memory> RequestQueue<M> {
         if bio.extent.is_empty() || bio.extent.end().0 > capacity {
             return Err(SubmitError::OutOfRange { bio: *bio, capacity });
         }
-        let block = self.limits.block_sectors();
-        if block > 1 && (bio.extent.start().0 % block != 0 || bio.extent.sectors() % block != 0) {
+        if !self.limits.is_whole_blocks(bio.extent) {
             let block_bytes = self.limits.logical_block_bytes;
             return Err(SubmitError::Unaligned { bio: *bio, block_bytes });
         }
-        if self.limits.sectors_max(bio.op) < block {
+        if self.limits.sectors_max(bio.op) < self.limits.block_sectors() {
             return Err(SubmitError::Unsupported(*bio));
         }
         Ok(())
     }
 
-    /// Gives a plugged request to the elevator, or to a request that is there already.
+    /// Gives a request to the elevator, or to a request that is there already.
     fn insert(&mut self, tag: Tag, now: Instant) {
         let chain = self.requests[tag].chain;
-        if self.merge_in_elevator(&chain, now).is_some() {
+        if self.merge_in_elevator(&chain, now) {
             self.requests.give_back(tag);
         } else {
             self.requests[tag].state = State::Queued;

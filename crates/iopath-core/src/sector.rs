@@ -51,7 +51,7 @@ impl Extent {
 
     /// The range of `bytes` bytes at byte `offset`; `None` unless both are whole sectors in range.
     pub const fn from_bytes(offset: u64, bytes: u64) -> Option<Self> {
-        if offset % SECTOR_BYTES != 0 || bytes % SECTOR_BYTES != 0 {
+        if !offset.is_multiple_of(SECTOR_BYTES) || !bytes.is_multiple_of(SECTOR_BYTES) {
             return None;
         }
         Self::new(Sector(offset >> SECTOR_SHIFT), bytes >> SECTOR_SHIFT)

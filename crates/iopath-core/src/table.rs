@@ -53,7 +53,8 @@ impl Tag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    Plugged,
+    /// Has its slot; in the plug if one is on.
+    Taken,
     Queued,
     InFlight,
     Requeued,
@@ -122,6 +123,7 @@ impl RequestTable {
         slot.chain = chain;
         slot.stream = stream;
         slot.arrived = now;
+        slot.state = State::Taken;
         Some(slot.tag)
     }
 
@@ -200,12 +202,8 @@ impl<M> BioTable<M> {
         Self { slots: Slab::with_capacity(capacity), capacity }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.slots.len() == self.capacity
-    }
-
     pub(crate) fn insert(&mut self, bio: Bio<M>, parent: u32) -> u32 {
-        assert!(!self.is_full(), "the queue admitted more bios than it has slots for");
+        assert!(self.slots.len() < self.capacity, "the queue admitted more bios than it has slots for");
         let slot = BioSlot { bio, next: NONE, parent, pieces: 0, sectors_cut: 0, error: None, alone: false };
         self.slots.insert(slot) as u32
     }

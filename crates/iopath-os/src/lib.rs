@@ -8,6 +8,7 @@ mod errno;
 mod limits;
 mod memory;
 mod pool;
+pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use clock::now;

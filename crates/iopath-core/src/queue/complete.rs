@@ -32,7 +32,8 @@ impl<M: Memory> RequestQueue<M> {
                 let next = self.bios[slot].next;
                 if try_alone {
                     self.bios[slot].alone = true;
-                    self.waiting.push_back(slot);
+                    // Ahead of bios yet to be cut: they may need the slot that this piece holds.
+                    self.waiting.push_front(slot);
                 } else {
                     self.finish(slot, result);
                 }
@@ -40,10 +41,12 @@ impl<M: Memory> RequestQueue<M> {
             }
             self.requests.give_back(tag);
         }
+        self.admit_waiting(now);
+        // A bio that goes on may end at once, and so release others.
         while let Some(slot) = self.order.poll_released() {
             self.admit(slot, now);
+            self.admit_waiting(now);
         }
-        self.admit_waiting(now);
     }
 
     /// Bio or piece `slot` has been carried out.
@@ -60,6 +63,7 @@ impl<M: Memory> RequestQueue<M> {
     /// The first error of a split bio wins, and ends it as soon as its other pieces are over.
     fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>) {
         let parent_slot = self.bios.remove(slot).parent;
+        self.pieces -= 1;
         let parent = &mut self.bios[parent_slot];
         parent.pieces -= 1;
         parent.error = parent.error.or(result.err());

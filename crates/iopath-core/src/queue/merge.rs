@@ -2,6 +2,7 @@
 //! The rules are in `crate::merge`; the order is the elevator's.
 
 use super::RequestQueue;
+use crate::elevator::Neighbours;
 use crate::memory::Memory;
 use crate::merge::{Chain, NoMerge, Side, may_merge};
 use crate::sector::Extent;
@@ -9,48 +10,49 @@ use crate::table::{State, Tag};
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Joins `chain` to a request in the plug or in the elevator; whether there was one.
-    pub(super) fn merge(&mut self, chain: &Chain, now: Instant) -> bool {
-        self.merge_in_plug(chain) || self.merge_in_elevator(chain, now).is_some()
-    }
-
-    /// The plug is searched from the newest request on: the likeliest and cheapest place.
-    fn merge_in_plug(&mut self, chain: &Chain) -> bool {
-        for index in (0..self.plug.tags().len()).rev() {
-            let tag = self.plug.tags()[index];
-            let Some(side) = side(self.requests[tag].extent(), chain.extent) else { continue };
+    /// Joins `chain` to a request in the plug, the likeliest and cheapest place; whether there was one.
+    pub(super) fn merge_in_plug(&mut self, chain: &Chain) -> bool {
+        let mut below = self.plug.len();
+        while let Some((index, tag, side)) = self.plug.touching(chain.extent, below) {
             if self.join(tag, side, chain).is_ok() {
-                self.close_gap_in_plug(tag, index);
+                self.close_gap_in_plug(index, tag);
                 return true;
             }
+            below = index;
         }
         false
     }
 
-    /// After `tag` has grown it may touch another request in the plug: joins that too.
-    fn close_gap_in_plug(&mut self, tag: Tag, index: usize) {
-        for other_index in (0..self.plug.tags().len()).rev().filter(|other| *other != index) {
-            let other = self.plug.tags()[other_index];
+    /// A request in the plug has grown and may touch another: joins that too.
+    fn close_gap_in_plug(&mut self, index: usize, tag: Tag) {
+        let grown = self.requests[tag].extent();
+        self.plug.resize(index, grown);
+        let mut below = self.plug.len();
+        while let Some((other_index, other, side)) = self.plug.touching(grown, below) {
             let chain = self.requests[other].chain;
-            let Some(side) = side(self.requests[tag].extent(), chain.extent) else { continue };
-            if self.join(tag, side, &chain).is_ok() {
+            // `side` tells where `grown` lies of the other: the other lies opposite.
+            if self.join(tag, side.opposite(), &chain).is_ok() {
+                self.plug.resize(index, self.requests[tag].extent());
                 self.plug.remove(other_index);
                 self.requests.give_back(other);
                 return;
             }
+            below = other_index;
         }
     }
 
-    /// Joins `chain` to a request that the elevator names; which one that was.
-    pub(super) fn merge_in_elevator(&mut self, chain: &Chain, now: Instant) -> Option<Tag> {
+    /// Joins `chain` to a request that the elevator names; whether there was one.
+    pub(super) fn merge_in_elevator(&mut self, chain: &Chain, now: Instant) -> bool {
         let neighbours = self.elevator.neighbours(chain.op, chain.extent, &self.requests);
-        let sides = [(neighbours.before, Side::Back), (neighbours.after, Side::Front)];
-        sides.into_iter().find_map(|(candidate, side)| {
-            let tag = candidate?;
-            self.join_queued(tag, side, chain, now).ok()?;
-            self.close_gap_in_elevator(tag, now);
-            Some(tag)
-        })
+        for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
+            let Some(tag) = candidate else { continue };
+            if self.join_queued(tag, side, chain, now).is_ok() {
+                self.close_gap_in_elevator(tag, now);
+                return true;
+            }
+        }
+        self.stats.refused[NoMerge::NotAdjacent.index()] += u64::from(neighbours == Neighbours::default());
+        false
     }
 
     /// After `tag` has grown it may touch another request in the elevator: joins that too.
@@ -118,17 +120,6 @@ impl<M: Memory> RequestQueue<M> {
             _ => false,
         };
         (low.segments + high.segments).saturating_sub(u32::from(touching))
-    }
-}
-
-/// On which side of `request` the `other` lies, if they touch.
-fn side(request: Extent, other: Extent) -> Option<Side> {
-    if request.is_followed_by(other) {
-        Some(Side::Back)
-    } else if other.is_followed_by(request) {
-        Some(Side::Front)
-    } else {
-        None
     }
 }
 

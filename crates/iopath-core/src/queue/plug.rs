@@ -1,11 +1,16 @@
-//! The plug: holds requests back for a moment so that the next bio can join them. Decides nothing of order.
+//! The plug: holds requests back for a moment so that the next bio can join them. Finds what touches;
+//! whether it may be joined and in which order requests go are not decided here.
 
+use crate::merge::Side;
+use crate::sector::Extent;
 use crate::table::Tag;
 
 /// Requests that are not with the elevator yet, newest last.
 #[derive(Debug)]
 pub(crate) struct Plug {
     tags: Vec<Tag>,
+    /// Where each of `tags` is, side by side for a quick search.
+    extents: Vec<Extent>,
     requests_max: usize,
     /// How many plugs are on: they nest.
     depth: u32,
@@ -13,7 +18,8 @@ pub(crate) struct Plug {
 
 impl Plug {
     pub(crate) fn new(requests_max: usize) -> Self {
-        Self { tags: Vec::with_capacity(requests_max), requests_max, depth: 0 }
+        let (tags, extents) = (Vec::with_capacity(requests_max), Vec::with_capacity(requests_max));
+        Self { tags, extents, requests_max, depth: 0 }
     }
 
     pub(crate) fn plug(&mut self) {
@@ -35,25 +41,61 @@ impl Plug {
         self.tags.len() >= self.requests_max
     }
 
-    pub(crate) fn push(&mut self, tag: Tag) {
+    pub(crate) fn len(&self) -> usize {
+        self.tags.len()
+    }
+
+    pub(crate) fn push(&mut self, tag: Tag, extent: Extent) {
         self.tags.push(tag);
+        self.extents.push(extent);
     }
 
-    pub(crate) fn tags(&self) -> &[Tag] {
-        &self.tags
+    /// The newest request before place `below` that `extent` touches, its place, and on which side of it
+    /// `extent` lies.
+    pub(crate) fn touching(&self, extent: Extent, below: usize) -> Option<(usize, Tag, Side)> {
+        let touches = |held: &Extent| held.is_followed_by(extent) | extent.is_followed_by(*held);
+        let place = self.extents[..below].iter().rposition(touches)?;
+        let side = if self.extents[place].is_followed_by(extent) { Side::Back } else { Side::Front };
+        Some((place, self.tags[place], side))
     }
 
-    pub(crate) fn remove(&mut self, index: usize) {
-        self.tags.remove(index);
+    /// The request at that place covers `extent` now.
+    pub(crate) fn resize(&mut self, place: usize, extent: Extent) {
+        self.extents[place] = extent;
     }
 
-    /// The requests, to be handed to the elevator; give the emptied list back with [`Plug::restore`].
+    pub(crate) fn remove(&mut self, place: usize) {
+        self.tags.remove(place);
+        self.extents.remove(place);
+    }
+
+    /// Takes all requests out, oldest first; give the list back with [`Plug::restore`] to use it again.
     pub(crate) fn take(&mut self) -> Vec<Tag> {
+        self.extents.clear();
         std::mem::take(&mut self.tags)
     }
 
     pub(crate) fn restore(&mut self, mut tags: Vec<Tag>) {
         tags.clear();
         self.tags = tags;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sector::Sector;
+
+    #[test]
+    fn finds_the_newest_that_touches_and_then_older_ones() {
+        let extent = |start| Extent::new(Sector(start), 8).unwrap();
+        let mut plug = Plug::new(4);
+        for (bits, start) in [(0, 0), (1, 16), (2, 100)] {
+            plug.push(Tag::from_bits(bits), extent(start));
+        }
+        assert_eq!(plug.touching(extent(8), 3), Some((1, Tag::from_bits(1), Side::Front)));
+        assert_eq!(plug.touching(extent(8), 1), Some((0, Tag::from_bits(0), Side::Back)));
+        assert_eq!(plug.touching(extent(8), 0), None);
+        assert_eq!(plug.touching(extent(50), 3), None);
     }
 }

@@ -4,9 +4,9 @@
 use super::RequestQueue;
 use crate::bio::Bio;
 use crate::memory::Memory;
-use crate::merge::{Chain, NoMerge};
+use crate::merge::Chain;
 use crate::sector::SECTOR_SHIFT;
-use crate::table::{NONE, State};
+use crate::table::NONE;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
@@ -34,7 +34,7 @@ impl<M: Memory> RequestQueue<M> {
             return self.stage_piece(slot, &bio, now);
         }
         while self.has_uncut(slot) {
-            if self.bios.is_full() || !self.stage_next_piece(slot, &bio, now) {
+            if self.pieces == self.pieces_max || !self.stage_next_piece(slot, &bio, now) {
                 return false;
             }
         }
@@ -68,6 +68,7 @@ impl<M: Memory> RequestQueue<M> {
         self.stats.split += u64::from(parent.sectors_cut == 0);
         parent.sectors_cut += extent.sectors();
         parent.pieces += 1;
+        self.pieces += 1;
         true
     }
 
@@ -82,26 +83,29 @@ impl<M: Memory> RequestQueue<M> {
             last: slot,
         };
         self.bios[slot].next = NONE;
-        if self.merge(&chain, now) {
+        if self.merge_in_plug(&chain) {
             return true;
         }
         let Some(tag) = self.requests.take(chain, piece.stream, now) else {
-            self.stats.slot_waits += 1;
-            // Who waits unplugs: nothing else would free a slot.
-            self.empty_plug(now);
-            return false;
+            return self.stage_without_slot(&chain, now);
         };
-        self.stats.refused[NoMerge::NotAdjacent.index()] += 1;
         if self.plug.is_on() {
-            self.requests[tag].state = State::Plugged;
-            self.plug.push(tag);
+            self.plug.push(tag, chain.extent);
             if self.plug.is_full() {
                 self.empty_plug(now);
             }
         } else {
-            self.requests[tag].state = State::Queued;
-            self.elevator.insert(tag, &self.requests, now);
+            self.insert(tag, now);
         }
         true
+    }
+
+    /// What joins a queued request needs no slot of its own. Else it waits, and who waits unplugs: a
+    /// plugged request would not free its slot.
+    fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
+        self.empty_plug(now);
+        let is_merged = self.merge_in_elevator(chain, now);
+        self.stats.slot_waits += u64::from(!is_merged);
+        is_merged
     }
 }

@@ -59,7 +59,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(limits: Limits, depth: u32, arena: Arena, fails: u8, busy: u8, rng: ChaCha8Rng) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        depth: u32,
+        arena: Arena,
+        fails: u8,
+        busy: u8,
+        rng: ChaCha8Rng,
+    ) -> Self {
         let sectors = limits.capacity as usize;
         let (cached, medium) = (vec![0; sectors], vec![0; sectors]);
         Self {

@@ -3,8 +3,8 @@
 use crate::disk::{Arena, Disk, Span};
 use iopath_core::elevator::ELEVATORS;
 use iopath_core::{
-    Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, QueueConfig, RequestQueue, Sector, Stream,
-    SubmitError,
+    Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, QueueConfig, QueueStats, RequestQueue, Sector,
+    Stream, SubmitError,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -38,6 +38,9 @@ pub(crate) struct Life {
     may_hold: Vec<BTreeSet<u64>>,
     /// The version of the last successful write that nothing failed after.
     certain: BTreeMap<usize, u64>,
+    /// Where the last bio was.
+    last: Extent,
+    last_op: Op,
     fails: bool,
     plugs: u32,
     now: Instant,
@@ -48,7 +51,7 @@ impl Life {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let limits = random_limits(&mut rng);
         let config = QueueConfig {
-            bios_max: rng.random_range(1..64),
+            bios_max: rng.random_range(1..96),
             requests_max: rng.random_range(1..32),
             depth: rng.random_range(1..16),
             plug_requests_max: rng.random_range(1..16),
@@ -73,6 +76,8 @@ impl Life {
             pending: BTreeMap::new(),
             submitted: 0,
             certain: BTreeMap::new(),
+            last: Extent::EMPTY,
+            last_op: Op::Read,
             fails: fails > 0,
             plugs: 0,
             now: Instant::ZERO,
@@ -80,7 +85,8 @@ impl Life {
         }
     }
 
-    pub(crate) fn live(mut self, ops: u64) {
+    /// Lives for `ops` operations and to the end of what they began; what the queue did in that time.
+    pub(crate) fn live(mut self, ops: u64) -> QueueStats {
         for _ in 0..ops {
             self.now = self.now + Duration::from_micros(self.rng.random_range(0..1000));
             match self.rng.random_range(0..100) {
@@ -94,6 +100,7 @@ impl Life {
             }
         }
         self.end();
+        *self.queue.stats()
     }
 
     fn plug(&mut self) {
@@ -152,7 +159,9 @@ impl Life {
     }
 
     fn random_io(&mut self) -> (Op, Extent) {
-        let op = match self.rng.random_range(0..20) {
+        // Often the last one's kind, and short and just behind or before it, so that merges are common.
+        let op = match self.rng.random_range(0..40) {
+            20..40 => self.last_op,
             0..9 => Op::Read,
             9..17 => Op::Write,
             17 => Op::Flush,
@@ -164,11 +173,16 @@ impl Life {
         }
         let block = self.queue.limits().block_sectors();
         let blocks = self.queue.limits().capacity / block;
-        // Often short and close to the last one, so that merges and overlaps are common.
-        let start = self.rng.random_range(0..blocks);
+        let start = match self.rng.random_range(0..4) {
+            0 | 1 => self.last.end().0 / block % blocks,
+            2 => (self.last.start().0 / block).saturating_sub(1),
+            _ => self.rng.random_range(0..blocks),
+        };
         let length_max = if self.rng.random_bool(0.8) { 4.min(blocks - start) } else { blocks - start };
         let length = self.rng.random_range(1..=length_max);
-        (op, Extent::new(Sector(start * block), length * block).unwrap())
+        self.last_op = op;
+        self.last = Extent::new(Sector(start * block), length * block).unwrap();
+        (op, self.last)
     }
 
     fn dispatch(&mut self) {
@@ -300,7 +314,7 @@ impl Life {
 
 fn random_limits(rng: &mut ChaCha8Rng) -> Limits {
     let block_sectors = [1, 1, 2, 8][rng.random_range(0..4)];
-    let blocks = rng.random_range(1..64);
+    let blocks = rng.random_range(1..256);
     let request_blocks = rng.random_range(1..16);
     let bytes = block_sectors * 512;
     let or_none = |rng: &mut ChaCha8Rng, value| if rng.random_bool(0.7) { value } else { 0 };

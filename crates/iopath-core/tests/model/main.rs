@@ -24,13 +24,26 @@ fn every_bio_is_carried_out_once_in_order_and_within_limits() {
         return;
     }
     let ops = number("IOPATH_MODEL_OPS").unwrap_or(200_000);
+    let mut seen = [0; 7];
     for seed in 0..ops.div_ceil(OPS_PER_LIFE) {
         let lived = catch_unwind(AssertUnwindSafe(|| Life::new(seed).live(OPS_PER_LIFE)));
-        if let Err(panic) = lived {
+        let stats = lived.unwrap_or_else(|panic| {
             eprintln!(
                 "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test model"
             );
-            resume_unwind(panic);
-        }
+            resume_unwind(panic)
+        });
+        let events = [
+            stats.dispatched,
+            stats.split,
+            stats.held,
+            stats.requeued,
+            stats.slot_waits,
+            stats.back_merges(),
+            stats.front_merges(),
+        ];
+        seen.iter_mut().zip(events).for_each(|(sum, count)| *sum += count);
     }
+    eprintln!("dispatched, split, held, requeued, slot waits, back and front merges: {seen:?}");
+    assert!(seen.iter().all(|count| *count > ops / 2000), "the lives met too little: {seen:?}");
 }

@@ -1,0 +1,80 @@
+//! What a bio costs on its way through the whole queue, with a device that completes at once.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use iopath_core::elevator::ELEVATORS;
+use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const BLOCK_BYTES: u64 = 4096;
+const BLOCKS: u64 = 1 << 20;
+
+/// A queue and where its next bios go.
+struct Lap {
+    queue: RequestQueue<LengthOnly>,
+    extents: Vec<Extent>,
+    next: usize,
+    tags: Vec<Tag>,
+}
+
+impl Lap {
+    fn new(elevator: &'static str, depth: u32, is_random: bool) -> Self {
+        let config = QueueConfig {
+            bios_max: depth,
+            requests_max: depth,
+            depth,
+            plug_requests_max: depth.min(32),
+            elevator,
+        };
+        let limits = Limits { depth_max: depth, ..Limits::with_capacity(BLOCKS * BLOCK_BYTES / 512) };
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let extents = (0..1_u64 << 16)
+            .map(|index| if is_random { rng.next_u64() % BLOCKS } else { index })
+            .map(|block| Extent::from_bytes(block * BLOCK_BYTES, BLOCK_BYTES).expect("whole sectors"))
+            .collect();
+        let queue = RequestQueue::new(limits, &config).expect("the elevator is in the table");
+        Self { queue, extents, next: 0, tags: Vec::with_capacity(depth as usize) }
+    }
+
+    /// Submits as many bios as the queue takes, and carries all of them out.
+    fn run(&mut self, depth: u32) {
+        let now = Instant::ZERO;
+        self.queue.plug();
+        for token in 0..u64::from(depth) {
+            let extent = self.extents[self.next];
+            self.next = (self.next + 1) % self.extents.len();
+            let bio = Bio::read(extent, LengthOnly::new(BLOCK_BYTES), token);
+            self.queue.submit_bio(bio, now).expect("the queue has room for its depth");
+        }
+        self.queue.unplug(now);
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            self.tags.push(io.tag);
+        }
+        for tag in self.tags.drain(..) {
+            self.queue.handle_completion(tag, Ok(()), now);
+        }
+        while let Some(done) = self.queue.poll_completion() {
+            assert!(done.result.is_ok());
+        }
+        assert_eq!(self.queue.bios_in(), 0);
+    }
+}
+
+fn queue(criterion: &mut Criterion) {
+    for kind in ELEVATORS {
+        let mut group = criterion.benchmark_group(format!("queue/{}", kind.name));
+        for (pattern, is_random) in [("random", true), ("sequential", false)] {
+            for depth in [1, 32, 256] {
+                group.throughput(Throughput::Elements(u64::from(depth)));
+                let mut lap = Lap::new(kind.name, depth, is_random);
+                group.bench_function(format!("{pattern}/depth {depth}"), |bench| {
+                    bench.iter(|| lap.run(depth))
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, queue);
+criterion_main!(benches);

@@ -1,0 +1,283 @@
+//! What a target is: its kind and size, the filesystem it lies on, the disk beneath it.
+//!
+//! Facts only, read from statx, sysfs, `/proc/self/mountinfo` and ioctls. Whether it may be written over is decided
+//! in `target/guard.rs`; how direct I/O to it must be aligned in `target/alignment.rs`.
+
+pub mod alignment;
+pub mod disk;
+pub mod extents;
+mod ffi;
+pub mod guard;
+pub mod mounts;
+pub mod residency;
+pub mod roots;
+pub mod signature;
+pub mod swaps;
+mod usage;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
+
+pub use alignment::{AlignmentSource, DioAlignment, DioError};
+pub use disk::{Discard, Disk, Partition, Scheduler, WriteCache};
+pub use extents::{ExtentError, FileExtent};
+pub use guard::{Refusal, may_overwrite, open_exclusive, refusals};
+pub use residency::{Residency, ResidencyError, drop_cached, residency};
+pub use roots::{DeviceNumber, FileId, Roots, TableError};
+
+use mounts::{Mount, Mounts};
+
+/// What a target is, as found when it was inspected. Facts may be stale a moment later: what must hold while one
+/// writes is checked again by [`open_exclusive`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The path with every symbolic link followed.
+    pub path: PathBuf,
+    /// Regular file, directory or block device.
+    pub kind: Kind,
+    /// Identity of the file itself (for a block device: of its node).
+    pub id: FileId,
+    /// The device this target is; `None` unless it is a block device.
+    pub device: Option<DeviceNumber>,
+    /// Bytes it holds: the file's length or the device's capacity; 0 for a directory.
+    pub size_bytes: u64,
+    /// Bytes of storage behind a regular file (`st_blocks` × 512): less than `size_bytes` if it has holes or its
+    /// filesystem compresses. `None` for anything else.
+    pub allocated_bytes: Option<u64>,
+    /// The filesystem it lies on; `None` for a block device and where the mount table does not name it.
+    pub filesystem: Option<Filesystem>,
+    /// The disk beneath it, or why none can be named.
+    pub backing: Backing,
+    /// Where a block device, one of its partitions or the disk it is a partition of is mounted.
+    pub mount_points: Vec<PathBuf>,
+}
+
+/// Which kind of file a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    RegularFile,
+    /// A directory, in which scratch files may be made.
+    Directory,
+    /// A block device: a disk, a partition or something that looks like one (loop, md, dm, zram).
+    BlockDevice,
+}
+
+/// The filesystem that a file or directory lies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filesystem {
+    /// Type, as the mount table names it: `ext4`, `xfs`, `btrfs`, `overlay`, …
+    pub name: String,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// What is mounted: a device, or a word of the filesystem's own.
+    pub source: PathBuf,
+    /// Options of the mount and of the filesystem, comma-separated, mount options first.
+    pub options: String,
+    /// Bytes a caller without privileges may still write; `None` where statvfs fails.
+    pub available_bytes: Option<u64>,
+}
+
+impl Filesystem {
+    fn new(mount: &Mount, target: &Path) -> Self {
+        Self {
+            name: mount.fs_type.clone(),
+            mount_point: mount.mount_point.clone(),
+            source: mount.source.clone(),
+            options: format!("{},{}", mount.options, mount.super_options),
+            available_bytes: rustix::fs::statvfs(target)
+                .ok()
+                .map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize)),
+        }
+    }
+
+    /// Whether an option says that data is compressed: zeroes and repeated blocks then measure the compressor.
+    pub fn compresses(&self) -> bool {
+        self.options.split(',').any(|option| {
+            let name = option.split('=').next().unwrap_or(option);
+            matches!(name, "compress" | "compress-force" | "compress_algorithm") && !option.ends_with("=no")
+        })
+    }
+}
+
+/// The disk beneath a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    /// The whole disk, with the partition where the target is or lies on one.
+    Disk(Box<Disk>),
+    /// No single disk: several of them, memory, a network, or sysfs does not say.
+    None {
+        /// Why, in words that fit behind "no disk: ".
+        reason: String,
+    },
+}
+
+impl Backing {
+    /// The disk, if there is one.
+    pub fn disk(&self) -> Option<&Disk> {
+        match self {
+            Self::Disk(disk) => Some(disk),
+            Self::None { .. } => None,
+        }
+    }
+}
+
+/// Why a target cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It is not there, or a directory on the way may not be searched.
+    #[error("cannot look at {path}: {source}; check the path and its permissions")]
+    Stat {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is a kind of file that holds no blocks.
+    #[error("{path} is a {kind}; give a regular file, a directory or a block device")]
+    NotATarget {
+        /// The path as given.
+        path: PathBuf,
+        /// What it is instead.
+        kind: &'static str,
+    },
+    /// The size of a block device is neither in sysfs nor told by the device.
+    #[error("cannot learn the size of {path}: {source}; run as a user who may read the device")]
+    Size {
+        /// The device.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Target {
+    /// Follows symbolic links and gathers the facts. Opens nothing but, at most, a block device for reading. What a
+    /// missing sysfs or procfs would tell stays unknown.
+    ///
+    /// # Errors
+    /// [`TargetError`]: it is missing or of a wrong kind.
+    pub fn inspect(path: impl AsRef<Path>) -> Result<Self, TargetError> {
+        Self::inspect_in(&Roots::live(), path.as_ref())
+    }
+
+    /// [`Target::inspect`] with other roots for sysfs and procfs.
+    ///
+    /// # Errors
+    /// As [`Target::inspect`].
+    pub fn inspect_in(roots: &Roots, given: &Path) -> Result<Self, TargetError> {
+        let stat_error = |source: io::Error| TargetError::Stat { path: given.to_owned(), source };
+        let path = given.canonicalize().map_err(stat_error)?;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat =
+            rustix::fs::statx(CWD, &path, AtFlags::empty(), wanted).map_err(|e| stat_error(e.into()))?;
+        let kind = kind_of(&stat).map_err(|kind| TargetError::NotATarget { path: given.to_owned(), kind })?;
+        match kind {
+            Kind::BlockDevice => Self::of_device(roots, path, &stat),
+            Kind::RegularFile | Kind::Directory => Ok(Self::of_file(roots, path, kind, &stat)),
+        }
+    }
+
+    fn of_file(roots: &Roots, path: PathBuf, kind: Kind, stat: &Statx) -> Self {
+        let id = FileId::from(stat);
+        let mounts = Mounts::load(roots).unwrap_or_default();
+        let mount = mounts.holding(mount_id(stat), id.device, &path);
+        let regular = kind == Kind::RegularFile;
+        Self {
+            backing: backing_of_file(roots, id.device, mount),
+            filesystem: mount.map(|mount| Filesystem::new(mount, &path)),
+            kind,
+            id,
+            device: None,
+            size_bytes: if regular { stat.stx_size } else { 0 },
+            allocated_bytes: regular.then(|| stat.stx_blocks.saturating_mul(512)),
+            mount_points: Vec::new(),
+            path,
+        }
+    }
+
+    fn of_device(roots: &Roots, path: PathBuf, stat: &Statx) -> Result<Self, TargetError> {
+        let device = DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor };
+        let backing = disk_or_reason(roots, device);
+        let size_bytes = match backing.disk() {
+            Some(disk) => disk.partition.as_ref().map_or(disk.size_bytes, |part| part.size_bytes),
+            None => device_size(&path).map_err(|source| TargetError::Size { path: path.clone(), source })?,
+        };
+        let mounted = usage::mounted_devices(roots, &Mounts::load(roots).unwrap_or_default());
+        let family = usage::family(roots, device);
+        let mount_points = mounted
+            .into_iter()
+            .filter(|m| family.iter().any(|f| f.device == m.device))
+            .map(|m| m.at)
+            .collect();
+        Ok(Self {
+            path,
+            kind: Kind::BlockDevice,
+            id: FileId::from(stat),
+            device: Some(device),
+            size_bytes,
+            allocated_bytes: None,
+            filesystem: None,
+            backing,
+            mount_points,
+        })
+    }
+}
+
+fn kind_of(stat: &Statx) -> Result<Kind, &'static str> {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Ok(Kind::RegularFile),
+        FileType::Directory => Ok(Kind::Directory),
+        FileType::BlockDevice => Ok(Kind::BlockDevice),
+        FileType::CharacterDevice => Err("character device"),
+        FileType::Fifo => Err("pipe"),
+        FileType::Socket => Err("socket"),
+        _ => Err("file of unknown type"),
+    }
+}
+
+/// The mount's id as `/proc/self/mountinfo` counts; `None` before Linux 5.8.
+fn mount_id(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+fn device_size(path: &Path) -> io::Result<u64> {
+    // Not blocking: a drive without a medium answers at once.
+    let file: File =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
+    ffi::block_device_bytes(&file)
+}
+
+fn disk_or_reason(roots: &Roots, device: DeviceNumber) -> Backing {
+    match Disk::find(roots, device) {
+        Some(disk) => Backing::Disk(Box::new(disk)),
+        None => Backing::None { reason: format!("sysfs has no entry for block device {device}") },
+    }
+}
+
+/// The disk of the filesystem with device number `device`. Filesystems without a device of their own have major
+/// number 0; of those, btrfs on one disk still names it in sysfs.
+fn backing_of_file(roots: &Roots, device: DeviceNumber, mount: Option<&Mount>) -> Backing {
+    if device.major != 0 {
+        return disk_or_reason(roots, device);
+    }
+    let Some(mount) = mount else {
+        return Backing::None { reason: "the mount table does not show its filesystem".to_owned() };
+    };
+    let reason = match mount.fs_type.as_str() {
+        "btrfs" => match usage::btrfs_devices_of(roots, &mount.source).as_slice() {
+            [only] => return disk_or_reason(roots, *only),
+            [] => "btrfs does not name its devices in sysfs".to_owned(),
+            several => format!("btrfs spreads over {} devices", several.len()),
+        },
+        "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => format!("{} lies in memory", mount.fs_type),
+        "overlay" => "overlay lies on other filesystems".to_owned(),
+        "zfs" => "zfs spreads over the devices of its pool".to_owned(),
+        other => format!("{other} has no block device of its own"),
+    };
+    Backing::None { reason }
+}

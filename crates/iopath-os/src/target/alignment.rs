@@ -1,0 +1,267 @@
+//! How direct I/O to a file or device must be aligned: discovered, never assumed.
+//!
+//! In order of trust: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device's own answer, trial reads. Says
+//! nothing about which size is fast: see `Disk::optimal_io_bytes`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use super::disk::Disk;
+use super::mounts::Mounts;
+use super::roots::{DeviceNumber, FileId, Roots};
+
+/// `STATX_DIO_READ_ALIGN` of <linux/stat.h> (Linux 6.14).
+const STATX_DIO_READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x0002_0000);
+
+/// What direct I/O must be aligned to. Memory and offset are two numbers: a disk may take 512-byte offsets from memory
+/// aligned to 4, and a filesystem 4096-byte offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DioAlignment {
+    /// The address of each memory segment is a multiple of this.
+    pub memory_bytes: u32,
+    /// Offset and length of each transfer are multiples of this.
+    pub offset_bytes: u32,
+    /// The same for reads alone, where a filesystem asks less of them (xfs with shared extents); else `offset_bytes`.
+    pub read_offset_bytes: u32,
+    /// How this is known.
+    pub source: AlignmentSource,
+}
+
+/// How an alignment was learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlignmentSource {
+    /// The kernel said so for this file (statx).
+    Statx,
+    /// The block device's logical block size and its `dma_alignment`.
+    BlockDevice,
+    /// The smallest that trial reads were not refused for.
+    Trial,
+    /// Trial reads succeeded even unaligned, which proves nothing: the filesystem may read such through its cache.
+    /// The largest alignment in common use is taken.
+    Inconclusive,
+}
+
+/// Why there is no direct I/O.
+#[derive(Debug, thiserror::Error)]
+pub enum DioError {
+    /// The filesystem does not take `O_DIRECT`.
+    #[error("{path}: {filesystem} refuses O_DIRECT; use a buffered path, or a target on another filesystem")]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Type of the filesystem it lies on, "a filesystem of unknown type", or the device.
+        filesystem: String,
+    },
+    /// The file cannot be opened for reading.
+    #[error("cannot open {path} for direct reading: {source}; check the path and its permissions")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl DioAlignment {
+    /// Discovers the alignment for the regular file or block device at `path`. Reads at most a few blocks of it.
+    ///
+    /// # Errors
+    /// [`DioError`]: direct I/O is refused, or the file cannot be opened for reading.
+    pub fn discover(path: impl AsRef<Path>) -> Result<Self, DioError> {
+        Self::discover_in(&Roots::live(), path.as_ref())
+    }
+
+    fn discover_in(roots: &Roots, path: &Path) -> Result<Self, DioError> {
+        let file = open_direct(roots, path)?;
+        let refused = || DioError::Refused { path: path.to_owned(), filesystem: filesystem_of(roots, path) };
+        match from_statx(&file) {
+            Told::Aligned(alignment) => Ok(alignment),
+            Told::Refused => Err(refused()),
+            Told::Nothing => from_block_device(roots, &file)
+                .or_else(|| from_trial(|span| is_accepted(&file, span)))
+                .ok_or_else(refused),
+        }
+    }
+
+    /// Whether a transfer of `length` bytes at `offset` from or to memory at `address` is aligned for both directions.
+    pub fn permits(&self, address: usize, offset: u64, length: usize) -> bool {
+        address.is_multiple_of(self.memory_bytes as usize)
+            && offset.is_multiple_of(self.offset_bytes.into())
+            && length.is_multiple_of(self.offset_bytes as usize)
+    }
+}
+
+fn open_direct(roots: &Roots, path: &Path) -> Result<File, DioError> {
+    let flags = libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|source| {
+        let path = path.to_owned();
+        match source.raw_os_error() {
+            Some(libc::EINVAL) => DioError::Refused { filesystem: filesystem_of(roots, &path), path },
+            _ => DioError::Open { path, source },
+        }
+    })
+}
+
+/// The filesystem's type for a message; the mount table may be out of reach.
+fn filesystem_of(roots: &Roots, path: &Path) -> String {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let device = FileId::of(&real).map(|id| id.device);
+    let mounts = Mounts::load(roots).unwrap_or_default();
+    device
+        .and_then(|device| mounts.holding(None, device, &real))
+        .map_or_else(|| "a filesystem of unknown type".to_owned(), |mount| mount.fs_type.clone())
+}
+
+/// What statx says of direct I/O to a file.
+enum Told {
+    Nothing,
+    Refused,
+    Aligned(DioAlignment),
+}
+
+/// Both numbers 0 means that the file takes no direct I/O.
+fn from_statx(file: &File) -> Told {
+    let wanted = StatxFlags::DIOALIGN | STATX_DIO_READ_ALIGN;
+    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Told::Nothing };
+    let told = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
+    let (memory_bytes, offset_bytes) = (stat.stx_dio_mem_align, stat.stx_dio_offset_align);
+    if !told(StatxFlags::DIOALIGN) {
+        return Told::Nothing;
+    }
+    if memory_bytes == 0 || offset_bytes == 0 {
+        return Told::Refused;
+    }
+    let for_reads = stat.stx_dio_read_offset_align;
+    let read_offset_bytes =
+        if told(STATX_DIO_READ_ALIGN) && for_reads != 0 { for_reads } else { offset_bytes };
+    let source = AlignmentSource::Statx;
+    Told::Aligned(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes, source })
+}
+
+/// `BLKSSZGET` for offsets; sysfs `dma_alignment` for memory. Kernels without that attribute want memory aligned as
+/// offsets are. `None` if the file is no block device.
+fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
+    let device = DeviceNumber::of(&file.metadata().ok()?)?;
+    let offset_bytes = rustix::fs::ioctl_blksszget(file).ok()?;
+    let disk = Disk::find(roots, device);
+    let memory_bytes = disk.and_then(|disk| disk.dma_alignment_bytes).unwrap_or(offset_bytes);
+    let source = AlignmentSource::BlockDevice;
+    Some(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes: offset_bytes, source })
+}
+
+/// Alignments tried, smallest first. 1 is there to notice that reads prove nothing.
+const TRIALS: [u32; 9] = [1, 512, 1024, 2048, 4096, 8192, 16384, 32768, LARGEST];
+/// The largest page, and so the largest block, of any machine that Linux runs on.
+const LARGEST: u32 = 65536;
+
+/// Finds what `accepts` does not refuse: a read at the start of the file into this range of a buffer that is aligned to
+/// [`LARGEST`] and has twice its length. `None`: it refuses everything.
+fn from_trial(mut accepts: impl FnMut(Range<usize>) -> bool) -> Option<DioAlignment> {
+    let offset = TRIALS.into_iter().find(|&trial| accepts(0..trial as usize))?;
+    let length = if offset == 1 { LARGEST } else { offset } as usize;
+    let memory = TRIALS.into_iter().find(|&trial| {
+        // `trial` itself is aligned to no more than `trial`; `LARGEST` needs no room behind the buffer.
+        let start = if trial == LARGEST { 0 } else { trial as usize };
+        accepts(start..start + length)
+    })?;
+    let proven = |trial: u32| if trial == 1 { safe_bytes() } else { trial };
+    let conclusive = offset != 1 && memory != 1;
+    Some(DioAlignment {
+        memory_bytes: proven(memory),
+        offset_bytes: proven(offset),
+        read_offset_bytes: proven(offset),
+        source: if conclusive { AlignmentSource::Trial } else { AlignmentSource::Inconclusive },
+    })
+}
+
+/// The larger of a page and 4096 bytes, the largest block size in common use.
+fn safe_bytes() -> u32 {
+    (rustix::param::page_size() as u32).max(4096)
+}
+
+/// Whether a read is not refused as misaligned. Only `EINVAL` means that; any other error came after the check.
+fn is_accepted(file: &File, span: Range<usize>) -> bool {
+    let largest = LARGEST as usize;
+    let mut memory = vec![0_u8; 3 * largest];
+    let first_aligned = memory.as_ptr().align_offset(largest);
+    let buffer = &mut memory[first_aligned..first_aligned + 2 * largest];
+    match file.read_at(&mut buffer[span], 0) {
+        Ok(_) => true,
+        Err(e) => e.raw_os_error() != Some(libc::EINVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that wants these two alignments and refuses the rest.
+    fn file_wanting(memory: usize, offset: usize) -> impl FnMut(Range<usize>) -> bool {
+        move |span| span.start.is_multiple_of(memory) && span.len().is_multiple_of(offset)
+    }
+
+    #[test]
+    fn trials_find_memory_and_offset_alignment_apart() {
+        for (memory, offset) in [(512, 512), (512, 4096), (4096, 512), (65536, 65536), (2048, 16384)] {
+            let found = from_trial(file_wanting(memory, offset)).expect("something is accepted");
+            assert_eq!((found.memory_bytes, found.offset_bytes), (memory as u32, offset as u32));
+            assert_eq!(found.source, AlignmentSource::Trial);
+        }
+    }
+
+    #[test]
+    fn success_at_one_byte_proves_nothing() {
+        let found = from_trial(|_| true).expect("everything is accepted");
+        assert_eq!(found.source, AlignmentSource::Inconclusive);
+        assert!(found.memory_bytes >= 4096 && found.offset_bytes >= 4096);
+        let found = from_trial(file_wanting(1, 512)).expect("something is accepted");
+        assert_eq!((found.source, found.offset_bytes), (AlignmentSource::Inconclusive, 512));
+    }
+
+    #[test]
+    fn a_file_that_refuses_everything_has_no_alignment() {
+        assert_eq!(from_trial(|_| false), None);
+    }
+
+    #[test]
+    fn trials_on_a_real_file_agree_with_what_the_kernel_tells() {
+        // Beside the test itself: the system's temporary directory often lies in memory.
+        let test = std::env::current_exe().expect("a running test has a path");
+        let file =
+            tempfile::NamedTempFile::new_in(test.parent().expect("and a directory")).expect("temporary file");
+        file.as_file().write_all_at(&vec![7; 1 << 16], 0).expect("64 KiB to write");
+        let Ok(direct) = open_direct(&Roots::live(), file.path()) else {
+            return eprintln!("skipped: this filesystem refuses O_DIRECT");
+        };
+        let tried =
+            from_trial(|span| is_accepted(&direct, span)).expect("a file opened with O_DIRECT can be read");
+        let Told::Aligned(told) = from_statx(&direct) else {
+            return eprintln!("skipped: this kernel or filesystem does not report STATX_DIOALIGN");
+        };
+        assert!(tried.offset_bytes >= told.read_offset_bytes, "{tried:?} {told:?}");
+        assert!(told.permits(0, u64::from(told.offset_bytes), told.offset_bytes as usize));
+        assert!(!told.permits(0, u64::from(told.offset_bytes) + 1, told.offset_bytes as usize));
+    }
+
+    #[test]
+    fn a_block_device_answers_as_statx_does() {
+        let roots = Roots::live();
+        let devices = std::fs::read_dir(roots.sys.join("block")).into_iter().flatten().flatten();
+        let mut compared = 0;
+        for device in devices.filter_map(|entry| open_direct(&roots, &roots.dev.join(entry.file_name())).ok())
+        {
+            let Told::Aligned(told) = from_statx(&device) else { continue };
+            let asked = from_block_device(&roots, &device).expect("it is a block device");
+            assert_eq!((asked.memory_bytes, asked.offset_bytes), (told.memory_bytes, told.offset_bytes));
+            compared += 1;
+        }
+        if compared == 0 {
+            eprintln!("skipped: no block device that may be read, or no STATX_DIOALIGN here");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Where a file's bytes lie on its device (FIEMAP, kernel `Documentation/filesystems/fiemap.rst`).
+//!
+//! Asks the filesystem; does not map offsets to requests. On btrfs "physical" is an address of the filesystem's own
+//! volume, not of a device.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use super::ffi;
+
+/// Writes delayed data out first, so that it has a place.
+const FIEMAP_FLAG_SYNC: u32 = 0x1;
+
+/// A run of a file's bytes that lie next to one another on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Offset in the file, bytes.
+    pub logical: u64,
+    /// Offset on the filesystem's device, bytes; means nothing if [`ExtentFlags::UNKNOWN`] is set.
+    pub physical: u64,
+    /// Length, bytes. The last extent may reach beyond the end of the file.
+    pub bytes: u64,
+    /// What is special about it.
+    pub flags: ExtentFlags,
+}
+
+impl FileExtent {
+    /// The range of the file it covers.
+    pub fn logical_range(&self) -> Range<u64> {
+        self.logical..self.logical.saturating_add(self.bytes)
+    }
+
+    /// Whether a direct read of it reaches the device: data is there, at a known place, on blocks of its own.
+    pub fn is_written(&self) -> bool {
+        !self.flags.intersects(ExtentFlags::UNWRITTEN | ExtentFlags::UNKNOWN | ExtentFlags::INLINE)
+    }
+}
+
+/// Flags of an extent, the `FIEMAP_EXTENT_*` bits as the kernel gives them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExtentFlags(u32);
+
+impl ExtentFlags {
+    /// The last extent of the file.
+    pub const LAST: Self = Self(0x1);
+    /// It has no place that could be told.
+    pub const UNKNOWN: Self = Self(0x2);
+    /// Written to memory, not yet given a place; [`ExtentFlags::UNKNOWN`] is set too.
+    pub const DELALLOC: Self = Self(0x4);
+    /// Compressed or encrypted: the device holds other bytes, and fewer.
+    pub const ENCODED: Self = Self(0x8);
+    /// Lies among the filesystem's own data, not on blocks of its own; tail-packing is one form.
+    pub const INLINE: Self = Self(0x200 | 0x400);
+    /// Allocated but never written: reads as zeroes without device I/O.
+    pub const UNWRITTEN: Self = Self(0x800);
+    /// Shared with another file (reflink, snapshot): a write goes elsewhere.
+    pub const SHARED: Self = Self(0x2000);
+
+    /// Whether any flag of `other` is set.
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The bits.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl std::ops::BitOr for ExtentFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Why the extents of a file cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtentError {
+    /// The filesystem has no FIEMAP.
+    #[error(
+        "this filesystem does not tell extents (FIEMAP: {source}); use one that does, such as ext4 or xfs"
+    )]
+    Unsupported {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It has, and failed.
+    #[error("cannot learn the extents from byte {offset} on: {source}")]
+    Failed {
+        /// The offset in the file.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// All extents of a file in order of offset; what lies between them are holes. Writes delayed data out first.
+///
+/// # Errors
+/// [`ExtentError`].
+pub fn extents(file: &File) -> Result<Vec<FileExtent>, ExtentError> {
+    all_batches(|start| ffi::fiemap(file, start, FIEMAP_FLAG_SYNC))
+}
+
+/// Asks `batch(offset)` again from the end of the last extent until it gives none or one marked as the last.
+fn all_batches(
+    mut batch: impl FnMut(u64) -> io::Result<Vec<ffi::FiemapExtent>>,
+) -> Result<Vec<FileExtent>, ExtentError> {
+    let mut found: Vec<FileExtent> = Vec::new();
+    loop {
+        let offset = found.last().map_or(0, |extent| extent.logical_range().end);
+        let news = batch(offset).map_err(|source| match source.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOTTY) => ExtentError::Unsupported { source },
+            _ => ExtentError::Failed { offset, source },
+        })?;
+        found.extend(news.iter().map(|raw| FileExtent {
+            logical: raw.logical,
+            physical: raw.physical,
+            bytes: raw.length,
+            flags: ExtentFlags(raw.flags),
+        }));
+        let is_complete = match found.last() {
+            None => true,
+            // Without progress the next answer would be the same.
+            Some(last) => last.flags.intersects(ExtentFlags::LAST) || last.logical_range().end <= offset,
+        };
+        if news.is_empty() || is_complete {
+            return Ok(found);
+        }
+    }
+}
+
+/// The first byte below `size_bytes` that no written extent covers: a hole, or space that was never written. A read
+/// there measures no device. `extents` must be in order of offset, as [`extents()`] gives them.
+pub fn first_unwritten(extents: &[FileExtent], size_bytes: u64) -> Option<u64> {
+    let mut reached = 0;
+    for extent in extents.iter().filter(|extent| extent.is_written()) {
+        if extent.logical > reached {
+            break;
+        }
+        reached = reached.max(extent.logical_range().end);
+    }
+    (reached < size_bytes).then_some(reached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn raw(logical: u64, length: u64, flags: u32) -> ffi::FiemapExtent {
+        let mut extent = ffi::FiemapExtent::default();
+        (extent.logical, extent.length, extent.flags) = (logical, length, flags);
+        extent
+    }
+
+    fn written(logical: u64, bytes: u64) -> FileExtent {
+        FileExtent { logical, physical: 1 << 20, bytes, flags: ExtentFlags::default() }
+    }
+
+    #[test]
+    fn batches_are_asked_for_until_the_last_extent() {
+        let mut asked = Vec::new();
+        let found = all_batches(|start| {
+            asked.push(start);
+            Ok(match start {
+                0 => vec![raw(0, 10, 0), raw(20, 10, 0)],
+                30 => vec![raw(40, 5, ExtentFlags::LAST.bits())],
+                _ => unreachable!("asked from {start}"),
+            })
+        });
+        assert_eq!(found.expect("no failure").iter().map(|e| e.logical).collect::<Vec<_>>(), [0, 20, 40]);
+        assert_eq!(asked, [0, 30]);
+    }
+
+    #[test]
+    fn a_filesystem_that_marks_no_last_extent_or_makes_no_progress_ends_too() {
+        let found = all_batches(|start| Ok(if start == 0 { vec![raw(0, 10, 0)] } else { vec![] }));
+        assert_eq!(found.expect("no failure").len(), 1);
+        let found = all_batches(|_| Ok(vec![raw(0, 0, 0)]));
+        assert_eq!(found.expect("no failure").len(), 1);
+    }
+
+    #[test]
+    fn the_error_says_whether_the_filesystem_can_at_all() {
+        let fails = |errno| all_batches(|_| Err(io::Error::from_raw_os_error(errno))).unwrap_err();
+        assert!(matches!(fails(libc::EOPNOTSUPP), ExtentError::Unsupported { .. }));
+        assert!(matches!(fails(libc::EIO), ExtentError::Failed { offset: 0, .. }));
+    }
+
+    #[test]
+    fn holes_and_unwritten_extents_are_found_where_they_begin() {
+        assert_eq!(first_unwritten(&[written(0, 8), written(8, 8)], 16), None);
+        assert_eq!(first_unwritten(&[written(0, 8), written(12, 8)], 16), Some(8));
+        assert_eq!(first_unwritten(&[written(4, 8)], 8), Some(0));
+        let unwritten = FileExtent { flags: ExtentFlags::UNWRITTEN, ..written(8, 8) };
+        assert_eq!(first_unwritten(&[written(0, 8), unwritten], 16), Some(8));
+        assert_eq!(first_unwritten(&[], 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_of_the_kernel_ends_without_panic(
+            batches in prop::collection::vec(prop::collection::vec((any::<u64>(), any::<u64>(), any::<u32>()), 0..4), 0..8)
+        ) {
+            let mut batches = batches.into_iter();
+            let found = all_batches(|_| {
+                Ok(batches.next().unwrap_or_default().into_iter().map(|(at, len, flags)| raw(at, len, flags)).collect())
+            });
+            first_unwritten(&found.unwrap(), u64::MAX);
+        }
+    }
+}

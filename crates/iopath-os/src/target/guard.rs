@@ -1,0 +1,328 @@
+//! What may be written over, and what is refused by name. Nothing of the user's is destroyed by accident.
+//!
+//! For targets that are not a scratch file of our own. That the user asked for it (`--overwrite`) is the caller's
+//! business and comes first; what is refused here is refused even then. There is no switch to silence it: the
+//! way out, named in each refusal, is to take the thing out of use.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::mounts::Mounts;
+use super::roots::{FileId, Roots};
+use super::usage::{self, Relation, Relative};
+use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
+
+/// Why a target is not written over: which one, what was found where, and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It is a directory.
+    #[error("{target} is a directory; give a file in it, or measure with a scratch file there")]
+    Directory {
+        /// The target.
+        target: PathBuf,
+    },
+    /// It, its disk or one of its partitions is mounted.
+    #[error(
+        "{target}: {subject} is mounted on {mount_point}; unmount it (umount {mount_point}) or choose another target"
+    )]
+    Mounted {
+        /// The target.
+        target: PathBuf,
+        /// What of it: "the device", "its partition sda1", "its disk sda".
+        subject: String,
+        /// Where.
+        mount_point: PathBuf,
+    },
+    /// It, its disk or one of its partitions is an active swap area.
+    #[error("{target}: {subject} is an active swap area ({area}); turn it off first: swapoff {area}")]
+    Swap {
+        /// The target.
+        target: PathBuf,
+        /// What of it.
+        subject: String,
+        /// The area as `/proc/swaps` names it.
+        area: PathBuf,
+    },
+    /// Another device is built on it, its disk or one of its partitions.
+    #[error("{target}: {subject} is held by {holders}; take that apart first (dm: dmsetup remove, md: mdadm --stop)",
+        holders = holders.join(", "))]
+    Held {
+        /// The target.
+        target: PathBuf,
+        /// What of it.
+        subject: String,
+        /// Names of the devices built on it (dm, md, bcache).
+        holders: Vec<String>,
+    },
+    /// A loop device has it behind.
+    #[error(
+        "{target}: {subject} is behind the loop device /dev/{device}; detach that first: losetup -d /dev/{device}"
+    )]
+    LoopBacking {
+        /// The target.
+        target: PathBuf,
+        /// What of it.
+        subject: String,
+        /// Name of the loop device.
+        device: String,
+    },
+    /// It is a loop device over something that is refused itself.
+    #[error("{target} lies on {behind}, which is refused: {refusal}")]
+    Beneath {
+        /// The target.
+        target: PathBuf,
+        /// What is behind it.
+        behind: PathBuf,
+        /// The refusal of that.
+        #[source]
+        refusal: Box<Refusal>,
+    },
+    /// The kernel says that someone uses it exclusively, or runs or swaps on it.
+    #[error("{target} is in use: {source}; see who has it (lsblk, fuser -v {target}) and close that first")]
+    Busy {
+        /// The target.
+        target: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program has locked it, as virtual machines lock their images and databases their files.
+    #[error("{target} is locked by {holder}; end that first")]
+    Locked {
+        /// The target.
+        target: PathBuf,
+        /// "process 123", or "a program" where the lock belongs to an open file.
+        holder: String,
+    },
+    /// It holds data of a known kind.
+    #[error(
+        "{target} holds {signature} (signature at byte {offset}); if that is no longer needed: wipefs -a {target}"
+    )]
+    Signature {
+        /// The target.
+        target: PathBuf,
+        /// What was recognised.
+        signature: &'static str,
+        /// Where its mark lies, bytes from the start.
+        offset: u64,
+    },
+    /// The path leads to something else than when it was inspected.
+    #[error("{target} has been replaced since it was inspected; run again if that was meant")]
+    Replaced {
+        /// The target.
+        target: PathBuf,
+    },
+    /// It cannot be opened at all.
+    #[error("cannot open {target} to {purpose}: {source}; check its permissions or choose another target")]
+    Open {
+        /// The target.
+        target: PathBuf,
+        /// "look for signatures" or "write".
+        purpose: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something that must be known cannot be read. What is not known to be free is not overwritten.
+    #[error("cannot make sure that {target} is free: {source}")]
+    Unknown {
+        /// The target.
+        target: PathBuf,
+        /// What could not be read.
+        source: TableError,
+    },
+    /// Sysfs does not know the device, so its partitions and holders cannot be seen.
+    #[error(
+        "cannot make sure that {target} is free: {sys} has no entry for device {device}; mount sysfs there"
+    )]
+    NoSysfs {
+        /// The target.
+        target: PathBuf,
+        /// Its device number.
+        device: DeviceNumber,
+        /// Where the entry should be.
+        sys: PathBuf,
+    },
+}
+
+/// Whether `target` may be written over.
+///
+/// # Errors
+/// The first of [`refusals`].
+pub fn may_overwrite(target: &Target) -> Result<(), Refusal> {
+    refusals(target).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Everything that speaks against writing over `target`; nothing, if it is free. Opens it for reading (a block device
+/// exclusively, for a moment).
+pub fn refusals(target: &Target) -> Vec<Refusal> {
+    refusals_in(&Roots::live(), target)
+}
+
+/// [`refusals`] with other roots for sysfs and procfs.
+pub fn refusals_in(roots: &Roots, target: &Target) -> Vec<Refusal> {
+    let mut found = uses(roots, target, None);
+    found.extend(busy(target));
+    found.extend(locked_or_full(target));
+    found
+}
+
+/// Opens `target` for reading and writing, a block device exclusively (`O_EXCL`), with `O_DIRECT` if `direct`; then
+/// looks again, with the file in hand, so that nothing changed between the look and the opening. As long as the file is
+/// open nobody can mount the device, swap on it or build on it.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn open_exclusive(target: &Target, direct: bool) -> Result<File, Refusal> {
+    let exclusive = if target.kind == Kind::BlockDevice { libc::O_EXCL } else { 0 };
+    let direct = if direct { libc::O_DIRECT } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_CLOEXEC | exclusive | direct);
+    let file = open(target, &options, "write")?;
+    let found = uses(&Roots::live(), target, None).into_iter().chain(locked_or_full(target)).next();
+    found.map_or(Ok(file), Err)
+}
+
+fn open(target: &Target, options: &OpenOptions, purpose: &'static str) -> Result<File, Refusal> {
+    let path = || target.path.clone();
+    let file = options.open(&target.path).map_err(|source| match source.raw_os_error() {
+        Some(libc::EBUSY | libc::ETXTBSY) => Refusal::Busy { target: path(), source },
+        _ => Refusal::Open { target: path(), purpose, source },
+    })?;
+    let meta = file.metadata().map_err(|source| Refusal::Open { target: path(), purpose, source })?;
+    let is_same = match target.device {
+        Some(device) => DeviceNumber::of(&meta) == Some(device),
+        None => FileId::from(&meta) == target.id,
+    };
+    if is_same { Ok(file) } else { Err(Refusal::Replaced { target: path() }) }
+}
+
+/// Whether the kernel gives a block device exclusively: the only check that sees mounts of other namespaces and
+/// filesystems with several devices.
+fn busy(target: &Target) -> Option<Refusal> {
+    if target.kind != Kind::BlockDevice {
+        return None;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC | libc::O_NONBLOCK);
+    open(target, &options, "ask for it exclusively").err()
+}
+
+/// Locks and signatures on the target; a directory has neither and is refused as such.
+fn locked_or_full(target: &Target) -> Vec<Refusal> {
+    if target.kind == Kind::Directory {
+        return vec![Refusal::Directory { target: target.path.clone() }];
+    }
+    look_inside(target).unwrap_or_else(|refusal| vec![refusal])
+}
+
+fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
+    let purpose = "look for signatures";
+    let unreadable = |source| Refusal::Open { target: target.path.clone(), purpose, source };
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
+    let file = open(target, &options, purpose)?;
+    // A filesystem without locks has no locked files.
+    let locked = ffi::lock_holder(&file).ok().flatten().map(|pid| Refusal::Locked {
+        target: target.path.clone(),
+        holder: if pid > 0 { format!("process {pid}") } else { "a program".to_owned() },
+    });
+    let signatures = signature::find(&file, target.size_bytes).map_err(unreadable)?.into_iter();
+    let known = signatures.map(|signature::Found { name, offset }| Refusal::Signature {
+        target: target.path.clone(),
+        signature: name,
+        offset,
+    });
+    Ok(locked.into_iter().chain(known).collect())
+}
+
+/// Mounts, swap areas, holders and loop devices on the target, and on what is behind it if it is a loop device.
+/// `beneath` is the loop device through which a deeper target was reached: that one is no reason to refuse.
+fn uses(roots: &Roots, target: &Target, beneath: Option<&str>) -> Vec<Refusal> {
+    match uses_by_tables(roots, target, beneath) {
+        Ok(found) => found,
+        Err(source) => vec![Refusal::Unknown { target: target.path.clone(), source }],
+    }
+}
+
+fn uses_by_tables(roots: &Roots, target: &Target, beneath: Option<&str>) -> Result<Vec<Refusal>, TableError> {
+    let family = target.device.map_or_else(Vec::new, |device| usage::family(roots, device));
+    let mut found = Vec::new();
+    if let Some(device) = target.device.filter(|_| family.is_empty()) {
+        let (target, sys) = (target.path.clone(), roots.sys.clone());
+        found.push(Refusal::NoSysfs { target, device, sys });
+    }
+    found.extend(mounted(roots, target, &family)?);
+    found.extend(swapped(roots, target, &family)?);
+    found.extend(held(target, &family));
+    let loops = usage::loops_over(roots, target, beneath).into_iter();
+    found.extend(loops.map(|device| Refusal::LoopBacking {
+        target: target.path.clone(),
+        subject: subject(None),
+        device,
+    }));
+    found.extend(behind(roots, target));
+    Ok(found)
+}
+
+fn mounted(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TableError> {
+    let mounted = usage::mounted_devices(roots, &Mounts::load(roots)?);
+    Ok(mounted
+        .into_iter()
+        .filter_map(|mount| {
+            let relative = family.iter().find(|relative| relative.device == mount.device)?;
+            let (target, subject) = (target.path.clone(), subject(Some(relative)));
+            Some(Refusal::Mounted { target, subject, mount_point: mount.at })
+        })
+        .collect())
+}
+
+fn swapped(roots: &Roots, target: &Target, family: &[Relative]) -> Result<Vec<Refusal>, TableError> {
+    let refuse =
+        |relative, area| Refusal::Swap { target: target.path.clone(), subject: subject(relative), area };
+    let matching = |area: PathBuf| match DeviceNumber::of_block_device(&area) {
+        Some(device) => family
+            .iter()
+            .find(|relative| relative.device == device)
+            .map(|relative| refuse(Some(relative), area)),
+        None => (FileId::of(&area) == Some(target.id)).then(|| refuse(None, area)),
+    };
+    Ok(swaps::load(roots)?.into_iter().filter_map(matching).collect())
+}
+
+fn held<'a>(target: &'a Target, family: &'a [Relative]) -> impl Iterator<Item = Refusal> + 'a {
+    family.iter().filter(|relative| !relative.holders.is_empty()).map(|relative| Refusal::Held {
+        target: target.path.clone(),
+        subject: subject(Some(relative)),
+        holders: relative.holders.clone(),
+    })
+}
+
+/// What is refused of the file or device behind a loop device: the bytes are the same.
+fn behind(roots: &Roots, target: &Target) -> Vec<Refusal> {
+    let disk = target.device.and(target.backing.disk());
+    let Some((name, path)) = usage::behind_loop(disk) else { return Vec::new() };
+    let Some(inner) = inspect_behind(roots, path) else { return Vec::new() };
+    let refused = uses(roots, &inner, Some(name)).into_iter().chain(busy(&inner));
+    refused
+        .map(|refusal| Refusal::Beneath {
+            target: target.path.clone(),
+            behind: path.to_owned(),
+            refusal: Box::new(refusal),
+        })
+        .collect()
+}
+
+/// `None` if it is gone (a deleted file is nobody else's) or lies in another namespace.
+fn inspect_behind(roots: &Roots, path: &Path) -> Option<Target> {
+    Target::inspect_in(roots, path).ok()
+}
+
+fn subject(relative: Option<&Relative>) -> String {
+    match relative.map(|relative| (relative.relation, &relative.name)) {
+        None => "it".to_owned(),
+        Some((Relation::Itself, name)) => format!("{name} itself"),
+        Some((Relation::Partition, name)) => format!("its partition {name}"),
+        Some((Relation::WholeDisk, name)) => format!("its disk {name}"),
+    }
+}

@@ -1,0 +1,214 @@
+//! How much of a file or block device is in the page cache, and dropping it from there: "cold" is checked, not hoped for.
+//!
+//! Says nothing about caches below (the drive's own, a host's under a virtual machine): no call can see those.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::Advice;
+
+use super::ffi;
+
+/// Pages of a range in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residency {
+    /// Bytes in a page.
+    pub page_bytes: u64,
+    /// Pages that the range touches.
+    pub pages: u64,
+    /// Pages of them in the cache.
+    pub resident: u64,
+    /// Resident pages not yet written back, or being written back; `None` where only mincore(2) could be asked.
+    pub dirty: Option<u64>,
+}
+
+impl Residency {
+    /// Whether nothing of the range is in the cache.
+    pub fn is_cold(&self) -> bool {
+        self.resident == 0
+    }
+
+    /// Share of the range that is in the cache, 0 to 1; 0 for an empty range.
+    pub fn resident_share(&self) -> f64 {
+        if self.pages == 0 { 0.0 } else { self.resident as f64 / self.pages as f64 }
+    }
+}
+
+/// Why residency cannot be told or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ResidencyError {
+    /// The file's length cannot be learnt.
+    #[error("cannot learn the length of the file: {0}")]
+    Length(io::Error),
+    /// Neither cachestat nor mincore works on it.
+    #[error(
+        "cannot see what of bytes {start}..{end} is cached: {source}; open the file for reading, as its owner"
+    )]
+    Ask {
+        /// First byte.
+        start: u64,
+        /// First byte behind.
+        end: u64,
+        /// What the system said to mincore(2).
+        source: io::Error,
+    },
+    /// Dirty pages could not be written back.
+    #[error("cannot write back dirty pages: {0}; the device may have failed")]
+    WriteBack(io::Error),
+    /// `posix_fadvise` failed.
+    #[error("cannot drop cached pages: {0}")]
+    Drop(io::Error),
+}
+
+/// How much of `range` (bytes; cut at the end of the file, so `0..u64::MAX` is all of it) is in the page cache.
+///
+/// Asks cachestat(2) (Linux 6.5), else mincore(2). The latter calls everything resident to a caller who neither owns
+/// the file nor may write it.
+///
+/// # Errors
+/// [`ResidencyError`].
+pub fn residency(file: &File, range: Range<u64>) -> Result<Residency, ResidencyError> {
+    let range = whole_pages(file, range)?;
+    let page_bytes = page_bytes();
+    let pages = (range.end - range.start).div_ceil(page_bytes);
+    if pages == 0 {
+        return Ok(Residency { page_bytes, pages, resident: 0, dirty: Some(0) });
+    }
+    match ffi::cachestat(file, &range) {
+        Ok(stat) => Ok(Residency {
+            page_bytes,
+            pages,
+            resident: stat.cached,
+            dirty: Some(stat.dirty + stat.writeback),
+        }),
+        Err(_refused_or_unknown) => by_mincore(file, range, page_bytes, pages),
+    }
+}
+
+/// Address space mapped at a time: 256 KiB of answers from mincore with pages of 4 KiB.
+const MINCORE_WINDOW_BYTES: u64 = 1 << 30;
+
+fn by_mincore(
+    file: &File,
+    range: Range<u64>,
+    page_bytes: u64,
+    pages: u64,
+) -> Result<Residency, ResidencyError> {
+    let mut resident = 0;
+    let mut start = range.start;
+    while start < range.end {
+        let end = range.end.min(start + MINCORE_WINDOW_BYTES);
+        resident += ffi::resident_pages(file, &(start..end)).map_err(|source| ResidencyError::Ask {
+            start,
+            end,
+            source,
+        })?;
+        start = end;
+    }
+    Ok(Residency { page_bytes, pages, resident, dirty: None })
+}
+
+/// Pauses between attempts to drop pages, 0.13 s together: readahead that is still under way keeps its pages locked, and
+/// a spinning disk takes that long for it.
+const PAUSES_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Writes back what is dirty, drops `range` from the page cache and returns what is resident still: pages that are
+/// mapped or in use cannot be dropped, and it gives up on those after 0.13 s. On a block device, where that is not enough
+/// and the caller may, all its buffers are flushed too (`BLKFLSBUF`).
+///
+/// # Errors
+/// [`ResidencyError`].
+pub fn drop_cached(file: &File, range: Range<u64>) -> Result<Residency, ResidencyError> {
+    let mut left = residency(file, range.clone())?;
+    let mut pauses = PAUSES_MS.into_iter();
+    while !left.is_cold() {
+        drop_once(file, &range, left)?;
+        left = residency(file, range.clone())?;
+        match pauses.next() {
+            Some(pause_ms) if !left.is_cold() => thread::sleep(Duration::from_millis(pause_ms)),
+            _ => break,
+        }
+    }
+    Ok(left)
+}
+
+fn drop_once(file: &File, range: &Range<u64>, found: Residency) -> Result<(), ResidencyError> {
+    if found.dirty != Some(0) {
+        rustix::fs::fdatasync(file).map_err(|e| ResidencyError::WriteBack(e.into()))?;
+    }
+    let whole = whole_pages(file, range.clone())?;
+    // Whole pages behind, too: the kernel keeps one that is covered in part, but for the file's last.
+    let length = NonZeroU64::new(whole.end.next_multiple_of(page_bytes()) - whole.start);
+    rustix::fs::fadvise(file, whole.start, length, Advice::DontNeed)
+        .map_err(|e| ResidencyError::Drop(e.into()))?;
+    if !residency(file, range.clone())?.is_cold() {
+        // Refused for regular files and without the capability; what is left is counted either way.
+        let _ = ffi::flush_buffers(file);
+    }
+    Ok(())
+}
+
+/// `range` cut at the end of the file and begun at a page; 0..0 if nothing is left of it.
+fn whole_pages(file: &File, range: Range<u64>) -> Result<Range<u64>, ResidencyError> {
+    let end = range.end.min(length_of(file).map_err(ResidencyError::Length)?);
+    if range.start >= end {
+        return Ok(0..0);
+    }
+    Ok(range.start - range.start % page_bytes()..end)
+}
+
+/// Bytes of a file or block device.
+fn length_of(file: &File) -> io::Result<u64> {
+    let meta = file.metadata()?;
+    if meta.file_type().is_block_device() { ffi::block_device_bytes(file) } else { Ok(meta.len()) }
+}
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn both_ways_to_ask_agree() {
+        let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+        file.write_all(&vec![1; 300_001]).expect("room for the file");
+        let file = file.as_file();
+        for range in [0..300_001, 4096..100_000, 65_536..65_537] {
+            let asked = residency(file, range.clone()).expect("it is ours");
+            let whole = whole_pages(file, range).expect("it is ours");
+            let counted = by_mincore(file, whole, page_bytes(), asked.pages).expect("it is ours");
+            assert_eq!((counted.resident, counted.pages), (asked.resident, asked.pages));
+            assert_eq!(asked.resident, asked.pages, "just written");
+        }
+    }
+
+    #[test]
+    fn a_range_is_cut_to_whole_pages_within_the_file() {
+        let file = tempfile::tempfile().expect("temporary file");
+        file.set_len(10 * page_bytes() + 1).expect("sparse files work here");
+        let pages = |range| residency(&file, range).expect("it is ours").pages;
+        let page = page_bytes();
+        assert_eq!(pages(0..u64::MAX), 11);
+        assert_eq!(pages(page - 1..page + 1), 2);
+        assert_eq!(pages(5..5), 0);
+        assert_eq!(pages(11 * page..12 * page), 0);
+    }
+
+    #[test]
+    fn an_empty_range_is_cold() {
+        let nothing = Residency { page_bytes: 4096, pages: 0, resident: 0, dirty: Some(0) };
+        assert!(nothing.is_cold());
+        assert!(nothing.resident_share().abs() < f64::EPSILON);
+        let half = Residency { pages: 4, resident: 2, ..nothing };
+        assert!(!half.is_cold() && (half.resident_share() - 0.5).abs() < f64::EPSILON);
+    }
+}

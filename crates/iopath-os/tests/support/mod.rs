@@ -1,0 +1,142 @@
+//! Real block devices for tests: loop devices over small files, taken down again even when a test panics.
+
+#![allow(dead_code)] // Each test program uses its own part of this.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Says on stderr why the calling test is skipped, and returns from it.
+#[macro_export]
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        eprintln!("skipped: {}", format_args!($($why)*));
+        return;
+    }};
+}
+
+/// The value of a step that may be impossible here, or a skipped test.
+#[macro_export]
+macro_rules! or_skip {
+    ($step:expr) => {
+        match $step {
+            Ok(value) => value,
+            Err(why) => $crate::skip!("{why}"),
+        }
+    };
+}
+
+/// Runs a program of the system; its stdout, or why it failed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
+
+/// What to do when a test is over, in reverse order.
+#[derive(Debug, Default)]
+pub(crate) struct Cleanup(Vec<Vec<String>>);
+
+impl Cleanup {
+    /// Runs this program at the end, before what was added earlier.
+    pub(crate) fn add(&mut self, command: &[&str]) {
+        self.0.push(command.iter().map(|&word| word.to_owned()).collect());
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        for command in self.0.iter().rev() {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            if let Err(why) = run(words[0], &words[1..]) {
+                eprintln!("left behind: {why}");
+            }
+        }
+    }
+}
+
+/// The right to use loop devices, one test at a time on the whole machine: `losetup --find` of one test claims each free
+/// device for a moment, and another test would see its own as busy.
+#[derive(Debug)]
+pub(crate) struct Alone(File);
+
+impl Alone {
+    /// Waits until no other test uses loop devices.
+    pub(crate) fn wait() -> Result<Self, String> {
+        let path = std::env::temp_dir().join("iopath-tests-of-loop-devices.lock");
+        // Read-only once it exists: it may be another user's.
+        let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path));
+        let file = file.map_err(|e| format!("{}: {e}", path.display()))?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(|e| e.to_string())?;
+        Ok(Self(file))
+    }
+}
+
+/// A loop device over a sparse file in a temporary directory.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    /// `/dev/loopN`.
+    pub(crate) device: PathBuf,
+    /// The file behind it.
+    pub(crate) image: PathBuf,
+    // Before the directory, so that the device is detached before the file goes.
+    cleanup: Cleanup,
+    dir: TempDir,
+}
+
+impl Loop {
+    /// Makes one of `mib` MiB, or says why that cannot be done here.
+    pub(crate) fn new(_alone: &Alone, mib: u64, options: &[&str]) -> Result<Self, String> {
+        let dir = TempDir::new().map_err(|e| e.to_string())?;
+        let image = dir.path().join("image");
+        File::create(&image).and_then(|file| file.set_len(mib << 20)).map_err(|e| e.to_string())?;
+        let arguments = [&["--find", "--partscan", "--show"], options, &[text(&image)]].concat();
+        let device = run("losetup", &arguments)?;
+        let mut cleanup = Cleanup::default();
+        cleanup.add(&["losetup", "--detach", &device]);
+        Ok(Self { device: device.into(), image, cleanup, dir })
+    }
+
+    /// Adds partition `number` (bounds in MiB) and returns its device. The kernel is told directly: it need not
+    /// understand partition tables, and none is written.
+    pub(crate) fn partition(&mut self, number: u32, start_mib: u64, mib: u64) -> Result<PathBuf, String> {
+        let (number, start, sectors) =
+            (number.to_string(), (start_mib * 2048).to_string(), (mib * 2048).to_string());
+        run("addpart", &[text(&self.device), &number, &start, &sectors])?;
+        self.cleanup.add(&["delpart", text(&self.device), &number]);
+        Ok(format!("{}p{number}", self.device.display()).into())
+    }
+
+    /// Mounts `device` in the temporary directory and returns where.
+    pub(crate) fn mount(&mut self, device: &Path) -> Result<PathBuf, String> {
+        let at = self.dir.path().join("mounted here");
+        std::fs::create_dir_all(&at).map_err(|e| e.to_string())?;
+        run("mount", &[text(device), text(&at)])?;
+        self.cleanup.add(&["umount", text(&at)]);
+        Ok(at)
+    }
+
+    /// Undoes something at the end of the test.
+    pub(crate) fn at_end(&mut self, command: &[&str]) {
+        self.cleanup.add(command);
+    }
+
+    /// The temporary directory with the image.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// A path made by these tests, which are all UTF-8.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are UTF-8")
+}

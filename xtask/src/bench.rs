@@ -1,0 +1,107 @@
+//! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`.
+//!
+//! States ratios on this machine, today. Says nothing about another machine, and nothing about significance.
+
+mod contest;
+mod cpu;
+mod figures;
+mod report;
+mod scratch;
+mod side;
+mod zram;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+use contest::Bench;
+use figures::{CONTESTS, Contest, Target};
+use scratch::Scratch;
+use zram::{SetUp, Zram};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Runs of each side; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Length of each run
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..))]
+    seconds: u32,
+    /// Size of the scratch file
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..))]
+    scratch_mib: u64,
+    /// Run only the contests whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+/// Builds the program, holds the contests, prints the table and writes `target/bench.json`; true if none failed.
+///
+/// A goal that is missed is shown, and fails nothing: a bench informs, tests decide.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let contests = chosen(options.only.as_deref())?;
+    build_release()?;
+    let scratch = Scratch::folder()?;
+    let bench = Bench::new(options.runs, options.seconds)?;
+
+    let mut figures = Vec::new();
+    let mut failed = false;
+    for contest in contests {
+        match hold(contest, &bench, &scratch, options.scratch_mib) {
+            Ok(Some(measured)) => figures.extend(measured),
+            Ok(None) => {}
+            Err(error) => {
+                failed = true;
+                eprintln!("failed: {}: {error:#}", contest.name);
+            }
+        }
+    }
+    println!("{}", report::table(&figures));
+    let path = workspace::target_dir().join("bench.json");
+    std::fs::write(&path, report::json(&figures))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("written to {}", path.display());
+    Ok(!failed)
+}
+
+/// Prepares the target of `contest` and holds it; none if this machine lacks what it needs, with a line that says so.
+fn hold(
+    contest: &Contest,
+    bench: &Bench,
+    scratch: &Scratch,
+    scratch_mib: u64,
+) -> Result<Option<Vec<report::Figure>>> {
+    if contest.peer.needs_fio() && workspace::find_program("fio").is_none() {
+        eprintln!("skipped: {}: fio is not installed (package fio)", contest.name);
+        return Ok(None);
+    }
+    let measured = match contest.target {
+        Target::File => bench.hold(contest, Some(&scratch.file(scratch_mib)?)),
+        Target::Nothing => bench.hold(contest, None),
+        Target::Zram => match Zram::set_up()? {
+            SetUp::Ours(_reset_when_dropped) => bench.hold(contest, Some(&Zram::target())),
+            SetUp::Unusable(reason) => {
+                eprintln!("skipped: {}: {reason}", contest.name);
+                return Ok(None);
+            }
+        },
+    };
+    measured.map(Some)
+}
+
+fn chosen(only: Option<&str>) -> Result<Vec<&'static Contest>> {
+    let chosen: Vec<_> =
+        CONTESTS.iter().filter(|contest| only.is_none_or(|text| contest.name.contains(text))).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).collect();
+        bail!("no contest is named like `{}`; there are: {}", only.unwrap_or_default(), names.join("; "));
+    }
+    Ok(chosen)
+}
+
+fn build_release() -> Result<()> {
+    let status = workspace::cargo().args(["build", "--release", "--package", "iopath-cli"]).status()?;
+    if !status.success() {
+        bail!("cannot build the program to measure: cargo build: {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Holds a contest: runs both sides in turn, looks on from outside, takes medians. What is compared: `figures.rs`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::cpu::{self, Usage};
+use super::figures::{Contest, Metric};
+use super::report::Figure;
+use super::side::{Claim, Side, TargetFile};
+
+/// How far a program's own account of its CPU may lie from what is seen from outside before that is said.
+const CLAIM_DISTANCE_MAX: f64 = 0.2;
+
+/// How many cores an idle machine may keep busy before that is said.
+const IDLE_CORES_MAX: f64 = 0.2;
+
+/// How contests are held: the same for all.
+#[derive(Debug)]
+pub(super) struct Bench {
+    runs: u32,
+    seconds: u32,
+    /// Cores the machine keeps busy when nothing runs here.
+    idle_cores: f64,
+}
+
+/// One run of one side: what it says, and what was seen of it.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    claim: Claim,
+    usage: Option<Usage>,
+}
+
+impl Bench {
+    /// Looks at the idle machine for a second.
+    pub(super) fn new(runs: u32, seconds: u32) -> Result<Self> {
+        let idle_cores = cpu::idle_cores(Duration::from_secs(1))?;
+        if idle_cores > IDLE_CORES_MAX {
+            eprintln!(
+                "warning: something else keeps {idle_cores:.1} cores busy: figures, CPU's above all, are off"
+            );
+        }
+        Ok(Self { runs, seconds, idle_cores })
+    }
+
+    /// Runs both sides in turn, who goes first changing each time, and gives a figure for each goal.
+    pub(super) fn hold(&self, contest: &Contest, target: Option<&TargetFile>) -> Result<Vec<Figure>> {
+        let (mut ours, mut peer) = (Vec::new(), Vec::new());
+        for run in 0..self.runs {
+            eprintln!("{}: run {} of {}", contest.name, run + 1, self.runs);
+            let mut sides = [(&contest.ours, &mut ours), (&contest.peer, &mut peer)];
+            if run % 2 == 1 {
+                sides.reverse();
+            }
+            for (side, runs) in sides {
+                runs.push(self.run(side, target)?);
+            }
+        }
+        for (side, runs) in [(&contest.ours, &ours), (&contest.peer, &peer)] {
+            if let Some(warning) = account_warning(side, runs) {
+                eprintln!("warning: {}: {warning}", contest.name);
+            }
+        }
+        let figure = |metric, goal| Figure {
+            name: format!("{}: {}", contest.name, Metric::name(metric)),
+            unit: metric.unit(),
+            peer: contest.peer.label(),
+            value: self.median(&ours, metric),
+            peer_value: self.median(&peer, metric),
+            goal,
+        };
+        Ok(contest.goals.iter().map(|&(metric, goal)| figure(metric, goal)).collect())
+    }
+
+    fn run(&self, side: &Side, target: Option<&TargetFile>) -> Result<Run> {
+        if let Side::Published { iops, .. } = *side {
+            let claim = Claim { iops, bytes_per_second: f64::NAN, process_us_per_io: f64::NAN };
+            return Ok(Run { claim, usage: None });
+        }
+        let mut command = side.command(target, self.seconds).context("nothing to run")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let program = command.get_program().to_owned();
+        let child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
+        let usage = cpu::watch(child.id(), Duration::from_secs(self.seconds.into()))?;
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{command:?}: {}: {}", output.status, said.trim());
+        }
+        Ok(Run { claim: side.claim(&output.stdout)?, usage: Some(usage) })
+    }
+
+    fn median(&self, runs: &[Run], metric: Metric) -> f64 {
+        median(runs.iter().map(|run| run.value(metric, self.idle_cores)).collect())
+    }
+}
+
+impl Run {
+    /// The figure in the metric's unit; not a number where nobody measured it.
+    fn value(&self, metric: Metric, idle_cores: f64) -> f64 {
+        let us_per_io = |cores: f64| cores * 1e6 / self.claim.iops;
+        match metric {
+            Metric::Bandwidth => self.claim.bytes_per_second / f64::from(1 << 20),
+            Metric::Iops => self.claim.iops,
+            Metric::ProcessCpu => self.usage.map_or(f64::NAN, |usage| us_per_io(usage.process_cores)),
+            Metric::MachineCpu => {
+                self.usage.map_or(f64::NAN, |usage| us_per_io((usage.machine_cores - idle_cores).max(0.0)))
+            }
+        }
+    }
+}
+
+/// A line if a program's own account of its CPU is not what was seen from outside.
+fn account_warning(side: &Side, runs: &[Run]) -> Option<String> {
+    let claimed = median(runs.iter().map(|run| run.claim.process_us_per_io).collect());
+    let seen = median(runs.iter().map(|run| run.value(Metric::ProcessCpu, 0.0)).collect());
+    let distance = (claimed / seen - 1.0).abs();
+    let text =
+        format!("{} says {claimed:.2} µs of CPU per I/O, from outside it is {seen:.2} µs", side.label());
+    (distance > CLAIM_DISTANCE_MAX).then_some(text)
+}
+
+/// The middle one, or the mean of the middle two.
+fn median(mut values: Vec<f64>) -> f64 {
+    assert!(!values.is_empty(), "a median needs a value");
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) {
+        f64::midpoint(values[middle - 1], values[middle])
+    } else {
+        values[middle]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLAIM: Claim = Claim { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 3.0 };
+
+    fn run(process_cores: f64, machine_cores: f64) -> Run {
+        Run { claim: CLAIM, usage: Some(Usage { process_cores, machine_cores }) }
+    }
+
+    #[test]
+    fn median_is_the_middle_whatever_the_order() {
+        assert!((median(vec![9.0, 1.0, 5.0]) - 5.0).abs() < f64::EPSILON);
+        assert!((median(vec![4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn cores_become_microseconds_for_one_io_and_the_idle_rate_is_taken_off() {
+        let run = run(0.3, 0.5);
+        assert!((run.value(Metric::ProcessCpu, 0.1) - 3.0).abs() < 1e-9);
+        assert!((run.value(Metric::MachineCpu, 0.1) - 4.0).abs() < 1e-9);
+        assert!((run.value(Metric::MachineCpu, 0.9)).abs() < 1e-9, "never below nothing");
+        assert!((run.value(Metric::Bandwidth, 0.0) - 390.625).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_program_that_undercounts_its_cpu_is_told_so() {
+        let side = Side::iopath("kernel-uring", "randread", "4k", &[]);
+        assert_eq!(account_warning(&side, &[run(0.31, 0.5)]), None);
+        let warning = account_warning(&side, &[run(0.6, 0.7)]).expect("half of it is missing");
+        assert!(warning.starts_with("kernel-uring says 3.00 µs"), "{warning}");
+        let published = Run { claim: CLAIM, usage: None };
+        assert_eq!(account_warning(&side, &[published]), None);
+    }
+}

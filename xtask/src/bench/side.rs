@@ -1,0 +1,217 @@
+//! The two sides of a contest: the command each runs, and how its JSON is read. Times nothing itself.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::workspace;
+
+/// Who is measured.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// `iopath run` with this path, and more arguments.
+    Iopath { path: &'static str, workload: Workload, more: &'static [&'static str] },
+    /// `fio` with these arguments, direct and read only.
+    Fio { label: &'static str, workload: Workload, more: &'static [&'static str] },
+    /// Nobody: a figure that someone published.
+    Published { source: &'static str, iops: f64 },
+}
+
+/// What is read, in words that fio and iopath share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Workload {
+    rw: &'static str,
+    block_size: &'static str,
+}
+
+/// The file or device that both sides read.
+#[derive(Debug, Clone)]
+pub(super) struct TargetFile {
+    pub(super) path: PathBuf,
+    pub(super) mib: u64,
+}
+
+/// What a program says of its own run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Claim {
+    pub(super) iops: f64,
+    pub(super) bytes_per_second: f64,
+    /// User and system time of its process for one I/O, in microseconds.
+    pub(super) process_us_per_io: f64,
+}
+
+impl Side {
+    pub(super) const fn iopath(
+        path: &'static str,
+        rw: &'static str,
+        block_size: &'static str,
+        more: &'static [&'static str],
+    ) -> Self {
+        Self::Iopath { path, workload: Workload { rw, block_size }, more }
+    }
+
+    pub(super) const fn fio(
+        label: &'static str,
+        rw: &'static str,
+        block_size: &'static str,
+        more: &'static [&'static str],
+    ) -> Self {
+        Self::Fio { label, workload: Workload { rw, block_size }, more }
+    }
+
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Iopath { path, .. } => path,
+            Self::Fio { label, .. } => label,
+            Self::Published { source, .. } => source,
+        }
+    }
+
+    pub(super) fn needs_fio(&self) -> bool {
+        matches!(self, Self::Fio { .. })
+    }
+
+    /// The command that reads `target` for `seconds` and writes JSON to its standard output; none if nothing runs.
+    pub(super) fn command(&self, target: Option<&TargetFile>, seconds: u32) -> Option<Command> {
+        match self {
+            Self::Iopath { path, workload, more } => Some(iopath(path, *workload, more, target, seconds)),
+            Self::Fio { workload, more, .. } => Some(fio(*workload, more, target, seconds)),
+            Self::Published { .. } => None,
+        }
+    }
+
+    /// Reads what the command wrote.
+    pub(super) fn claim(&self, output: &[u8]) -> Result<Claim> {
+        match self {
+            Self::Iopath { .. } => iopath_claim(output).context("in the JSON of iopath"),
+            Self::Fio { .. } => fio_claim(output).context("in the JSON of fio"),
+            Self::Published { source, .. } => bail!("nothing runs for `{source}`"),
+        }
+    }
+}
+
+fn iopath(
+    path: &str,
+    workload: Workload,
+    more: &[&str],
+    target: Option<&TargetFile>,
+    seconds: u32,
+) -> Command {
+    let mut command = Command::new(workspace::target_dir().join("release/iopath"));
+    command.args(["run", "--path", path, "--rw", workload.rw, "--bs", workload.block_size]).args(more);
+    if let Some(target) = target {
+        command.arg("--target").arg(&target.path).args(["--size", &format!("{}m", target.mib)]);
+    }
+    command.args(["--numjobs", "1", "--runtime", &format!("{seconds}s"), "--repeat", "1", "--json", "-"]);
+    command
+}
+
+/// As a thread, so that the process that xtask watches is the one that does the I/O; with all clocks on.
+fn fio(workload: Workload, more: &[&str], target: Option<&TargetFile>, seconds: u32) -> Command {
+    let mut command = Command::new("fio");
+    command.args(["--name=bench", "--thread", "--direct=1", "--readonly", "--gtod_reduce=0", "--time_based"]);
+    command.args(["--norandommap", "--randrepeat=0", "--output-format=json"]);
+    command.arg(format!("--rw={}", workload.rw)).arg(format!("--bs={}", workload.block_size)).args(more);
+    command.arg(format!("--runtime={seconds}"));
+    if let Some(target) = target {
+        command.arg(format!("--filename={}", target.path.display())).arg(format!("--size={}m", target.mib));
+    }
+    command
+}
+
+/// Schema `iopath.result/1`, one run.
+fn iopath_claim(output: &[u8]) -> Result<Claim> {
+    let result: Value = serde_json::from_slice(output)?;
+    let run = result.pointer("/runs/0").context("no runs")?;
+    let cpu_seconds = number(run, "/cpu/user_seconds")? + number(run, "/cpu/system_seconds")?;
+    Ok(Claim {
+        iops: number(run, "/iops/mean")?,
+        bytes_per_second: number(run, "/bytes_per_second/mean")?,
+        process_us_per_io: cpu_seconds * 1e6 / number(run, "/ios")?,
+    })
+}
+
+/// fio's `usr_cpu` and `sys_cpu` are percentages of `job_runtime`, which is in milliseconds.
+fn fio_claim(output: &[u8]) -> Result<Claim> {
+    let result: Value = serde_json::from_slice(output)?;
+    let job = result.pointer("/jobs/0").context("no jobs")?;
+    if number(job, "/error")? != 0.0 {
+        bail!("fio reports error {}", job["error"]);
+    }
+    let cpu_share = (number(job, "/usr_cpu")? + number(job, "/sys_cpu")?) / 100.0;
+    Ok(Claim {
+        iops: number(job, "/read/iops")?,
+        bytes_per_second: number(job, "/read/bw_bytes")?,
+        process_us_per_io: cpu_share * number(job, "/job_runtime")? * 1e3 / number(job, "/read/total_ios")?,
+    })
+}
+
+fn number(value: &Value, pointer: &str) -> Result<f64> {
+    value.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("no number at {pointer}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIO: &[u8] = include_bytes!("../../samples/fio-3.33.json");
+    const IOPATH: &[u8] = include_bytes!("../../samples/iopath-result-1.json");
+
+    fn arguments(command: &Command) -> String {
+        command.get_args().map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn reads_what_fio_3_33_writes() {
+        let claim = fio_claim(FIO).expect("a real sample");
+        assert!((claim.iops - 91_772.227_772).abs() < 1e-6, "{claim:?}");
+        assert!((claim.bytes_per_second - 375_899_044.0).abs() < 1e-6);
+        // (3.3 % + 22.4 %) of 1000 ms, over 91,864 reads
+        assert!((claim.process_us_per_io - 257_000.0 / 91_864.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reads_the_schema_of_iopath() {
+        let claim = iopath_claim(IOPATH).expect("the documented schema");
+        let expected = Claim { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 2.5 };
+        assert_eq!(claim, expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = iopath_claim(br#"{"runs":[{"ios":1}]}"#).expect_err("no cpu");
+        assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
+        assert!(iopath_claim(b"").is_err());
+        assert!(
+            fio_claim(br#"{"jobs":[{"error":5}]}"#).expect_err("an error").to_string().contains("error 5")
+        );
+    }
+
+    #[test]
+    fn both_sides_read_the_same_bytes_of_the_same_file_for_the_same_time() {
+        let target = TargetFile { path: "t/x".into(), mib: 64 };
+        let ours = Side::iopath("kernel-uring", "randread", "4k", &["--iodepth", "32"]);
+        let ours = ours.command(Some(&target), 3).expect("a command");
+        assert_eq!(
+            arguments(&ours),
+            "run --path kernel-uring --rw randread --bs 4k --iodepth 32 --target t/x --size 64m \
+             --numjobs 1 --runtime 3s --repeat 1 --json -"
+        );
+        let fio = Side::fio("fio", "randread", "4k", &["--ioengine=psync"]).command(Some(&target), 3);
+        let fio = arguments(&fio.expect("a command"));
+        for argument in
+            ["--rw=randread", "--bs=4k", "--filename=t/x", "--size=64m", "--runtime=3", "--readonly"]
+        {
+            assert!(fio.split(' ').any(|word| word == argument), "{argument} in {fio}");
+        }
+    }
+
+    #[test]
+    fn nothing_runs_for_a_published_figure() {
+        let published = Side::Published { source: "someone", iops: 1e6 };
+        assert!(published.command(None, 1).is_none());
+        assert_eq!(published.label(), "someone");
+    }
+}

@@ -1,0 +1,220 @@
+//! `cargo xtask test`: everything that a change must pass, as a table of steps. Knows no rule itself: each step does.
+
+mod logged;
+mod peers;
+
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::{tidy, workspace};
+use logged::Logged;
+
+/// Crates whose property tests do so many operations that they run optimised (profile `checked`), not in `dev`.
+const OPTIMISED: &[&str] = &["iopath-core"];
+
+/// Crates that do real I/O: their tests run a second time where the kernel refuses `io_uring`.
+const TOUCH_THE_KERNEL: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
+
+/// Which engine the tests of `iopath`, `iopath-lab` and the program ask for: `auto`, `uring` or `threads`.
+const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
+
+/// How a step ended, if it did not fail.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// With what to say about it; empty if there is nothing to say.
+    Passed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+struct Step {
+    name: &'static str,
+    /// Whether `--quick` keeps it.
+    quick: bool,
+    run: fn() -> Result<Outcome>,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "peers", quick: true, run: || Ok(peers::install_missing()) },
+    Step { name: "format", quick: true, run: format },
+    Step { name: "tidy", quick: true, run: tidy },
+    Step { name: "clippy", quick: true, run: clippy },
+    Step { name: "docs", quick: false, run: docs },
+    Step { name: "test", quick: true, run: test },
+    Step { name: "test-optimised", quick: true, run: test_optimised },
+    Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
+    Step { name: "deny", quick: false, run: deny },
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Leave out what is slow and seldom breaks: docs, the second pass without `io_uring`, dependencies
+    #[arg(long)]
+    quick: bool,
+    /// Run only the steps of this name
+    #[arg(long, value_name = "STEP")]
+    only: Option<String>,
+}
+
+/// Runs the steps, each to its end whatever became of the one before; true if none failed.
+pub(crate) fn run(options: &Options) -> bool {
+    let wanted = |step: &&Step| match &options.only {
+        Some(name) => step.name == name,
+        None => step.quick || !options.quick,
+    };
+    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+    if steps.is_empty() {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        eprintln!("xtask: no step has that name; there are {}", names.join(", "));
+        return false;
+    }
+    let started = Instant::now();
+    let results: Vec<_> = steps.iter().map(|step| (step.name, run_step(step))).collect();
+    print!("{}", summary(&results, started.elapsed()));
+    results.iter().all(|(_, result)| result.is_ok())
+}
+
+fn run_step(step: &Step) -> Result<Outcome> {
+    print!("{:<19}", step.name);
+    let _ = std::io::stdout().flush(); // only a courtesy to who watches: the line is written again at its end
+    let started = Instant::now();
+    let result = (step.run)();
+    let seconds = started.elapsed().as_secs_f64();
+    match &result {
+        Ok(Outcome::Passed(note)) => println!("ok      {seconds:6.1} s  {note}"),
+        Ok(Outcome::Skipped(reason)) => println!("skipped {seconds:6.1} s  {reason}"),
+        Err(error) => println!("FAILED  {seconds:6.1} s  {error:#}"),
+    }
+    result
+}
+
+/// What failed and what was skipped, then the closing line that counts steps.
+fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
+    let failed: Vec<_> =
+        results.iter().filter(|(_, result)| result.is_err()).map(|(name, _)| *name).collect();
+    let skipped = results.iter().filter(|(_, result)| matches!(result, Ok(Outcome::Skipped(_)))).count();
+    let passed = results.len() - failed.len() - skipped;
+    let verdict = match failed.as_slice() {
+        [] => "every step that could run passed".to_owned(),
+        names => format!(
+            "failed: {}; again: cargo xtask test --only {}",
+            names.join(", "),
+            names.first().unwrap_or(&"STEP")
+        ),
+    };
+    let tail = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
+    let failed = failed.len();
+    format!("\n{verdict} ({:.0} s in all)\n{passed} passed, {failed} failed{tail}\n", elapsed.as_secs_f64())
+}
+
+fn format() -> Result<Outcome> {
+    Logged::new("format", workspace::cargo()).args(["fmt", "--all", "--check"]).run()?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn tidy() -> Result<Outcome> {
+    let report = tidy::check()?;
+    if report.is_clean() {
+        return Ok(Outcome::Passed(report.to_string()));
+    }
+    println!();
+    anyhow::bail!("{report}")
+}
+
+fn clippy() -> Result<Outcome> {
+    Logged::new("clippy", workspace::cargo())
+        .args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        .run()?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn docs() -> Result<Outcome> {
+    Logged::new("docs", workspace::cargo())
+        .args(["doc", "--workspace", "--no-deps"])
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+fn test() -> Result<Outcome> {
+    let mut tests = Logged::new("test", workspace::cargo()).args(["test", "--workspace", "--no-fail-fast"]);
+    for name in OPTIMISED {
+        tests = tests.args(["--exclude", name]);
+    }
+    tests.run_tests()
+}
+
+fn test_optimised() -> Result<Outcome> {
+    let tests = Logged::new("test-optimised", workspace::cargo()).args([
+        "test",
+        "--profile",
+        "checked",
+        "--no-fail-fast",
+    ]);
+    select(tests, OPTIMISED).run_tests()
+}
+
+fn test_without_io_uring() -> Result<Outcome> {
+    // Not by its path: cargo may have put a newer xtask there since this one started.
+    let mut xtask = Command::new("/proc/self/exe");
+    xtask
+        .current_dir(workspace::root())
+        .args(["without-io-uring", "--"])
+        .arg(workspace::cargo().get_program());
+    let tests = Logged::new("test-without-uring", xtask)
+        .args(["test", "--no-fail-fast"])
+        .env(ENGINE_VARIABLE, "threads");
+    select(tests, TOUCH_THE_KERNEL).run_tests()
+}
+
+fn select(mut tests: Logged, crates: &[&str]) -> Logged {
+    for name in crates {
+        tests = tests.args(["--package", name]);
+    }
+    tests
+}
+
+fn deny() -> Result<Outcome> {
+    if workspace::find_program("cargo-deny").is_none() {
+        let reason = "cargo-deny is not installed: `cargo install cargo-deny` checks licences and advisories";
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    Logged::new("deny", workspace::cargo()).args(["deny", "check"]).run()?;
+    Ok(Outcome::Passed(String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closes_with_a_line_that_counts_steps() {
+        let results = [
+            ("format", Ok(Outcome::Passed(String::new()))),
+            ("deny", Ok(Outcome::Skipped("not installed".to_owned()))),
+        ];
+        let text = summary(&results, Duration::from_secs(3));
+        assert_eq!(text.lines().last(), Some("1 passed, 0 failed, 1 skipped"));
+        assert!(text.contains("every step that could run passed (3 s in all)"), "{text}");
+    }
+
+    #[test]
+    fn names_what_failed_and_how_to_run_it_again() {
+        let results =
+            [("format", Ok(Outcome::Passed(String::new()))), ("clippy", Err(anyhow::anyhow!("2 warnings")))];
+        let text = summary(&results, Duration::from_secs(1));
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
+        assert!(text.contains("failed: clippy; again: cargo xtask test --only clippy"), "{text}");
+    }
+
+    #[test]
+    fn step_names_are_unique() {
+        let mut names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
+    }
+}

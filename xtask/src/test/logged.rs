@@ -1,0 +1,175 @@
+//! Runs a command with its output in a log file, and shows the end of the log only when it failed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::Outcome;
+use crate::workspace;
+
+/// How much of a failed command's log is shown.
+const TAIL_LINES: usize = 120;
+
+/// A command whose output goes to `target/xtask/NAME.log`, without standard input.
+#[derive(Debug)]
+pub(super) struct Logged {
+    name: &'static str,
+    command: Command,
+}
+
+impl Logged {
+    pub(super) fn new(name: &'static str, mut command: Command) -> Self {
+        command.stdin(Stdio::null()).env("CARGO_TERM_COLOR", "never");
+        Self { name, command }
+    }
+
+    pub(super) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(super) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs to the end and gives the log back; a command that did not succeed is an error that shows its end.
+    pub(super) fn run(mut self) -> Result<String> {
+        let path = self.log_path()?;
+        let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        self.command.stdout(log.try_clone()?).stderr(log);
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("cannot run {}", self.command.get_program().display()))?;
+        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        if status.success() {
+            return Ok(text);
+        }
+        println!("\n{}", tail(&text, TAIL_LINES));
+        bail!("{status}; the whole log is in {}", self.shown_path())
+    }
+
+    /// Runs `cargo test …`, and counts what it says it ran. No test at all is a failure.
+    pub(super) fn run_tests(self) -> Result<Outcome> {
+        let shown_path = self.shown_path();
+        let log = self.args(["--", "--show-output"]).run()?;
+        let count = TestCount::of(&log);
+        if count.passed == 0 {
+            bail!("no test ran: see {shown_path}");
+        }
+        let skips = skip_lines(&log);
+        let mut note = count.to_string();
+        for line in skips {
+            note.push_str("\n    ");
+            note.push_str(line);
+        }
+        Ok(Outcome::Passed(note))
+    }
+
+    fn log_path(&self) -> Result<PathBuf> {
+        let dir = workspace::target_dir().join("xtask");
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        Ok(dir.join(format!("{}.log", self.name)))
+    }
+
+    fn shown_path(&self) -> String {
+        format!("target/xtask/{}.log", self.name)
+    }
+}
+
+/// What the lines `test result: …` of a run add up to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct TestCount {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl TestCount {
+    fn of(log: &str) -> Self {
+        let mut sum = Self::default();
+        for line in log.lines().filter(|line| line.starts_with("test result: ")) {
+            sum.passed += number_before(line, " passed");
+            sum.failed += number_before(line, " failed");
+            sum.ignored += number_before(line, " ignored");
+        }
+        sum
+    }
+}
+
+impl fmt::Display for TestCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tests", self.passed + self.failed)?;
+        if self.ignored > 0 {
+            write!(f, ", {} ignored", self.ignored)?;
+        }
+        Ok(())
+    }
+}
+
+fn number_before(line: &str, word: &str) -> u64 {
+    let before = line.split(word).next().unwrap_or_default();
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+/// The lines by which tests say that they skipped something, each once.
+fn skip_lines(log: &str) -> BTreeSet<&str> {
+    let says_skip = |line: &&str| {
+        line.starts_with("skipped") || line.starts_with("skipping") || line.starts_with("skip:")
+    };
+    log.lines().map(str::trim).filter(says_skip).collect()
+}
+
+fn tail(text: &str, lines_max: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(lines_max)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+running 3 tests
+test a ... ok
+---- a stdout ----
+skipped: no loop devices here (needs root)
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+skipped: no loop devices here (needs root)
+test result: FAILED. 10 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.11s
+";
+
+    #[test]
+    fn adds_up_every_test_binary() {
+        assert_eq!(TestCount::of(LOG), TestCount { passed: 12, failed: 1, ignored: 1 });
+        assert_eq!(TestCount::of(LOG).to_string(), "13 tests, 1 ignored");
+        assert_eq!(TestCount::of("error: could not compile"), TestCount::default());
+    }
+
+    #[test]
+    fn shows_each_reason_to_skip_once() {
+        let lines: Vec<_> = skip_lines(LOG).into_iter().collect();
+        assert_eq!(lines, ["skipped: no loop devices here (needs root)"]);
+    }
+
+    #[test]
+    fn keeps_the_end_of_a_long_log() {
+        assert_eq!(tail("1\n2\n3\n", 2), "2\n3");
+        assert_eq!(tail("1\n", 2), "1");
+    }
+
+    #[test]
+    fn a_failing_command_is_an_error_and_a_good_one_gives_its_output() {
+        let shell =
+            |script: &str| Logged::new("logged-unit-test", Command::new("sh")).args(["-c", script]).run();
+        assert_eq!(shell("echo out; echo err >&2").expect("it succeeds"), "out\nerr\n");
+        let error = shell("exit 3").expect_err("it fails").to_string();
+        assert!(error.contains("exit status: 3") && error.contains("logged-unit-test.log"), "{error}");
+    }
+}

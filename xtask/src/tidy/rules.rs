@@ -1,0 +1,336 @@
+//! The rules, one function and one table row each. Adding one is a row here; who may depend on whom: `edges.rs`.
+
+use super::Finding;
+use super::edges::crate_edges;
+use super::tree::{File, Token, Tree};
+
+/// A rule of style and the function that finds where it is broken.
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    pub(super) check: fn(&Tree) -> Vec<Finding>,
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule { name: "crate-edges", check: crate_edges },
+    Rule { name: "core-without-os", check: core_without_os },
+    Rule { name: "unsafe-at-home", check: unsafe_at_home },
+    Rule { name: "first-comment", check: first_comment },
+    Rule { name: "file-length", check: file_length },
+    Rule { name: "no-machine", check: no_machine },
+    Rule { name: "no-stub", check: no_stub },
+    Rule { name: "starvation-bound", check: starvation_bound },
+    Rule { name: "whitespace", check: whitespace },
+];
+
+const CORE: &str = "crates/iopath-core/src/";
+const ELEVATORS: &str = "crates/iopath-core/src/elevator/";
+const HOME_OF_UNSAFE: &str = "crates/iopath-os/";
+const LINES_MAX: usize = 600;
+
+/// The modules of `std` that ask the operating system for something.
+const OS_MODULES: &[&str] = &["fs", "net", "process", "thread", "time"];
+
+/// Crates that do nothing but ask the operating system.
+const OS_CRATES: &[&str] = &["libc", "rustix", "io_uring"];
+
+/// iopath-core is sans-I/O: it opens, waits for and asks for nothing, not even the time.
+fn core_without_os(tree: &Tree) -> Vec<Finding> {
+    let way_out =
+        "take it as an argument: the core makes no system call; a span of time is core::time::Duration";
+    let core = tree.rust_files().filter(|file| file.path.starts_with(CORE));
+    core.flat_map(|file| {
+        let modules = std_modules(&file.tokens).filter(|token| OS_MODULES.contains(&token.text.as_str()));
+        let crates = file.tokens.iter().filter(|token| OS_CRATES.contains(&token.text.as_str()));
+        let modules = modules
+            .map(|token| finding(file, token.line, format!("std::{} in iopath-core", token.text), way_out));
+        let crates =
+            crates.map(|token| finding(file, token.line, format!("{} in iopath-core", token.text), way_out));
+        modules.chain(crates).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// What follows `std::`, be it one module or each first word of a group in braces.
+fn std_modules(tokens: &[Token]) -> impl Iterator<Item = &Token> {
+    let is = |index: usize, text: &str| tokens.get(index).is_some_and(|token| token.text == text);
+    let starts = (0..tokens.len()).filter(move |&at| is(at, "std") && is(at + 1, ":") && is(at + 2, ":"));
+    starts.flat_map(move |at| {
+        if is(at + 3, "{") {
+            group_heads(&tokens[at + 3..])
+        } else {
+            tokens.get(at + 3).into_iter().collect()
+        }
+    })
+}
+
+/// The first words of `{a::b, c, d::{e, f}}`: a, c, d. `tokens` starts at the brace.
+fn group_heads(tokens: &[Token]) -> Vec<&Token> {
+    let mut depth = 0_usize;
+    let mut heads = Vec::new();
+    for (before, token) in tokens.iter().zip(&tokens[1..]) {
+        match before.text.as_str() {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            _ => {}
+        }
+        match depth {
+            0 => break,
+            1 if matches!(before.text.as_str(), "{" | ",") => heads.push(token),
+            _ => {}
+        }
+    }
+    heads
+}
+
+/// `unsafe` lives in iopath-os and nowhere else, tests and macros included.
+fn unsafe_at_home(tree: &Tree) -> Vec<Finding> {
+    let strangers = tree.rust_files().filter(|file| !file.path.starts_with(HOME_OF_UNSAFE));
+    let way_out = "put the system call behind a safe function of iopath-os";
+    words(strangers, |tokens, at| tokens[at].text == "unsafe", "`unsafe` outside iopath-os", way_out)
+}
+
+/// The first comment says what the file is and what it is not.
+fn first_comment(tree: &Tree) -> Vec<Finding> {
+    let silent = tree.rust_files().filter(|file| !file.text.starts_with("//! "));
+    let way_out = "start with `//! ` and what the file is, and is not";
+    silent.map(|file| finding(file, 1, "no first comment".to_owned(), way_out)).collect()
+}
+
+fn file_length(tree: &Tree) -> Vec<Finding> {
+    let length = |file: &File| file.text.lines().count();
+    let long = tree.rust_files().filter(|file| length(file) > LINES_MAX);
+    long.map(|file| {
+        let message = format!("{} lines, {LINES_MAX} is the limit", length(file));
+        finding(file, LINES_MAX + 1, message, "split it by subject: queue.rs beside queue/merge.rs")
+    })
+    .collect()
+}
+
+/// Nothing that is true on one machine only: paths of its user, a registry that stands in for the public one.
+fn no_machine(tree: &Tree) -> Vec<Finding> {
+    // Put together here, so that this file does not break its own rule.
+    let paths = [concat!("/", "work/"), concat!("/", "root/")];
+    let registries = [concat!("replace", "-with"), concat!("sparse", "+http"), concat!("[source", ".")];
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        for (number, line) in file.numbered_lines() {
+            if let Some(path) = paths.iter().find(|path| starts_a_path(line, path)) {
+                let message = format!("the path {path} of one machine");
+                findings.push(finding(
+                    file,
+                    number,
+                    message,
+                    "name it from the repository's root, or by a variable",
+                ));
+            }
+            let is_foreign_source = file.path == "Cargo.lock" && is_foreign_source(line);
+            if is_foreign_source || registries.iter().any(|registry| line.contains(registry)) {
+                let way_out = "registries are set up in the user's own cargo configuration";
+                findings.push(finding(file, number, "a registry of one machine".to_owned(), way_out));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `line` holds `path` as the start of an absolute path, not as the middle of another.
+fn starts_a_path(line: &str, path: &str) -> bool {
+    let continues_a_path =
+        |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || "._-*/}".contains(c));
+    line.match_indices(path).any(|(at, _)| !continues_a_path(&line[..at]))
+}
+
+fn is_foreign_source(line: &str) -> bool {
+    let public = "\"registry+https://github.com/rust-lang/crates.io-index\"";
+    line.strip_prefix("source = ").is_some_and(|source| source != public)
+}
+
+fn no_stub(tree: &Tree) -> Vec<Finding> {
+    let is_stub = |tokens: &[Token], at: usize| {
+        let is_name = matches!(tokens[at].text.as_str(), "todo" | "unimplemented");
+        is_name && tokens.get(at + 1).is_some_and(|token| token.text == "!")
+    };
+    words(tree.rust_files(), is_stub, "a stub", "build it, or leave it out")
+}
+
+/// An elevator states how long a request can be passed over, in words a reader can find.
+fn starvation_bound(tree: &Tree) -> Vec<Finding> {
+    let is_elevator = |file: &&File| {
+        let mut pairs = file.tokens.windows(2);
+        file.path.starts_with(ELEVATORS)
+            && pairs.any(|pair| pair[0].text == "Elevator" && pair[1].text == "for")
+    };
+    let states_bound = |file: &File| {
+        let mut lines = file.text.lines().map(str::trim_start);
+        lines.any(|line| {
+            (line.starts_with("///") || line.starts_with("//!")) && line.contains("Starvation bound")
+        })
+    };
+    let silent = tree.rust_files().filter(is_elevator).filter(|file| !states_bound(file));
+    let way_out = "say in the type's doc comment `Starvation bound: …`";
+    silent.map(|file| finding(file, 1, "an elevator that states no bound".to_owned(), way_out)).collect()
+}
+
+fn whitespace(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.has_extension(&["rs", "toml", "md", "sh", "yml"])) {
+        for (number, line) in file.numbered_lines() {
+            if line.ends_with([' ', '\t', '\r']) {
+                findings.push(finding(file, number, "white space at the end".to_owned(), "remove it"));
+            }
+            if file.is_rust() && line.contains('\t') {
+                findings.push(finding(
+                    file,
+                    number,
+                    "a tab".to_owned(),
+                    "spaces, as cargo fmt sets them; \\t in strings",
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// A finding for each token of `files` of which `matches` is true.
+fn words<'a>(
+    files: impl Iterator<Item = &'a File>,
+    matches: impl Fn(&[Token], usize) -> bool,
+    message: &str,
+    way_out: &'static str,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        let at = (0..file.tokens.len()).filter(|&at| matches(&file.tokens, at));
+        findings.extend(at.map(|at| finding(file, file.tokens[at].line, message.to_owned(), way_out)));
+    }
+    findings
+}
+
+fn finding(file: &File, line: usize, message: String, way_out: &'static str) -> Finding {
+    Finding { path: file.path.clone(), line, message, way_out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_CORE: &str = "crates/iopath-core/src/queue.rs";
+    const IN_LAB: &str = "crates/iopath-lab/src/run.rs";
+    const IN_ELEVATORS: &str = "crates/iopath-core/src/elevator/closest.rs";
+
+    /// The lines in which `check` finds something in a file of `text` at `path`.
+    fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
+        let file = File::new(path.to_owned(), text.to_owned()).expect("the sample is text, or Rust");
+        let tree = Tree { files: vec![file], packages: Vec::new() };
+        check(&tree).into_iter().map(|finding| finding.line).collect()
+    }
+
+    const NOTHING: Vec<usize> = Vec::new();
+
+    #[test]
+    fn core_may_not_ask_the_os() {
+        let found = |text: &str| lines(core_without_os, IN_CORE, text);
+        assert_eq!(found("use std::time::Instant;"), [1]);
+        assert_eq!(
+            found(
+                "use std::{\n    collections::BTreeMap,\n    fs,\n    fmt::{self, Write},\n    thread::sleep,\n};"
+            ),
+            [3, 5]
+        );
+        assert_eq!(found("fn f() {\n    std::thread::yield_now();\n}"), [2]);
+        assert_eq!(found("use libc::off_t;"), [1]);
+    }
+
+    #[test]
+    fn core_may_have_collections_durations_and_comments_on_time() {
+        let found = |text: &str| lines(core_without_os, IN_CORE, text);
+        assert_eq!(found("//! Not std::time::Instant.\nuse core::time::Duration;"), NOTHING);
+        assert_eq!(
+            found("use std::{fmt::{self, Write}, collections::VecDeque};\nuse crate::time::Instant;"),
+            NOTHING
+        );
+        assert_eq!(lines(core_without_os, IN_LAB, "use std::time::Instant;"), NOTHING);
+    }
+
+    #[test]
+    fn unsafe_stays_at_home() {
+        let text = "#![deny(unsafe_code)] // unsafe is elsewhere\nfn f() {\n    let _ = unsafe { g() };\n}";
+        assert_eq!(lines(unsafe_at_home, IN_LAB, text), [3]);
+        assert_eq!(lines(unsafe_at_home, "crates/iopath-os/src/uring.rs", text), NOTHING);
+    }
+
+    #[test]
+    fn a_file_says_what_it_is_before_all_else() {
+        assert_eq!(lines(first_comment, IN_LAB, "use std::fmt;\n"), [1]);
+        assert_eq!(lines(first_comment, IN_LAB, "#![allow(x)]\n//! A queue.\n"), [1]);
+        assert_eq!(lines(first_comment, IN_LAB, "//! A queue.\n"), NOTHING);
+    }
+
+    #[test]
+    fn six_hundred_lines_are_the_limit() {
+        assert_eq!(lines(file_length, IN_LAB, &"//\n".repeat(601)), [601]);
+        assert_eq!(lines(file_length, IN_LAB, &"//\n".repeat(600)), NOTHING);
+    }
+
+    #[test]
+    fn paths_and_registries_of_one_machine_are_found() {
+        let path = concat!("cd /", "work/x or \"/", "root/x\"");
+        assert_eq!(lines(no_machine, "README.md", path), [1]);
+        assert_eq!(lines(no_machine, "README.md", concat!("target/", "work/ and ./", "root/x")), NOTHING);
+        assert_eq!(lines(no_machine, ".cargo/config.toml", concat!("[a]\nreplace", "-with = \"m\"")), [2]);
+        let public = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+        assert_eq!(lines(no_machine, "Cargo.lock", public), NOTHING);
+        assert_eq!(
+            lines(no_machine, "Cargo.lock", "source = \"registry+https://mirror.example/index\""),
+            [1]
+        );
+    }
+
+    #[test]
+    fn stubs_are_found_and_words_are_not() {
+        assert_eq!(
+            lines(no_stub, IN_LAB, "fn f() {\n    todo!()\n}\nfn g() {\n    unimplemented!(\"x\")\n}"),
+            [2, 5]
+        );
+        assert_eq!(
+            lines(no_stub, IN_LAB, "// todo!\nfn todo() -> &'static str {\n    \"todo!\"\n}"),
+            NOTHING
+        );
+    }
+
+    #[test]
+    fn an_elevator_states_its_bound_and_its_helpers_need_not() {
+        let elevator = "pub struct Closest;\nimpl Elevator for Closest {}";
+        assert_eq!(lines(starvation_bound, IN_ELEVATORS, elevator), [1]);
+        let generic = "impl<S: Sort> super::Elevator for Sorted<S> { /* Starvation bound: none */ }";
+        assert_eq!(lines(starvation_bound, IN_ELEVATORS, generic), [1]);
+        let stated = format!("/// Starvation bound: `patience` dispatches.\n{elevator}");
+        assert_eq!(lines(starvation_bound, IN_ELEVATORS, &stated), NOTHING);
+        assert_eq!(lines(starvation_bound, IN_ELEVATORS, "pub struct Tree;"), NOTHING);
+    }
+
+    #[test]
+    fn white_space_at_the_end_and_tabs_are_found() {
+        assert_eq!(lines(whitespace, "README.md", "a \nb\nc\t\n"), [1, 3]);
+        assert_eq!(lines(whitespace, IN_LAB, "//!\tx\n"), [1]);
+        assert_eq!(lines(whitespace, "README.md", "a\tb\n"), NOTHING);
+        assert_eq!(lines(whitespace, "tests/cli/table.trycmd", "a \n"), NOTHING);
+    }
+
+    #[test]
+    fn a_finding_reads_as_a_compiler_would_say_it() {
+        let file = File::new("a.md".to_owned(), String::new()).expect("text");
+        assert_eq!(
+            finding(&file, 7, "a tab".to_owned(), "use spaces").to_string(),
+            "a.md:7: a tab (use spaces)"
+        );
+    }
+
+    #[test]
+    fn every_rule_has_a_name_of_its_own() {
+        let mut names: Vec<_> = RULES.iter().map(|rule| rule.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), RULES.len());
+    }
+}
