@@ -6,6 +6,7 @@ mod threads;
 mod transfer;
 mod uring;
 
+use std::fmt;
 use std::time::Duration;
 
 use iopath_core::BlockDevice;
@@ -25,9 +26,9 @@ pub(crate) use uring::{Refused, Stage};
 /// device.commit_and_wait(1, None)?;
 /// while let Some(done) = device.poll_completion(now) { queue.handle_completion(…) }
 /// ```
-pub trait RealDevice: BlockDevice<Memory = Segment> {
+pub trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
-    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With io_uring that is one system
+    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system
     /// call for all of it.
     ///
     /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal has been handled, or a

@@ -1,4 +1,4 @@
-//! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no io_uring.
+//! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no `io_uring`.
 //!
 //! A batch is handed over with one lock and one wake-up; a thread that takes a job and leaves others wakes the next.
 //! Where an I/O takes less time than handing it over would (`INLINE_BELOW`), the caller carries the batch out itself:
@@ -44,32 +44,35 @@ pub struct ThreadsConfig {
 pub struct Threads {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    threads_max: usize,
+    workers_max: usize,
     limits: Limits,
     /// Submitted, not yet handed over.
-    staged: VecDeque<Box<Job>>,
+    staged: VecDeque<Job>,
     /// Over, not yet asked for.
-    over: VecDeque<Box<Job>>,
+    over: VecDeque<Job>,
     /// Jobs to use again.
-    spare: Vec<Box<Job>>,
+    spare: Vec<Job>,
     caller: Caller,
 }
 
 impl Threads {
     /// A device with one thread, which shows that threads can be had.
-    pub fn new(file: Arc<File>, limits: Limits, config: &ThreadsConfig) -> io::Result<Self> {
+    pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
         let depth = config.depth.max(1);
-        let limits =
-            Limits { depth_max: depth, segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX), ..limits };
+        let limits = Limits {
+            depth_max: depth,
+            segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
+            ..limits.clone()
+        };
         let segments_max = usize::from(limits.segments_max);
         let shared = Arc::new(Shared::new(file, limits.logical_block_bytes, depth as usize));
         let mut device = Self {
             workers: Vec::new(),
-            threads_max: config.threads_max.clamp(1, depth) as usize,
+            workers_max: config.threads_max.clamp(1, depth) as usize,
             limits,
             staged: VecDeque::with_capacity(depth as usize),
             over: VecDeque::with_capacity(depth as usize),
-            spare: (0..depth).map(|_| Box::new(Job::with_segments_max(segments_max))).collect(),
+            spare: (0..depth).map(|_| Job::with_segments_max(segments_max)).collect(),
             caller: Caller::new(&shared.file, shared.block, segments_max),
             shared,
         };
@@ -92,7 +95,7 @@ impl Threads {
         if self.staged.is_empty() {
             return;
         }
-        if self.shared.price.get() < INLINE_BELOW && self.staged.iter().all(|job| job.transfers()) {
+        if self.shared.price.get() < INLINE_BELOW && self.staged.iter().all(Job::transfers) {
             let jobs = self.staged.len() as u32;
             let started = std::time::Instant::now();
             while let Some(mut job) = self.staged.pop_front() {
@@ -103,7 +106,7 @@ impl Threads {
             return;
         }
         let wanted = self.shared.hand_over(&mut self.staged);
-        let more = wanted.min(self.threads_max.saturating_sub(self.workers.len()));
+        let more = wanted.min(self.workers_max.saturating_sub(self.workers.len()));
         for _ in 0..more {
             // Those there are carry on without the one that the system refuses.
             if self.start_thread().is_err() {

@@ -97,9 +97,9 @@ impl Caller {
     /// One system call for what is left: bytes moved, or an error number below zero.
     fn call(&mut self, transfer: &Transfer, used_up: usize) -> i64 {
         self.syscalls += 1;
-        let (file, position) = (self.file.as_raw_fd(), transfer.position() as i64);
+        let (file, position) = (self.file.as_raw_fd(), transfer.position().cast_signed());
         let rest = &self.iovecs[used_up..];
-        let (iovecs, count) = (rest.as_ptr(), rest.len() as i32);
+        let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
         // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
         // memory is there, and that it may be written if this is a read.
         let returned = unsafe {
@@ -119,7 +119,7 @@ impl Caller {
 }
 
 fn fallocate(file: RawFd, transfer: &Transfer) -> isize {
-    let (position, left) = (transfer.position() as i64, transfer.left() as i64);
+    let (position, left) = (transfer.position().cast_signed(), transfer.left().cast_signed());
     // SAFETY: takes nothing but numbers.
     unsafe { libc::fallocate(file, transfer.fallocate_mode(), position, left) as isize }
 }

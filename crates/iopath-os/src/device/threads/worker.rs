@@ -25,7 +25,7 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 struct Queue {
-    jobs: VecDeque<Box<Job>>,
+    jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
     closing: bool,
@@ -33,7 +33,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct Over {
-    jobs: VecDeque<Box<Job>>,
+    jobs: VecDeque<Job>,
     /// The device is to be woken when there are as many; 0 while it does not wait.
     wanted: usize,
 }
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// Hands `staged` over and wakes a thread. Returns for how many jobs no thread is idle.
-    pub(super) fn hand_over(&self, staged: &mut VecDeque<Box<Job>>) -> usize {
+    pub(super) fn hand_over(&self, staged: &mut VecDeque<Job>) -> usize {
         let mut waiting = lock(&self.queue);
         waiting.jobs.append(staged);
         let (jobs, idle) = (waiting.jobs.len(), waiting.idle);
@@ -65,7 +65,7 @@ impl Shared {
     }
 
     /// Takes what is over; `into` is empty.
-    pub(super) fn collect(&self, into: &mut VecDeque<Box<Job>>) {
+    pub(super) fn collect(&self, into: &mut VecDeque<Job>) {
         std::mem::swap(&mut lock(&self.over).jobs, into);
     }
 
@@ -76,8 +76,8 @@ impl Shared {
         let too_few = |over: &mut Over| over.jobs.len() < wanted;
         let mut over = match timeout {
             Some(timeout) => {
-                let waited = self.enough_over.wait_timeout_while(over, timeout, too_few);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                let result = self.enough_over.wait_timeout_while(over, timeout, too_few);
+                result.unwrap_or_else(PoisonError::into_inner).0
             }
             None => self.enough_over.wait_while(over, too_few).unwrap_or_else(PoisonError::into_inner),
         };
@@ -96,7 +96,7 @@ impl Shared {
     }
 
     /// The next job, waiting for it; `None` at the end.
-    fn take(&self) -> Option<Box<Job>> {
+    fn take(&self) -> Option<Job> {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
@@ -114,7 +114,7 @@ impl Shared {
         }
     }
 
-    fn give_back(&self, job: Box<Job>) {
+    fn give_back(&self, job: Job) {
         let mut over = lock(&self.over);
         over.jobs.push_back(job);
         let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
