@@ -3,8 +3,7 @@
 use std::fs::OpenOptions;
 use std::sync::Arc;
 
-use iopath_core::IoError;
-use iopath_core::Op;
+use iopath_core::{IoError, Op};
 
 use crate::rig::{ROWS, Rig, open, pattern, scratch};
 

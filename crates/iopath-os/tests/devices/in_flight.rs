@@ -1,7 +1,11 @@
 //! Many requests at once: each completes once, none is disturbed by another, and none outlives the device.
 
-use iopath_core::{Bio, QueueConfig, RequestQueue, Sector};
-use iopath_core::{BlockDevice, Extent, Instant, Io, Op, Tag};
+use std::fs::File;
+use std::sync::Arc;
+
+use iopath_core::{
+    Bio, BlockDevice, Extent, Instant, Io, Limits, Op, QueueConfig, RequestQueue, Sector, Tag,
+};
 use iopath_os::{
     AlignedBuf, AnyThread, PoolBuf, RealDevice, Threads, ThreadsConfig, Uring, UringConfig, now,
 };
@@ -36,7 +40,7 @@ fn any_order_of_completion_leaves_what_a_model_says() {
             let mut rng = StdRng::seed_from_u64(seed);
             let mut model = rig.read(0, BLOCKS * BLOCK as usize).unwrap();
             let mut flying: Vec<Option<InFlight>> = (0..DEPTH).map(|_| None).collect();
-            let mut left = 1500;
+            let mut left = 600;
             while left > 0 || flying.iter().any(Option::is_some) {
                 while left > 0 && rng.random_range(0..8) > 0 {
                     let Some(tag) = flying.iter().position(Option::is_none) else { break };
@@ -80,8 +84,8 @@ fn takes_its_depth_and_no_more() {
         let depth = rig.device.limits().depth_max;
         let mut memory = AlignedBuf::new(4096).unwrap();
         let memory = [segment(&mut memory)];
-        let extent = Extent::from_bytes(0, 4096).unwrap();
-        let io = |tag| Io::new(Tag::from_bits(tag), Op::Write, extent, &memory);
+        let extent = |tag| Extent::from_bytes(u64::from(tag) << 12, 4096).unwrap();
+        let io = |tag| Io::new(Tag::from_bits(tag), Op::Write, extent(tag), &memory);
         for tag in 0..depth {
             assert!(rig.device.submit(&io(tag), now()).is_ok(), "{}: {tag} of {depth}", rig.name);
         }
@@ -107,9 +111,11 @@ fn a_device_that_goes_takes_no_memory_with_it() {
                 rig.device.commit(now()); // The last four are never handed over.
             }
         }
-        let null = iopath_os::Null::new(iopath_core::Limits::with_capacity(0));
+        let null = iopath_os::Null::new(Limits::with_capacity(0));
         drop(std::mem::replace(&mut rig.device, Box::new(null)));
-        memory.iter_mut().for_each(|buffer| buffer.fill(0x5a));
+        for buffer in &mut memory {
+            buffer.fill(0x5a);
+        }
         std::thread::sleep(std::time::Duration::from_millis(20));
         let untouched = memory.iter().all(|buffer| buffer.iter().all(|&byte| byte == 0x5a));
         assert!(untouched, "{}: written to after the device was gone", rig.name);
@@ -122,7 +128,7 @@ fn a_loop_that_only_polls_gets_everything() {
         let mut memory = AlignedBuf::new(4096).unwrap();
         let memory = [segment(&mut memory)];
         for tag in 0..8 {
-            let extent = Extent::from_bytes(4096, 4096).unwrap();
+            let extent = Extent::from_bytes(u64::from(tag) << 12, 4096).unwrap();
             rig.device.submit(&Io::new(Tag::from_bits(tag), Op::Write, extent, &memory), now()).unwrap();
         }
         rig.device.commit(now());
@@ -176,7 +182,8 @@ fn a_batch_on_a_ring_is_one_system_call() {
 
 #[test]
 fn devices_for_any_thread_cross_threads_with_requests_in_flight() {
-    let open: [fn(_, &_) -> Option<Box<dyn RealDevice + Send>>; 2] = [
+    type Open = fn(Arc<File>, &Limits) -> Option<Box<dyn RealDevice + Send>>;
+    let open: [Open; 2] = [
         |file, limits| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
