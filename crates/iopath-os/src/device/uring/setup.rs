@@ -11,7 +11,7 @@ use crate::pool::BufferPool;
 /// The most entries the kernel gives a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
 
-/// At which stage io_uring was refused.
+/// At which stage `io_uring` was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// No ring.
@@ -24,7 +24,7 @@ pub(crate) enum Stage {
     Buffers,
 }
 
-/// io_uring was refused.
+/// `io_uring` was refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) stage: Stage,
