@@ -49,7 +49,7 @@ impl TargetFacts {
     pub fn of(place: &Place) -> Option<Self> {
         let target = place.target()?;
         Some(Self {
-            path: target.path.clone(),
+            path: target.path.display().to_string(),
             kind: if target.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
             scratch: place.is_scratch(),
             size_bytes: target.size_bytes,

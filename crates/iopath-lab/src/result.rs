@@ -1,8 +1,6 @@
 //! The form of results for other programs: `iopath.result/1`, documented field by field in docs/result.md. Computes
 //! nothing. A change here that a reader could stumble over needs a new version in [`SCHEMA`].
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 /// The name and version of the form.
@@ -28,6 +26,12 @@ impl Report {
     pub fn new(host: Host, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
         Self { schema: SCHEMA.to_owned(), host, target, runs, findings: Vec::new() }
     }
+
+    /// The report as JSON, indented, ending in a newline.
+    pub fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self).expect("strings and numbers have a form in JSON");
+        json + "\n"
+    }
 }
 
 /// The machine that measured.
@@ -46,8 +50,8 @@ pub struct Host {
 /// What was read and written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetFacts {
-    /// The file or device, symbolic links followed.
-    pub path: PathBuf,
+    /// The file or device, symbolic links followed; what is no UTF-8 in it is replaced.
+    pub path: String,
     /// `file` or `block device`.
     pub kind: String,
     /// Whether it was a scratch file of ours, removed since.
