@@ -11,7 +11,7 @@ use crate::result::{DiskFacts, Host, TargetFacts};
 
 impl Host {
     /// This machine; `unknown` where `/proc` does not say.
-    pub fn here() -> Self {
+    pub(crate) fn here(idle_busy_cpus: Option<f64>) -> Self {
         let unknown = || "unknown".to_owned();
         Self {
             kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
@@ -20,6 +20,7 @@ impl Host {
                 .and_then(|text| cpu_model(&text))
                 .unwrap_or_else(unknown),
             cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            idle_busy_cpus,
             memory_bytes: fs::read_to_string("/proc/meminfo")
                 .ok()
                 .and_then(|text| memory(&text))
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn here_is_somewhere() {
-        let host = Host::here();
+        let host = Host::here(None);
         assert!(host.cores > 0 && host.memory_bytes > 0 && host.kernel.contains('.'), "{host:?}");
     }
 }

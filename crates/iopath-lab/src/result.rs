@@ -35,7 +35,7 @@ impl Report {
 }
 
 /// The machine that measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// The kernel's release, as `uname -r` says.
     pub kernel: String,
@@ -45,6 +45,9 @@ pub struct Host {
     pub cores: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// CPUs that other programs kept busy in the moment before the first run, which is taken off the machine's CPU
+    /// time; none where `/proc/stat` is not to be had.
+    pub idle_busy_cpus: Option<f64>,
 }
 
 /// What was read and written.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use iopath_os::target::Residency;
 
-use crate::counters::{DiskCounters, idle_busy_rate};
+use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::doubt::{self, Circumstances};
 use crate::engine::{Measured, measure};
 use crate::error::LabError;
@@ -27,8 +27,6 @@ const GIB: f64 = (1u64 << 30) as f64;
 #[derive(Debug, Clone)]
 pub struct Lab {
     host: Host,
-    /// CPU seconds for each second that the machine uses without us; none where `/proc/stat` is not to be had.
-    idle_busy_rate: Option<f64>,
 }
 
 impl Lab {
@@ -36,17 +34,12 @@ impl Lab {
     /// many measurements may follow; what begins on the machine later is not taken off their CPU time.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
-        Self { host: Host::here(), idle_busy_rate: idle_busy_rate(idle_sample).ok() }
+        Self { host: Host::here(idle_busy_cpus(idle_sample).ok()) }
     }
 
     /// The machine.
     pub fn host(&self) -> &Host {
         &self.host
-    }
-
-    /// CPU seconds for each second that the machine used without us, over all CPUs.
-    pub fn idle_busy_rate(&self) -> Option<f64> {
-        self.idle_busy_rate
     }
 
     /// Measures a workload at a place. The workload's own `target` and `size_bytes` are not looked at: the place has
@@ -109,14 +102,7 @@ impl Lab {
         for (measured, _) in measured {
             latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
         }
-        let circumstances = Circumstances {
-            workload,
-            row,
-            place,
-            depth,
-            idle_busy_rate: self.idle_busy_rate,
-            cores: self.host.cores,
-        };
+        let circumstances = Circumstances { workload, row, place, depth, host: &self.host };
         RunResult {
             path: row.name.to_owned(),
             rw: workload.rw.name().to_owned(),
@@ -138,7 +124,7 @@ impl Lab {
 
     fn repeat(&self, measured: &Measured, residency: Option<&Residency>) -> Repeat {
         let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
-        let idle_seconds = self.idle_busy_rate.unwrap_or(0.0) * seconds;
+        let idle_seconds = self.host.idle_busy_cpus.unwrap_or(0.0) * seconds;
         let machine_seconds =
             measured.machine_busy_seconds.map_or(0.0, |busy| (busy - idle_seconds).max(0.0));
         Repeat {
