@@ -43,7 +43,7 @@ pub(crate) fn warnings(
     let mut warnings: Vec<String> =
         measured.first().map_or_else(Vec::new, |(measured, _)| measured.warnings.clone());
     warnings.extend(depth(under));
-    warnings.extend(not_cold(measured));
+    warnings.extend(not_cold(under, measured));
     warnings.extend(cache_answered(under, measured));
     warnings.extend(unwritten(under));
     warnings.extend(compressed(under));
@@ -62,13 +62,13 @@ fn depth(under: &Circumstances) -> Option<String> {
     })
 }
 
-/// Pages that could not be dropped before a cold repeat.
-fn not_cold(measured: &[(Measured, Option<Residency>)]) -> Option<String> {
+/// Pages that could not be dropped before a cold repeat, on a path that would read them.
+fn not_cold(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
     let worst =
         measured.iter().filter_map(|(_, residency)| residency.as_ref()).max_by_key(|left| left.resident)?;
-    (!worst.is_cold()).then(|| {
+    (!worst.is_cold() && !under.row.direct).then(|| {
         format!(
-            "not cold: {} ({:.1}%) of the target stayed in the page cache (mapped or in use by others)",
+            "not cold: {} ({:.1}%) of the target stayed in the page cache, as far as this user may see",
             format_size(worst.resident * worst.page_bytes),
             worst.resident_share() * 100.0
         )
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "not cold: 100 KiB (25.0%) of the target stayed in the page cache (mapped or in use by others)",
+                "not cold: 100 KiB (25.0%) of the target stayed in the page cache, as far as this user may see",
                 "the machine was busy before the run: other programs used 0.50 of 2 CPUs",
                 "repeats lie 28% apart (standard deviation over mean): measure longer or more often",
             ]

@@ -23,7 +23,7 @@ impl Host {
             idle_busy_cpus,
             memory_bytes: fs::read_to_string("/proc/meminfo")
                 .ok()
-                .and_then(|text| memory(&text))
+                .and_then(|text| memory(&text, "MemTotal:"))
                 .unwrap_or(0),
         }
     }
@@ -40,8 +40,13 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     field("model name").or_else(|| field("Hardware")).or_else(|| field("cpu model"))
 }
 
-fn memory(meminfo: &str) -> Option<u64> {
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// Memory that may be taken without anyone having to swap, in bytes; none where `/proc` does not say.
+pub(crate) fn memory_available_bytes() -> Option<u64> {
+    memory(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+fn memory(meminfo: &str, field: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
@@ -88,8 +93,8 @@ mod tests {
         );
         assert_eq!(cpu_model("processor\t: 0\nHardware\t: Board\n").as_deref(), Some("Board"));
         assert_eq!(cpu_model("processor\t: 0\n"), None);
-        assert_eq!(memory("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16384));
-        assert_eq!(memory("MemFree: 1 kB\n"), None);
+        assert_eq!(memory("MemTotal:       16 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(16384));
+        assert_eq!(memory("MemFree: 1 kB\n", "MemTotal:"), None);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn unwritten(target: &Target, size_bytes: u64) -> Option<u64> {
 
 fn inspect(path: &Path) -> Result<Target, LabError> {
     Target::inspect(path).map_err(|error| match error {
-        TargetError::Stat { path, source } => LabError::io("look at", &path)(source),
+        TargetError::Stat { path, source } => LabError::open(&path, false)(source),
         other => LabError::Target(other),
     })
 }

@@ -9,6 +9,7 @@ use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::doubt::{self, Circumstances};
 use crate::engine::{Measured, measure};
 use crate::error::LabError;
+use crate::host::memory_available_bytes;
 use crate::job::latencies;
 use crate::path::{OpenSpec, PathRow};
 use crate::place::Place;
@@ -64,6 +65,8 @@ impl Lab {
         workload.check_for(row)?;
         workload.check_size(place.size_bytes())?;
         check_alignment(workload, row, place)?;
+        let depth = if row.synchronous { 1 } else { workload.io_depth };
+        check_memory(workload, depth, memory_available_bytes())?;
         let path = (row.open)(&OpenSpec {
             place,
             writes: workload.rw.writes(),
@@ -71,7 +74,6 @@ impl Lab {
             elevator: workload.elevator.as_deref(),
             engine: workload.engine.as_deref(),
         })?;
-        let depth = if row.synchronous { 1 } else { workload.io_depth };
         if workload.warm {
             progress.stage(&Stage::WarmUp);
             measure(&*path, workload, place, depth, 0, progress)?;
@@ -152,6 +154,16 @@ fn check_alignment(workload: &Workload, row: &PathRow, place: &Place) -> Result<
     Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
 }
 
+/// Buffers that do not fit the memory are refused before the kernel has to end some process for them.
+fn check_memory(workload: &Workload, depth: u32, available: Option<u64>) -> Result<(), LabError> {
+    let needed =
+        u64::from(workload.block_bytes).saturating_mul(u64::from(depth)).saturating_mul(workload.jobs.into());
+    match available {
+        Some(available) if needed > available => Err(LabError::Buffers { needed, available }),
+        _ => Ok(()),
+    }
+}
+
 fn drop_cached(place: &Place, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
     if place.file().is_some() {
         progress.stage(&Stage::DropCache);
@@ -217,5 +229,28 @@ impl std::iter::Sum for Device {
             writes: sum.writes + one.writes,
             written_bytes: sum.written_bytes + one.written_bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_do_not_fit_are_refused_with_both_sizes() {
+        let workload = Workload { block_bytes: 1 << 30, jobs: 3, ..Workload::default() };
+        let text = check_memory(&workload, 2, Some(5 << 30)).unwrap_err().to_string();
+        assert!(text.starts_with("buffers of 6 GiB") && text.contains("the 5 GiB of memory"), "{text}");
+        check_memory(&workload, 2, Some(6 << 30)).unwrap();
+        check_memory(&workload, 2, None).unwrap();
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "these numbers are exact in binary")]
+    fn cpu_price_counts_the_machine_or_the_process_whichever_is_more() {
+        let gib = 1 << 30;
+        assert_eq!(cpu(1.0, 2.0, 4.0, 2 * gib, 1_000_000).seconds_per_gib, 2.0);
+        assert_eq!(cpu(1.0, 2.0, 0.5, 2 * gib, 1_000_000).microseconds_per_io, 3.0);
+        assert_eq!(cpu(1.0, 2.0, 4.0, 0, 0).seconds_per_gib, 0.0);
     }
 }

@@ -64,7 +64,7 @@ impl Scratch {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .inspect_err(|_| forget(&path))
-            .map_err(LabError::open(directory, true))?;
+            .map_err(|source| no_file(directory, source))?;
         let scratch = Self { path, file };
         // Where a filesystem has no locks, the process id in the name has to do.
         let _ = flock(&scratch.file, FlockOperation::NonBlockingLockExclusive);
@@ -99,6 +99,17 @@ impl Drop for Scratch {
         // Nothing can be done about a file that cannot be removed; the next run tries again.
         let _ = fs::remove_file(&self.path);
         forget(&self.path);
+    }
+}
+
+/// A directory that takes no file of ours.
+fn no_file(directory: &Path, source: io::Error) -> LabError {
+    let directory = directory.to_owned();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            LabError::NoPermission { target: directory, access: "making a scratch file" }
+        }
+        _ => LabError::Io { action: "make a scratch file in", target: directory, source },
     }
 }
 
