@@ -24,11 +24,6 @@ impl<'a> Output<'a> {
         !self.is_plain && table::is_fancy(&io::stderr())
     }
 
-    /// Whether what goes to stdout is to fit a terminal there.
-    pub(crate) fn fits_stdout(&self) -> bool {
-        io::stdout().is_terminal()
-    }
-
     /// Shows a report: its text on stdout, unless `--json -` wants that for JSON alone, and JSON where it is
     /// wanted.
     pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {
@@ -43,6 +38,11 @@ impl<'a> Output<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether what goes to stdout is to fit a terminal there.
+pub(crate) fn fits_stdout() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// The error and its causes on one line, each said once.

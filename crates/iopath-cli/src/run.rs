@@ -1,7 +1,7 @@
 //! `iopath run`: one workload, several repeats, a table.
 
 use crate::args::RunArgs;
-use crate::output::Output;
+use crate::output::{Output, fits_stdout};
 use crate::progress::Bar;
 use iopath_lab::{Rw, Workload, table};
 
@@ -13,7 +13,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     for warning in report.runs.iter().flat_map(|run| &run.warnings) {
         eprintln!("iopath: {warning}");
     }
-    output.show(&report, &table::table(&report.runs, output.fits_stdout()))
+    output.show(&report, &table::table(&report.runs, fits_stdout()))
 }
 
 fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
