@@ -191,7 +191,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.close();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has nothing in its hands any more; its panic has been reported already.
+            // Fails only where the thread panicked, which has been reported on the spot.
             let _ = worker.join();
         }
     }
