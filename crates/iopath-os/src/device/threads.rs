@@ -111,8 +111,8 @@ impl Threads {
         let handed = self.staged.len() - kept;
         self.own.extend(self.staged.drain(handed..));
         if !self.staged.is_empty() {
-            let not_idle = self.shared.hand_over(&mut self.staged, helpers);
-            for _ in 0..not_idle.min(self.workers_max - self.workers.len()) {
+            let missing = self.shared.hand_over(&mut self.staged, helpers);
+            for _ in 0..missing.min(self.workers_max - self.workers.len()) {
                 // Those there are carry on without the one that the system refuses.
                 if self.start_thread().is_err() {
                     break;
@@ -191,7 +191,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.close();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has nothing in its hands any more; its panic has been reported already.
+            // Fails only where the thread panicked, which has been reported on the spot.
             let _ = worker.join();
         }
     }

@@ -1,9 +1,12 @@
 //! Bytes come back as they were written, whatever the shape of the request.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use iopath_core::{Extent, Io, Op, Tag};
 
 use crate::on_each_device;
-use crate::rig::{BLOCK, ROWS, Rig, pattern, scratch, segment};
+use crate::rig::{BLOCK, ROWS, Rig, pattern, segment};
 
 #[test]
 fn reads_back_what_was_written() {
@@ -55,7 +58,7 @@ fn scatters_and_gathers_segments_in_order() {
 #[test]
 fn a_last_block_that_a_file_only_begins_is_followed_by_zeroes() {
     for row in ROWS {
-        let file = scratch(0);
+        let file = row.scratch(0);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         assert_eq!(rig.write(0, &pattern(12_288, 1)), Ok(()), "{}", rig.name);
         for end in [8193, 10_000, 12_287] {
@@ -73,7 +76,7 @@ fn a_last_block_that_a_file_only_begins_is_followed_by_zeroes() {
 #[test]
 fn zeroes_that_follow_reach_into_the_right_segments() {
     for row in ROWS {
-        let file = scratch(0);
+        let file = row.scratch(0);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         assert_eq!(rig.write(0, &pattern(8192, 1)), Ok(()), "{}", rig.name);
         file.set_len(4096 + 700).unwrap();
@@ -111,6 +114,22 @@ fn discards_and_zeroes_what_it_is_told_and_no_more() {
             assert_eq!(file.metadata().unwrap().len(), 256 * 512, "{}: the size changed", rig.name);
         }
     });
+}
+
+#[test]
+fn zeroes_by_a_hole_where_a_range_cannot_be_zeroed() {
+    for row in ROWS {
+        // Memory as a file: the kernel's tmpfs has holes, but not FALLOC_FL_ZERO_RANGE.
+        let file = rustix::fs::memfd_create("zeroes", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = Arc::new(File::from(file));
+        file.set_len(65_536).unwrap();
+        let Some(mut rig) = Rig::new_on(row, file) else { continue };
+        let mut expected = pattern(65_536, 9);
+        assert_eq!(rig.write(0, &expected), Ok(()), "{}", rig.name);
+        assert_eq!(rig.run(Op::WriteZeroes, 4096, 8192, &[]), Ok(()), "{}", rig.name);
+        expected[4096..12_288].fill(0);
+        assert!(rig.read(0, 65_536).as_ref() == Ok(&expected), "{}", rig.name);
+    }
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use iopath_core::{IoError, Op};
 
-use crate::rig::{ROWS, Rig, open, pattern, scratch};
+use crate::rig::{ROWS, Rig, pattern};
 
 #[test]
 fn a_file_that_shrank_ends_before_the_range() {
     for row in ROWS {
-        let file = scratch(65_536);
+        let file = row.scratch(65_536);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         file.set_len(20_000).unwrap();
         assert_eq!(rig.read(16_384, 8192), Err(IoError::EndOfDevice), "{}", rig.name);
@@ -24,7 +24,7 @@ fn what_is_open_for_reading_is_read_only() {
     let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     named.as_file().set_len(65_536).unwrap();
     for row in ROWS {
-        let file = Arc::new(open(named.path(), false).unwrap());
+        let file = Arc::new(row.open_file(named.path(), false).unwrap());
         let Some(mut rig) = Rig::new_on(row, file) else { continue };
         assert_eq!(rig.write(0, &pattern(4096, 0)), Err(IoError::ReadOnly), "{}", rig.name);
         assert_eq!(rig.run(Op::Discard, 0, 4096, &[]), Err(IoError::ReadOnly), "{}", rig.name);

@@ -9,6 +9,13 @@ mod rig;
 
 use rig::{ROWS, Rig};
 
+#[test]
+fn every_device_is_tested_here() {
+    for device in iopath_os::DEVICES.iter().filter(|device| device.name != "null") {
+        assert!(ROWS.iter().any(|row| row.name.starts_with(device.name)), "{} has no row", device.name);
+    }
+}
+
 /// Runs a test on a new device of each row.
 fn on_each_device(sectors: u64, test: impl Fn(&mut Rig)) {
     for row in ROWS {

@@ -20,7 +20,10 @@ type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
 
 /// A kind of device.
 pub(crate) struct Row {
+    /// Starts with the name of its row in `DEVICES`.
     pub(crate) name: &'static str,
+    /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
+    direct: bool,
     /// On a file; `None` for a device that needs none.
     open: Option<Open>,
 }
@@ -28,6 +31,7 @@ pub(crate) struct Row {
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring",
+        direct: true,
         open: Some(|file, limits, _| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
@@ -35,6 +39,7 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "uring, registered buffers",
+        direct: true,
         open: Some(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
@@ -42,20 +47,21 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row {
         name: "uring, any thread",
+        direct: true,
         open: Some(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row {
-        name: "threads",
-        open: Some(|file, limits, _| {
-            let config = ThreadsConfig { depth: DEPTH, threads_max: 8 };
-            Some(Box::new(Threads::new(file, limits, &config).expect("a thread")))
-        }),
-    },
-    Row { name: "memory", open: None },
+    Row { name: "threads", direct: true, open: Some(open_threads) },
+    Row { name: "threads, page cache", direct: false, open: Some(open_threads) },
+    Row { name: "memory", direct: false, open: None },
 ];
+
+fn open_threads(file: Arc<File>, limits: &Limits, _: &BufferPool) -> Option<Box<dyn RealDevice>> {
+    let config = ThreadsConfig { depth: DEPTH, threads_max: 8 };
+    Some(Box::new(Threads::new(file, limits, &config).ok()?))
+}
 
 pub(crate) struct Rig {
     pub(crate) name: &'static str,
@@ -71,7 +77,7 @@ impl Rig {
             let device = Box::new(Ram::new(sectors).expect("memory"));
             return Some(Self { name: row.name, device, file: None, pool: pool() });
         };
-        let file = scratch(sectors * 512);
+        let file = row.scratch(sectors * 512);
         Self::on(row.name, open, file)
     }
 
@@ -141,19 +147,27 @@ pub(crate) fn segment(memory: &mut [u8]) -> Segment {
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 
-/// A file without a name, open for direct I/O where the filesystem knows it.
-pub(crate) fn scratch(bytes: u64) -> Arc<File> {
-    let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
-    let file = open(named.path(), true).expect("the scratch file");
-    file.set_len(bytes).expect("its size");
-    Arc::new(file)
+impl Row {
+    /// A file without a name.
+    pub(crate) fn scratch(&self, bytes: u64) -> Arc<File> {
+        let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
+        let file = self.open_file(named.path(), true).expect("the scratch file");
+        file.set_len(bytes).expect("its size");
+        Arc::new(file)
+    }
+
+    /// Opens for direct I/O if that is the row's way and the filesystem knows it.
+    pub(crate) fn open_file(&self, path: &Path, write: bool) -> std::io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(write);
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        options.clone().custom_flags(flags).open(path).or_else(|_| options.open(path))
+    }
 }
 
-/// Opens for direct I/O where the filesystem knows it.
-pub(crate) fn open(path: &Path, write: bool) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(write);
-    options.clone().custom_flags(libc::O_DIRECT).open(path).or_else(|_| options.open(path))
+/// A file without a name on the first row's terms.
+pub(crate) fn scratch(bytes: u64) -> Arc<File> {
+    ROWS[0].scratch(bytes)
 }
 
 /// Bytes that differ from sector to sector and from seed to seed.

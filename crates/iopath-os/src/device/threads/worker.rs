@@ -59,18 +59,18 @@ impl Shared {
         }
     }
 
-    /// Hands `staged` over to `helpers` threads, of which it wakes one; that wakes the next. Returns for how many of
-    /// them no thread is idle.
+    /// Hands `staged` over to `helpers` threads, of which it wakes one; that wakes the next. Returns how many more
+    /// threads the queue is worth than are idle.
     pub(super) fn hand_over(&self, staged: &mut VecDeque<Job>, helpers: usize) -> usize {
         let mut waiting = lock(&self.queue);
-        waiting.share = staged.len().div_ceil(helpers.max(1));
+        waiting.share = staged.len().div_ceil(helpers.max(1)).max(1);
         waiting.jobs.append(staged);
-        let idle = waiting.idle;
+        let (idle, shares) = (waiting.idle, waiting.jobs.len().div_ceil(waiting.share));
         drop(waiting);
         if idle > 0 {
             self.jobs_there.notify_one();
         }
-        helpers.saturating_sub(idle)
+        shares.saturating_sub(idle)
     }
 
     /// Takes up to `count` jobs that no thread has begun; says whether there were any.

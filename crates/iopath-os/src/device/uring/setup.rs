@@ -108,6 +108,9 @@ pub(super) fn register_buffers(ring: &IoUring, pool: &BufferPool) -> Result<Box<
         .regions()
         .map(|(start, len)| libc::iovec { iov_base: start.as_ptr().cast(), iov_len: len })
         .collect();
+    if iovecs.is_empty() {
+        return Ok(Box::default()); // The kernel refuses to register nothing.
+    }
     // SAFETY: the device keeps the pool as long as the ring, so the memory stays.
     unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
     let bounds = |iovec: &libc::iovec| (iovec.iov_base.addr(), iovec.iov_base.addr() + iovec.iov_len);
