@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use iopath_os::{Engine, EngineConfig, OpenError, Reason};
+use iopath_os::{Engine, EngineConfig, EngineError, Reason};
 
 use crate::rig::{limits, scratch};
 
@@ -45,7 +45,7 @@ fn where_a_ring_is_refused_threads_do_it_and_say_why() {
             let forbidden = matches!(fallback.reason, Reason::Seccomp | Reason::Sysctl(_));
             assert!(forbidden, "{fallback}");
             match Engine::Uring.open(&file, &limits, &config) {
-                Err(OpenError::Refused(reason)) => assert_eq!(reason, fallback),
+                Err(EngineError::Refused(reason)) => assert_eq!(reason, fallback),
                 other => panic!("asked for by name, but {other:?}"),
             }
         });
@@ -64,7 +64,7 @@ fn each_engine_opens_by_name() {
                     *engine == Engine::Auto || (opened.engine == *engine && opened.fallback.is_none());
                 assert!(named, "{name}: {:?}", opened.fallback);
             }
-            Err(OpenError::Refused(why)) => eprintln!("skipped {name}: {why}"),
+            Err(EngineError::Refused(why)) => eprintln!("skipped {name}: {why}"),
             Err(error) => panic!("{name}: {error}"),
         }
     }
