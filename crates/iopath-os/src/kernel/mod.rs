@@ -14,6 +14,7 @@ mod mmap;
 mod pread;
 mod sigbus;
 mod slots;
+mod stamp;
 mod uring;
 
 use std::fs::{File, OpenOptions};
@@ -24,6 +25,7 @@ use std::path::Path;
 pub use mmap::Mmap;
 pub use pread::Pread;
 pub use slots::Slots;
+pub use stamp::Stamp;
 pub use uring::Uring;
 
 /// Which way the bytes go.

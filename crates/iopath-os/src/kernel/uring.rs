@@ -13,8 +13,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use super::{Direction, Done, Progress, Slots, Transfer, advance};
 
 /// So many transfers are handed to the kernel at a time. All of a deep batch at once would save system calls, but
-/// leave the device idle while the batch is prepared: on a virtio disk, 4 KiB random reads at depth 32 are 8% faster
-/// in fours, at less CPU time for each.
+/// leave the device idle while the batch is prepared. 4 KiB random reads at depth 32 on one virtio disk, in fours
+/// against all at once: 1.19 times the rate at 0.74 times the CPU (median of 24 alternating pairs, 2 busy CPUs).
 const HAND_OVER: usize = 4;
 
 /// The registered file's index.
