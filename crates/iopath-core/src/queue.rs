@@ -31,7 +31,7 @@ pub struct QueueConfig {
     pub requests_max: u32,
     /// Requests at the device at once; the device's own limit applies, too.
     pub depth: u32,
-    /// A plug that holds this many requests is emptied.
+    /// A plug that holds this many requests is emptied before it takes another.
     pub plug_requests_max: u32,
     /// The elevator, by its name in [`ELEVATORS`].
     pub elevator: &'static str,
@@ -293,9 +293,11 @@ impl<M: Memory> RequestQueue<M> {
         self.bios_in
     }
 
-    /// Whether requests wait in the plug.
-    pub fn has_plugged(&self) -> bool {
-        self.plug.len() > 0
+    /// Whether [`RequestQueue::poll_dispatch`] has something to give: so it may be while the queue is plugged,
+    /// when the plug has overflowed.
+    pub fn has_dispatchable(&self) -> bool {
+        let has_room = self.gate == Gate::Open && self.in_flight < self.depth;
+        has_room && !(self.elevator.is_empty() && self.requeued.is_empty())
     }
 
     /// The limits of the device.

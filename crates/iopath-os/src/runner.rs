@@ -6,8 +6,8 @@
 //! the I/O on it is over.
 
 use iopath_core::{
-    Bio, Duration, Extent, Instant, IoError, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream,
-    SubmitError, UnknownElevator,
+    Bio, Extent, Instant, IoError, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream, SubmitError,
+    UnknownElevator,
 };
 use slab::Slab;
 use std::ptr::NonNull;
@@ -16,9 +16,6 @@ use crate::clock;
 use crate::device::{RealDevice, WaitError};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;
-
-/// How long a request that is over waits for others to be over at most.
-pub const LINGER: Duration = Duration::from_micros(200);
 
 /// A queue, its device, and the memory that is under way.
 ///
@@ -104,7 +101,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(Self { device, lent, queue, is_plugged: false, now: Instant::ZERO })
     }
 
-    /// Takes a job. It is plugged: [`Runner::hand_over`] or [`Runner::wait`] sends it off with all others.
+    /// Takes a job. It is plugged: [`Runner::hand_over`] or [`Runner::wait`] sends it off with all others, or
+    /// the next jobs do when they are more requests than the plug holds: the device need not be idle until the
+    /// last is there.
     pub fn submit(&mut self, job: Job) -> Result<(), Refused> {
         self.plug();
         let Job { op, extent, buffer, fua, stream, token } = job;
@@ -122,6 +121,10 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         match self.queue.submit_bio(bio, self.now) {
             Ok(()) => {
                 entry.insert(Lent { op, extent, buffer, token });
+                if self.queue.has_dispatchable() {
+                    self.dispatch();
+                    self.device.commit(self.now);
+                }
                 Ok(())
             }
             Err(error) => Err(Refused { error, buffer }),
@@ -130,6 +133,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// Sends off what was submitted, without waiting.
     pub fn hand_over(&mut self) {
+        self.unplug();
         self.dispatch();
         self.device.commit(self.now);
     }
@@ -137,21 +141,15 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// Sends off what was submitted and waits until [`Runner::poll`] has something to give. Returns at once
     /// when there is nothing to wait for.
     ///
-    /// Waits for up to `gather` requests to be over, but not longer for that than [`LINGER`]: requests that
-    /// are over together are followed by others that go off together, and each system call, interrupt and
-    /// doorbell of the device serves more of them.
+    /// Waits until `gather` requests are over, or all that are at the device: others follow them together, and
+    /// each system call, interrupt and doorbell of the device serves more of them. There is no time limit to
+    /// that, since setting a timer for each wait would cost more than it saves, in a virtual machine above all.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
+        self.unplug();
         while self.queue.completions() == 0 && self.queue.bios_in() > 0 {
             self.dispatch();
             let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
-            if gather > 1 {
-                self.device.commit_and_wait(gather, Some(due.unwrap_or(LINGER).min(LINGER)))?;
-                self.collect();
-                if self.queue.completions() > 0 {
-                    break;
-                }
-            }
-            self.device.commit_and_wait(1, due)?;
+            self.device.commit_and_wait(gather.max(1), due)?;
             self.collect();
         }
         Ok(())
@@ -250,7 +248,6 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     }
 
     fn dispatch(&mut self) {
-        self.unplug();
         self.queue.handle_timeout(self.now);
         while let Some(io) = self.queue.poll_dispatch(self.now) {
             if let Err(busy) = self.device.submit(&io, self.now) {

@@ -12,21 +12,33 @@ pub struct BatchOptions {
     io_depth: u32,
     buffer_bytes: usize,
     gather: u32,
+    plug: u32,
     stream: Stream,
 }
 
 impl BatchOptions {
+    const PLUG: u32 = 8;
+
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
         let io_depth = if io_depth == 0 { 1 } else { io_depth };
-        Self { io_depth, buffer_bytes, gather: io_depth.div_ceil(4), stream: Stream(0) }
+        Self { io_depth, buffer_bytes, gather: 1, plug: Self::PLUG, stream: Stream(0) }
     }
 
-    /// How many completions a wait tries to gather, for 200 µs at most: a quarter of the depth unless set. More
-    /// costs less CPU for each; 1 returns the first as soon as it is there.
+    /// How many completions a wait gathers before it returns: 1 unless set, so that the first is there as soon
+    /// as can be. A quarter of the depth costs the least CPU for each, where throughput is what counts.
     #[must_use]
     pub const fn gather(mut self, completions: u32) -> Self {
         self.gather = completions;
+        self
+    }
+
+    /// How many requests the batch holds back for others to join them. When there are more, which is when they
+    /// are no neighbours, they go off, so that the device has work while the rest is added: 8 unless set. More
+    /// costs fewer system calls.
+    #[must_use]
+    pub const fn plug(mut self, requests: u32) -> Self {
+        self.plug = requests;
         self
     }
 
@@ -93,7 +105,7 @@ pub struct Refused {
 impl Batch {
     pub(crate) fn new(volume: Volume, source: &Source, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
-        let opened = source.own_runner(options.io_depth, pool.clone())?;
+        let opened = source.own_runner(options.io_depth, options.plug, pool.clone())?;
         Ok(Self {
             volume,
             runner: opened.device,

@@ -79,26 +79,31 @@ impl Source {
         let depth = self.options.depth.max(1);
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
         let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(1, depth))?;
+        let runner = Runner::new(opened.device, &self.queue(1, depth, depth))?;
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
     /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
-    pub(crate) fn own_runner(&self, bios_max: u32, pool: BufferPool) -> Result<Opened<OwnRunner>, OpenError> {
+    pub(crate) fn own_runner(
+        &self,
+        bios_max: u32,
+        plug: u32,
+        pool: BufferPool,
+    ) -> Result<Opened<OwnRunner>, OpenError> {
         let depth = self.options.depth.max(1);
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
         let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(bios_max, depth))?;
+        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug))?;
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
-    fn queue(&self, bios_max: u32, depth: u32) -> QueueConfig {
+    fn queue(&self, bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {
         QueueConfig {
             bios_max,
             requests_max: bios_max.max(depth),
             depth,
+            plug_requests_max,
             elevator: self.elevator.name,
-            ..QueueConfig::default()
         }
     }
 }

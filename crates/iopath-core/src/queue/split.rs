@@ -91,10 +91,10 @@ impl<M: Memory> RequestQueue<M> {
             return self.stage_without_slot(&chain, now);
         };
         if self.plug.is_on() {
-            self.plug.push(tag, chain.extent);
             if self.plug.is_full() {
                 self.empty_plug(now);
             }
+            self.plug.push(tag, chain.extent);
         } else {
             self.insert(tag, now);
         }
