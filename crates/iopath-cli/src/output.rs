@@ -20,18 +20,24 @@ impl Output {
     }
 
     /// Whether stdout is for JSON and nothing else.
-    pub(crate) const fn is_json_alone(&self) -> bool {
+    pub(crate) const fn is_json_alone(self) -> bool {
         self.is_json_alone
     }
 
     /// Whether stderr may have moving bars.
-    pub(crate) fn is_fancy_stderr(&self) -> bool {
+    pub(crate) fn is_fancy_stderr(self) -> bool {
         !self.is_plain && table::is_fancy(&io::stderr())
     }
 
-    pub(crate) fn print(&self, text: &str) -> io::Result<()> {
-        writeln!(io::stdout(), "{text}")
+    /// Whether stdout may have colours.
+    pub(crate) fn is_fancy_stdout(self) -> bool {
+        !self.is_plain && table::is_fancy(&io::stdout())
     }
+}
+
+/// Writes text to stdout.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
 }
 
 fn is_stdout(json: Option<&Path>) -> bool {

@@ -1,7 +1,7 @@
 //! `iopath run`: one workload, several repeats, a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, write_json};
+use crate::output::{Output, print, write_json};
 use crate::progress::Bar;
 use iopath_lab::result::TargetFacts;
 use iopath_lab::{IDLE_SAMPLE, Lab, Place, Report, Rw, Workload, table};
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let report = Report::new(lab.host().clone(), TargetFacts::of(&place), vec![result]);
     if !output.is_json_alone() {
-        output.print(&table::table(&report.runs))?;
+        print(&table::table(&report.runs))?;
     }
     write_json(&args.show, &report)
 }
@@ -35,6 +35,7 @@ fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
         jobs: args.numjobs,
         size_bytes: args.size,
         runtime: args.runtime,
+        io_bytes: None,
         repeat: args.repeat,
         warm: args.warm,
         seed: args.seed,

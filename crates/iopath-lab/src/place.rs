@@ -133,7 +133,8 @@ impl Place {
     }
 }
 
-fn inspect(path: &Path) -> Result<Target, LabError> {
+/// What a path is.
+pub(crate) fn inspect(path: &Path) -> Result<Target, LabError> {
     Target::inspect(path).map_err(|error| match error {
         TargetError::Stat { path, source } => LabError::io("look at", &path)(source),
         other => LabError::Target(other),

@@ -38,7 +38,9 @@ impl IoPath for VolumePath {
         let options = BatchOptions::new(job.depth, job.block_bytes as usize).stream(Stream(job.job));
         let batch = self.volume.batch(&options)?;
         let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();
-        idle.iter_mut().for_each(|buffer| random::fill(job.seed, buffer));
+        for buffer in &mut idle {
+            random::fill(job.seed, buffer);
+        }
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
         Ok(Box::new(BatchConnection { batch, idle, depth: job.depth, fallback }))
     }
