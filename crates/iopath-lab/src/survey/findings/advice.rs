@@ -24,25 +24,21 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
     let runs = figures.of(rw);
     let cpu = figures.cpu();
     let choice = Choice::of(&runs, cpu)?;
-    let figure = |run| format!("{} at {} CPU s/GiB", mb(rate(run)), digits(cpu.price(run)));
+    let chosen = choice.chosen;
+    let figure = format!("{}: {} at {} CPU s/GiB", name(chosen), mb(rate(chosen)), digits(cpu.price(chosen)));
     let text = if runs.len() > 1 && choice.good.len() == runs.len() {
-        format!(
-            "{what}: path and block size make no difference beyond the spread. Cheapest is {}: {}.",
-            name(choice.chosen),
-            figure(choice.chosen)
-        )
+        format!("{what}: path and block size make no difference beyond the spread. Cheapest is {figure}.")
     } else {
-        format!("{what}: use {}: {}.", name(choice.chosen), figure(choice.chosen))
+        format!("{what}: use {figure}.")
     };
+    let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
-        "{} of {} combinations are as fast as the fastest ({}: {}), and of those it is the cheapest in CPU with the \
-         least in flight; slowest: {}, {}",
+        "fastest: {}; as fast within the spread: {} of {} combinations, of which the advice is the cheapest in CPU \
+         with the least in flight; slowest: {}",
+        side(choice.fastest),
         choice.good.len(),
         runs.len(),
-        name(choice.fastest),
-        mb(rate(choice.fastest)),
-        name(choice.slowest),
-        mb(rate(choice.slowest)),
+        side(choice.slowest),
     );
     Some((text, evidence))
 }
@@ -62,18 +58,17 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
         )
     };
     let chosen = choice.chosen;
-    let text = if chosen.io_depth == 1 {
-        format!("Random reads of 4 KiB: use {}, one at a time: {}.", chosen.path, figure(chosen))
-    } else {
-        let gain = rate(chosen) / rate(single);
-        format!(
-            "Random reads of 4 KiB: use {}, {} in flight: {}. That is {} times one at a time.",
-            chosen.path,
-            chosen.io_depth,
-            figure(chosen),
-            digits(gain)
-        )
+    let how = match chosen.io_depth {
+        1 => "one at a time".to_owned(),
+        depth => format!("{depth} in flight"),
     };
+    let gain = Ratio::of(&rates(chosen), &rates(single)).filter(|gain| gain.is_above(1.0));
+    let gain = match gain {
+        Some(gain) if chosen.io_depth > 1 => format!(" That is {} times one at a time.", digits(gain.mean)),
+        _ if chosen.io_depth > 1 => " One at a time is as fast, within the spread.".to_owned(),
+        _ => String::new(),
+    };
+    let text = format!("Random reads of 4 KiB: use {}, {how}: {}.{gain}", chosen.path, figure(chosen));
     let evidence = format!(
         "fastest: {} at depth {}, {} IOPS; fastest one at a time: {}, {}",
         choice.fastest.path,
@@ -210,7 +205,7 @@ mod tests {
         ];
         let text = text(&runs, sequential_write).unwrap();
         assert!(text.contains("make no difference beyond the spread"), "{text}");
-        assert_eq!(super::sequential_read(&Figures { runs: &runs, facts: &facts() }), None);
+        assert_eq!(sequential_read(&Figures { runs: &runs, facts: &facts() }), None);
     }
 
     #[test]
@@ -223,7 +218,7 @@ mod tests {
         let no_gain = run("kernel-uring", Rw::RandRead, 4096, 32, &steady(1.01), 1.0);
         let text = text_of(&[single, no_gain]);
         assert!(text.contains("use kernel-direct, one at a time"), "{text}");
-        assert_eq!(super::random_read(&Figures { runs: &[], facts: &facts() }), None);
+        assert_eq!(random_read(&Figures { runs: &[], facts: &facts() }), None);
     }
 
     #[test]

@@ -211,19 +211,16 @@ mod tests {
 
     #[test]
     fn the_engine_is_named_and_so_is_why_it_is_not_the_best() {
+        let said = |facts: &Facts| engine(&Figures { runs: &[], facts }).map(|(text, _)| text);
         let with = |fallback: Option<&str>| {
             let engine = EngineFacts { name: "threads".to_owned(), fallback: fallback.map(str::to_owned) };
-            let facts = Facts { engine: Some(engine), ..facts() };
-            engine_text(&facts)
+            said(&Facts { engine: Some(engine), ..facts() })
         };
-        fn engine_text(facts: &Facts) -> Option<String> {
-            engine(&Figures { runs: &[], facts }).map(|(text, _)| text)
-        }
         assert_eq!(with(None).unwrap(), "iopath's paths use threads.");
         assert_eq!(
             with(Some("seccomp forbids it")).unwrap(),
             "iopath's paths use threads: seccomp forbids it."
         );
-        assert_eq!(engine_text(&facts()), None);
+        assert_eq!(said(&facts()), None);
     }
 }
