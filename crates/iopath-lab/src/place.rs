@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{
-    self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive,
+    self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive, residency,
 };
 
 use crate::error::LabError;
@@ -22,6 +23,8 @@ pub struct Place {
     target: Option<Target>,
     size_bytes: u64,
     scratch: Option<Scratch>,
+    /// Pages that the last attempt to drop them left in the page cache.
+    stayed: AtomicU64,
     /// Keeps a block device that is written to from being mounted meanwhile.
     _claim: Option<File>,
 }
@@ -49,7 +52,7 @@ impl Place {
 
     /// No place at all, for paths that move no byte.
     pub fn nowhere(size_bytes: u64) -> Self {
-        Self { target: None, size_bytes, scratch: None, _claim: None }
+        Self { target: None, size_bytes, scratch: None, stayed: AtomicU64::new(0), _claim: None }
     }
 
     /// A scratch file in a directory, removed when this is dropped.
@@ -68,7 +71,13 @@ impl Place {
             }
         })?;
         let target = inspect(scratch.path())?;
-        Ok(Self { target: Some(target), size_bytes, scratch: Some(scratch), _claim: None })
+        Ok(Self {
+            target: Some(target),
+            size_bytes,
+            scratch: Some(scratch),
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        })
     }
 
     /// A file or block device that is not ours: written to only if the workload says so and nothing speaks against.
@@ -86,7 +95,7 @@ impl Place {
             let (has, wanted) = (target.size_bytes, size_bytes);
             return Err(LabError::TooSmall { target: target.path, has, wanted });
         }
-        Ok(Self { target: Some(target), size_bytes, scratch: None, _claim: claim })
+        Ok(Self { target: Some(target), size_bytes, scratch: None, stayed: AtomicU64::new(0), _claim: claim })
     }
 
     /// The file or device; none where nothing is touched.
@@ -125,11 +134,18 @@ impl Place {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
-    /// Drops the target's pages from the page cache; says what could not be dropped.
+    /// Drops the target's pages from the page cache; says what could not be dropped. Only looks where there is no more
+    /// than what stayed last time: trying takes long, and filesystems in memory keep everything.
     pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
         let Some(path) = self.file() else { return Ok(None) };
         let file = File::open(path).map_err(LabError::open(path, false))?;
-        Ok(Some(drop_cached(&file, 0..self.size_bytes)?))
+        let found = residency(&file, 0..self.size_bytes)?;
+        if found.resident <= self.stayed.load(Ordering::Relaxed) {
+            return Ok(Some(found));
+        }
+        let left = drop_cached(&file, 0..self.size_bytes)?;
+        self.stayed.store(left.resident, Ordering::Relaxed);
+        Ok(Some(left))
     }
 }
 

@@ -173,20 +173,13 @@ impl<'a> Series<'a> {
     pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
         let Self { workload, place, depth, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
-        let residency =
-            if workload.warm || self.drops_in_vain() { None } else { drop_cached(place, progress)? };
+        let residency = if workload.warm { None } else { drop_cached(place, progress)? };
         progress.stage(&Stage::Repeat { number, count: workload.repeat });
         // A warm run repeats the very transfers that warmed up.
         let repeat = if workload.warm { 0 } else { number };
         let measured = measure(path, workload, place, *depth, repeat, progress)?;
         self.measured.push((measured, residency));
         Ok(())
-    }
-
-    /// Whether pages stayed in the cache last time and this path reads past them anyway: trying again takes long.
-    fn drops_in_vain(&self) -> bool {
-        let stayed = self.measured.last().is_some_and(|(_, left)| left.is_none_or(|left| !left.is_cold()));
-        stayed && self.row.direct && !self.workload.rw.writes()
     }
 
     /// Whether there is nothing yet.

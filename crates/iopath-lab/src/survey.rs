@@ -88,8 +88,9 @@ pub struct Survey {
 pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, LabError> {
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
+    let target = inspect(&options.target)?;
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
-    let (place, speed) = prepare(options, &lab, progress)?;
+    let (place, speed) = prepare(target, options, &lab, progress)?;
     let mut facts = facts_of(&place, &lab);
     let deadline = options.time.mul_f64(BEGIN_SHARE);
     let terms = Terms {
@@ -118,11 +119,11 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
 
 /// The place to measure at, and the bytes a second that it showed.
 fn prepare(
+    target: Target,
     options: &SurveyOptions,
     lab: &Lab,
     progress: &mut dyn Progress,
 ) -> Result<(Place, f64), LabError> {
-    let target = inspect(&options.target)?;
     if target.kind == Kind::Directory {
         return scratch(&target, options.time, progress);
     }

@@ -30,7 +30,7 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
         format!("{what}: path and block size make no difference beyond the spread. Cheapest is {figure}.")
     } else {
         format!("{what}: use {figure}.")
-    };
+    } + once(chosen);
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
         "fastest: {}; as fast within the spread: {} of {} combinations, of which the advice is the cheapest in CPU \
@@ -68,7 +68,12 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
         _ if chosen.io_depth > 1 => " One at a time is as fast, within the spread.".to_owned(),
         _ => String::new(),
     };
-    let text = format!("Random reads of 4 KiB: use {}, {how}: {}.{gain}", chosen.path, figure(chosen));
+    let text = format!(
+        "Random reads of 4 KiB: use {}, {how}: {}.{gain}{}",
+        chosen.path,
+        figure(chosen),
+        once(chosen)
+    );
     let evidence = format!(
         "fastest: {} at depth {}, {} IOPS; fastest one at a time: {}, {}",
         choice.fastest.path,
@@ -134,12 +139,20 @@ fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, but: &str) -> Optio
         side(buffered),
         whose(cpu)
     );
-    Some((format!("{text}{but}"), evidence))
+    Some((format!("{text}{}{but}", once(direct)), evidence))
 }
 
 /// Whether a price is higher beyond doubt and by enough to talk about.
 fn is_worth(times: Option<&Ratio>, prices: f64) -> bool {
     times.is_some_and(|times| times.is_above(1.0)) && prices >= CPU_RATIO_MIN
+}
+
+/// What to say of a run without repeats, behind a sentence.
+fn once(run: &RunResult) -> &'static str {
+    if run.repeats.len() > 1 {
+        return "";
+    }
+    " That was measured once: how far it spreads is not known; give more time with --time."
 }
 
 fn whose(cpu: CpuOf) -> &'static str {
@@ -158,6 +171,8 @@ fn speed(faster: &Ratio) -> String {
         || faster.is_below(1.0) && faster.mean <= 1.0 / RATE_RATIO_MIN
     {
         format!("{times} times the throughput")
+    } else if faster.ci95.is_none() {
+        format!("{times} times the throughput, measured once")
     } else {
         "the same throughput within the spread".to_owned()
     }
@@ -206,6 +221,18 @@ mod tests {
         let text = text(&runs, sequential_write).unwrap();
         assert!(text.contains("make no difference beyond the spread"), "{text}");
         assert_eq!(sequential_read(&Figures { runs: &runs, facts: &facts() }), None);
+    }
+
+    #[test]
+    fn what_was_measured_once_is_said_to_be() {
+        let runs = [
+            run("kernel-buffered", Rw::Read, 1 << 20, 1, &[400.0], 0.3),
+            run("kernel-direct", Rw::Read, 1 << 20, 1, &[800.0], 0.1),
+        ];
+        for find in [sequential_read, direct_read] {
+            let text = text(&runs, find).unwrap();
+            assert!(text.contains("measured once") && !text.contains("same throughput"), "{text}");
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub(super) fn engine(figures: &Figures) -> Option<(String, String)> {
     let how = if engine.name == "uring" { "io_uring" } else { engine.name.as_str() };
     let text = match &engine.fallback {
         None => format!("iopath's paths use {how}."),
-        Some(fallback) => format!("iopath's paths use {how}: {fallback}."),
+        Some(fallback) => format!("iopath's paths: {fallback}."),
     };
     Some((text, "what opening the target as a volume gave".to_owned()))
 }
@@ -217,10 +217,7 @@ mod tests {
             said(&Facts { engine: Some(engine), ..facts() })
         };
         assert_eq!(with(None).unwrap(), "iopath's paths use threads.");
-        assert_eq!(
-            with(Some("seccomp forbids it")).unwrap(),
-            "iopath's paths use threads: seccomp forbids it."
-        );
+        assert_eq!(with(Some("seccomp forbids it")).unwrap(), "iopath's paths: seccomp forbids it.");
         assert_eq!(said(&facts()), None);
     }
 }
