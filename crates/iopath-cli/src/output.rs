@@ -4,55 +4,50 @@ use crate::args::ShowArgs;
 use anyhow::Context;
 use iopath_lab::{Report, table};
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 /// How to show things on this run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
-    is_json_alone: bool,
+pub(crate) struct Output<'a> {
+    json: Option<&'a Path>,
     is_plain: bool,
 }
 
-impl Output {
-    pub(crate) fn of(args: &ShowArgs) -> Self {
-        Self { is_json_alone: is_stdout(args.json.as_deref()), is_plain: args.no_color }
-    }
-
-    /// Whether stdout is for JSON and nothing else.
-    pub(crate) const fn is_json_alone(self) -> bool {
-        self.is_json_alone
+impl<'a> Output<'a> {
+    pub(crate) fn new(args: &'a ShowArgs) -> Self {
+        Self { json: args.json.as_deref(), is_plain: args.no_color }
     }
 
     /// Whether stderr may have moving bars.
-    pub(crate) fn is_fancy_stderr(self) -> bool {
+    pub(crate) fn has_fancy_stderr(&self) -> bool {
         !self.is_plain && table::is_fancy(&io::stderr())
     }
 
     /// Whether stdout may have colours.
-    pub(crate) fn is_fancy_stdout(self) -> bool {
+    pub(crate) fn has_fancy_stdout(&self) -> bool {
         !self.is_plain && table::is_fancy(&io::stdout())
     }
-}
 
-/// Writes text to stdout.
-pub(crate) fn print(text: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{text}")
-}
-
-fn is_stdout(json: Option<&Path>) -> bool {
-    json == Some(Path::new("-"))
-}
-
-/// Writes the report where `--json` says, if it does.
-pub(crate) fn write_json(args: &ShowArgs, report: &Report) -> anyhow::Result<()> {
-    let Some(path) = &args.json else { return Ok(()) };
-    let mut text = serde_json::to_string_pretty(report)?;
-    text.push('\n');
-    if is_stdout(Some(path)) {
-        return Ok(io::stdout().write_all(text.as_bytes())?);
+    /// Shows a report: its text on stdout, unless `--json -` wants that for JSON alone, and JSON where it is
+    /// wanted.
+    pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {
+        match self.json {
+            Some(path) if path == Path::new("-") => io::stdout().write_all(report.to_json().as_bytes())?,
+            Some(path) => {
+                writeln!(io::stdout(), "{text}")?;
+                let written = std::fs::write(path, report.to_json());
+                written.with_context(|| format!("cannot write the results to {}", path.display()))?;
+            }
+            None => writeln!(io::stdout(), "{text}")?,
+        }
+        Ok(())
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write the results to {}", path.display()))
+}
+
+/// Whether what goes to stdout is to fit a terminal there.
+pub(crate) fn fits_stdout() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// The error and its causes on one line, each said once.

@@ -1,28 +1,19 @@
 //! `iopath run`: one workload, several repeats, a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, print, write_json};
+use crate::output::{Output, fits_stdout};
 use crate::progress::Bar;
-use iopath_lab::result::TargetFacts;
-use iopath_lab::{IDLE_SAMPLE, Lab, Place, Report, Rw, Workload, table};
+use iopath_lab::{Rw, Workload, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let workload = workload(args)?;
-    let row = workload.check()?;
-    let output = Output::of(&args.show);
-    let mut bar = Bar::new(output.is_fancy_stderr());
-    let place = Place::prepare(&workload, row, &mut bar)?;
-    let lab = Lab::new(IDLE_SAMPLE, &mut bar);
-    let result = lab.run(&workload, &place, &mut bar)?;
+    let output = Output::new(&args.show);
+    let mut bar = Bar::new(output.has_fancy_stderr());
+    let report = iopath_lab::report(&workload(args)?, &mut bar)?;
     bar.finish();
-    for warning in &result.warnings {
+    for warning in report.runs.iter().flat_map(|run| &run.warnings) {
         eprintln!("iopath: {warning}");
     }
-    let report = Report::new(lab.host().clone(), TargetFacts::of(&place), vec![result]);
-    if !output.is_json_alone() {
-        print(&table::table(&report.runs))?;
-    }
-    write_json(&args.show, &report)
+    output.show(&report, &table::table(&report.runs, fits_stdout()))
 }
 
 fn workload(args: &RunArgs) -> anyhow::Result<Workload> {

@@ -1,5 +1,7 @@
 //! What a bio costs on its way through the whole queue, with a device that completes at once.
 
+#![allow(missing_docs)] // Criterion's macros make functions without.
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use iopath_core::elevator::ELEVATORS;
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
@@ -68,7 +70,7 @@ fn queue(criterion: &mut Criterion) {
                 group.throughput(Throughput::Elements(u64::from(depth)));
                 let mut lap = Lap::new(kind.name, depth, is_random);
                 group.bench_function(format!("{pattern}/depth {depth}"), |bench| {
-                    bench.iter(|| lap.run(depth))
+                    bench.iter(|| lap.run(depth));
                 });
             }
         }

@@ -5,7 +5,6 @@ use crate::error::IoError;
 use crate::merge::Chain;
 use crate::sector::Extent;
 use crate::time::Instant;
-use slab::Slab;
 use std::ops::{Index, IndexMut};
 
 /// No slot: the end of a chain.
@@ -193,23 +192,33 @@ pub(crate) struct BioSlot<M> {
 /// The bios of a queue, by slot number.
 #[derive(Debug)]
 pub(crate) struct BioTable<M> {
-    slots: Slab<BioSlot<M>>,
-    capacity: usize,
+    /// As many as have ever been taken at once.
+    slots: Vec<BioSlot<M>>,
+    free: Vec<u32>,
 }
 
 impl<M> BioTable<M> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { slots: Slab::with_capacity(capacity), capacity }
+        Self { slots: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, bio: Bio<M>, parent: u32) -> u32 {
-        assert!(self.slots.len() < self.capacity, "the queue admitted more bios than it has slots for");
-        let slot = BioSlot { bio, next: NONE, parent, pieces: 0, sectors_cut: 0, error: None, alone: false };
-        self.slots.insert(slot) as u32
+        let taken = BioSlot { bio, next: NONE, parent, pieces: 0, sectors_cut: 0, error: None, alone: false };
+        if let Some(slot) = self.free.pop() {
+            self[slot] = taken;
+            return slot;
+        }
+        assert!(self.slots.len() < self.slots.capacity(), "the queue took more bios than it has slots for");
+        self.slots.push(taken);
+        self.slots.len() as u32 - 1
     }
 
-    pub(crate) fn remove(&mut self, slot: u32) -> BioSlot<M> {
-        self.slots.remove(slot as usize)
+    /// Gives the slot back; it can be read until the next insert.
+    #[inline]
+    pub(crate) fn remove(&mut self, slot: u32) -> &BioSlot<M> {
+        self.free.push(slot);
+        &self[slot]
     }
 
     /// The bio at this link of a chain; `None` at its end.

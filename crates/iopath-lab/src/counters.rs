@@ -29,8 +29,8 @@ fn parse_busy_seconds(stat: &str) -> Option<f64> {
     Some((user + nice + system + irq + softirq) as f64 / TICKS_PER_SECOND)
 }
 
-/// How busy the machine is with other things: CPU seconds for each second, over all CPUs. Watches it for `sample`.
-pub(crate) fn idle_busy_rate(sample: Duration) -> io::Result<f64> {
+/// How many CPUs the machine keeps busy with other things (CPU seconds for each second). Watches it for `sample`.
+pub(crate) fn idle_busy_cpus(sample: Duration) -> io::Result<f64> {
     let (begun, before) = (Instant::now(), machine_busy_seconds()?);
     thread::sleep(sample);
     Ok((machine_busy_seconds()? - before) / begun.elapsed().as_secs_f64())

@@ -6,7 +6,7 @@ use iopath_os::target::Residency;
 use crate::engine::Measured;
 use crate::path::PathRow;
 use crate::place::Place;
-use crate::result::Repeat;
+use crate::result::{Host, Repeat};
 use crate::size::format_size;
 use crate::stats::Summary;
 use crate::workload::Workload;
@@ -31,8 +31,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) place: &'a Place,
     /// Transfers in flight that there really were.
     pub(crate) depth: u32,
-    pub(crate) idle_busy_rate: Option<f64>,
-    pub(crate) cores: u32,
+    pub(crate) host: &'a Host,
 }
 
 /// All that there is to say against a measurement.
@@ -44,9 +43,10 @@ pub(crate) fn warnings(
     let mut warnings: Vec<String> =
         measured.first().map_or_else(Vec::new, |(measured, _)| measured.warnings.clone());
     warnings.extend(depth(under));
-    warnings.extend(not_cold(measured));
+    warnings.extend(not_cold(under, measured));
     warnings.extend(cache_answered(under, measured));
     warnings.extend(unwritten(under));
+    warnings.extend(compressed(under));
     warnings.extend(busy(under));
     warnings.extend(apart(repeats));
     warnings
@@ -62,13 +62,13 @@ fn depth(under: &Circumstances) -> Option<String> {
     })
 }
 
-/// Pages that could not be dropped before a cold repeat.
-fn not_cold(measured: &[(Measured, Option<Residency>)]) -> Option<String> {
+/// Pages that could not be dropped before a cold repeat, on a path that would read them.
+fn not_cold(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
     let worst =
         measured.iter().filter_map(|(_, residency)| residency.as_ref()).max_by_key(|left| left.resident)?;
-    (!worst.is_cold()).then(|| {
+    (!worst.is_cold() && !under.row.direct).then(|| {
         format!(
-            "not cold: {} ({:.1}%) of the target stayed in the page cache (mapped or in use by others)",
+            "not cold: {} ({:.1}%) of the target stayed in the page cache, as far as this user may see",
             format_size(worst.resident * worst.page_bytes),
             worst.resident_share() * 100.0
         )
@@ -111,14 +111,22 @@ fn least_device_bytes(under: &Circumstances, read_bytes: u64) -> f64 {
 fn unwritten(under: &Circumstances) -> Option<String> {
     let offset = under.place.unwritten().filter(|_| under.workload.rw.reads())?;
     Some(format!(
-        "the filesystem shows no written extent at offset {offset} of the scratch file: reads may not reach the disk"
+        "the file has a hole or an unwritten extent at offset {offset}: reads there do not reach the disk"
     ))
 }
 
+/// Bytes of somebody else's file may be compressible; a scratch file's are not.
+fn compressed(under: &Circumstances) -> Option<String> {
+    let filesystem = under.place.target()?.filesystem.as_ref().filter(|_| !under.place.is_scratch())?;
+    filesystem
+        .compresses()
+        .then(|| format!("{} compresses: the disk moves fewer bytes than are counted here", filesystem.name))
+}
+
 fn busy(under: &Circumstances) -> Option<String> {
-    let rate = under.idle_busy_rate?;
-    (rate > IDLE_BUSY_MAX * f64::from(under.cores)).then(|| {
-        format!("the machine was busy before the run: other programs used {rate:.2} of {} CPUs", under.cores)
+    let (busy, cores) = (under.host.idle_busy_cpus?, under.host.cores);
+    (busy > IDLE_BUSY_MAX * f64::from(cores)).then(|| {
+        format!("the machine was busy before the run: other programs used {busy:.2} of {cores} CPUs")
     })
 }
 
@@ -131,4 +139,123 @@ fn apart(repeats: &[Repeat]) -> Option<String> {
             spread * 100.0
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::DiskCounters;
+    use crate::job::latencies;
+    use crate::path::find_path;
+    use crate::result::{Cpu, Latency};
+    use crate::workload::Rw;
+
+    const MIB: u64 = 1 << 20;
+
+    fn host(idle_busy_cpus: f64) -> Host {
+        let (kernel, cpu) = ("6.1".to_owned(), "cpu".to_owned());
+        Host { kernel, cpu, cores: 2, memory_bytes: 1, idle_busy_cpus: Some(idle_busy_cpus) }
+    }
+
+    fn measured(read_bytes: u64, disk_read_bytes: u64) -> (Measured, Option<Residency>) {
+        let device = DiskCounters { read_bytes: disk_read_bytes, ..DiskCounters::default() };
+        let measured = Measured {
+            read_bytes,
+            written_bytes: 0,
+            ios: 1,
+            seconds: 1.0,
+            latency_ns: latencies(),
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+            machine_busy_seconds: None,
+            device: Some(device),
+            warnings: Vec::new(),
+        };
+        (measured, Some(Residency { page_bytes: 4096, pages: 100, resident: 0, dirty: None }))
+    }
+
+    fn repeat(bytes_per_second: f64) -> Repeat {
+        let cpu = Cpu {
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+            machine_seconds: 0.0,
+            seconds_per_gib: 0.0,
+            microseconds_per_io: 0.0,
+        };
+        let latency_ns = Latency { min: 0, mean: 0.0, p50: 0, p90: 0, p99: 0, p999: 0, max: 0 };
+        Repeat {
+            bytes: 1,
+            ios: 1,
+            seconds: 1.0,
+            bytes_per_second,
+            iops: 1.0,
+            latency_ns,
+            cpu,
+            device: None,
+            cached_before_bytes: None,
+        }
+    }
+
+    /// The warnings of a workload over 100 MiB.
+    fn said(
+        workload: &Workload,
+        idle: f64,
+        measured: &[(Measured, Option<Residency>)],
+        rates: [f64; 2],
+    ) -> Vec<String> {
+        let row = find_path(&workload.path).unwrap();
+        let depth = if row.synchronous { 1 } else { workload.io_depth };
+        let (place, host) = (Place::nowhere(100 * MIB), host(idle));
+        let under = Circumstances { workload, row, place: &place, depth, host: &host };
+        warnings(&under, measured, &rates.map(repeat))
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_good_measurement() {
+        let good = [measured(100 * MIB, 100 * MIB), measured(100 * MIB, 99 * MIB)];
+        assert_eq!(said(&Workload::default(), 0.05, &good, [100.0, 105.0]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cache_that_answers_is_noticed() {
+        let helped = [measured(100 * MIB, 100 * MIB), measured(100 * MIB, 10 * MIB)];
+        let said_of = |workload: &Workload| said(workload, 0.0, &helped, [1.0, 1.0]);
+        assert_eq!(
+            said_of(&Workload::default()),
+            ["the disk read 110 MiB of the 200 MiB that a cold run needs: a cache answered the rest"]
+        );
+        assert_eq!(said_of(&Workload { warm: true, ..Workload::default() }), Vec::<String>::new());
+    }
+
+    #[test]
+    fn repeated_blocks_need_not_be_read_again_through_the_page_cache() {
+        let workload = |path: &str, rw| Workload { path: path.to_owned(), rw, ..Workload::default() };
+        // 100 MiB of random reads in 100 MiB touch 1 - 1/e of them.
+        let random = [measured(100 * MIB, 63 * MIB)];
+        assert_eq!(
+            said(&workload("kernel-buffered", Rw::RandRead), 0.0, &random, [1.0, 1.0]),
+            Vec::<String>::new()
+        );
+        assert_eq!(said(&workload("kernel-direct", Rw::RandRead), 0.0, &random, [1.0, 1.0]).len(), 1);
+        let twice = [measured(200 * MIB, 100 * MIB)];
+        assert_eq!(
+            said(&workload("kernel-buffered", Rw::Read), 0.0, &twice, [1.0, 1.0]),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn pages_that_stayed_a_busy_machine_and_a_wide_spread_are_named() {
+        let mut warm = measured(MIB, MIB);
+        warm.1 = Some(Residency { page_bytes: 4096, pages: 100, resident: 25, dirty: None });
+        let said = said(&Workload::default(), 0.5, &[warm], [100.0, 150.0]);
+        assert_eq!(
+            said,
+            [
+                "not cold: 100 KiB (25.0%) of the target stayed in the page cache, as far as this user may see",
+                "the machine was busy before the run: other programs used 0.50 of 2 CPUs",
+                "repeats lie 28% apart (standard deviation over mean): measure longer or more often",
+            ]
+        );
+    }
 }

@@ -191,6 +191,18 @@ pub enum LabError {
     /// There is no such elevator.
     #[error(transparent)]
     Elevator(#[from] UnknownElevator),
+    /// Buffers that would take the machine's memory from everyone else.
+    #[error(
+        "buffers of {} (jobs × depth × block size) do not fit the {} of memory that are available; \
+         use a smaller --bs, --iodepth or --numjobs",
+        format_size(*needed), format_size(*available)
+    )]
+    Buffers {
+        /// What the buffers need, in bytes.
+        needed: u64,
+        /// What there is, in bytes.
+        available: u64,
+    },
     /// No memory for the buffers.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),

@@ -11,7 +11,7 @@ use crate::result::{DiskFacts, Host, TargetFacts};
 
 impl Host {
     /// This machine; `unknown` where `/proc` does not say.
-    pub fn here() -> Self {
+    pub(crate) fn here(idle_busy_cpus: Option<f64>) -> Self {
         let unknown = || "unknown".to_owned();
         Self {
             kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
@@ -20,9 +20,10 @@ impl Host {
                 .and_then(|text| cpu_model(&text))
                 .unwrap_or_else(unknown),
             cores: thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            idle_busy_cpus,
             memory_bytes: fs::read_to_string("/proc/meminfo")
                 .ok()
-                .and_then(|text| memory(&text))
+                .and_then(|text| memory(&text, "MemTotal:"))
                 .unwrap_or(0),
         }
     }
@@ -39,8 +40,13 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     field("model name").or_else(|| field("Hardware")).or_else(|| field("cpu model"))
 }
 
-fn memory(meminfo: &str) -> Option<u64> {
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// Memory that may be taken without anyone having to swap, in bytes; none where `/proc` does not say.
+pub(crate) fn memory_available_bytes() -> Option<u64> {
+    memory(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+fn memory(meminfo: &str, field: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
@@ -49,7 +55,7 @@ impl TargetFacts {
     pub fn of(place: &Place) -> Option<Self> {
         let target = place.target()?;
         Some(Self {
-            path: target.path.clone(),
+            path: target.path.display().to_string(),
             kind: if target.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
             scratch: place.is_scratch(),
             size_bytes: target.size_bytes,
@@ -87,13 +93,13 @@ mod tests {
         );
         assert_eq!(cpu_model("processor\t: 0\nHardware\t: Board\n").as_deref(), Some("Board"));
         assert_eq!(cpu_model("processor\t: 0\n"), None);
-        assert_eq!(memory("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16384));
-        assert_eq!(memory("MemFree: 1 kB\n"), None);
+        assert_eq!(memory("MemTotal:       16 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(16384));
+        assert_eq!(memory("MemFree: 1 kB\n", "MemTotal:"), None);
     }
 
     #[test]
     fn here_is_somewhere() {
-        let host = Host::here();
+        let host = Host::here(None);
         assert!(host.cores > 0 && host.memory_bytes > 0 && host.kernel.contains('.'), "{host:?}");
     }
 }

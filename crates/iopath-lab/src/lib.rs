@@ -28,14 +28,20 @@ pub mod workload;
 pub use error::LabError;
 pub use place::Place;
 pub use progress::Progress;
-pub use result::{Report, RunResult};
+pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use workload::{Rw, Workload};
 
 /// Measures one workload on this machine: makes or finds its target, repeats, and takes a scratch file away again.
 pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult, LabError> {
-    let row = workload.check()?;
-    let place = Place::prepare(workload, row, progress)?;
-    Lab::new(IDLE_SAMPLE, progress).run(workload, &place, progress)
+    report(workload, progress).map(|mut report| report.runs.remove(0))
+}
+
+/// The same, with what there is to say of machine and target: a report with that one run.
+pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, LabError> {
+    let place = Place::prepare(workload, workload.check()?, progress)?;
+    let lab = Lab::new(IDLE_SAMPLE, progress);
+    let result = lab.run(workload, &place, progress)?;
+    Ok(Report::new(lab.host().clone(), TargetFacts::of(&place), vec![result]))
 }

@@ -59,7 +59,7 @@ pub static PATHS: &[PathRow] = &[
     },
     PathRow {
         name: "kernel-uring",
-        about: "io_uring with O_DIRECT, registered file and buffers, one system call for a batch",
+        about: "io_uring with O_DIRECT, registered file and buffers, submitted in batches",
         needs_target: true,
         direct: true,
         synchronous: false,
@@ -163,8 +163,8 @@ pub struct JobSpec {
 
 /// A job's own way to the target, with a buffer for each slot. Stays on the thread that made it.
 ///
-/// The engine calls `submit` for every free slot, then `reap` once, and so on: `submit` should only note the
-/// transfer, and `reap` hand over all that was noted with one system call.
+/// The engine calls `submit` for every free slot, then `reap` once, and so on: `submit` may just note the transfer,
+/// so that `reap` hands over many with one system call.
 pub trait Connection {
     /// How many slots there are; slots are numbered from 0.
     fn depth(&self) -> u32;

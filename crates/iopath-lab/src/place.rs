@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use iopath_os::target::extents::{extents, first_unwritten};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{
     self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive, residency,
@@ -23,6 +24,8 @@ pub struct Place {
     target: Option<Target>,
     size_bytes: u64,
     scratch: Option<Scratch>,
+    /// The first offset that is not in a written extent, where the filesystem tells.
+    unwritten: Option<u64>,
     /// Pages that the last attempt to drop them left in the page cache.
     stayed: AtomicU64,
     /// Keeps a block device that is written to from being mounted meanwhile.
@@ -52,7 +55,14 @@ impl Place {
 
     /// No place at all, for paths that move no byte.
     pub fn nowhere(size_bytes: u64) -> Self {
-        Self { target: None, size_bytes, scratch: None, stayed: AtomicU64::new(0), _claim: None }
+        Self {
+            target: None,
+            size_bytes,
+            scratch: None,
+            unwritten: None,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        }
     }
 
     /// A scratch file in a directory, removed when this is dropped.
@@ -71,10 +81,12 @@ impl Place {
             }
         })?;
         let target = inspect(scratch.path())?;
+        let unwritten = unwritten(&target, size_bytes);
         Ok(Self {
             target: Some(target),
             size_bytes,
             scratch: Some(scratch),
+            unwritten,
             stayed: AtomicU64::new(0),
             _claim: None,
         })
@@ -95,7 +107,15 @@ impl Place {
             let (has, wanted) = (target.size_bytes, size_bytes);
             return Err(LabError::TooSmall { target: target.path, has, wanted });
         }
-        Ok(Self { target: Some(target), size_bytes, scratch: None, stayed: AtomicU64::new(0), _claim: claim })
+        let unwritten = unwritten(&target, size_bytes);
+        Ok(Self {
+            target: Some(target),
+            size_bytes,
+            scratch: None,
+            unwritten,
+            stayed: AtomicU64::new(0),
+            _claim: claim,
+        })
     }
 
     /// The file or device; none where nothing is touched.
@@ -123,9 +143,10 @@ impl Place {
         self.target.as_ref().and_then(|target| target.backing.disk()).map(|disk| disk.name.as_str())
     }
 
-    /// The first offset of a scratch file that is not in a written extent, if any.
+    /// The first offset in bytes that lies in a hole or an unwritten extent, if the filesystem says so: reads there
+    /// do not reach the disk.
     pub fn unwritten(&self) -> Option<u64> {
-        self.scratch.as_ref().and_then(Scratch::unwritten)
+        self.unwritten
     }
 
     /// What offsets and lengths of direct I/O have to be multiples of, in bytes; an error where there is none.
@@ -149,10 +170,16 @@ impl Place {
     }
 }
 
+/// Nothing where there is no file, or the filesystem does not tell.
+fn unwritten(target: &Target, size_bytes: u64) -> Option<u64> {
+    let file = File::open(&target.path).ok().filter(|_| target.kind == Kind::RegularFile)?;
+    first_unwritten(&extents(&file).ok()?, size_bytes)
+}
+
 /// What a path is.
 pub(crate) fn inspect(path: &Path) -> Result<Target, LabError> {
     Target::inspect(path).map_err(|error| match error {
-        TargetError::Stat { path, source } => LabError::io("look at", &path)(source),
+        TargetError::Stat { path, source } => LabError::open(&path, false)(source),
         other => LabError::Target(other),
     })
 }

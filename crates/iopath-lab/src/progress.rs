@@ -59,7 +59,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Hears of the progress of a measurement, on the thread that called for it, ten times a second at most.
+/// Hears of the progress of a measurement, on the thread that called for it.
 pub trait Progress {
     /// A stage begins.
     fn stage(&mut self, stage: &Stage);

@@ -1,8 +1,6 @@
 //! The form of results for other programs: `iopath.result/1`, documented field by field in docs/result.md. Computes
 //! nothing. A change here that a reader could stumble over needs a new version in [`SCHEMA`].
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 /// The name and version of the form.
@@ -28,10 +26,16 @@ impl Report {
     pub fn new(host: Host, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
         Self { schema: SCHEMA.to_owned(), host, target, runs, findings: Vec::new() }
     }
+
+    /// The report as JSON, indented, ending in a newline.
+    pub fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self).expect("strings and numbers have a form in JSON");
+        json + "\n"
+    }
 }
 
 /// The machine that measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// The kernel's release, as `uname -r` says.
     pub kernel: String,
@@ -41,13 +45,16 @@ pub struct Host {
     pub cores: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// CPUs that other programs kept busy in the moment before the first run, which is taken off the machine's CPU
+    /// time; none where `/proc/stat` is not to be had.
+    pub idle_busy_cpus: Option<f64>,
 }
 
 /// What was read and written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetFacts {
-    /// The file or device, symbolic links followed.
-    pub path: PathBuf,
+    /// The file or device, symbolic links followed; what is no UTF-8 in it is replaced.
+    pub path: String,
     /// `file` or `block device`.
     pub kind: String,
     /// Whether it was a scratch file of ours, removed since.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use iopath_os::target::Residency;
 
-use crate::counters::{DiskCounters, idle_busy_rate};
+use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::doubt::{self, Circumstances};
 use crate::engine::{Measured, measure};
 use crate::error::LabError;
+use crate::host::memory_available_bytes;
 use crate::job::latencies;
 use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::place::Place;
@@ -27,8 +28,6 @@ const GIB: f64 = (1u64 << 30) as f64;
 #[derive(Debug, Clone)]
 pub struct Lab {
     host: Host,
-    /// CPU seconds for each second that the machine uses without us; none where `/proc/stat` is not to be had.
-    idle_busy_rate: Option<f64>,
 }
 
 impl Lab {
@@ -36,17 +35,12 @@ impl Lab {
     /// many measurements may follow; what begins on the machine later is not taken off their CPU time.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
-        Self { host: Host::here(), idle_busy_rate: idle_busy_rate(idle_sample).ok() }
+        Self { host: Host::here(idle_busy_cpus(idle_sample).ok()) }
     }
 
     /// The machine.
     pub fn host(&self) -> &Host {
         &self.host
-    }
-
-    /// CPU seconds for each second that the machine used without us, over all CPUs.
-    pub fn idle_busy_rate(&self) -> Option<f64> {
-        self.idle_busy_rate
     }
 
     /// Measures a workload at a place. The workload's own `target` and `size_bytes` are not looked at: the place has
@@ -92,14 +86,7 @@ impl Lab {
         for (measured, _) in measured {
             latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
         }
-        let circumstances = Circumstances {
-            workload,
-            row,
-            place,
-            depth,
-            idle_busy_rate: self.idle_busy_rate,
-            cores: self.host.cores,
-        };
+        let circumstances = Circumstances { workload, row, place, depth, host: &self.host };
         RunResult {
             path: row.name.to_owned(),
             rw: workload.rw.name().to_owned(),
@@ -121,7 +108,7 @@ impl Lab {
 
     fn repeat(&self, measured: &Measured, residency: Option<&Residency>) -> Repeat {
         let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
-        let idle_seconds = self.idle_busy_rate.unwrap_or(0.0) * seconds;
+        let idle_seconds = self.host.idle_busy_cpus.unwrap_or(0.0) * seconds;
         let machine_seconds =
             measured.machine_busy_seconds.map_or(0.0, |busy| (busy - idle_seconds).max(0.0));
         Repeat {
@@ -154,6 +141,7 @@ impl<'a> Series<'a> {
         workload.check_size(place.size_bytes())?;
         check_alignment(workload, row, place)?;
         let depth = if row.synchronous { 1 } else { workload.io_depth };
+        check_memory(workload, depth, memory_available_bytes())?;
         Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })
     }
 
@@ -197,6 +185,16 @@ fn check_alignment(workload: &Workload, row: &PathRow, place: &Place) -> Result<
         return Ok(());
     }
     Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
+}
+
+/// Buffers that do not fit the memory are refused before the kernel has to end some process for them.
+fn check_memory(workload: &Workload, depth: u32, available: Option<u64>) -> Result<(), LabError> {
+    let needed =
+        u64::from(workload.block_bytes).saturating_mul(u64::from(depth)).saturating_mul(workload.jobs.into());
+    match available {
+        Some(available) if needed > available => Err(LabError::Buffers { needed, available }),
+        _ => Ok(()),
+    }
 }
 
 fn drop_cached(place: &Place, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
@@ -264,5 +262,28 @@ impl std::iter::Sum for Device {
             writes: sum.writes + one.writes,
             written_bytes: sum.written_bytes + one.written_bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_that_do_not_fit_are_refused_with_both_sizes() {
+        let workload = Workload { block_bytes: 1 << 30, jobs: 3, ..Workload::default() };
+        let text = check_memory(&workload, 2, Some(5 << 30)).unwrap_err().to_string();
+        assert!(text.starts_with("buffers of 6 GiB") && text.contains("the 5 GiB of memory"), "{text}");
+        check_memory(&workload, 2, Some(6 << 30)).unwrap();
+        check_memory(&workload, 2, None).unwrap();
+    }
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "these numbers are exact in binary")]
+    fn cpu_price_counts_the_machine_or_the_process_whichever_is_more() {
+        let gib = 1 << 30;
+        assert_eq!(cpu(1.0, 2.0, 4.0, 2 * gib, 1_000_000).seconds_per_gib, 2.0);
+        assert_eq!(cpu(1.0, 2.0, 0.5, 2 * gib, 1_000_000).microseconds_per_io, 3.0);
+        assert_eq!(cpu(1.0, 2.0, 4.0, 0, 0).seconds_per_gib, 0.0);
     }
 }

@@ -13,7 +13,6 @@ use std::process;
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
-use iopath_os::target::extents::{extents, first_unwritten};
 use rand_xoshiro::rand_core::RngCore;
 use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -40,7 +39,6 @@ pub struct Scratch {
     path: PathBuf,
     /// Keeps the lock that tells other processes that the file is in use.
     file: File,
-    unwritten: Option<u64>,
 }
 
 impl Scratch {
@@ -66,26 +64,19 @@ impl Scratch {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .inspect_err(|_| forget(&path))
-            .map_err(LabError::open(directory, true))?;
-        let mut scratch = Self { path, file, unwritten: None };
+            .map_err(|source| no_file(directory, source))?;
+        let scratch = Self { path, file };
         // Where a filesystem has no locks, the process id in the name has to do.
         let _ = flock(&scratch.file, FlockOperation::NonBlockingLockExclusive);
         scratch
             .fill(size_bytes, seed, advance)
             .map_err(LabError::io("write a scratch file in", directory))?;
-        scratch.unwritten = extents(&scratch.file).ok().and_then(|found| first_unwritten(&found, size_bytes));
         Ok(scratch)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The first offset in bytes that has no written extent although it was written, if the filesystem says so:
-    /// reads there may never reach the disk.
-    pub fn unwritten(&self) -> Option<u64> {
-        self.unwritten
     }
 
     fn fill(&self, size_bytes: u64, seed: u64, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
@@ -108,6 +99,17 @@ impl Drop for Scratch {
         // Nothing can be done about a file that cannot be removed; the next run tries again.
         let _ = fs::remove_file(&self.path);
         forget(&self.path);
+    }
+}
+
+/// A directory that takes no file of ours.
+fn no_file(directory: &Path, source: io::Error) -> LabError {
+    let directory = directory.to_owned();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            LabError::NoPermission { target: directory, access: "making a scratch file" }
+        }
+        _ => LabError::Io { action: "make a scratch file in", target: directory, source },
     }
 }
 
@@ -207,7 +209,6 @@ mod tests {
         }
         let expected = bytes.len() as u32 / 256;
         assert!(counts.iter().all(|count| count.abs_diff(expected) < expected / 10), "bytes come evenly");
-        assert_eq!(scratch.unwritten(), None);
         drop(scratch);
         assert_eq!(names(directory.path()), 0);
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use iopath::Volume;
 use iopath_os::target::{Backing, Disk, Kind, Target};
 
-use crate::counters::idle_busy_rate;
+use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
 use crate::path::find_path;
 use crate::place::{Place, inspect};
@@ -212,7 +212,7 @@ impl<'a> Turns<'a> {
         while let Some(turn) = schedule.poll_turn(clock.elapsed()) {
             if turn.round > round {
                 round = turn.round;
-                facts.busy_cpus = busier(facts.busy_cpus, idle_busy_rate(ROUND_IDLE_SAMPLE).ok());
+                facts.busy_cpus = busier(facts.busy_cpus, idle_busy_cpus(ROUND_IDLE_SAMPLE).ok());
             }
             let cell = self.plan.cells[turn.cell];
             let left = schedule.left(clock.elapsed());
@@ -274,7 +274,7 @@ fn facts_of(place: &Place, lab: &Lab) -> Facts {
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
         engine: place.file().and_then(engine_facts),
         cores: lab.host().cores,
-        busy_cpus: lab.idle_busy_rate(),
+        busy_cpus: lab.host().idle_busy_cpus,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Results as a table for people. Formats; computes nothing.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io::IsTerminal;
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent};
 
 use crate::result::{RunResult, Spread};
 use crate::size::format_size;
@@ -37,10 +37,20 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 
 /// One line for each result, units in the head: MB/s is 10^6 bytes a second, GiB 2^30 bytes; `±95%` is half the 95%
 /// interval of MB/s over MB/s; device I/O is the mean size of the disk's requests.
-pub fn table(runs: &[RunResult]) -> String {
+///
+/// `fit` breaks lines to the width of the terminal; leave it out for pipes and files.
+pub fn table(runs: &[RunResult], fit: bool) -> String {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(COLUMNS);
-    if io::stdout().is_terminal() {
+    for between_rows in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        table.remove_style(between_rows);
+    }
+    if fit {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     }
     for run in runs {
@@ -103,6 +113,7 @@ fn mean_size(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::{Cpu, Device, Latency};
 
     #[test]
     fn numbers_keep_three_digits() {
@@ -112,9 +123,59 @@ mod tests {
         assert_eq!(shown, ["999 ns", "1.23 µs", "12.3 ms", "3.00 s"]);
     }
 
+    fn result() -> RunResult {
+        let rate =
+            |mean: f64| Spread { mean, stddev: Some(mean / 10.0), ci95: Some([mean * 0.9, mean * 1.1]) };
+        RunResult {
+            path: "kernel-direct".to_owned(),
+            rw: "randread".to_owned(),
+            block_bytes: 4096,
+            io_depth: 1,
+            jobs: 2,
+            bytes: 1 << 30,
+            ios: 1 << 18,
+            seconds: 10.0,
+            bytes_per_second: rate(107.4e6),
+            iops: rate(26_214.4),
+            latency_ns: Latency {
+                min: 1,
+                mean: 2.0,
+                p50: 76_700,
+                p90: 80_000,
+                p99: 1_300_000,
+                p999: 9,
+                max: 9,
+            },
+            cpu: Cpu {
+                user_seconds: 0.5,
+                system_seconds: 0.5,
+                machine_seconds: 1.25,
+                seconds_per_gib: 1.25,
+                microseconds_per_io: 4.77,
+            },
+            device: Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 }),
+            repeats: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_column_has_its_number_and_unit() {
+        let text = table(&[result(), RunResult { device: None, ..result() }], false);
+        let cells = |line: &str| -> Vec<String> {
+            line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
+        };
+        let lines: Vec<Vec<String>> = text.lines().map(cells).collect();
+        assert_eq!(lines[1], COLUMNS);
+        let numbers = ["1", "2", "107", "10.0%", "26214", "76.7 µs", "1.30 ms", "1.25", "4.77", "8.00 KiB"];
+        assert_eq!(lines[3][..3], ["kernel-direct", "randread", "4 KiB"]);
+        assert_eq!(lines[3][3..], numbers);
+        assert_eq!(lines[4].last().map(String::as_str), Some("-"), "{text}");
+    }
+
     #[test]
     fn a_pipe_is_not_fancy() {
-        let (reader, _writer) = io::pipe().unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
         assert!(!is_fancy(&std::fs::File::from(std::os::fd::OwnedFd::from(reader))));
     }
 }

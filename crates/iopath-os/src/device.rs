@@ -28,7 +28,7 @@ pub(crate) use uring::{Refused, Stage};
 /// ```
 pub trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
-    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With io_uring that is one system
+    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system
     /// call for all of it.
     ///
     /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal has been handled, or a

@@ -1,4 +1,4 @@
-//! Which device carries out the I/O on a file: io_uring, or threads where it is refused or would not help. Why it was
+//! Which device carries out the I/O on a file: `io_uring`, or threads where it is refused or would not help. Why it was
 //! refused and what helps: `engine/fallback.rs`.
 
 mod fallback;
@@ -19,10 +19,10 @@ pub use fallback::{Fallback, Reason};
 /// Which device to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// io_uring where it is to be had and the target suits it, else threads.
+    /// `io_uring` where it is to be had and the target suits it, else threads.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// `io_uring` or nothing.
     Uring,
     /// Threads.
     Threads,
@@ -63,7 +63,7 @@ pub struct EngineConfig {
     pub depth: u32,
     /// Threads, where threads are used.
     pub threads_max: u32,
-    /// Buffers that io_uring is to know beforehand.
+    /// Buffers that `io_uring` is to know beforehand.
     pub pool: Option<BufferPool>,
 }
 
@@ -87,7 +87,7 @@ pub struct Opened<D> {
 /// No device could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// io_uring was asked for by name and is refused.
+    /// `io_uring` was asked for by name and is refused.
     #[error("{0}; or use the engine \"threads\" or \"auto\"")]
     Refused(Fallback),
     /// Not even one thread could be started.
@@ -104,7 +104,7 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Opened<Box<dyn RealDevice>>, OpenError> {
         let uring = |ring: &UringConfig| -> Result<Box<dyn RealDevice>, Refused> {
-            Ok(Box::new(Uring::<OneThread>::try_new(Arc::clone(file), limits.clone(), ring)?))
+            Ok(Box::new(Uring::<OneThread>::try_new(Arc::clone(file), limits, ring)?))
         };
         self.choose(file, limits, config, uring, |threads| Box::new(threads))
     }
@@ -117,7 +117,7 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Opened<Box<dyn RealDevice + Send>>, OpenError> {
         let uring = |ring: &UringConfig| -> Result<Box<dyn RealDevice + Send>, Refused> {
-            Ok(Box::new(Uring::<AnyThread>::try_new(Arc::clone(file), limits.clone(), ring)?))
+            Ok(Box::new(Uring::<AnyThread>::try_new(Arc::clone(file), limits, ring)?))
         };
         self.choose(file, limits, config, uring, |threads| Box::new(threads))
     }
@@ -132,8 +132,7 @@ impl Engine {
     ) -> Result<Opened<D>, OpenError> {
         let threads = |fallback| {
             let threads = ThreadsConfig { depth: config.depth, threads_max: config.threads_max };
-            let device =
-                Threads::new(Arc::clone(file), limits.clone(), &threads).map_err(OpenError::NoThread)?;
+            let device = Threads::new(Arc::clone(file), limits, &threads).map_err(OpenError::NoThread)?;
             Ok(Opened { device: boxed(device), engine: Self::Threads, fallback })
         };
         if self == Self::Threads {
@@ -148,13 +147,13 @@ impl Engine {
             Ok(device) => return opened(device, None),
             Err(refused) if refused.stage == Stage::Buffers => {
                 match uring(&UringConfig { pool: None, ..ring }) {
-                    Ok(device) => return opened(device, Some(Fallback::of(Self::Uring, refused))),
+                    Ok(device) => return opened(device, Some(Fallback::of(Self::Uring, &refused))),
                     Err(refused) => refused,
                 }
             }
             Err(refused) => refused,
         };
-        let fallback = Fallback::of(Self::Threads, refused);
+        let fallback = Fallback::of(Self::Threads, &refused);
         if self == Self::Uring { Err(OpenError::Refused(fallback)) } else { threads(Some(fallback)) }
     }
 }

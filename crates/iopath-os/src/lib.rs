@@ -27,4 +27,4 @@ pub use errno::system_error;
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
-pub use runner::{Finished, Job, Refused, RunError, Runner};
+pub use runner::{Finished, Job, LINGER, Refused, RunError, Runner};

@@ -115,7 +115,7 @@ impl Memory for Segment {
     fn slice(self, offset: u64, bytes: u64) -> Self {
         let whole = self.bytes as u64;
         assert!(
-            offset <= whole && bytes <= whole - offset && offset % SECTOR_BYTES == 0,
+            offset <= whole && bytes <= whole - offset && offset.is_multiple_of(SECTOR_BYTES),
             "{bytes} bytes from {offset} on are no part of {whole} bytes cut at a sector"
         );
         let start = self.start.map_addr(|address| address.saturating_add(offset as usize));
@@ -126,7 +126,7 @@ impl Memory for Segment {
     /// kernel does not mind, and copying devices go sector by sector, each of which lies in one of them.
     fn join(self, next: Self) -> Option<Self> {
         let touches = self.address() + self.bytes == next.address();
-        let joins = touches && self.registered == next.registered && self.bytes % SECTOR == 0;
+        let joins = touches && self.registered == next.registered && self.bytes.is_multiple_of(SECTOR);
         joins.then_some(Self { bytes: self.bytes + next.bytes, ..self })
     }
 }

@@ -1,4 +1,4 @@
-//! Buffers for direct I/O, taken from the system once: aligned, of one size, and known to io_uring beforehand
+//! Buffers for direct I/O, taken from the system once: aligned, of one size, and known to `io_uring` beforehand
 //! (registered), which saves looking up and pinning their pages at each I/O. Is not a page cache.
 
 use std::ops::{Deref, DerefMut};

@@ -6,8 +6,8 @@
 //! the I/O on it is over.
 
 use iopath_core::{
-    Bio, Extent, Instant, IoError, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream, SubmitError,
-    UnknownElevator,
+    Bio, Duration, Extent, Instant, IoError, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream,
+    SubmitError, UnknownElevator,
 };
 use slab::Slab;
 use std::ptr::NonNull;
@@ -16,6 +16,9 @@ use crate::clock;
 use crate::device::{RealDevice, WaitError};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;
+
+/// How long a request that is over waits for others to be over at most.
+pub const LINGER: Duration = Duration::from_micros(200);
 
 /// A queue, its device, and the memory that is under way.
 ///
@@ -133,11 +136,22 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// Sends off what was submitted and waits until [`Runner::poll`] has something to give. Returns at once
     /// when there is nothing to wait for.
-    pub fn wait(&mut self) -> Result<(), WaitError> {
+    ///
+    /// Waits for up to `gather` requests to be over, but not longer for that than [`LINGER`]: requests that
+    /// are over together are followed by others that go off together, and each system call, interrupt and
+    /// doorbell of the device serves more of them.
+    pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
         while self.queue.completions() == 0 && self.queue.bios_in() > 0 {
             self.dispatch();
-            let timeout = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
-            self.device.commit_and_wait(1, timeout)?;
+            let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
+            if gather > 1 {
+                self.device.commit_and_wait(gather, Some(due.unwrap_or(LINGER).min(LINGER)))?;
+                self.collect();
+                if self.queue.completions() > 0 {
+                    break;
+                }
+            }
+            self.device.commit_and_wait(1, due)?;
             self.collect();
         }
         Ok(())
@@ -209,7 +223,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         let on_unwind = AbortOnUnwind;
         self.plug();
         let submitted = self.queue.submit_bio(bio, self.now);
-        if submitted.is_ok() && self.wait().is_err() {
+        if submitted.is_ok() && self.wait(1).is_err() {
             // The kernel holds the caller's memory and will not say when it is done with it: no way on.
             std::process::abort();
         }

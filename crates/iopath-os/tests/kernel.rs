@@ -88,7 +88,7 @@ fn uring_moves_as_many_as_it_has_slots() {
     let mut done = Vec::new();
     for slot in 0..8 {
         let offset = u64::from(slot * BLOCK);
-        path.submit(slot, if slot % 2 == 0 { write(offset) } else { read(offset) });
+        path.submit(slot, if slot % 2 == 0 { write(offset) } else { read(offset) }).unwrap();
     }
     while done.len() < 8 {
         path.reap(&mut done).unwrap();
@@ -108,7 +108,7 @@ fn uring_reports_an_early_end_after_going_on_from_an_aligned_point() {
     scratch.as_file().set_len(FILE_BYTES - 1000).unwrap();
     let Some(mut path) = uring(kernel::open(scratch.path(), false, false).unwrap(), 1) else { return };
     let mut done = Vec::new();
-    path.submit(0, read(FILE_BYTES - u64::from(BLOCK)));
+    path.submit(0, read(FILE_BYTES - u64::from(BLOCK))).unwrap();
     path.reap(&mut done).unwrap();
     assert_eq!(one(&mut done).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     path.reap(&mut done).unwrap();
@@ -120,7 +120,7 @@ fn uring_dropped_with_transfers_in_flight_waits_for_them() {
     let scratch = scratch();
     let Some(mut path) = uring(kernel::open(scratch.path(), true, false).unwrap(), 8) else { return };
     for slot in 0..8 {
-        path.submit(slot, write(u64::from(slot * BLOCK)));
+        path.submit(slot, write(u64::from(slot * BLOCK))).unwrap();
     }
     drop(path);
     let bytes = fs::read(scratch.path()).unwrap();
@@ -136,8 +136,8 @@ fn uring_refuses_a_slot_in_flight() {
     let Some(mut path) = uring(kernel::open(scratch.path(), false, false).unwrap(), 2) else {
         panic!("slot 0 is in flight: skipped, no io_uring here");
     };
-    path.submit(0, read(0));
-    path.submit(0, read(0));
+    path.submit(0, read(0)).unwrap();
+    path.submit(0, read(0)).unwrap();
 }
 
 #[test]

@@ -11,13 +11,23 @@ use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf};
 pub struct BatchOptions {
     io_depth: u32,
     buffer_bytes: usize,
+    gather: u32,
     stream: Stream,
 }
 
 impl BatchOptions {
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
-        Self { io_depth: if io_depth == 0 { 1 } else { io_depth }, buffer_bytes, stream: Stream(0) }
+        let io_depth = if io_depth == 0 { 1 } else { io_depth };
+        Self { io_depth, buffer_bytes, gather: io_depth.div_ceil(4), stream: Stream(0) }
+    }
+
+    /// How many completions a wait tries to gather, for 200 µs at most: a quarter of the depth unless set. More
+    /// costs less CPU for each; 1 returns the first as soon as it is there.
+    #[must_use]
+    pub const fn gather(mut self, completions: u32) -> Self {
+        self.gather = completions;
+        self
     }
 
     /// Whose I/Os these are, for elevators that share the device out.
@@ -54,6 +64,7 @@ pub struct Batch {
     runner: OwnRunner,
     pool: BufferPool,
     engine: Engine,
+    gather: u32,
     stream: Stream,
 }
 
@@ -83,7 +94,14 @@ impl Batch {
     pub(crate) fn new(volume: Volume, source: &Source, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
         let opened = source.own_runner(options.io_depth, pool.clone())?;
-        Ok(Self { volume, runner: opened.device, pool, engine: opened.engine, stream: options.stream })
+        Ok(Self {
+            volume,
+            runner: opened.device,
+            pool,
+            engine: opened.engine,
+            gather: options.gather,
+            stream: options.stream,
+        })
     }
 
     /// A buffer that nobody has. There are as many as I/Os that the batch has room for.
@@ -143,7 +161,7 @@ impl Batch {
             return Ok(Some(done));
         }
         let path = || self.volume.facts().path.clone();
-        self.runner.wait().map_err(|source| Error::Wait { path: path(), source })?;
+        self.runner.wait(self.gather).map_err(|source| Error::Wait { path: path(), source })?;
         Ok(self.take())
     }
 

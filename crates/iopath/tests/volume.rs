@@ -86,7 +86,7 @@ fn what_is_not_aligned_is_refused_with_the_numbers() {
     let refused = volume.write_at(&buffer[..100], 0).unwrap_err().to_string();
     assert!(refused.contains("100 bytes"), "{refused}");
     if volume.facts().memory_align_bytes > 1 {
-        let refused = volume.read_at(&mut buffer[1..4 * KIB + 1], 0).unwrap_err();
+        let refused = volume.read_at(&mut buffer[1..=4 * KIB], 0).unwrap_err();
         assert!(matches!(refused, Error::UnalignedMemory { .. }), "{refused}");
     }
 }
@@ -153,7 +153,7 @@ fn a_batch_keeps_order_where_ranges_overlap() {
         let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         // What each 4 KiB block holds once all that was added is done, and what each read must return.
-        let mut blocks = vec![0_u8; 64];
+        let mut blocks = [0_u8; 64];
         volume.write_at(&AlignedBuf::new(256 * KIB).unwrap(), 0).unwrap();
         let mut expected = BTreeMap::new();
         for token in 0..2000 {

@@ -1,7 +1,7 @@
 //! The way back: from a request that is over to the bios it was made of, and on to what waited for them.
 
 use super::{Gate, RequestQueue};
-use crate::bio::{BioDone, Op};
+use crate::bio::{Bio, BioDone, Op};
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::table::{NONE, State, Tag};
@@ -84,10 +84,10 @@ impl<M: Memory> RequestQueue<M> {
 
     /// The bio is over: its submitter may collect it, and what waited for it may go on.
     fn complete(&mut self, slot: u32, result: Result<(), IoError>) {
-        let bio = self.bios.remove(slot).bio;
-        if bio.op != Op::Flush {
+        let Bio { op, token, .. } = self.bios.remove(slot).bio;
+        if op != Op::Flush {
             self.order.complete(slot);
         }
-        self.done.push_back(BioDone { token: bio.token, result });
+        self.done.push_back(BioDone { token, result });
     }
 }

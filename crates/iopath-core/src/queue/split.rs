@@ -6,7 +6,7 @@ use crate::bio::Bio;
 use crate::memory::Memory;
 use crate::merge::Chain;
 use crate::sector::SECTOR_SHIFT;
-use crate::table::NONE;
+use crate::table::{BioSlot, NONE};
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
@@ -29,12 +29,12 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Brings a bio, or what is left of it, into requests; whether all of it is.
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
-        let bio = self.bios[slot].bio;
-        if self.bios[slot].sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
-            return self.stage_piece(slot, &bio, now);
+        let BioSlot { bio, sectors_cut, .. } = &self.bios[slot];
+        if *sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
+            return self.stage_piece(slot, now);
         }
         while self.has_uncut(slot) {
-            if self.pieces == self.pieces_max || !self.stage_next_piece(slot, &bio, now) {
+            if self.pieces == self.pieces_max || !self.stage_next_piece(slot, now) {
                 return false;
             }
         }
@@ -53,14 +53,13 @@ impl<M: Memory> RequestQueue<M> {
         false
     }
 
-    fn stage_next_piece(&mut self, slot: u32, bio: &Bio<M>, now: Instant) -> bool {
-        let cut = self.bios[slot].sectors_cut;
+    fn stage_next_piece(&mut self, slot: u32, now: Instant) -> bool {
+        let BioSlot { bio, sectors_cut: cut, .. } = self.bios[slot];
         let (_, rest) = bio.extent.split_at(cut);
         let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
         let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
-        let piece = Bio { extent, memory, ..*bio };
-        let piece_slot = self.bios.insert(piece, slot);
-        if !self.stage_piece(piece_slot, &piece, now) {
+        let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, slot);
+        if !self.stage_piece(piece_slot, now) {
             self.bios.remove(piece_slot);
             return false;
         }
@@ -73,7 +72,9 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Joins a piece to a request or takes a slot for it; `false` when there is none.
-    fn stage_piece(&mut self, slot: u32, piece: &Bio<M>, now: Instant) -> bool {
+    fn stage_piece(&mut self, slot: u32, now: Instant) -> bool {
+        let piece = &self.bios[slot].bio;
+        let stream = piece.stream;
         let chain = Chain {
             extent: piece.extent,
             op: piece.op,
@@ -86,7 +87,7 @@ impl<M: Memory> RequestQueue<M> {
         if self.merge_in_plug(&chain) {
             return true;
         }
-        let Some(tag) = self.requests.take(chain, piece.stream, now) else {
+        let Some(tag) = self.requests.take(chain, stream, now) else {
             return self.stage_without_slot(&chain, now);
         };
         if self.plug.is_on() {

@@ -128,8 +128,7 @@ impl Connection for Uring {
     }
 
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        Self::submit(self, slot, transfer);
-        Ok(())
+        Self::submit(self, slot, transfer)
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {

@@ -67,7 +67,7 @@ impl Connection for NullConnection {
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        self.runner.wait().map_err(|error| error.source)?;
+        self.runner.wait(1).map_err(|error| error.source)?;
         while let Some(Finished { token, buffer, result, .. }) = self.runner.poll() {
             self.idle.extend(buffer);
             done.push(Done { slot: token as u32, result: result.map_err(system_error) });

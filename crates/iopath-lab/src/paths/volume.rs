@@ -5,6 +5,7 @@ use std::io;
 use iopath::{
     Batch, BatchOptions, Done as VolumeDone, Engine, Error, Options, Path, PoolBuf, Stream, Volume,
 };
+use iopath_os::kernel::Stamp;
 use iopath_os::system_error;
 
 use crate::error::LabError;
@@ -38,11 +39,11 @@ impl IoPath for VolumePath {
         let options = BatchOptions::new(job.depth, job.block_bytes as usize).stream(Stream(job.job));
         let batch = self.volume.batch(&options)?;
         let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();
-        for buffer in &mut idle {
-            random::fill(job.seed, buffer);
+        for (index, buffer) in idle.iter_mut().enumerate() {
+            random::fill(job.seed ^ (index as u64).rotate_left(32), buffer);
         }
         let fallback = self.volume.facts().fallback.as_ref().map(ToString::to_string);
-        Ok(Box::new(BatchConnection { batch, idle, depth: job.depth, fallback }))
+        Ok(Box::new(BatchConnection { batch, idle, stamp: Stamp::default(), depth: job.depth, fallback }))
     }
 }
 
@@ -51,6 +52,7 @@ struct BatchConnection {
     batch: Batch,
     /// Any buffer serves any slot.
     idle: Vec<PoolBuf>,
+    stamp: Stamp,
     depth: u32,
     fallback: Option<String>,
 }
@@ -61,8 +63,11 @@ impl Connection for BatchConnection {
     }
 
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        let buffer = self.idle.pop().expect("there are as many buffers as slots");
+        let mut buffer = self.idle.pop().expect("there are as many buffers as slots");
         let Transfer { direction, offset, bytes } = transfer;
+        if direction == Direction::Write {
+            self.stamp.put(&mut buffer, offset);
+        }
         let added = match direction {
             Direction::Read => self.batch.read(buffer, bytes as usize, offset, u64::from(slot)),
             Direction::Write => self.batch.write(buffer, bytes as usize, offset, u64::from(slot)),

@@ -1,8 +1,8 @@
-//! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no io_uring.
+//! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no `io_uring`.
 //!
 //! A batch is handed over with one lock and one wake-up; a thread that takes a job and leaves others wakes the next.
-//! Where an I/O takes less time than handing it over would (`INLINE_BELOW`), the caller carries the batch out itself:
-//! that is so for devices in memory and for data in the page cache. The calls themselves: `threads/job.rs`.
+//! Where an I/O takes less time than handing it over would (`QUICK`: devices in memory, data in the page cache), the
+//! caller works, too, and jobs are shared out many at a time. The calls themselves: `threads/job.rs`.
 
 mod job;
 mod worker;
@@ -24,9 +24,11 @@ use worker::Shared;
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
-/// An I/O that takes less than this is carried out by the caller: about what waking a thread, switching to it and
-/// being woken by it cost.
-const INLINE_BELOW: Duration = Duration::from_micros(8);
+/// An I/O that takes less than this is quick: about what waking a thread, switching to it and being woken by it cost.
+const QUICK: Duration = Duration::from_micros(8);
+
+/// So many quick jobs are worth a thread's wake-up.
+const QUICK_SHARE: usize = 16;
 
 /// How many requests and threads there may be.
 #[derive(Debug, Clone)]
@@ -44,32 +46,40 @@ pub struct ThreadsConfig {
 pub struct Threads {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    threads_max: usize,
+    workers_max: usize,
+    processors: usize,
     limits: Limits,
     /// Submitted, not yet handed over.
-    staged: VecDeque<Box<Job>>,
+    staged: VecDeque<Job>,
+    /// To be carried out by the caller; empty between calls.
+    own: VecDeque<Job>,
     /// Over, not yet asked for.
-    over: VecDeque<Box<Job>>,
+    over: VecDeque<Job>,
     /// Jobs to use again.
-    spare: Vec<Box<Job>>,
+    spare: Vec<Job>,
     caller: Caller,
 }
 
 impl Threads {
     /// A device with one thread, which shows that threads can be had.
-    pub fn new(file: Arc<File>, limits: Limits, config: &ThreadsConfig) -> io::Result<Self> {
+    pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
         let depth = config.depth.max(1);
-        let limits =
-            Limits { depth_max: depth, segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX), ..limits };
+        let limits = Limits {
+            depth_max: depth,
+            segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
+            ..limits.clone()
+        };
         let segments_max = usize::from(limits.segments_max);
         let shared = Arc::new(Shared::new(file, limits.logical_block_bytes, depth as usize));
         let mut device = Self {
             workers: Vec::new(),
-            threads_max: config.threads_max.clamp(1, depth) as usize,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            workers_max: config.threads_max.clamp(1, depth) as usize,
             limits,
             staged: VecDeque::with_capacity(depth as usize),
+            own: VecDeque::with_capacity(depth as usize),
             over: VecDeque::with_capacity(depth as usize),
-            spare: (0..depth).map(|_| Box::new(Job::with_segments_max(segments_max))).collect(),
+            spare: (0..depth).map(|_| Job::with_segments_max(segments_max)).collect(),
             caller: Caller::new(&shared.file, shared.block, segments_max),
             shared,
         };
@@ -79,37 +89,46 @@ impl Threads {
 
     fn start_thread(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let segments_max = usize::from(self.limits.segments_max);
+        let (depth, segments_max) = (self.limits.depth_max as usize, usize::from(self.limits.segments_max));
         let name = format!("iopath-io-{}", self.workers.len());
-        let worker =
-            std::thread::Builder::new().name(name).spawn(move || worker::run(&shared, segments_max))?;
-        self.workers.push(worker);
+        let thread = std::thread::Builder::new().name(name);
+        self.workers.push(thread.spawn(move || worker::run(&shared, depth, segments_max))?);
         Ok(())
     }
 
-    /// Hands the staged jobs over, or carries them out here if that is faster.
+    /// Hands the staged jobs over. Of quick ones the caller keeps its share, all where they are few.
     fn hand_over(&mut self) {
         if self.staged.is_empty() {
             return;
         }
-        if self.shared.price.get() < INLINE_BELOW && self.staged.iter().all(|job| job.transfers()) {
-            let jobs = self.staged.len() as u32;
-            let started = std::time::Instant::now();
-            while let Some(mut job) = self.staged.pop_front() {
-                self.caller.carry_out(&mut job);
-                self.over.push_back(job);
+        let quick = self.is_quick() && self.staged.iter().all(Job::transfers);
+        let (kept, helpers) = if quick {
+            let helpers = (self.staged.len() / QUICK_SHARE).min(self.processors - 1).min(self.workers_max);
+            (self.staged.len() / (helpers + 1), helpers)
+        } else {
+            (0, self.staged.len())
+        };
+        let handed = self.staged.len() - kept;
+        self.own.extend(self.staged.drain(handed..));
+        if !self.staged.is_empty() {
+            let missing = self.shared.hand_over(&mut self.staged, helpers);
+            for _ in 0..missing.min(self.workers_max - self.workers.len()) {
+                // Those there are carry on without the one that the system refuses.
+                if self.start_thread().is_err() {
+                    break;
+                }
             }
-            self.shared.price.add(started.elapsed() / jobs);
-            return;
         }
-        let wanted = self.shared.hand_over(&mut self.staged);
-        let more = wanted.min(self.threads_max.saturating_sub(self.workers.len()));
-        for _ in 0..more {
-            // Those there are carry on without the one that the system refuses.
-            if self.start_thread().is_err() {
-                break;
-            }
-        }
+        self.carry_out_own();
+    }
+
+    fn is_quick(&self) -> bool {
+        self.shared.price.get() < QUICK
+    }
+
+    fn carry_out_own(&mut self) {
+        self.caller.carry_out_all(&mut self.own, &self.shared.price);
+        self.over.append(&mut self.own);
     }
 }
 
@@ -148,6 +167,13 @@ impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.hand_over();
         let wanted = completions.min(self.in_flight()) as usize;
+        // Rather than wait for quick jobs that no thread has begun, do them.
+        while self.over.len() < wanted && self.is_quick() {
+            if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
+                break;
+            }
+            self.carry_out_own();
+        }
         self.shared.wait(wanted.saturating_sub(self.over.len()), timeout);
         Ok(())
     }
@@ -165,7 +191,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.close();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has nothing in its hands any more; its panic has been reported already.
+            // Fails only where the thread panicked, which has been reported on the spot.
             let _ = worker.join();
         }
     }

@@ -1,4 +1,4 @@
-//! How far a request has come, and what follows from what a system call returned. Makes no call itself: io_uring and
+//! How far a request has come, and what follows from what a system call returned. Makes no call itself: `io_uring` and
 //! threads share it.
 
 use iopath_core::{Io, IoError, Memory, Op};
@@ -154,7 +154,7 @@ mod tests {
             let mut read = transfer(Op::Read, 8192);
             let mut step = read.after(end, 4096);
             while step == Step::Again {
-                step = read.after(end - read.done() as i64, 4096);
+                step = read.after(end - read.done().cast_signed(), 4096);
             }
             assert_eq!(step, Step::Over(Err(IoError::EndOfDevice)), "ends at {end}");
         }

@@ -1,4 +1,4 @@
-//! A file or block device through io_uring: requests are collected in the submission ring and handed over with one
+//! A file or block device through `io_uring`: requests are collected in the submission ring and handed over with one
 //! system call, which also waits. How a ring is set up: `uring/setup.rs`. What becomes of short transfers:
 //! `transfer.rs`.
 
@@ -47,7 +47,7 @@ pub struct UringConfig {
     pub pool: Option<BufferPool>,
 }
 
-/// A file or block device through io_uring. `T` says from which threads: [`OneThread`] or [`AnyThread`].
+/// A file or block device through `io_uring`. `T` says from which threads: [`OneThread`] or [`AnyThread`].
 ///
 /// Dropping it waits for what is in flight.
 pub struct Uring<T> {
@@ -72,22 +72,22 @@ pub struct Uring<T> {
 
 impl Uring<OneThread> {
     /// A ring for the calling thread.
-    pub fn new(file: Arc<File>, limits: Limits, config: &UringConfig) -> io::Result<Self> {
+    pub fn new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> io::Result<Self> {
         Ok(Self::open(file, limits, config, true)?)
     }
 
-    pub(crate) fn try_new(file: Arc<File>, limits: Limits, config: &UringConfig) -> Result<Self, Refused> {
+    pub(crate) fn try_new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> Result<Self, Refused> {
         Self::open(file, limits, config, true)
     }
 }
 
 impl Uring<AnyThread> {
     /// A ring for several threads, one after another.
-    pub fn new(file: Arc<File>, limits: Limits, config: &UringConfig) -> io::Result<Self> {
+    pub fn new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> io::Result<Self> {
         Ok(Self::open(file, limits, config, false)?)
     }
 
-    pub(crate) fn try_new(file: Arc<File>, limits: Limits, config: &UringConfig) -> Result<Self, Refused> {
+    pub(crate) fn try_new(file: Arc<File>, limits: &Limits, config: &UringConfig) -> Result<Self, Refused> {
         Self::open(file, limits, config, false)
     }
 }
@@ -97,7 +97,7 @@ impl Uring<AnyThread> {
 unsafe impl Send for Uring<AnyThread> {}
 
 impl<T> Uring<T> {
-    fn open(file: Arc<File>, limits: Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
+    fn open(file: Arc<File>, limits: &Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
         let depth = config.depth.clamp(1, setup::ENTRIES_MAX);
         let ring = setup::ring(depth, one)?;
         setup::register_file(&ring, &file)?;
@@ -110,7 +110,7 @@ impl<T> Uring<T> {
             depth_max: depth,
             segments_max,
             request_bytes_max: limits.request_bytes_max.min(REQUEST_BYTES_MAX),
-            ..limits
+            ..limits.clone()
         };
         let no_memory = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Ok(Self {

@@ -20,7 +20,7 @@ pub struct Fallback {
     pub reason: Reason,
 }
 
-/// Why io_uring is not used as it could be.
+/// Why `io_uring` is not used as it could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The setting `kernel.io_uring_disabled` forbids it: 1 to the unprivileged, 2 to all.
@@ -35,7 +35,7 @@ pub enum Reason {
     Memlock,
     /// The buffers could not be registered for another reason (an error number): they are used unregistered.
     Buffers(i32),
-    /// The target cannot say "I would have to wait" (`RWF_NOWAIT`), so io_uring would hand each I/O to a thread of
+    /// The target cannot say "I would have to wait" (`RWF_NOWAIT`), so `io_uring` would hand each I/O to a thread of
     /// the kernel, one by one.
     NoNowait,
     /// Any other error (its number).
@@ -43,8 +43,8 @@ pub enum Reason {
 }
 
 impl Fallback {
-    /// Finds out why io_uring was refused.
-    pub(super) fn of(engine: Engine, refused: Refused) -> Self {
+    /// Finds out why `io_uring` was refused.
+    pub(super) fn of(engine: Engine, refused: &Refused) -> Self {
         let errno = refused.source.raw_os_error().unwrap_or(libc::EIO);
         let reason = match (refused.stage, errno) {
             (Stage::Features, _) => Reason::TooOld,
@@ -72,9 +72,9 @@ fn sysctl() -> Option<u8> {
     fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?.trim().parse().ok()
 }
 
-/// Whether a filter is on this process, which then may be what said that there is no such call.
+/// Whether a filter is on this thread, which then may be what said that there is no such call.
 fn is_filtered() -> bool {
-    fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nSeccomp:\t2"))
+    fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| status.contains("\nSeccomp:\t2"))
 }
 
 impl fmt::Display for Fallback {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn reason(stage: Stage, errno: i32) -> Reason {
-        Fallback::of(Engine::Threads, Refused { stage, source: os(errno) }).reason
+        Fallback::of(Engine::Threads, &Refused { stage, source: os(errno) }).reason
     }
 
     #[test]

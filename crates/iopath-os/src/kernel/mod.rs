@@ -3,7 +3,7 @@
 //! | type | system calls | in flight |
 //! |---|---|---|
 //! | [`Pread`] | `pread(2)`, `pwrite(2)`; direct or through the page cache as the file was opened | 1 |
-//! | [`Uring`] | `io_uring_enter(2)`, one for each batch | as many as there are buffers |
+//! | [`Uring`] | `io_uring_enter(2)`, one for a few transfers | as many as there are buffers |
 //! | [`Mmap`] | none but page faults | 1 |
 //!
 //! All take transfers by slot: slot `i` moves bytes between the file and buffer `i`, which the connection owns, so
@@ -14,6 +14,7 @@ mod mmap;
 mod pread;
 mod sigbus;
 mod slots;
+mod stamp;
 mod uring;
 
 use std::fs::{File, OpenOptions};
@@ -24,6 +25,7 @@ use std::path::Path;
 pub use mmap::Mmap;
 pub use pread::Pread;
 pub use slots::Slots;
+pub use stamp::Stamp;
 pub use uring::Uring;
 
 /// Which way the bytes go.

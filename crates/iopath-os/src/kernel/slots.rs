@@ -3,10 +3,8 @@
 
 use std::ptr::NonNull;
 
+use super::Stamp;
 use crate::{AlignedBuf, NoMemory, page_bytes};
-
-/// A stamp lies at the start of each of so many bytes of a buffer about to be written.
-const STAMP_EVERY_BYTES: usize = 4096;
 
 /// `depth` buffers of `block_bytes` each in one region, each of them starting on a page.
 #[derive(Debug)]
@@ -16,8 +14,7 @@ pub struct Slots {
     block_bytes: u32,
     /// From one buffer to the next: `block_bytes` rounded up to whole pages.
     stride_bytes: usize,
-    /// Counts the stamps, so that no two written blocks are equal.
-    stamps: u64,
+    stamp: Stamp,
 }
 
 impl Slots {
@@ -32,7 +29,7 @@ impl Slots {
         let bytes = (depth as usize).checked_mul(stride_bytes);
         let mut memory = AlignedBuf::new(bytes.unwrap_or(usize::MAX))?;
         fill(&mut memory);
-        Ok(Self { memory, depth, block_bytes, stride_bytes, stamps: 0 })
+        Ok(Self { memory, depth, block_bytes, stride_bytes, stamp: Stamp::default() })
     }
 
     /// How many buffers.
@@ -68,19 +65,15 @@ impl Slots {
         unsafe { std::slice::from_raw_parts_mut(self.start(slot).as_ptr(), self.block_bytes as usize) }
     }
 
-    /// Makes a slot's buffer unlike every other one written, at the price of one store for each 4 KiB: where the
-    /// bytes go and a running number. Without it a device that finds equal blocks stores them once.
+    /// Makes a slot's buffer unlike every other one written.
     ///
     /// # Safety
     /// As for [`Self::buffer`].
     pub(super) unsafe fn stamp(&mut self, slot: u32, offset: u64) {
-        self.stamps += 1;
-        let stamp = (offset ^ self.stamps.rotate_left(32)).to_le_bytes();
+        let mut stamp = std::mem::take(&mut self.stamp);
         // SAFETY: the caller's promise.
-        let buffer = unsafe { self.buffer(slot) };
-        for piece in buffer.chunks_exact_mut(STAMP_EVERY_BYTES) {
-            piece[..stamp.len()].copy_from_slice(&stamp);
-        }
+        stamp.put(unsafe { self.buffer(slot) }, offset);
+        self.stamp = stamp;
     }
 }
 
@@ -89,19 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_blocks_differ() {
-        let mut slots = Slots::new(2, 8192, |bytes| bytes.fill(7)).unwrap();
-        let mut seen = std::collections::HashSet::new();
-        for (slot, offset) in [(0, 0), (1, 0), (0, 8192), (0, 0)] {
+    fn every_buffer_starts_on_a_page_and_is_its_own() {
+        let mut slots = Slots::new(3, 512, |bytes| bytes.fill(7)).unwrap();
+        for slot in 0..3 {
+            assert_eq!(slots.start(slot).as_ptr() as usize % page_bytes(), 0);
             // SAFETY: nothing is in flight in this test.
-            let bytes = unsafe {
-                slots.stamp(slot, offset);
-                slots.buffer(slot).to_vec()
-            };
-            assert_eq!(bytes[4096..4104], bytes[..8], "each 4 KiB is stamped");
-            assert_eq!(bytes[8..4096], [7; 4088]);
-            assert!(seen.insert(bytes), "slot {slot} offset {offset}");
+            let buffer = unsafe { slots.buffer(slot) };
+            assert_eq!(buffer, [7; 512], "slot {slot}");
+            buffer.fill(slot as u8);
         }
+        // SAFETY: as above.
+        assert_eq!(unsafe { slots.buffer(1) }, [1; 512]);
     }
 
     #[test]

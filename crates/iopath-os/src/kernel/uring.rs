@@ -1,5 +1,5 @@
-//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest way: registered file and buffers,
-//! one system call for a batch. Orders and merges nothing, that is the kernel's part.
+//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest way: registered file and
+//! buffers, a system call for a few at a time. Orders and merges nothing, that is the kernel's part.
 
 use std::fmt;
 use std::fs::File;
@@ -11,6 +11,11 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::{Direction, Done, Progress, Slots, Transfer, advance};
+
+/// So many transfers are handed to the kernel at a time. All of a deep batch at once would save system calls, but
+/// leave the device idle while the batch is prepared. 4 KiB random reads at depth 32 on one virtio disk, in fours
+/// against all at once: 1.19 times the rate at 0.74 times the CPU (median of 24 alternating pairs, 2 busy CPUs).
+const HAND_OVER: usize = 4;
 
 /// The registered file's index.
 const FILE: types::Fixed = types::Fixed(0);
@@ -75,11 +80,11 @@ impl Uring {
         self.buffers_registered
     }
 
-    /// Takes a transfer; the kernel hears of it in [`Self::reap`].
+    /// Takes a transfer; the kernel hears of it when a few have come together, or in [`Self::reap`].
     ///
     /// # Panics
     /// If the slot is in flight, or the transfer does not fit its buffer.
-    pub fn submit(&mut self, slot: u32, transfer: Transfer) {
+    pub fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
         assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
         if transfer.direction == Direction::Write {
@@ -89,10 +94,18 @@ impl Uring {
         self.in_flight[slot as usize] = Some((transfer, 0));
         self.in_flight_count += 1;
         self.push(slot, transfer, 0);
+        if self.ring.submission().len() < HAND_OVER {
+            return Ok(());
+        }
+        match self.ring.submit() {
+            // What the kernel has no room for now stays in the queue until `reap` makes some.
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
-    /// Hands all that was submitted to the kernel with one system call and waits until one transfer has ended at
-    /// least. Returns at once when nothing is in flight.
+    /// Hands what is left of the submitted to the kernel and, with the same system call, waits until one transfer has
+    /// ended at least. Returns at once when nothing is in flight.
     pub fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let before = done.len();
         while self.in_flight_count > 0 && done.len() == before {
@@ -172,13 +185,10 @@ impl Uring {
         loop {
             match self.ring.submit_and_wait(wait_for) {
                 Ok(_) => return Ok(()),
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // The completions that are there make room.
-                    Some(libc::EAGAIN | libc::EBUSY) if !self.ring.completion().is_empty() => return Ok(()),
-                    Some(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
-                    _ => return Err(error),
-                },
+                Err(error) if !is_passing(&error) => return Err(error),
+                // The completions that are there make room.
+                Err(_) if !self.ring.completion().is_empty() => return Ok(()),
+                Err(_) => std::thread::yield_now(),
             }
         }
     }
@@ -209,6 +219,11 @@ impl Drop for Uring {
         // SAFETY: as above.
         unsafe { ManuallyDrop::drop(&mut self.slots) };
     }
+}
+
+/// Whether `io_uring_enter(2)` may succeed later: a signal came, or the kernel has no room for more at the moment.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
 /// A ring with the best flags this kernel takes: one that it does not know is EINVAL.

@@ -1,14 +1,18 @@
 //! One request on its way through a thread, and the blocking system calls that carry it out.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use iopath_core::{Completion, Extent, Io, IoError, Op, Tag};
 
 use crate::device::transfer::{Step, Transfer, skip};
 use crate::memory::Segment;
+
+use super::worker::Price;
 
 /// A request with its memory. Made once and used again.
 #[derive(Debug)]
@@ -72,8 +76,19 @@ impl Caller {
         self.syscalls
     }
 
-    /// Does the whole of the job.
-    pub(super) fn carry_out(&mut self, job: &mut Job) {
+    /// Does them all, and notes what a read or write took.
+    pub(super) fn carry_out_all(&mut self, jobs: &mut VecDeque<Job>, price: &Price) {
+        let Some(last) = jobs.back() else { return };
+        let (count, transfers, started) = (jobs.len() as u32, last.transfers(), Instant::now());
+        for job in jobs {
+            self.carry_out(job);
+        }
+        if transfers {
+            price.add(started.elapsed() / count);
+        }
+    }
+
+    fn carry_out(&mut self, job: &mut Job) {
         self.iovecs.clear();
         self.iovecs.extend(job.segments.iter().map(|segment| segment.iovec()));
         let mut used_up = 0;
@@ -97,9 +112,9 @@ impl Caller {
     /// One system call for what is left: bytes moved, or an error number below zero.
     fn call(&mut self, transfer: &Transfer, used_up: usize) -> i64 {
         self.syscalls += 1;
-        let (file, position) = (self.file.as_raw_fd(), transfer.position() as i64);
+        let (file, position) = (self.file.as_raw_fd(), transfer.position().cast_signed());
         let rest = &self.iovecs[used_up..];
-        let (iovecs, count) = (rest.as_ptr(), rest.len() as i32);
+        let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
         // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
         // memory is there, and that it may be written if this is a read.
         let returned = unsafe {
@@ -119,7 +134,7 @@ impl Caller {
 }
 
 fn fallocate(file: RawFd, transfer: &Transfer) -> isize {
-    let (position, left) = (transfer.position() as i64, transfer.left() as i64);
+    let (position, left) = (transfer.position().cast_signed(), transfer.left().cast_signed());
     // SAFETY: takes nothing but numbers.
     unsafe { libc::fallocate(file, transfer.fallocate_mode(), position, left) as isize }
 }

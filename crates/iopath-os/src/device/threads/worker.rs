@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::job::{Caller, Job};
 
@@ -25,15 +25,17 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 struct Queue {
-    jobs: VecDeque<Box<Job>>,
+    jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
+    /// How many jobs a thread takes at a time.
+    share: usize,
     closing: bool,
 }
 
 #[derive(Debug)]
 struct Over {
-    jobs: VecDeque<Box<Job>>,
+    jobs: VecDeque<Job>,
     /// The device is to be woken when there are as many; 0 while it does not wait.
     wanted: usize,
 }
@@ -44,7 +46,12 @@ impl Shared {
             file,
             block: u64::from(logical_block_bytes),
             price: Price::unknown(),
-            queue: Mutex::new(Queue { jobs: VecDeque::with_capacity(depth), idle: 0, closing: false }),
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::with_capacity(depth),
+                idle: 0,
+                share: 1,
+                closing: false,
+            }),
             jobs_there: Condvar::new(),
             over: Mutex::new(Over { jobs: VecDeque::with_capacity(depth), wanted: 0 }),
             enough_over: Condvar::new(),
@@ -52,20 +59,30 @@ impl Shared {
         }
     }
 
-    /// Hands `staged` over and wakes a thread. Returns for how many jobs no thread is idle.
-    pub(super) fn hand_over(&self, staged: &mut VecDeque<Box<Job>>) -> usize {
+    /// Hands `staged` over to `helpers` threads, of which it wakes one; that wakes the next. Returns how many more
+    /// threads the queue is worth than are idle.
+    pub(super) fn hand_over(&self, staged: &mut VecDeque<Job>, helpers: usize) -> usize {
         let mut waiting = lock(&self.queue);
+        waiting.share = staged.len().div_ceil(helpers.max(1)).max(1);
         waiting.jobs.append(staged);
-        let (jobs, idle) = (waiting.jobs.len(), waiting.idle);
+        let (idle, shares) = (waiting.idle, waiting.jobs.len().div_ceil(waiting.share));
         drop(waiting);
         if idle > 0 {
             self.jobs_there.notify_one();
         }
-        jobs.saturating_sub(idle)
+        shares.saturating_sub(idle)
+    }
+
+    /// Takes up to `count` jobs that no thread has begun; says whether there were any.
+    pub(super) fn take_back(&self, into: &mut VecDeque<Job>, count: usize) -> bool {
+        let mut queue = lock(&self.queue);
+        let count = count.min(queue.jobs.len());
+        into.extend(queue.jobs.drain(..count));
+        count > 0
     }
 
     /// Takes what is over; `into` is empty.
-    pub(super) fn collect(&self, into: &mut VecDeque<Box<Job>>) {
+    pub(super) fn collect(&self, into: &mut VecDeque<Job>) {
         std::mem::swap(&mut lock(&self.over).jobs, into);
     }
 
@@ -76,8 +93,8 @@ impl Shared {
         let too_few = |over: &mut Over| over.jobs.len() < wanted;
         let mut over = match timeout {
             Some(timeout) => {
-                let waited = self.enough_over.wait_timeout_while(over, timeout, too_few);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                let result = self.enough_over.wait_timeout_while(over, timeout, too_few);
+                result.unwrap_or_else(PoisonError::into_inner).0
             }
             None => self.enough_over.wait_while(over, too_few).unwrap_or_else(PoisonError::into_inner),
         };
@@ -95,18 +112,20 @@ impl Shared {
         self.jobs_there.notify_all();
     }
 
-    /// The next job, waiting for it; `None` at the end.
-    fn take(&self) -> Option<Box<Job>> {
+    /// A thread's next jobs, waiting for them; `false` at the end.
+    fn take(&self, into: &mut VecDeque<Job>) -> bool {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
+            let count = queue.share.min(queue.jobs.len());
+            if count > 0 {
+                into.extend(queue.jobs.drain(..count));
                 if !queue.jobs.is_empty() && queue.idle > 0 {
                     self.jobs_there.notify_one();
                 }
-                return Some(job);
+                return true;
             }
             if queue.closing {
-                return None;
+                return false;
             }
             queue.idle += 1;
             queue = self.jobs_there.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -114,9 +133,9 @@ impl Shared {
         }
     }
 
-    fn give_back(&self, job: Box<Job>) {
+    fn give_back(&self, jobs: &mut VecDeque<Job>) {
         let mut over = lock(&self.over);
-        over.jobs.push_back(job);
+        over.jobs.append(jobs);
         let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
         drop(over);
         if enough {
@@ -126,16 +145,14 @@ impl Shared {
 }
 
 /// A thread's life.
-pub(super) fn run(shared: &Shared, segments_max: usize) {
+pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
     let mut caller = Caller::new(&shared.file, shared.block, segments_max);
-    while let Some(mut job) = shared.take() {
-        let (started, calls_before) = (Instant::now(), caller.syscalls());
-        caller.carry_out(&mut job);
-        if job.transfers() {
-            shared.price.add(started.elapsed());
-        }
+    let mut jobs = VecDeque::with_capacity(depth);
+    while shared.take(&mut jobs) {
+        let calls_before = caller.syscalls();
+        caller.carry_out_all(&mut jobs, &shared.price);
         shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
-        shared.give_back(job);
+        shared.give_back(&mut jobs);
     }
 }
 

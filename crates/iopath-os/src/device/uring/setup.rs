@@ -11,7 +11,7 @@ use crate::pool::BufferPool;
 /// The most entries the kernel gives a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
 
-/// At which stage io_uring was refused.
+/// At which stage `io_uring` was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// No ring.
@@ -24,7 +24,7 @@ pub(crate) enum Stage {
     Buffers,
 }
 
-/// io_uring was refused.
+/// `io_uring` was refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) stage: Stage,
@@ -108,6 +108,9 @@ pub(super) fn register_buffers(ring: &IoUring, pool: &BufferPool) -> Result<Box<
         .regions()
         .map(|(start, len)| libc::iovec { iov_base: start.as_ptr().cast(), iov_len: len })
         .collect();
+    if iovecs.is_empty() {
+        return Ok(Box::default()); // The kernel refuses to register nothing.
+    }
     // SAFETY: the device keeps the pool as long as the ring, so the memory stays.
     unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
     let bounds = |iovec: &libc::iovec| (iovec.iov_base.addr(), iovec.iov_base.addr() + iovec.iov_len);

@@ -1,0 +1,65 @@
+//! What the program refuses to write to, `--overwrite` or not, on real loop devices.
+
+#[path = "../../iopath-os/tests/support/mod.rs"]
+mod loops;
+mod support;
+
+use loops::{Alone, Loop, run, text};
+use std::path::Path;
+use support::iopath;
+
+/// Writing to `target` is refused in one line that names it and says `told`; nothing on it changes.
+fn refused(target: &Path, told: &str) {
+    let before = std::fs::read(target).unwrap();
+    for path in ["kernel-direct", "iopath-direct"] {
+        let args = ["run", "--path", path, "--rw", "write", "--size", "1m", "--repeat", "1", "--overwrite"];
+        let run = iopath(&args).arg("--target").arg(target).output().unwrap();
+        let stderr = String::from_utf8(run.stderr).unwrap();
+        let line = stderr.lines().last().unwrap_or_default();
+        assert_eq!(run.status.code(), Some(1), "{path} on {}: {stderr}", target.display());
+        assert!(line.contains(text(target)) && line.contains(told), "{line}");
+    }
+    assert!(std::fs::read(target).unwrap() == before, "{} was written to", target.display());
+}
+
+#[test]
+fn a_mounted_device_its_disk_its_image_and_a_signature_are_refused() {
+    let alone = or_skip!(Alone::wait());
+    let mut device = or_skip!(Loop::new(&alone, 32, &[]));
+    let partition = or_skip!(device.partition(1, 8, 16));
+    or_skip!(run("mkfs.ext4", &["-q", text(&partition)]));
+    refused(&partition, "ext");
+    or_skip!(device.mount(&partition));
+    let (disk, image) = (device.device.clone(), device.image.clone());
+    refused(&partition, "mounted");
+    refused(&disk, "mounted");
+    refused(&image, "loop device");
+}
+
+#[test]
+fn swap_is_refused() {
+    let alone = or_skip!(Alone::wait());
+    let mut device = or_skip!(Loop::new(&alone, 8, &[]));
+    let disk = device.device.clone();
+    or_skip!(run("mkswap", &[text(&disk)]));
+    refused(&disk, "swap");
+    or_skip!(run("swapon", &[text(&disk)]));
+    device.at_end(&["swapoff", text(&disk)]);
+    refused(&disk, "active swap area");
+}
+
+#[test]
+fn a_free_device_is_read_without_asking_and_written_when_told() {
+    let alone = or_skip!(Alone::wait());
+    let device = or_skip!(Loop::new(&alone, 8, &[]));
+    for path in ["kernel-direct", "iopath-direct", "iopath-raw"] {
+        let read = ["run", "--path", path, "--size", "1m", "--repeat", "1", "--target", text(&device.device)];
+        assert!(iopath(&read).output().unwrap().status.success(), "{path} reads");
+        let write = [&read[..], &["--rw", "write"]].concat();
+        assert_eq!(iopath(&write).output().unwrap().status.code(), Some(1), "{path} asks before it writes");
+        let told = [&write[..], &["--overwrite"]].concat();
+        let run = iopath(&told).output().unwrap();
+        assert!(run.status.success(), "{path}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+    assert!(std::fs::read(&device.device).unwrap()[..1 << 20].iter().any(|byte| *byte != 0), "written");
+}

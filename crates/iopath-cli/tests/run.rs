@@ -1,0 +1,164 @@
+//! `iopath run` as a user meets it: results on stdout, JSON alone, exit codes, refusals in one line.
+
+mod support;
+
+use serde_json::Value;
+use support::{iopath, json_of, scratch_directory};
+
+#[test]
+fn each_path_reads_and_writes_a_scratch_file_and_leaves_nothing_behind() {
+    for path in iopath_lab::path::PATHS.iter().filter(|row| row.needs_target) {
+        let Some(directory) = scratch_directory() else { return };
+        for rw in ["read", "write", "randread", "randwrite", "rw", "randrw"] {
+            let run = iopath(&[
+                "run", "--path", path.name, "--rw", rw, "--bs", "16k", "--size", "2m", "--repeat", "2",
+            ])
+            .args(["--iodepth", "4", "--json", "-", "--target"])
+            .arg(directory.path())
+            .output()
+            .unwrap();
+            if String::from_utf8_lossy(&run.stderr).contains("io_uring is refused") {
+                eprintln!("skipped: {}: io_uring is refused here", path.name);
+                break;
+            }
+            let report = json_of(&run);
+            assert_eq!(report["schema"], "iopath.result/1");
+            let result = &report["runs"][0];
+            assert_eq!((&result["path"], &result["rw"]), (&path.name.into(), &rw.into()));
+            assert_eq!(result["bytes"], 2 * (2 << 20), "{} {rw}: every byte once in each repeat", path.name);
+            assert_eq!(result["ios"], 2 * 128);
+            assert_eq!(result["repeats"].as_array().map(Vec::len), Some(2));
+            assert!(result["iops"]["mean"].as_f64() > Some(0.0));
+        }
+        let left = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(left, 0, "{} left a file behind", path.name);
+    }
+}
+
+#[test]
+fn null_needs_no_target() {
+    let run = iopath(&[
+        "run",
+        "--path",
+        "null",
+        "--rw",
+        "randread",
+        "--iodepth",
+        "32",
+        "--size",
+        "64m",
+        "--json",
+        "-",
+    ]);
+    let report = json_of(&{ run }.output().unwrap());
+    assert_eq!(report["target"], Value::Null);
+    assert_eq!(report["runs"][0]["io_depth"], 32);
+}
+
+#[test]
+fn people_get_a_table_and_programs_a_file() {
+    let Some(directory) = scratch_directory() else { return };
+    let json = directory.path().join("result.json");
+    let run = iopath(&["run", "--path", "null", "--size", "16m", "--json"]).arg(&json).output().unwrap();
+    assert!(run.status.success());
+    let table = String::from_utf8(run.stdout).unwrap();
+    assert!(table.contains("IOPS") && table.contains("null"), "{table}");
+    assert!(!table.contains('\u{1b}'), "no colours when it is not a terminal");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(report["runs"][0]["path"], "null");
+}
+
+#[test]
+fn what_cannot_be_done_is_one_line_and_exit_code_1() {
+    let Some(directory) = scratch_directory() else { return };
+    let file = directory.path().join("mine");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    let missing = directory.path().join("missing");
+    let missing = missing.to_str().unwrap();
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--path", "kernel-direct"], &["kernel-direct needs a target"]),
+        (&["--path", "kernel-direct", "--target", missing], &["missing does not exist"]),
+        (
+            &["--path", "kernel-direct", "--target", file, "--bs", "1000"],
+            &["1000 bytes", "not a multiple of"],
+        ),
+        (
+            &["--path", "iopath-direct", "--target", file, "--bs", "1000"],
+            &["1000 bytes", "not a multiple of"],
+        ),
+        (&["--path", "kernel-buffered", "--target", file, "--rw", "write"], &["destroys", "--overwrite"]),
+        (&["--path", "kernel-buffered", "--target", file, "--size", "2m"], &["holds 1 MiB", "2 MiB"]),
+        (&["--path", "iopath-direct", "--target", file, "--elevator", "lift"], &["\"lift\"", "none, ascend"]),
+        (&["--path", "null", "--elevator", "lift"], &["\"lift\"", "none, ascend"]),
+        (&["--path", "iopath-direct", "--target", file, "--engine", "steam"], &["\"steam\"", "threads"]),
+        (&["--path", "kernel-direct", "--target", file, "--elevator", "none"], &["takes no elevator"]),
+        (&["--path", "kernel-direct", "--target", "/dev/null"], &["/dev/null"]),
+        (&["--path", "kernel-direct", "--target", file, "--json", "/nowhere/at/all"], &["/nowhere/at/all"]),
+    ];
+    for (args, told) in cases {
+        let run = iopath(&["run", "--repeat", "1"]).args(*args).output().unwrap();
+        let (code, line) = (run.status.code(), last_line(&run.stderr));
+        assert_eq!(code, Some(1), "{args:?}: {line}");
+        assert!(
+            line.starts_with("iopath: ") && told.iter().all(|text| line.contains(text)),
+            "{args:?}: {line}"
+        );
+    }
+    assert!(std::fs::read(file).unwrap().iter().all(|byte| *byte == 1), "the user's file was changed");
+}
+
+#[test]
+fn an_unknown_name_is_a_usage_error_with_those_known() {
+    for (args, told) in [
+        (["--path", "kernel"], "kernel-buffered"),
+        (["--rw", "sideways"], "randread"),
+        (["--bs", "4q"], "powers of 1024"),
+        (["--runtime", "soon"], "500ms"),
+        (["--iodepth", "many"], "invalid"),
+    ] {
+        let run = iopath(&["run"]).args(args).output().unwrap();
+        let text = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains(args[1]) && text.contains(told), "{args:?}: {text}");
+        assert!(run.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_user_file_is_overwritten_only_when_told_and_for_its_size_only() {
+    let Some(directory) = scratch_directory() else { return };
+    let file = directory.path().join("mine");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let run = iopath(&["run", "--path", "kernel-direct", "--rw", "write", "--overwrite", "--size", "512k"])
+        .args(["--repeat", "1", "--target"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", last_line(&run.stderr));
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes.len(), 1 << 20);
+    assert!(bytes[..512 << 10].iter().any(|byte| *byte != 1), "nothing was written");
+    assert!(bytes[512 << 10..].iter().all(|byte| *byte == 1), "more than --size was written");
+}
+
+#[test]
+fn a_signal_takes_the_scratch_file_away() {
+    let Some(directory) = scratch_directory() else { return };
+    let mut run =
+        iopath(&["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "60s", "--target"])
+            .arg(directory.path())
+            .spawn()
+            .unwrap();
+    let has_scratch = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
+    assert!(support::within_10_s(has_scratch), "no scratch file appears");
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = run.wait().unwrap();
+    assert!(!status.success());
+    assert!(!has_scratch(), "the scratch file is still there");
+}
+
+fn last_line(stderr: &[u8]) -> String {
+    String::from_utf8_lossy(stderr).lines().last().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,52 @@
+//! What the tests of the program share: how to call it, and where it may write.
+
+#![allow(dead_code)] // Each test program uses its own part of this.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// The program with these arguments. Paths of iopath's own get the engine that `IOPATH_TEST_ENGINE` names.
+pub(crate) fn iopath(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(args).env("NO_COLOR", "1");
+    let is_ours = args.iter().any(|arg| ["iopath-direct", "iopath-raw"].contains(arg));
+    if let (Ok(engine), true) = (std::env::var("IOPATH_TEST_ENGINE"), is_ours && !args.contains(&"--engine"))
+    {
+        command.args(["--engine", &engine]);
+    }
+    command
+}
+
+/// A directory on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+pub(crate) fn scratch_directory() -> Option<tempfile::TempDir> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let probe = iopath(&["run", "--path", "kernel-direct", "--size", "64k", "--repeat", "1", "--target"])
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    if probe.status.success() {
+        return Some(directory);
+    }
+    eprintln!("skipped: no direct I/O here: {}", String::from_utf8_lossy(&probe.stderr));
+    None
+}
+
+/// The JSON on stdout, which is all there is on it.
+pub(crate) fn json_of(output: &Output) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}\n{stderr}"))
+}
+
+/// Whether something comes true in 10 seconds.
+pub(crate) fn within_10_s(is_so: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}

@@ -1,0 +1,47 @@
+//! Measures one path on one target and prints the table: the lab as a library.
+//!
+//! `cargo run --release -p iopath-lab --example measure -- kernel-direct . randread 4k 1 2`
+//! (path, target, rw, block size, depth, seconds)
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use iopath_lab::progress::Silent;
+use iopath_lab::size::parse_size;
+use iopath_lab::table::table;
+use iopath_lab::{Workload, run};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match measure(&arguments) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("measure: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &[String]) -> Result<String, Box<dyn std::error::Error>> {
+    let [path, target, rw, block, depth, seconds] = arguments else {
+        return Err("give path, target, rw, block size, depth and seconds".into());
+    };
+    let workload = Workload {
+        path: path.clone(),
+        target: Some(target.into()),
+        rw: rw.parse()?,
+        block_bytes: u32::try_from(parse_size(block)?)?,
+        io_depth: depth.parse()?,
+        runtime: Some(Duration::from_secs_f64(seconds.parse()?)),
+        size_bytes: None,
+        repeat: 1,
+        ..Workload::default()
+    };
+    let result = run(&workload, &mut Silent)?;
+    let warnings = result.warnings.join("\n");
+    Ok(format!("{}\n{warnings}", table(&[result], false)))
+}

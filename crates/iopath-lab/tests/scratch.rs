@@ -1,0 +1,68 @@
+//! Scratch files of a process that is ended by a signal.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use iopath_lab::Scratch;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Tells the child, this same program, where to make a scratch file.
+const DIRECTORY: &str = "IOPATH_TEST_DIRECTORY";
+const BYTES: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+#[ignore = "the child of the other tests here"]
+fn child() {
+    let Some(directory) = env::var_os(DIRECTORY) else { return };
+    let _scratch = Scratch::create(Path::new(&directory), BYTES, 1, &mut |_| ()).unwrap();
+    thread::sleep(PATIENCE);
+    process::exit(1);
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A child that has a scratch file in the directory.
+fn child_with_scratch(directory: &Path) -> Child {
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !files(directory).iter().any(|file| file.metadata().is_ok_and(|about| about.len() == BYTES)) {
+        assert!(begun.elapsed() < PATIENCE, "the child makes its file");
+        thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+fn end(mut child: Child, signal: Signal) {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal.as_raw()), "{status}");
+}
+
+#[test]
+fn interrupt_and_termination_remove_it() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let directory = tempfile::tempdir().unwrap();
+        end(child_with_scratch(directory.path()), signal);
+        assert_eq!(files(directory.path()), Vec::<PathBuf>::new(), "{signal:?}");
+    }
+}
+
+#[test]
+fn after_a_kill_the_next_one_removes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    end(child_with_scratch(directory.path()), Signal::KILL);
+    let left = files(directory.path());
+    assert_eq!(left.len(), 1, "nothing could be done about SIGKILL");
+    let scratch = Scratch::create(directory.path(), BYTES, 1, &mut |_| ()).unwrap();
+    assert_eq!(files(directory.path()), [scratch.path()], "{left:?}");
+}

@@ -1,0 +1,93 @@
+//! Nothing on the way of an I/O allocates once a queue is warm: counted by the allocator itself.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use iopath_core::elevator::ELEVATORS;
+use iopath_core::{Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue};
+use iopath_os::Null;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: hands everything to the system's allocator; counting touches no memory it manages.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const BIOS: u64 = 64;
+
+/// Submits a queue full of bios and carries them out: reads, writes, long ones, neighbours, overlaps, flushes.
+fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut Null<LengthOnly>, lap: u64) {
+    let now = Instant::ZERO;
+    queue.plug();
+    for token in 0..BIOS {
+        let number = lap * BIOS + token;
+        // Runs of neighbours here and there.
+        let place = ((number / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) + number % 8;
+        let bytes = if number.is_multiple_of(13) { 3 << 20 } else { 4096 };
+        let extent = Extent::from_bytes(place * 4096, bytes).unwrap();
+        let memory = LengthOnly::new(bytes);
+        let bio = match number / 4 % 7 {
+            0 if number.is_multiple_of(4) => Bio::flush(token),
+            1..=3 => Bio::write(extent, memory, token),
+            _ => Bio::read(extent, memory, token),
+        };
+        queue.submit_bio(bio, now).unwrap();
+    }
+    queue.unplug(now);
+    let mut over = 0;
+    while over < BIOS {
+        while let Some(io) = queue.poll_dispatch(now) {
+            if let Err(busy) = device.submit(&io, now) {
+                queue.requeue(busy.tag, now);
+            }
+        }
+        while let Some(done) = device.poll_completion(now) {
+            queue.handle_completion(done.tag, done.result, now);
+        }
+        while let Some(done) = queue.poll_completion() {
+            done.result.unwrap();
+            over += 1;
+        }
+    }
+}
+
+#[test]
+fn a_warm_queue_never_allocates_whatever_the_elevator() {
+    for kind in ELEVATORS {
+        let limits = Limits { depth_max: 32, volatile_cache: true, ..Limits::with_capacity(1 << 20) };
+        let config = QueueConfig {
+            bios_max: BIOS as u32,
+            requests_max: 28,
+            depth: 40,
+            elevator: kind.name,
+            ..QueueConfig::default()
+        };
+        // Busy at times: it takes less than the queue believes.
+        let mut device = Null::new(Limits { depth_max: 24, ..limits.clone() });
+        let mut queue = RequestQueue::new(limits, &config).unwrap();
+        (0..4).for_each(|number| lap(&mut queue, &mut device, number));
+        let warm = ALLOCATIONS.get();
+        (4..200).for_each(|number| lap(&mut queue, &mut device, number));
+        assert_eq!(ALLOCATIONS.get() - warm, 0, "{} allocates", kind.name);
+        let stats = queue.stats();
+        assert!(stats.split > 0 && stats.held > 0 && stats.requeued > 0 && stats.slot_waits > 0, "{stats:?}");
+        assert!(stats.back_merges() > 0, "{stats:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! The choice of engine, and what is said where `io_uring` is refused. The refusal is real: a filter on a thread's
+//! system calls, as containers have them.
+
+use std::sync::Arc;
+
+use iopath_os::{Engine, EngineConfig, EngineError, Reason};
+
+use crate::rig::{limits, scratch};
+
+/// Makes `io_uring_setup` fail with `errno` for the calling thread, for good.
+fn refuse_uring(errno: i32) -> bool {
+    // Instructions of classic BPF (linux/filter.h): load, compare and jump, return.
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        instruction(LOAD, 0, 0, 0), // The number of the call is the first of what the filter sees.
+        instruction(JUMP_IF_EQUAL, 0, 1, libc::SYS_io_uring_setup as u32),
+        instruction(RETURN, 0, 0, refuse),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the filter lives beyond both calls, of which the first takes only numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
+#[test]
+fn where_a_ring_is_refused_threads_do_it_and_say_why() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let refused = std::thread::spawn(move || {
+            if !refuse_uring(errno) {
+                eprintln!("skipped: no filter can be put on system calls here");
+                return;
+            }
+            let file = scratch(1 << 20);
+            let (limits, config) = (limits(&file), EngineConfig::default());
+            let opened = Engine::Auto.open(&file, &limits, &config).unwrap();
+            assert_eq!(opened.engine, Engine::Threads);
+            let fallback = opened.fallback.expect("a reason");
+            let forbidden = matches!(fallback.reason, Reason::Seccomp | Reason::Sysctl(_));
+            assert!(forbidden, "{fallback}");
+            match Engine::Uring.open(&file, &limits, &config) {
+                Err(EngineError::Refused(reason)) => assert_eq!(reason, fallback),
+                other => panic!("asked for by name, but {other:?}"),
+            }
+        });
+        refused.join().expect("no failure in the thread");
+    }
+}
+
+#[test]
+fn each_engine_opens_by_name() {
+    let file = scratch(1 << 20);
+    let (limits, config) = (limits(&file), EngineConfig::default());
+    for (name, engine) in Engine::KNOWN {
+        match engine.open_shared(&file, &limits, &config) {
+            Ok(opened) => {
+                let named =
+                    *engine == Engine::Auto || (opened.engine == *engine && opened.fallback.is_none());
+                assert!(named, "{name}: {:?}", opened.fallback);
+            }
+            Err(EngineError::Refused(why)) => eprintln!("skipped {name}: {why}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_cannot_refuse_to_wait_goes_to_threads() {
+    // Character devices have no RWF_NOWAIT where they are not polled; /dev/full reads as zeroes.
+    let Ok(file) = std::fs::File::open("/dev/full") else { return };
+    let limits = iopath_core::Limits::with_capacity(1 << 20);
+    let opened = Engine::Auto.open(&Arc::new(file), &limits, &EngineConfig::default()).unwrap();
+    if let Some(fallback) = opened.fallback {
+        assert_eq!((opened.engine, fallback.reason), (Engine::Threads, Reason::NoNowait));
+    } else {
+        assert_eq!(opened.engine, Engine::Uring);
+    }
+}

@@ -1,0 +1,176 @@
+//! A device of each kind on a scratch file, and memory for its requests.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, Tag};
+use iopath_os::{
+    AlignedBuf, AnyThread, BufferPool, Geometry, OneThread, Ram, RealDevice, Segment, Threads, ThreadsConfig,
+    Uring, UringConfig, limits_of, now,
+};
+
+/// The logical block of the scratch files: what most disks with 4 KiB pages take.
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const DEPTH: u32 = 32;
+
+type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
+
+/// A kind of device.
+pub(crate) struct Row {
+    /// Starts with the name of its row in `DEVICES`.
+    pub(crate) name: &'static str,
+    /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
+    direct: bool,
+    /// On a file; `None` for a device that needs none.
+    open: Option<Open>,
+}
+
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "uring",
+        direct: true,
+        open: Some(|file, limits, _| {
+            let config = UringConfig { depth: DEPTH, pool: None };
+            Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
+        }),
+    },
+    Row {
+        name: "uring, registered buffers",
+        direct: true,
+        open: Some(|file, limits, pool| {
+            let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
+            Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
+        }),
+    },
+    Row {
+        name: "uring, any thread",
+        direct: true,
+        open: Some(|file, limits, pool| {
+            let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
+            Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
+        }),
+    },
+    Row { name: "threads", direct: true, open: Some(open_threads) },
+    Row { name: "threads, page cache", direct: false, open: Some(open_threads) },
+    Row { name: "memory", direct: false, open: None },
+];
+
+fn open_threads(file: Arc<File>, limits: &Limits, _: &BufferPool) -> Option<Box<dyn RealDevice>> {
+    let config = ThreadsConfig { depth: DEPTH, threads_max: 8 };
+    Some(Box::new(Threads::new(file, limits, &config).ok()?))
+}
+
+pub(crate) struct Rig {
+    pub(crate) name: &'static str,
+    pub(crate) device: Box<dyn RealDevice>,
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) pool: BufferPool,
+}
+
+impl Rig {
+    /// A device of `sectors` sectors of zeroes; `None` where the system refuses this kind.
+    pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
+        let Some(open) = row.open else {
+            let device = Box::new(Ram::new(sectors).expect("memory"));
+            return Some(Self { name: row.name, device, file: None, pool: pool() });
+        };
+        let file = row.scratch(sectors * 512);
+        Self::on(row.name, open, file)
+    }
+
+    fn on(name: &'static str, open: Open, file: Arc<File>) -> Option<Self> {
+        let pool = pool();
+        let device = open(Arc::clone(&file), &limits(&file), &pool)?;
+        Some(Self { name, device, file: Some(file), pool })
+    }
+
+    /// The same kind of device on another file; `None` for one that needs none.
+    pub(crate) fn new_on(row: &Row, file: Arc<File>) -> Option<Self> {
+        Self::on(row.name, row.open?, file)
+    }
+
+    /// Submits one request and waits for its end.
+    pub(crate) fn run(&mut self, op: Op, offset: u64, bytes: u64, memory: &[Segment]) -> Result<(), IoError> {
+        let extent = Extent::from_bytes(offset, bytes).expect("sectors");
+        self.run_io(&Io::new(Tag::from_bits(9), op, extent, memory))
+    }
+
+    pub(crate) fn run_io(&mut self, io: &Io<'_, Segment>) -> Result<(), IoError> {
+        self.device.submit(io, now()).expect("room for one request");
+        let done = self.wait_for_one();
+        assert_eq!(done.tag, io.tag, "{}", self.name);
+        done.result
+    }
+
+    /// Waits for the next completion.
+    pub(crate) fn wait_for_one(&mut self) -> Completion {
+        loop {
+            self.device.commit_and_wait(1, None).expect("a wait");
+            if let Some(done) = self.device.poll_completion(now()) {
+                return done;
+            }
+        }
+    }
+
+    /// What `bytes` bytes from `offset` on read as.
+    pub(crate) fn read(&mut self, offset: u64, bytes: usize) -> Result<Vec<u8>, IoError> {
+        let mut memory = AlignedBuf::new(bytes).expect("memory");
+        memory.fill(0xee);
+        self.run(Op::Read, offset, bytes as u64, &[segment(&mut memory)])?;
+        Ok(memory.to_vec())
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), IoError> {
+        let mut memory = AlignedBuf::new(data.len()).expect("memory");
+        memory.copy_from_slice(data);
+        self.run(Op::Write, offset, data.len() as u64, &[segment(&mut memory)])
+    }
+}
+
+fn pool() -> BufferPool {
+    BufferPool::new(DEPTH, 64 << 10).expect("memory")
+}
+
+pub(crate) fn limits(file: &File) -> Limits {
+    let geometry =
+        Geometry { memory_align_bytes: 512, logical_block_bytes: BLOCK as u32, request_bytes_max: 1 << 20 };
+    limits_of(file, &geometry).expect("limits of a file")
+}
+
+/// All of `memory` as a segment. The tests leave it alone until the request is over.
+pub(crate) fn segment(memory: &mut [u8]) -> Segment {
+    // SAFETY: whoever calls it keeps the memory until the request is over or the device is gone, and looks at it only
+    // then; all these tests do.
+    unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
+}
+
+impl Row {
+    /// A file without a name.
+    pub(crate) fn scratch(&self, bytes: u64) -> Arc<File> {
+        let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
+        let file = self.open_file(named.path(), true).expect("the scratch file");
+        file.set_len(bytes).expect("its size");
+        Arc::new(file)
+    }
+
+    /// Opens for direct I/O if that is the row's way and the filesystem knows it.
+    pub(crate) fn open_file(&self, path: &Path, write: bool) -> std::io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(write);
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        options.clone().custom_flags(flags).open(path).or_else(|_| options.open(path))
+    }
+}
+
+/// A file without a name on the first row's terms.
+pub(crate) fn scratch(bytes: u64) -> Arc<File> {
+    ROWS[0].scratch(bytes)
+}
+
+/// Bytes that differ from sector to sector and from seed to seed.
+pub(crate) fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|i| (i / 512 * 31 + i % 251) as u8 ^ seed).collect()
+}
