@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use iopath_lab::Rw;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
+use iopath_lab::survey::TIME_MIN;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure a target every way: which path, block size and depth suit it, at what CPU price, and what is odd
+    Survey(SurveyArgs),
     /// Measure one workload on one path, several times
     Run(Box<RunArgs>),
     /// Write a completion script for a shell to stdout
@@ -30,6 +33,21 @@ pub(crate) enum Command {
     /// Write the manual page to stdout
     #[command(hide = true)]
     Man,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SurveyArgs {
+    /// A directory (a scratch file is made there and removed), a file or a block device (only read)
+    #[arg(default_value = ".")]
+    pub(crate) target: PathBuf,
+    /// How long it may take in all (90s, 5m; a plain number is seconds)
+    #[arg(long, default_value = "90s", value_parser = survey_time, value_name = "TIME")]
+    pub(crate) time: Duration,
+    /// Allow writing to a file or device that is not a scratch file of ours, and so destroying what it holds
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
 }
 
 /// Sizes are bytes, or a number with k, m, g, t (powers of 1024).
@@ -89,7 +107,7 @@ pub(crate) struct ShowArgs {
     /// Write the results as JSON to a file, or alone to stdout with -
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// No colours and no moving bars (as with NO_COLOR set)
+    /// No colours and no moving bars (as with `NO_COLOR` set)
     #[arg(long)]
     pub(crate) no_color: bool,
 }
@@ -103,6 +121,18 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).ok().filter(|bytes| *bytes <= BLOCK_BYTES_MAX).ok_or_else(|| {
         format!("{bytes} bytes is more than a transfer can have; {BLOCK_BYTES_MAX} is the most")
     })
+}
+
+fn survey_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time >= TIME_MIN {
+        return Ok(time);
+    }
+    Err(format!(
+        "{} s are too few to learn something; {} s is the least",
+        time.as_secs_f64(),
+        TIME_MIN.as_secs()
+    ))
 }
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

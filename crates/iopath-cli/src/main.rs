@@ -4,6 +4,7 @@ mod args;
 mod output;
 mod progress;
 mod run;
+mod survey;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Survey(args) => survey::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "iopath", &mut std::io::stdout());
             Ok(())

@@ -24,6 +24,11 @@ impl<'a> Output<'a> {
         !self.is_plain && table::is_fancy(&io::stderr())
     }
 
+    /// Whether stdout may have colours.
+    pub(crate) fn has_fancy_stdout(&self) -> bool {
+        !self.is_plain && table::is_fancy(&io::stdout())
+    }
+
     /// Shows a report: its text on stdout, unless `--json -` wants that for JSON alone, and JSON where it is
     /// wanted.
     pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {

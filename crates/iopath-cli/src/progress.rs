@@ -11,18 +11,18 @@ const STEPS: u64 = 1000;
 pub(crate) struct Bar {
     /// None where stderr is no terminal.
     bar: Option<ProgressBar>,
-    /// Said before each stage.
-    prefix: String,
+    /// The last round that was said, where each of its turns is not.
+    round: u32,
 }
 
 impl Bar {
     pub(crate) fn new(is_fancy: bool) -> Self {
         let bar = is_fancy.then(|| {
             let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("{msg} {wide_bar} {percent:>3}% {eta:>4}");
+            let style = ProgressStyle::with_template("{wide_bar} {percent:>3}% {msg}");
             bar.with_style(style.expect("the template is a constant and well-formed"))
         });
-        Self { bar, prefix: String::new() }
+        Self { bar, round: 0 }
     }
 
     /// Takes the bar off the screen.
@@ -35,13 +35,19 @@ impl Bar {
 
 impl Progress for Bar {
     fn stage(&mut self, stage: &Stage) {
-        let text = format!("{}{stage}", self.prefix);
-        match &self.bar {
-            Some(bar) => {
+        match (&self.bar, stage) {
+            // Turns are short and many, and the bar is that of all.
+            (Some(bar), Stage::Turn { .. }) => bar.set_message(stage.to_string()),
+            (Some(bar), _) => {
                 bar.reset();
-                bar.set_message(text);
+                bar.set_message(stage.to_string());
             }
-            None => eprintln!("iopath: {text}"),
+            (None, Stage::Turn { round, rounds, left, .. }) if *round != self.round => {
+                self.round = *round;
+                eprintln!("iopath: round {round} of {rounds}, {} s left", left.as_secs());
+            }
+            (None, Stage::Turn { .. }) => {}
+            (None, _) => eprintln!("iopath: {stage}"),
         }
     }
 

@@ -26,6 +26,7 @@ fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
         jobs: args.numjobs,
         size_bytes: args.size,
         runtime: args.runtime,
+        io_bytes: None,
         repeat: args.repeat,
         warm: args.warm,
         seed: args.seed,

@@ -71,7 +71,7 @@ pub enum LabError {
     },
     /// Not enough room for a scratch file.
     #[error(
-        "a scratch file in {} needs {} and a margin of {}, but only {} are free; use a smaller --size",
+        "a scratch file in {} needs {} and a margin of {}, but only {} are free; free some space, name another directory or use a smaller --size",
         directory.display(), format_size(*needed), format_size(*margin), format_size(*free)
     )]
     NoSpace {
@@ -94,6 +94,17 @@ pub enum LabError {
         has: u64,
         /// The workload's size in bytes.
         wanted: u64,
+    },
+    /// The target has too few bytes to survey.
+    #[error("{} holds {}, and a survey needs {} at least; name a larger file, or a directory to use a scratch file",
+        target.display(), format_size(*has), format_size(*needed))]
+    TooSmallToSurvey {
+        /// The target.
+        target: PathBuf,
+        /// Its size in bytes.
+        has: u64,
+        /// What it takes, in bytes.
+        needed: u64,
     },
     /// A name that is in none of the tables.
     #[error("there is no {kind} `{name}`; known are {}", known.join(", "))]

@@ -21,6 +21,7 @@ mod run;
 mod scratch;
 pub mod size;
 pub mod stats;
+pub mod survey;
 pub mod table;
 pub mod workload;
 

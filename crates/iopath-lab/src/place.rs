@@ -3,11 +3,12 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use iopath_os::target::extents::{extents, first_unwritten};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{
-    self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive,
+    self, DioAlignment, Kind, Residency, Target, TargetError, drop_cached, open_exclusive, residency,
 };
 
 use crate::error::LabError;
@@ -25,6 +26,8 @@ pub struct Place {
     scratch: Option<Scratch>,
     /// The first offset that is not in a written extent, where the filesystem tells.
     unwritten: Option<u64>,
+    /// Pages that the last attempt to drop them left in the page cache.
+    stayed: AtomicU64,
     /// Keeps a block device that is written to from being mounted meanwhile.
     _claim: Option<File>,
 }
@@ -52,7 +55,14 @@ impl Place {
 
     /// No place at all, for paths that move no byte.
     pub fn nowhere(size_bytes: u64) -> Self {
-        Self { target: None, size_bytes, scratch: None, unwritten: None, _claim: None }
+        Self {
+            target: None,
+            size_bytes,
+            scratch: None,
+            unwritten: None,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        }
     }
 
     /// A scratch file in a directory, removed when this is dropped.
@@ -72,7 +82,14 @@ impl Place {
         })?;
         let target = inspect(scratch.path())?;
         let unwritten = unwritten(&target, size_bytes);
-        Ok(Self { target: Some(target), size_bytes, scratch: Some(scratch), unwritten, _claim: None })
+        Ok(Self {
+            target: Some(target),
+            size_bytes,
+            scratch: Some(scratch),
+            unwritten,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        })
     }
 
     /// A file or block device that is not ours: written to only if the workload says so and nothing speaks against.
@@ -91,7 +108,14 @@ impl Place {
             return Err(LabError::TooSmall { target: target.path, has, wanted });
         }
         let unwritten = unwritten(&target, size_bytes);
-        Ok(Self { target: Some(target), size_bytes, scratch: None, unwritten, _claim: claim })
+        Ok(Self {
+            target: Some(target),
+            size_bytes,
+            scratch: None,
+            unwritten,
+            stayed: AtomicU64::new(0),
+            _claim: claim,
+        })
     }
 
     /// The file or device; none where nothing is touched.
@@ -131,11 +155,18 @@ impl Place {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
-    /// Drops the target's pages from the page cache; says what could not be dropped.
+    /// Drops the target's pages from the page cache; says what could not be dropped. Only looks where there is no more
+    /// than what stayed last time: trying takes long, and filesystems in memory keep everything.
     pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
         let Some(path) = self.file() else { return Ok(None) };
         let file = File::open(path).map_err(LabError::open(path, false))?;
-        Ok(Some(drop_cached(&file, 0..self.size_bytes)?))
+        let found = residency(&file, 0..self.size_bytes)?;
+        if found.resident <= self.stayed.load(Ordering::Relaxed) {
+            return Ok(Some(found));
+        }
+        let left = drop_cached(&file, 0..self.size_bytes)?;
+        self.stayed.store(left.resident, Ordering::Relaxed);
+        Ok(Some(left))
     }
 }
 
@@ -145,7 +176,8 @@ fn unwritten(target: &Target, size_bytes: u64) -> Option<u64> {
     first_unwritten(&extents(&file).ok()?, size_bytes)
 }
 
-fn inspect(path: &Path) -> Result<Target, LabError> {
+/// What a path is.
+pub(crate) fn inspect(path: &Path) -> Result<Target, LabError> {
     Target::inspect(path).map_err(|error| match error {
         TargetError::Stat { path, source } => LabError::open(&path, false)(source),
         other => LabError::Target(other),

@@ -57,7 +57,12 @@ impl Plan {
             order,
             mix,
             block_bytes: workload.block_bytes,
-            left: if workload.runtime.is_some() { u64::MAX } else { end - first },
+            left: match workload.io_bytes {
+                // Of each job; where that is less than a block, one block.
+                Some(bytes) => (bytes / jobs / u64::from(workload.block_bytes)).max(1),
+                None if workload.runtime.is_some() => u64::MAX,
+                None => end - first,
+            },
         }
     }
 
@@ -139,6 +144,17 @@ mod tests {
         assert_eq!(offsets, [0, 4096, 0, 4096, 0]);
         plan.stop();
         assert_eq!(plan.next(), None);
+    }
+
+    #[test]
+    fn bytes_to_move_may_be_fewer_or_more_than_there_are() {
+        let offsets = |io_bytes, runtime| {
+            let workload = Workload { io_bytes: Some(io_bytes), runtime, ..workload(Rw::Read, 1) };
+            Plan::new(&workload, 3 * 4096, 0, 0).map(|transfer| transfer.offset / 4096).collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(2 * 4096, None), [0, 1]);
+        assert_eq!(offsets(5 * 4096, Some(Duration::from_secs(1))), [0, 1, 2, 0, 1]);
+        assert_eq!(offsets(1, None), [0], "a block at least");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::size::format_size;
 
@@ -28,6 +29,17 @@ pub enum Stage {
         /// Of how many.
         count: u32,
     },
+    /// One of many different workloads that take turns runs, measured.
+    Turn {
+        /// What is measured, in words.
+        what: String,
+        /// Which round of turns, from 1.
+        round: u32,
+        /// Of how many at most.
+        rounds: u32,
+        /// How long all of them will still take.
+        left: Duration,
+    },
 }
 
 impl fmt::Display for Stage {
@@ -40,6 +52,9 @@ impl fmt::Display for Stage {
             Self::DropCache => f.write_str("dropping the page cache"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
+            Self::Turn { what, round, rounds, left } => {
+                write!(f, "round {round} of {rounds}, {} s left: {what}", left.as_secs())
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::engine::{Measured, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::latencies;
-use crate::path::{OpenSpec, PathRow};
+use crate::path::{IoPath, OpenSpec, PathRow};
 use crate::place::Place;
 use crate::progress::{Progress, Stage};
 use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
@@ -62,43 +62,24 @@ impl Lab {
         place: &Place,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
-        workload.check_for(row)?;
-        workload.check_size(place.size_bytes())?;
-        check_alignment(workload, row, place)?;
-        let depth = if row.synchronous { 1 } else { workload.io_depth };
-        check_memory(workload, depth, memory_available_bytes())?;
-        let path = (row.open)(&OpenSpec {
-            place,
-            depth,
-            writes: workload.rw.writes(),
-            size_bytes: place.size_bytes(),
-            elevator: workload.elevator.as_deref(),
-            engine: workload.engine.as_deref(),
-        })?;
+        let mut series = Series::new(row, workload, place)?;
+        let path = series.open()?;
         if workload.warm {
             progress.stage(&Stage::WarmUp);
-            measure(&*path, workload, place, depth, 0, progress)?;
+            measure(&*path, workload, place, series.depth, 0, progress)?;
         }
-        let mut repeats = Vec::with_capacity(workload.repeat as usize);
-        for number in 1..=workload.repeat {
-            let residency = if workload.warm { None } else { drop_cached(place, progress)? };
-            progress.stage(&Stage::Repeat { number, count: workload.repeat });
-            // A warm run repeats the very transfers that warmed up.
-            let repeat = if workload.warm { 0 } else { number };
-            let measured = measure(&*path, workload, place, depth, repeat, progress)?;
-            repeats.push((measured, residency));
+        for _ in 0..workload.repeat {
+            series.measure(&*path, progress)?;
         }
-        Ok(self.put_together(workload, row, place, depth, &repeats))
+        Ok(self.put_together(&series))
     }
 
-    fn put_together(
-        &self,
-        workload: &Workload,
-        row: &PathRow,
-        place: &Place,
-        depth: u32,
-        measured: &[(Measured, Option<Residency>)],
-    ) -> RunResult {
+    /// The result of the repeats measured so far.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub(crate) fn put_together(&self, series: &Series) -> RunResult {
+        let Series { row, ref workload, place, depth, ref measured } = *series;
         let repeats: Vec<Repeat> =
             measured.iter().map(|(measured, residency)| self.repeat(measured, residency.as_ref())).collect();
         let mut latency_ns = latencies();
@@ -141,6 +122,57 @@ impl Lab {
             device: measured.device.map(device),
             cached_before_bytes: residency.map(|residency| residency.resident * residency.page_bytes),
         }
+    }
+}
+
+/// The repeats of one workload, as many as there are so far. Others may be measured in between.
+pub(crate) struct Series<'a> {
+    row: &'a PathRow,
+    workload: Workload,
+    place: &'a Place,
+    depth: u32,
+    measured: Vec<(Measured, Option<Residency>)>,
+}
+
+impl<'a> Series<'a> {
+    /// Checks that the workload can be measured at the place.
+    pub(crate) fn new(row: &'a PathRow, workload: &Workload, place: &'a Place) -> Result<Self, LabError> {
+        workload.check_for(row)?;
+        workload.check_size(place.size_bytes())?;
+        check_alignment(workload, row, place)?;
+        let depth = if row.synchronous { 1 } else { workload.io_depth };
+        check_memory(workload, depth, memory_available_bytes())?;
+        Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })
+    }
+
+    /// Opens the path; it serves any number of repeats.
+    pub(crate) fn open(&self) -> Result<Box<dyn IoPath>, LabError> {
+        (self.row.open)(&OpenSpec {
+            place: self.place,
+            depth: self.depth,
+            writes: self.workload.rw.writes(),
+            size_bytes: self.place.size_bytes(),
+            elevator: self.workload.elevator.as_deref(),
+            engine: self.workload.engine.as_deref(),
+        })
+    }
+
+    /// One more repeat, cold unless the workload is to be warm.
+    pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
+        let Self { workload, place, depth, .. } = &*self;
+        let number = self.measured.len() as u32 + 1;
+        let residency = if workload.warm { None } else { drop_cached(place, progress)? };
+        progress.stage(&Stage::Repeat { number, count: workload.repeat });
+        // A warm run repeats the very transfers that warmed up.
+        let repeat = if workload.warm { 0 } else { number };
+        let measured = measure(path, workload, place, *depth, repeat, progress)?;
+        self.measured.push((measured, residency));
+        Ok(())
+    }
+
+    /// Whether there is nothing yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.measured.is_empty()
     }
 }
 

@@ -109,6 +109,9 @@ pub struct Workload {
     pub size_bytes: Option<u64>,
     /// How long each repeat takes; unset, it ends when as many bytes have been moved as are touched.
     pub runtime: Option<Duration>,
+    /// How many bytes each repeat moves, fewer or more than are touched, or fewer where the runtime ends before; unset
+    /// leaves it to the runtime and the bytes touched. fio calls it `io_size`.
+    pub io_bytes: Option<u64>,
     /// How often it is measured.
     pub repeat: u32,
     /// Whether caches keep what they have: the workload runs once before, unmeasured. Unset, the target's pages are
@@ -138,6 +141,7 @@ impl Default for Workload {
             jobs: 1,
             size_bytes: None,
             runtime: None,
+            io_bytes: None,
             repeat: 3,
             warm: false,
             seed: 1,

@@ -1,0 +1,16 @@
+//! `iopath survey`: measures a target every way in a given time, tables and findings.
+
+use crate::args::SurveyArgs;
+use crate::output::Output;
+use crate::progress::Bar;
+use iopath_lab::survey::{SurveyOptions, survey};
+
+pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
+    let output = Output::new(&args.show);
+    let options = SurveyOptions { target: args.target.clone(), time: args.time, overwrite: args.overwrite };
+    let mut bar = Bar::new(output.has_fancy_stderr());
+    let surveyed = survey(&options, &mut bar);
+    bar.finish();
+    let surveyed = surveyed?;
+    output.show(&surveyed.report, &surveyed.text(output.has_fancy_stdout()))
+}

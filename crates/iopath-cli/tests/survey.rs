@@ -1,0 +1,220 @@
+//! `iopath survey` as people and programs run it: tables, JSON alone, what is left behind, refusals.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// What a shell shows as 130.
+const SIGINT: i32 = 2;
+
+/// Short, for a machine where the other tests run, too.
+const TIME: &str = "3s";
+
+fn iopath(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.arg("survey").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn survey(target: &Path, arguments: &[&str]) -> Output {
+    iopath(arguments).arg(target).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A survey that ended well, as JSON.
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn has_writes(report: &Value) -> bool {
+    let runs = report["runs"].as_array().unwrap();
+    assert!(!runs.is_empty(), "{report:#}");
+    runs.iter().any(|run| run["rw"] == "write")
+}
+
+#[test]
+fn json_alone_holds_runs_and_findings_and_nothing_stays_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let output = survey(directory.path(), &["--time", TIME, "--json", "-"]);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let report = json(&output);
+    assert_eq!(report["schema"], "iopath.result/1");
+    assert!(report["findings"].as_array().unwrap().len() >= 3, "{:#}", report["findings"]);
+    for finding in report["findings"].as_array().unwrap() {
+        for key in ["id", "text", "evidence"] {
+            assert!(!finding[key].as_str().unwrap().is_empty(), "{finding}");
+        }
+    }
+    assert!(has_writes(&report));
+    assert_eq!(report["target"]["scratch"], true);
+    assert_eq!(names(directory.path()), Vec::<String>::new());
+    let progress = text(&output.stderr);
+    assert!(progress.contains("round 1 of") && progress.lines().count() < 20, "{progress}");
+    assert!(!progress.contains('\x1b'), "{progress}");
+}
+
+#[test]
+fn people_get_tables_and_findings_without_colours_in_a_hundred_columns() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("result.json");
+    let output = survey(directory.path(), &["--time", TIME, "--json", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in ["Sequential reads", "Sequential writes", "Random reads", "Findings", " 1. ", "▲", "▼"] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    assert!(!shown.contains('\x1b'), "{shown}");
+    for line in shown.lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+    let report: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(report["findings"].as_array().unwrap().len() >= 3);
+    assert_eq!(names(directory.path()), ["result.json"]);
+}
+
+#[test]
+fn a_file_is_read_and_written_to_only_when_told() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), vec![7; 4 * MIB as usize]).unwrap();
+    let report = json(&survey(file.path(), &["--time", TIME, "--json", "-"]));
+    assert!(!has_writes(&report));
+    assert_eq!(fs::read(file.path()).unwrap(), vec![7; 4 * MIB as usize]);
+    let report = json(&survey(file.path(), &["--time", TIME, "--json", "-", "--overwrite"]));
+    assert!(has_writes(&report));
+    let bytes = fs::read(file.path()).unwrap();
+    assert!(bytes.len() as u64 == 4 * MIB && bytes[0..4096] != [7; 4096]);
+}
+
+#[test]
+fn an_interrupt_removes_the_scratch_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = iopath(&["--time", "60s"])
+        .arg(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while names(directory.path()).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no scratch file was made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(names(directory.path())[0].starts_with(".iopath-scratch-"));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let status = child.wait().unwrap();
+    assert!(status.signal() == Some(SIGINT) || status.code() == Some(130), "{status}");
+    assert_eq!(names(directory.path()), Vec::<String>::new());
+}
+
+/// One line that names the target, and the exit code.
+fn assert_refused(output: &Output, code: i32, parts: &[&str]) {
+    let errors = text(&output.stderr);
+    let said = errors.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    for part in parts {
+        assert!(errors.contains(part), "{part:?} is missing in {errors}");
+    }
+    assert!(code == 2 || said.starts_with("iopath: "), "{errors}");
+}
+
+#[test]
+fn a_target_that_is_missing_too_small_or_of_a_wrong_kind_is_named() {
+    assert_refused(&survey(Path::new("/no/such/place"), &[]), 1, &["/no/such/place does not exist"]);
+    assert_refused(&survey(Path::new("/dev/null"), &[]), 1, &["/dev/null", "character device"]);
+    let small = tempfile::NamedTempFile::new().unwrap();
+    fs::write(small.path(), "small").unwrap();
+    let name = small.path().to_str().unwrap();
+    assert_refused(&survey(small.path(), &["--time", "2"]), 1, &[name, "5 bytes", "64 KiB"]);
+}
+
+#[test]
+fn too_little_time_is_a_usage_error() {
+    assert_refused(&survey(Path::new("."), &["--time", "1s"]), 2, &["--time", "2 s is the least"]);
+    assert_refused(&survey(Path::new("."), &["--time", "soon"]), 2, &["--time", "`soon` is no time"]);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_to_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    if fs::write(directory.path().join("x"), "").is_ok() {
+        // Root writes everywhere but where nobody can.
+        assert_refused(&survey(Path::new("/proc"), &["--time", "2s"]), 1, &["/proc"]);
+        return;
+    }
+    let name = directory.path().to_str().unwrap();
+    assert_refused(&survey(directory.path(), &["--time", "2s"]), 1, &["no permission", name]);
+}
+
+/// A loop device over a file, detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    /// None, with a line that says so, where this machine has none to give.
+    fn over(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self(text(&output.stdout).trim().to_owned())),
+            _ => {
+                eprintln!("skipped: no loop device is to be had (root and losetup are needed)");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_is_only_read_unless_told_and_a_loop_device_gives_a_caution() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bytes: Vec<u8> = (0..16 * MIB).map(|index| ((index * 2_654_435_761) >> 13) as u8).collect();
+    fs::write(file.path(), &bytes).unwrap();
+    let Some(device) = Loop::over(file.path()) else { return };
+    let report = json(&survey(Path::new(&device.0), &["--time", TIME, "--json", "-"]));
+    assert!(!has_writes(&report));
+    assert_eq!(report["target"]["kind"], "block device");
+    assert_eq!(fs::read(file.path()).unwrap(), bytes, "not a byte was written");
+    let caution = report["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == "cache");
+    let evidence = caution.unwrap()["evidence"].as_str().unwrap();
+    assert!(evidence.contains("loop device"), "{evidence}");
+    let report = json(&survey(Path::new(&device.0), &["--time", TIME, "--json", "-", "--overwrite"]));
+    assert!(has_writes(&report));
+}
+
+#[test]
+fn a_device_with_a_filesystem_is_not_written_to_even_when_told() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), vec![0; 16 * MIB as usize]).unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(file.path()).status();
+    if !made.is_ok_and(|made| made.success()) {
+        eprintln!("skipped: there is no mkfs.ext4");
+        return;
+    }
+    let Some(device) = Loop::over(file.path()) else { return };
+    let output = survey(Path::new(&device.0), &["--time", TIME, "--overwrite"]);
+    assert_refused(&output, 1, &[device.0.as_str(), "ext4"]);
+}

@@ -1,0 +1,55 @@
+//! Results that nobody measured, for tests.
+
+use crate::result::{Cpu, Device, Latency, Repeat, RunResult, Spread};
+use crate::stats::Summary;
+use crate::workload::Rw;
+
+/// A run with these MB/s, one for each repeat of a second, at a CPU price in seconds for each GiB, used by the process
+/// itself.
+pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], price: f64) -> RunResult {
+    let repeats: Vec<Repeat> = mbs.iter().map(|mbs| repeat(block_bytes, mbs * 1e6, price)).collect();
+    let spread = |of: fn(&Repeat) -> f64| {
+        let summary = Summary::of(&repeats.iter().map(of).collect::<Vec<_>>()).unwrap();
+        Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
+    };
+    RunResult {
+        path: path.to_owned(),
+        rw: rw.name().to_owned(),
+        block_bytes,
+        io_depth,
+        jobs: 1,
+        bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
+        ios: repeats.iter().map(|repeat| repeat.ios).sum(),
+        seconds: mbs.len() as f64,
+        bytes_per_second: spread(|repeat| repeat.bytes_per_second),
+        iops: spread(|repeat| repeat.iops),
+        latency_ns: repeats[0].latency_ns,
+        cpu: repeats[0].cpu,
+        device: repeats.iter().map(|repeat| repeat.device).sum(),
+        warnings: Vec::new(),
+        repeats,
+    }
+}
+
+fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
+    let (bytes, iops) = (bytes_per_second as u64, bytes_per_second / f64::from(block_bytes));
+    let seconds = price * bytes as f64 / (1u64 << 30) as f64;
+    let ns = (1e9 / iops) as u64;
+    Repeat {
+        bytes,
+        ios: iops.ceil() as u64,
+        seconds: 1.0,
+        bytes_per_second,
+        iops,
+        latency_ns: Latency { min: ns, mean: ns as f64, p50: ns, p90: ns, p99: ns, p999: ns, max: ns },
+        cpu: Cpu {
+            user_seconds: seconds / 2.0,
+            system_seconds: seconds / 2.0,
+            machine_seconds: 0.0,
+            seconds_per_gib: price,
+            microseconds_per_io: seconds * 1e6 / iops,
+        },
+        device: Some(Device { reads: 1, read_bytes: bytes, writes: 0, written_bytes: 0 }),
+        cached_before_bytes: Some(0),
+    }
+}

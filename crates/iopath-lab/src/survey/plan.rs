@@ -1,0 +1,324 @@
+//! What a survey measures and for how long, chosen to fit its time and the target's speed. Does not measure, and does
+//! not watch the clock: see `schedule.rs`.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::path::find_path;
+use crate::size::format_size;
+use crate::workload::{Rw, Workload};
+
+/// Block sizes of the sequential part, in bytes, the most telling first: what there is no time for is taken off the
+/// end.
+const BLOCKS: [u32; 8] = [1 << 20, 4 << 10, 64 << 10, 16 << 20, 256 << 10, 16 << 10, 4 << 20, 64 << 20];
+
+/// The block of random reads, in bytes.
+const RANDOM_BLOCK: u32 = 4 << 10;
+
+/// Paths of the sequential part, in the order of the table's columns.
+pub(crate) const PATHS: [&str; 4] = ["kernel-buffered", "kernel-direct", "kernel-uring", "iopath-direct"];
+
+/// Random reads: path and depth.
+const RANDOM: [(&str, u32); 6] = [
+    ("kernel-buffered", 1),
+    ("kernel-direct", 1),
+    ("kernel-uring", 1),
+    ("iopath-direct", 1),
+    ("kernel-uring", DEEP),
+    ("iopath-direct", DEEP),
+];
+
+/// The greater depth of random reads.
+const DEEP: u32 = 32;
+
+/// Sequential transfers in flight on a path that can have several, and the bytes that they may be together.
+const SEQUENTIAL_DEPTH: u32 = 8;
+const IN_FLIGHT_BYTES_MAX: u32 = 32 << 20;
+
+/// A block has to fit so often into the target.
+const BLOCKS_IN_TARGET_MIN: u64 = 4;
+
+/// How often each cell is measured: as often as there is time for slices of [`SLICE_MIN`], within these bounds.
+const ROUNDS_MIN: u32 = 3;
+const ROUNDS_MAX: u32 = 10;
+
+/// How long a cell is measured each time.
+const SLICE_MIN: Duration = Duration::from_millis(120);
+const SLICE_MAX: Duration = Duration::from_secs(2);
+/// When even one block size is too many for the time.
+const SLICE_LEAST: Duration = Duration::from_millis(20);
+
+/// What one turn takes beside the slice: dropping caches, opening, threads, reading counters.
+const TURN_OVERHEAD: Duration = Duration::from_millis(15);
+
+/// How fast buffers are made and filled, in bytes a second: a low guess.
+const FILL_SPEED: f64 = 1e9;
+
+/// One turn writes no more than this: memory cells wear out.
+const WRITE_BYTES_MAX: u64 = 128 << 20;
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) path: &'static str,
+    pub(crate) rw: Rw,
+    pub(crate) block_bytes: u32,
+    pub(crate) io_depth: u32,
+}
+
+impl Cell {
+    fn in_flight_bytes(self) -> u64 {
+        u64::from(self.block_bytes) * u64::from(self.io_depth)
+    }
+
+    /// What a turn takes beside its slice on a target of that speed: what is in flight when the slice ends has to
+    /// arrive.
+    fn overhead(self, speed: f64) -> Duration {
+        let bytes = self.in_flight_bytes() as f64;
+        let arriving = if self.path == "null" { 0.0 } else { bytes / speed };
+        TURN_OVERHEAD + Duration::from_secs_f64(bytes / FILL_SPEED + arriving)
+    }
+
+    /// What it is as a workload over `terms.size_bytes`, `slice` long. Reads through the page cache end with the
+    /// target, or they would read it again from memory; writes are as many as the target takes in that time, or the
+    /// flush at their end would take longer than all else.
+    pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Workload {
+        let is_cached = self.path == "kernel-buffered";
+        let io_bytes = match self.rw {
+            Rw::Write => {
+                let bytes = (terms.speed * slice.as_secs_f64()) as u64;
+                Some(bytes.clamp(self.block_bytes.into(), WRITE_BYTES_MAX))
+            }
+            Rw::Read if is_cached => Some(terms.size_bytes),
+            _ => None,
+        };
+        Workload {
+            path: self.path.to_owned(),
+            rw: self.rw,
+            block_bytes: self.block_bytes,
+            io_depth: self.io_depth,
+            runtime: Some(slice),
+            io_bytes,
+            ..Workload::default()
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, rw, block_bytes, io_depth } = self;
+        let how = match rw {
+            Rw::RandRead => "random reads",
+            Rw::Write => "writes",
+            _ => "reads",
+        };
+        write!(f, "{path}, {how} of {}, depth {io_depth}", format_size(u64::from(*block_bytes)))
+    }
+}
+
+/// What a plan has to fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// How long all may take.
+    pub(crate) time: Duration,
+    /// Bytes a second that the target showed.
+    pub(crate) speed: f64,
+    /// Its size.
+    pub(crate) size_bytes: u64,
+    /// Whether it may be written to.
+    pub(crate) writes: bool,
+    /// What direct I/O has to be a multiple of, in bytes; none where there is no direct I/O.
+    pub(crate) direct_align_bytes: Option<u32>,
+}
+
+/// What is measured, in the order of turns, each of `slice`, at most `rounds` times.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) rounds: u32,
+    pub(crate) slice: Duration,
+    /// Block sizes that a survey has and this one does not, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl Plan {
+    pub(crate) fn new(terms: &Terms) -> Self {
+        let fits = |block: &u32| u64::from(*block) * BLOCKS_IN_TARGET_MIN <= terms.size_bytes;
+        let (mut blocks, too_large): (Vec<u32>, Vec<u32>) = BLOCKS.into_iter().partition(fits);
+        let mut no_time = Vec::new();
+        let (cells, rounds, slice) = loop {
+            let cells = cells(&blocks, terms);
+            if let Some((rounds, slice)) = fit(&cells, terms) {
+                break (cells, rounds, slice);
+            }
+            if blocks.len() <= 1 {
+                let slice = slice(&cells, ROUNDS_MIN, terms).unwrap_or_default().max(SLICE_LEAST);
+                break (cells, ROUNDS_MIN, slice);
+            }
+            no_time.extend(blocks.pop());
+        };
+        let target = format_size(terms.size_bytes);
+        let mut left_out = Vec::new();
+        left_out.extend(names(too_large).map(|blocks| format!("{blocks}: too large for {target}")));
+        left_out.extend(names(no_time).map(|blocks| format!("{blocks}: no time; give more with --time")));
+        Self { cells, rounds, slice, left_out }
+    }
+
+    /// What a turn of each cell should take.
+    pub(crate) fn costs(&self, speed: f64) -> Vec<Duration> {
+        self.cells.iter().map(|cell| self.slice + cell.overhead(speed)).collect()
+    }
+}
+
+/// Block sizes in words, if there are any.
+fn names(mut blocks: Vec<u32>) -> Option<String> {
+    blocks.sort_unstable();
+    let sizes: Vec<String> = blocks.into_iter().map(|block| format_size(block.into())).collect();
+    (!sizes.is_empty()).then(|| format!("blocks of {}", sizes.join(", ")))
+}
+
+/// As many rounds as leave a good slice to each cell; none if not even the fewest do.
+fn fit(cells: &[Cell], terms: &Terms) -> Option<(u32, Duration)> {
+    let rounds = (ROUNDS_MIN..=ROUNDS_MAX).rev();
+    rounds
+        .filter_map(|rounds| Some((rounds, slice(cells, rounds, terms)?)))
+        .find(|(_, slice)| *slice >= SLICE_MIN)
+}
+
+/// What each turn can have of the time, if all cells have so many; none if nothing is left.
+fn slice(cells: &[Cell], rounds: u32, terms: &Terms) -> Option<Duration> {
+    let overhead: Duration = cells.iter().map(|cell| cell.overhead(terms.speed)).sum();
+    let left = (terms.time / rounds).checked_sub(overhead)?;
+    Some((left / cells.len() as u32).min(SLICE_MAX))
+}
+
+/// All cells, in the order of turns: the tool itself, then block by block with all paths side by side, and the random
+/// reads after the first block.
+fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
+    let mut cells = vec![Cell { path: "null", rw: Rw::RandRead, block_bytes: RANDOM_BLOCK, io_depth: DEEP }];
+    let directions: &[Rw] = if terms.writes { &[Rw::Read, Rw::Write] } else { &[Rw::Read] };
+    for (index, &block_bytes) in blocks.iter().enumerate() {
+        for &rw in directions {
+            let paths = PATHS.into_iter().filter(|path| suits(path, block_bytes, terms));
+            cells.extend(paths.map(|path| Cell {
+                path,
+                rw,
+                block_bytes,
+                io_depth: depth(path, block_bytes),
+            }));
+        }
+        if index == 0 {
+            let random = RANDOM.into_iter().filter(|(path, _)| suits(path, RANDOM_BLOCK, terms));
+            cells.extend(random.map(|(path, io_depth)| Cell {
+                path,
+                rw: Rw::RandRead,
+                block_bytes: RANDOM_BLOCK,
+                io_depth,
+            }));
+        }
+    }
+    cells
+}
+
+/// Whether a path can move such blocks there.
+fn suits(path: &str, block_bytes: u32, terms: &Terms) -> bool {
+    let direct = find_path(path).is_ok_and(|row| row.direct);
+    !direct || terms.direct_align_bytes.is_some_and(|align| block_bytes.is_multiple_of(align))
+}
+
+/// Sequential transfers in flight: one on a path that waits for each.
+fn depth(path: &str, block_bytes: u32) -> u32 {
+    if find_path(path).is_ok_and(|row| row.synchronous) {
+        return 1;
+    }
+    (IN_FLIGHT_BYTES_MAX / block_bytes).clamp(1, SEQUENTIAL_DEPTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn terms(seconds: u64, speed: f64) -> Terms {
+        let time = Duration::from_secs(seconds);
+        Terms { time, speed, size_bytes: GIB, writes: true, direct_align_bytes: Some(4096) }
+    }
+
+    #[test]
+    fn paths_are_in_the_table() {
+        for path in PATHS.into_iter().chain(RANDOM.map(|(path, _)| path)).chain(["null"]) {
+            find_path(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_fast_disk_is_measured_whole() {
+        let plan = Plan::new(&terms(75, 5e8));
+        assert_eq!(plan.left_out, Vec::<String>::new());
+        assert_eq!(plan.cells.len(), 1 + 8 * 4 * 2 + 6);
+        assert!(plan.rounds >= 4 && plan.slice >= SLICE_MIN, "{} × {:?}", plan.rounds, plan.slice);
+    }
+
+    #[test]
+    fn a_slow_disk_loses_block_sizes_not_repeats_and_that_is_said() {
+        let plan = Plan::new(&terms(75, 3e7));
+        assert!(plan.rounds >= ROUNDS_MIN && plan.slice >= SLICE_MIN);
+        assert!(plan.left_out[0].contains("64 MiB: no time"), "{:?}", plan.left_out);
+        assert!(plan.cells.iter().any(|cell| cell.block_bytes == 4 << 10));
+    }
+
+    #[test]
+    fn what_is_planned_takes_no_longer_than_the_time() {
+        for seconds in [10, 30, 75, 600] {
+            for speed in [3e7, 2e8, 1e9, 2e10] {
+                let plan = Plan::new(&terms(seconds, speed));
+                let round: Duration = plan.costs(speed).iter().sum();
+                let all = round * plan.rounds;
+                let allowed = Duration::from_secs(seconds);
+                let one_row_too_many = plan.slice < SLICE_MIN;
+                assert!(all <= allowed || one_row_too_many, "{seconds} s, {speed} B/s: {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_time_gives_more_rounds_and_then_longer_ones() {
+        let [short, long, longest] = [60, 300, 3600].map(|seconds| Plan::new(&terms(seconds, 1e9)));
+        assert!(short.rounds < long.rounds && long.rounds == ROUNDS_MAX);
+        assert!(long.slice < longest.slice && longest.slice == SLICE_MAX);
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_may_be() {
+        let plan = Plan::new(&Terms { writes: false, ..terms(75, 1e9) });
+        assert!(plan.cells.iter().all(|cell| !cell.rw.writes()));
+    }
+
+    #[test]
+    fn without_direct_io_only_the_page_cache_is_left() {
+        let plan = Plan::new(&Terms { direct_align_bytes: None, ..terms(75, 1e9) });
+        assert!(plan.cells.iter().all(|cell| matches!(cell.path, "kernel-buffered" | "null")));
+        let coarse = Plan::new(&Terms { direct_align_bytes: Some(16 << 10), ..terms(75, 1e9) });
+        assert!(!coarse.cells.iter().any(|cell| cell.path == "kernel-direct" && cell.block_bytes == 4096));
+    }
+
+    #[test]
+    fn a_small_file_is_read_in_small_blocks() {
+        let plan = Plan::new(&Terms { size_bytes: 1 << 20, ..terms(75, 1e9) });
+        let largest = plan.cells.iter().map(|cell| cell.block_bytes).max();
+        assert_eq!(largest, Some(256 << 10));
+        assert_eq!(plan.left_out, ["blocks of 1 MiB, 4 MiB, 16 MiB, 64 MiB: too large for 1 MiB"]);
+    }
+
+    #[test]
+    fn reads_through_the_cache_end_with_the_target_and_writes_with_their_share() {
+        let terms = terms(75, 1e8);
+        let slice = Duration::from_millis(100);
+        let workload = |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1 }.workload(&terms, slice);
+        assert_eq!(workload("kernel-buffered", Rw::Read).io_bytes, Some(GIB));
+        assert_eq!(workload("kernel-direct", Rw::Read).io_bytes, None);
+        assert_eq!(workload("kernel-direct", Rw::Write).io_bytes, Some(10_000_000));
+        assert_eq!(workload("kernel-direct", Rw::Write).runtime, Some(slice));
+    }
+}

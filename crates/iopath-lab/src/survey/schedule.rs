@@ -1,0 +1,171 @@
+//! Whose turn it is, so that a survey ends in time whatever the storage does. Time comes in as an argument; measures
+//! nothing.
+
+use std::time::Duration;
+
+/// Cells that take turns, round after round, so that whatever drifts meanwhile hits all alike. What would not end in
+/// time is not begun: a cell for which that is so in the first round is left out; later rounds end there.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    turns: Vec<Turns>,
+    /// On the clock that `now` is of.
+    deadline: Duration,
+    rounds: u32,
+    round: u32,
+    next: usize,
+}
+
+/// What is known of one cell.
+#[derive(Debug)]
+struct Turns {
+    /// What its next turn should take.
+    cost: Duration,
+    /// Has no turn any more.
+    out: bool,
+}
+
+/// Measure this cell now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) cell: usize,
+    /// From 1.
+    pub(crate) round: u32,
+}
+
+impl Schedule {
+    /// `costs` are what a turn of each cell should take.
+    pub(crate) fn new(costs: &[Duration], rounds: u32, deadline: Duration) -> Self {
+        let turns = costs.iter().map(|&cost| Turns { cost, out: false }).collect();
+        Self { turns, deadline, rounds, round: 1, next: 0 }
+    }
+
+    /// Who is next; none when all rounds are over or the time is.
+    pub(crate) fn poll_turn(&mut self, now: Duration) -> Option<Turn> {
+        while self.round <= self.rounds {
+            while let Some(turns) = self.turns.get_mut(self.next) {
+                let cell = self.next;
+                self.next += 1;
+                if turns.out {
+                    continue;
+                }
+                if now + turns.cost <= self.deadline {
+                    return Some(Turn { cell, round: self.round });
+                }
+                if self.round > 1 {
+                    self.round = self.rounds + 1;
+                    return None;
+                }
+                turns.out = true;
+            }
+            if self.turns.iter().all(|turns| turns.out) {
+                return None;
+            }
+            self.round += 1;
+            self.next = 0;
+        }
+        None
+    }
+
+    /// A turn was had and took that long: the next one is thought to.
+    pub(crate) fn handle_measured(&mut self, turn: Turn, took: Duration) {
+        self.turns[turn.cell].cost = took;
+    }
+
+    /// A cell cannot be measured here.
+    pub(crate) fn handle_refused(&mut self, cell: usize) {
+        self.turns[cell].out = true;
+    }
+
+    /// How long it will still take.
+    pub(crate) fn left(&self, now: Duration) -> Duration {
+        if self.round > self.rounds {
+            return Duration::ZERO;
+        }
+        let costs = |from: usize| -> Duration {
+            self.turns.iter().skip(from).filter(|turns| !turns.out).map(|turns| turns.cost).sum()
+        };
+        let wanted = costs(self.next) + costs(0) * (self.rounds - self.round);
+        wanted.min(self.deadline.saturating_sub(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Runs a schedule on a clock of its own, on which a turn takes `took` of what was planned; says how often each
+    /// cell had its turn, and when it was over.
+    fn simulate(
+        costs: &[u32],
+        rounds: u32,
+        deadline: u32,
+        took: impl Fn(usize, u32) -> u32,
+    ) -> (Vec<u32>, u32) {
+        let costs: Vec<Duration> = costs.iter().map(|&cost| MS * cost).collect();
+        let mut schedule = Schedule::new(&costs, rounds, MS * deadline);
+        let (mut now, mut had) = (0, vec![0; costs.len()]);
+        while let Some(turn) = schedule.poll_turn(MS * now) {
+            let took = took(turn.cell, turn.round);
+            assert_eq!(turn.round, had[turn.cell] + 1, "rounds of a cell come one after another");
+            had[turn.cell] += 1;
+            now += took;
+            schedule.handle_measured(turn, MS * took);
+        }
+        (had, now)
+    }
+
+    #[test]
+    fn on_a_disk_as_fast_as_planned_every_cell_has_every_turn() {
+        let (had, end) = simulate(&[10; 7], 5, 350, |_, _| 10);
+        assert_eq!((had, end), (vec![5; 7], 350));
+    }
+
+    #[test]
+    fn on_a_slower_disk_the_last_round_is_cut_short_and_the_time_kept() {
+        let (had, end) = simulate(&[10; 4], 5, 200, |_, _| 15);
+        assert!(end <= 200, "{end}");
+        assert_eq!(had, [4, 3, 3, 3]);
+    }
+
+    #[test]
+    fn on_a_disk_far_slower_than_planned_the_first_cells_are_measured() {
+        let (had, end) = simulate(&[10; 6], 3, 100, |_, _| 45);
+        assert_eq!(had, [1, 1, 1, 0, 0, 0]);
+        assert!(end <= 100 + 45, "one turn at most was begun without knowing: {end}");
+    }
+
+    #[test]
+    fn a_dear_cell_makes_room_for_cheaper_ones() {
+        let (had, _) = simulate(&[10, 1000, 10], 2, 100, |_, _| 10);
+        assert_eq!(had, [2, 0, 2]);
+    }
+
+    #[test]
+    fn a_stall_costs_rounds_not_the_deadline() {
+        let (had, end) =
+            simulate(&[10; 4], 5, 200, |cell, round| if (cell, round) == (2, 2) { 90 } else { 10 });
+        assert!(end <= 200, "{end}");
+        assert!(had.iter().all(|&had| had >= 2), "{had:?}");
+    }
+
+    #[test]
+    fn who_is_refused_has_no_turn_and_with_nobody_left_it_ends() {
+        let mut schedule = Schedule::new(&[MS; 2], 3, MS * 100);
+        let turn = schedule.poll_turn(MS).unwrap();
+        schedule.handle_refused(turn.cell);
+        assert_eq!(schedule.poll_turn(MS), Some(Turn { cell: 1, round: 1 }));
+        assert_eq!(schedule.poll_turn(MS), Some(Turn { cell: 1, round: 2 }));
+        schedule.handle_refused(1);
+        assert_eq!(schedule.poll_turn(MS), None);
+    }
+
+    #[test]
+    fn time_left_shrinks_to_nothing() {
+        let mut schedule = Schedule::new(&[MS * 10; 3], 2, MS * 100);
+        assert_eq!(schedule.left(Duration::ZERO), MS * 60);
+        while schedule.poll_turn(Duration::ZERO).is_some() {}
+        assert_eq!(schedule.left(MS * 60), Duration::ZERO);
+    }
+}
