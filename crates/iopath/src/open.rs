@@ -68,7 +68,7 @@ impl Source {
         let geometry = Geometry {
             memory_align_bytes: alignment.memory_bytes,
             logical_block_bytes: alignment.offset_bytes,
-            request_bytes_max: options.request_bytes_max.unwrap_or(REQUEST_BYTES),
+            request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
         Ok((Self { file: Arc::new(file), limits, options: options.clone(), elevator }, target))
@@ -106,6 +106,13 @@ impl Source {
             elevator: self.elevator.name,
         }
     }
+}
+
+/// What the disk takes at once, as far as the kernel lets it: each request costs CPU, however long it is. Not
+/// so long that what is split is no longer in several requests, and not so short that the price of one counts.
+fn request_bytes_max(target: &Target) -> u64 {
+    let disk_bytes = target.backing.disk().and_then(|disk| disk.max_sectors_kb).map(|kib| kib << 10);
+    disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)
 }
 
 /// Makes the file or extends it, never shortens it.
