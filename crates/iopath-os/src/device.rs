@@ -26,7 +26,11 @@ pub(crate) use uring::{Refused, Stage};
 /// device.commit_and_wait(1, None)?;
 /// while let Some(done) = device.poll_completion(now) { queue.handle_completion(…) }
 /// ```
-pub trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
+///
+/// # Safety
+/// Whoever gets a completion gives the request's memory to others. So a request is reported as over only when nothing
+/// will read or write its memory any more, and a device that is dropped waits until that is so for all it took.
+pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
     /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system
     /// call for all of it.

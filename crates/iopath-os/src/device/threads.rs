@@ -163,7 +163,8 @@ impl BlockDevice for Threads {
     }
 }
 
-impl RealDevice for Threads {
+// SAFETY: a job is reported as over after its last system call has returned, and dropping joins the threads.
+unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.hand_over();
         let wanted = completions.min(self.in_flight()) as usize;

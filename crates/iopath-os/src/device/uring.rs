@@ -283,7 +283,8 @@ impl<T> BlockDevice for Uring<T> {
     }
 }
 
-impl<T> RealDevice for Uring<T> {
+// SAFETY: a request is reported as over after the kernel has completed its last call, and dropping waits for all.
+unsafe impl<T> RealDevice for Uring<T> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let wanted = completions.min(self.in_flight());
         if self.ring.submission().is_empty() && self.completions_ready() >= wanted {
