@@ -71,7 +71,8 @@ pub enum LabError {
     },
     /// Not enough room for a scratch file.
     #[error(
-        "a scratch file in {} needs {} and a margin of {}, but only {} are free; free some space, name another directory or use a smaller --size",
+        "a scratch file in {} needs {} and a margin of {}, but only {} are free; \
+         free some space, name another directory or use a smaller --size",
         directory.display(), format_size(*needed), format_size(*margin), format_size(*free)
     )]
     NoSpace {

@@ -16,7 +16,7 @@ const SAME_BY_CHANCE: f64 = 0.75;
 
 /// CPU prices this close are the same: to a factor, or to a difference in seconds for each GiB.
 const CPU_SAME: f64 = 1.15;
-const CPU_SAME_SECONDS: f64 = 0.005;
+const CPU_SAME_SECONDS: f64 = 0.010;
 
 /// How many times one quantity is another: geometric mean over the pairs, with its 95% interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

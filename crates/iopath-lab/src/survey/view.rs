@@ -23,7 +23,8 @@ const WIDTH: usize = 100;
 /// Repeats further apart than this are marked.
 const SPREAD_MAX: f64 = 0.10;
 
-const LEGEND: &str = "▲ fastest  △ as fast, within the spread  ▼ slowest  ~ repeats spread more than 10%";
+const LEGEND: &str =
+    "▲ fastest  △ differs no more than it spreads  ▼ slowest  ~ repeats spread more than 10%";
 
 impl Survey {
     /// The whole as text; with colours if it is for a terminal that shows them.

@@ -33,8 +33,8 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
     } + once(chosen);
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
-        "fastest: {}; as fast within the spread: {} of {} combinations, of which the advice is the cheapest in CPU \
-         with the least in flight; slowest: {}",
+        "fastest: {}; {} of {} combinations differ from it no more than they spread, and of those the cheapest in CPU \
+         with the least in flight is advised; slowest: {}",
         side(choice.fastest),
         choice.good.len(),
         runs.len(),
@@ -65,7 +65,9 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
     let gain = Ratio::of(&rates(chosen), &rates(single)).filter(|gain| gain.is_above(1.0));
     let gain = match gain {
         Some(gain) if chosen.io_depth > 1 => format!(" That is {} times one at a time.", digits(gain.mean)),
-        _ if chosen.io_depth > 1 => " One at a time is as fast, within the spread.".to_owned(),
+        _ if chosen.io_depth > 1 => {
+            " Whether that gains over one at a time is lost in the spread.".to_owned()
+        }
         _ => String::new(),
     };
     let text = format!(
@@ -174,7 +176,7 @@ fn speed(faster: &Ratio) -> String {
     } else if faster.ci95.is_none() {
         format!("{times} times the throughput, measured once")
     } else {
-        "the same throughput within the spread".to_owned()
+        "a throughput that differs no more than it spreads".to_owned()
     }
 }
 
@@ -231,7 +233,7 @@ mod tests {
         ];
         for find in [sequential_read, direct_read] {
             let text = text(&runs, find).unwrap();
-            assert!(text.contains("measured once") && !text.contains("same throughput"), "{text}");
+            assert!(text.contains("measured once") && !text.contains("spreads."), "{text}");
         }
     }
 
@@ -255,7 +257,7 @@ mod tests {
         let said = text(&[direct.clone(), buffered], direct_read).unwrap();
         assert!(
             said.starts_with(
-                "Direct reads save CPU: 0.050 s/GiB instead of 0.250, 5.00 times less, at the same"
+                "Direct reads save CPU: 0.050 s/GiB instead of 0.250, 5.00 times less, at a throughput that"
             ),
             "{said}"
         );
