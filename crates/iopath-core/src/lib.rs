@@ -27,6 +27,7 @@
 //! ```
 
 mod bio;
+pub mod cache;
 mod device;
 pub mod elevator;
 mod error;
