@@ -126,6 +126,8 @@ pub struct Ready {
 pub enum Outcome {
     /// The page is there and pinned for the waiter, who unpins it.
     Pinned(Frame),
+    /// A writer's page is there, and nobody else's now: as [`WriteStep::Into`].
+    Writable(Frame),
     /// What was in the way is gone: call again.
     Retry,
     /// The flush or write-back is done.
@@ -208,6 +210,11 @@ impl Meta {
         flushed_by: 0,
         waiters: NOBODY,
     };
+
+    /// Whether a writer is in it, and what was there before is taken for written.
+    const fn is_held_clean(&self) -> bool {
+        self.is_held && matches!(self.state, State::Clean)
+    }
 
     /// Whether bytes are in it that are nowhere else.
     const fn is_unsaved(&self) -> bool {

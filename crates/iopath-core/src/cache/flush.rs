@@ -137,15 +137,18 @@ impl PageCache {
 
     /// The device has been flushed, or could not be.
     pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
-        let number = self.flushes.begun;
         self.flushes.is_running = false;
         match result {
-            Ok(()) => self.flushes.good = number,
+            Ok(()) => self.flushes.good = self.flushes.begun,
             Err(error) => {
-                if self.flushes.gone[0] {
+                let is_lossy = std::mem::take(&mut self.flushes.gone).contains(&true);
+                if is_lossy {
                     self.flushes.lost.get_or_insert(error);
                 }
-                self.dirty_again(number, now);
+                self.dirty_again(is_lossy, now);
+                self.flushes.fail_all(error);
+                let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
+                self.ready.extend(self.flushes.waiting.drain(..).map(failed));
             }
         }
         self.flushes.gone[0] = false;
@@ -157,15 +160,15 @@ impl PageCache {
         self.ready.extend(self.flushes.covered.drain(..).map(ready));
     }
 
-    /// The device may have lost what it took since its last good flush, as it kept it from flush `number`.
-    fn dirty_again(&mut self, number: u64, now: Instant) {
+    /// The device may have lost all it took since its last good flush, even what it took while it failed. Pages that
+    /// left the cache and were read again do not know that they were among that: if there may be such, all are written.
+    fn dirty_again(&mut self, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
             let Meta { state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
-            if flushed_by <= self.flushes.good || flushed_by > number {
+            if flushed_by <= self.flushes.good && !(all && state == State::Clean) {
                 continue;
             }
             self.meta(frame).flushed_by = 0;
-            self.meta(frame).is_failed = true;
             if state == State::Clean {
                 if !is_held {
                     self.replacement.remove(frame, in_main, &mut self.links);
@@ -199,6 +202,13 @@ impl Flushes {
         if flushed_by > self.good {
             let is_next = flushed_by > self.begun;
             self.gone[usize::from(is_next)] = true;
+        }
+    }
+
+    /// Pages that a flush took for written may be lost and are dirty again, in an epoch that it does not cover.
+    fn fail_all(&mut self, error: IoError) {
+        for (_, flush) in &mut self.open {
+            flush.error.get_or_insert(error);
         }
     }
 

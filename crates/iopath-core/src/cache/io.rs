@@ -186,7 +186,9 @@ impl PageCache {
         meta.is_alone = false;
         let in_main = meta.in_main;
         self.replacement.insert(frame, in_main, &mut self.links);
-        self.publish(frame);
+        if !self.hand_to_writer(frame) {
+            self.publish(frame);
+        }
     }
 
     /// The page is not there after all. If it was read with others, those who wait for it have it tried alone.
@@ -261,11 +263,15 @@ impl PageCache {
         self.stats.writes_failed += 1;
         let old = *self.meta(frame);
         self.unsaved -= 1;
-        // A page that was dropped meanwhile is nobody's loss. One that was moved is: flushes that cover these
-        // bytes may not cover what has become of them.
-        let is_lost = !old.is_orphan || self.is_cached(old.page);
+        // A page that was dropped meanwhile is nobody's loss. One that was moved is: its bytes are in the frame that
+        // it was moved to, which was taken for as good as written.
+        let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
+        let is_lost = !old.is_orphan || moved_to.is_some();
         if old.is_orphan {
             self.release(frame);
+            if let Some(next) = moved_to.filter(|next| self.frames[*next as usize].is_held_clean()) {
+                self.become_dirty(next, now);
+            }
         } else {
             self.meta(frame).is_redirtied = false;
             self.meta(frame).is_failed = true;

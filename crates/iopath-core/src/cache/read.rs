@@ -76,6 +76,28 @@ impl PageCache {
         self.hot.publish(frame, pins, is_marked);
     }
 
+    /// Gives a page that has just been read to the writer who had it read, unless readers wait for it, too. Were the
+    /// writer told to try again, the page might be gone by then, and so on for ever.
+    pub(super) fn hand_to_writer(&mut self, frame: u32) -> bool {
+        let first = self.meta(frame).waiters;
+        let mut next = first;
+        while next != NOBODY {
+            let waiting = self.waiting[next as usize];
+            if waiting.wants_pin {
+                return false;
+            }
+            next = waiting.next;
+        }
+        if first == NOBODY {
+            return false;
+        }
+        let Waiting { token, next, .. } = self.waiting.remove(first as usize);
+        self.meta(frame).waiters = next;
+        self.hold(frame);
+        self.ready.push_back(Ready { waiter: token, outcome: Outcome::Writable(Frame(frame)) });
+        true
+    }
+
     /// Tells those who wait for a frame that they do so in vain.
     pub(super) fn dismiss(&mut self, frame: u32, outcome: Outcome) {
         let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);

@@ -94,7 +94,7 @@ impl PageCache {
     }
 
     /// Gives a frame to a writer.
-    fn hold(&mut self, frame: u32) {
+    pub(super) fn hold(&mut self, frame: u32) {
         let Meta { page, state, in_main, .. } = *self.meta(frame);
         self.meta(frame).is_held = true;
         self.held.push(frame);
