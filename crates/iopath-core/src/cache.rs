@@ -375,9 +375,9 @@ impl PageCache {
 
     /// A page leaves the cache: what is to be remembered of it.
     fn leave(&mut self, frame: u32) {
-        let Meta { page, is_ahead, flushed_by, .. } = *self.meta(frame);
+        let Meta { page, state, is_ahead, flushed_by, .. } = *self.meta(frame);
         self.flushes.page_leaves(flushed_by);
-        if !is_ahead {
+        if !is_ahead || state != State::Clean {
             return;
         }
         if self.hot.touches(frame) > 0 {

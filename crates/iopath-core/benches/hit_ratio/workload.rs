@@ -52,7 +52,7 @@ fn with_scans(accesses: usize, zipf: &Zipf) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut scan = 1 << 32;
     let mut next = |access: usize| {
-        if access / 10_000 % 2 == 0 {
+        if (access / 10_000).is_multiple_of(2) {
             return zipf.draw(&mut rng);
         }
         scan += 1;

@@ -217,6 +217,8 @@ impl PageCache {
         meta.flushed_by = flushed_by;
         if old.is_orphan {
             self.unsaved -= 1;
+            // Dropped or not, it is on the device now, and may be read from there.
+            self.flushes.page_leaves(flushed_by);
             self.release(frame);
         } else if old.is_redirtied {
             meta.state = State::Dirty;

@@ -56,9 +56,7 @@ impl PageCache {
             return false;
         }
         self.hot.revoke(frame);
-        if old.state == State::Clean {
-            self.leave(frame);
-        }
+        self.leave(frame);
         self.hot.remove(frame);
         self.dismiss(frame, Outcome::Retry);
         match old.state {

@@ -65,6 +65,7 @@ impl PageCache {
         let epoch = self.epoch;
         let meta = self.meta(frame);
         meta.is_held = false;
+        meta.is_ahead = false;
         match meta.state {
             State::Filling | State::Clean => self.become_dirty(frame, now),
             State::Dirty => self.file_dirty(frame),

@@ -50,7 +50,9 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
             world.call(*call);
             replay(&mut world, &[], 0);
         }
-        calls.iter().for_each(|call| world.call(*call));
+        for call in calls {
+            world.call(*call);
+        }
         let run = AssertUnwindSafe(|| {
             let widths = replay(&mut world, &script, failures_max);
             world.end();

@@ -345,7 +345,9 @@ impl World {
     /// What the device has lost the cache must write again, or know that it cannot.
     fn check_loss(&mut self, pages: Vec<usize>) {
         for page in pages {
-            let is_gone = !self.holds(page as u64) && self.current[page].is_some();
+            // A writer may be overwriting what was lost: then the cache may say so or not.
+            let is_written = self.is_written(page as u64) && self.cache.loss().is_none();
+            let is_gone = !self.holds(page as u64) && !is_written && self.current[page].is_some();
             if is_gone {
                 assert!(self.cache.loss().is_some(), "page {page} is lost, and nobody knows");
                 self.lost.insert(page);
@@ -364,13 +366,13 @@ impl World {
 
     /// Whether the cache has the bytes of a page, not merely a place for them.
     fn holds(&self, page: u64) -> bool {
-        let is_written = |task: &Task| {
-            let is_copying = matches!(task.stage, Stage::Copying(_));
-            is_copying && matches!(task.call, Call::Write(other, _) if other == page)
-        };
         let pinned = self.cache.hot().try_pin(Page(page));
         pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_some()
-            || self.tasks.iter().any(is_written)
+    }
+
+    fn is_written(&self, page: u64) -> bool {
+        let is_writer = |task: &Task| matches!(task.call, Call::Write(other, _) if other == page);
+        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying(_)) && is_writer(task))
     }
 
     /// Lets everything end well, and checks that nothing is left behind.
