@@ -22,7 +22,7 @@
 //!   more than about twice what it read.
 //! - *The distance follows the device* (`readahead/climb.rs`): it doubles while that raises the measured
 //!   throughput. Streams active at once share it, each with two chunks at least, within the budget.
-//! - *Streams are told apart by position* (`readahead/stream.rs`, `readahead/recent.rs`): forward, backward and
+//! - *Streams are told apart by position* (`readahead/streams.rs`, `readahead/recent.rs`): forward, backward and
 //!   strided, up to `streams_max` interleaved. Nobody passes a handle.
 //! - *Context.* Pages cached just before a miss are the trace of a stream whose state was lost.
 //! - *Thrash.* A page evicted before use, or missing again though it was read ahead, halves the stream's window.
@@ -49,6 +49,7 @@ mod climb;
 mod credit;
 mod recent;
 mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -57,7 +58,8 @@ use crate::time::{Duration, Instant};
 use climb::Climb;
 use credit::Credit;
 use recent::Recent;
-use stream::{Distance, Reached, Stream, Streams};
+use stream::{Distance, Stream};
+use streams::{Reached, Streams};
 
 pub use stream::{Course, Window};
 

@@ -61,7 +61,8 @@ impl Links {
     /// Takes a frame out of the list it is in, which must be `list`.
     pub(super) fn remove(&mut self, list: &mut List, frame: u32) {
         let Link { before, after } = self.0[frame as usize];
-        debug_assert!(self.iter(list).any(|member| member == frame), "frame {frame} is not in this list");
+        debug_assert!(before != NIL || list.front == frame, "frame {frame} is not in this list");
+        debug_assert!(after != NIL || list.back == frame, "frame {frame} is not in this list");
         match self.0.get_mut(before as usize) {
             Some(before) => before.after = after,
             None => list.front = after,

@@ -1,8 +1,8 @@
-//! The streams that readahead follows: where each is, how far it has read ahead, and its next window. Who is a
-//! stream is decided in `recent.rs` and above.
+//! One stream that readahead follows: where it is, how far it has read ahead, and its next window. Which stream a
+//! read belongs to is decided in `streams.rs`, who is a stream in `recent.rs` and above.
 
 use crate::page::{Page, PageRange};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// Which way a stream goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +115,11 @@ const fn next_size(size: u64, max: u64) -> u64 {
 pub(super) struct Stream {
     course: Course,
     /// Pages of one read.
-    piece: u64,
+    pub(super) piece: u64,
     /// Where the reader is: read ahead and not known to be read is what lies between here and `edge`.
-    reader: Page,
+    pub(super) reader: Page,
     /// Where the next window begins.
-    edge: Page,
+    pub(super) edge: Page,
     /// Pages to keep ahead now.
     size: u64,
     /// `size` grows when the reader gets here: once for each window.
@@ -130,13 +130,16 @@ pub(super) struct Stream {
     calm: u64,
     is_shrunk: bool,
     /// Whether one read has continued another.
-    is_proven: bool,
+    pub(super) is_proven: bool,
     /// Pages of the first window that were a guess.
-    stake: u64,
-    used: Instant,
+    pub(super) stake: u64,
+    pub(super) used: Instant,
 }
 
 impl Stream {
+    /// Pieces that a strided stream may be ahead: as many requests at the device.
+    const PIECES_MAX: u64 = 64;
+
     pub(super) fn new(course: Course, at: PageRange, size: u64, distance: Distance) -> Self {
         // Small gaps that are read through are a part of what one read takes.
         let size = size.min(distance.pages);
@@ -177,7 +180,7 @@ impl Stream {
     }
 
     /// Whether a miss is this stream's: at its edge, or in what it has read ahead.
-    fn is_missed_by(&self, at: PageRange) -> bool {
+    pub(super) fn is_missed_by(&self, at: PageRange) -> bool {
         match self.course {
             Course::Forward => self.reader <= at.start() && at.start() <= self.edge,
             Course::Backward => at.start() < self.reader && self.edge <= at.end(),
@@ -186,7 +189,7 @@ impl Stream {
     }
 
     /// Whether it has read `page` ahead.
-    fn has_ahead(&self, page: Page) -> bool {
+    pub(super) fn has_ahead(&self, page: Page) -> bool {
         match self.course {
             Course::Forward => self.reader <= page && page < self.edge,
             Course::Backward => self.edge <= page && page < self.reader,
@@ -205,7 +208,7 @@ impl Stream {
     }
 
     /// The reader misses a page here. The window, and whether later ones will be smaller.
-    fn miss(&mut self, at: PageRange, distance: Distance, end: Page) -> (Window, bool) {
+    pub(super) fn miss(&mut self, at: PageRange, distance: Distance, end: Page) -> (Window, bool) {
         let mut shrinks = false;
         if self.has_ahead(at.start()) {
             // It had been read ahead, and is gone.
@@ -227,7 +230,7 @@ impl Stream {
     }
 
     /// The reader touches a marked page here.
-    fn reach(&mut self, at: PageRange, distance: Distance, end: Page) -> Option<Window> {
+    pub(super) fn reach(&mut self, at: PageRange, distance: Distance, end: Page) -> Option<Window> {
         self.is_shrunk = false;
         let is_down = match self.course {
             Course::Forward => false,
@@ -293,7 +296,7 @@ impl Stream {
     }
 
     fn strided(&mut self, reader: Page, from: Page, stride: i64, end: Page) -> Option<Window> {
-        let ahead = (self.size / self.piece).clamp(1, Streams::PIECES_MAX);
+        let ahead = (self.size / self.piece).clamp(1, Self::PIECES_MAX);
         let done = pieces_between(reader, from, stride);
         let fits = if stride > 0 {
             end.since(from + self.piece.saturating_sub(1)).div_ceil(stride.unsigned_abs())
@@ -325,7 +328,7 @@ impl Stream {
     }
 
     /// Halves the window, once until the reader is heard of again.
-    fn shrink(&mut self) -> bool {
+    pub(super) fn shrink(&mut self) -> bool {
         if self.is_shrunk {
             return false;
         }
@@ -353,143 +356,4 @@ const fn moved(page: Page, stride: i64, steps: u64) -> Page {
 fn pieces_between(reader: Page, edge: Page, stride: i64) -> u64 {
     let pages = if stride < 0 { reader.since(edge) } else { edge.since(reader) };
     pages / stride.unsigned_abs()
-}
-
-/// Whose marker has been reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
-    Alive(usize),
-    /// One that was given up.
-    Dead,
-}
-
-/// A bounded table of streams, found by position. The one unheard of for longest gives way.
-#[derive(Debug)]
-pub(super) struct Streams {
-    table: Vec<Stream>,
-    /// Where each may be met, side by side for a quick search.
-    reaches: Vec<(Page, Page)>,
-    /// Counts misses and calls, and the last in which each was heard of.
-    turn: u64,
-    turns: Vec<u64>,
-    /// The one last heard of: the likeliest to be next.
-    last: usize,
-}
-
-impl Streams {
-    /// Pieces that a strided stream may be ahead: as many requests at the device.
-    const PIECES_MAX: u64 = 64;
-    /// A stream is heard of again within so many turns for each stream in the table.
-    const TURNS_ALIVE: u64 = 4;
-
-    pub(super) fn new(streams_max: u16) -> Self {
-        let max = usize::from(streams_max);
-        Self {
-            table: Vec::with_capacity(max),
-            reaches: Vec::with_capacity(max),
-            turn: 0,
-            turns: Vec::with_capacity(max),
-            last: 0,
-        }
-    }
-
-    /// The stream that misses a page here.
-    pub(super) fn missed_by(&mut self, at: PageRange) -> Option<usize> {
-        self.turn += 1;
-        let found = self.find(at, |stream| stream.is_missed_by(at))?;
-        self.is_alive(found).then_some(found)
-    }
-
-    /// The stream that read the page ahead that is reached here.
-    pub(super) fn reached_by(&self, at: PageRange) -> Option<Reached> {
-        let found = self.find(at, |stream| stream.has_ahead(at.start()))?;
-        Some(if self.is_alive(found) { Reached::Alive(found) } else { Reached::Dead })
-    }
-
-    /// Who has not been heard of for so long is met by accident: by random reads in a small file.
-    fn is_alive(&self, index: usize) -> bool {
-        self.turn - self.turns[index] <= Self::TURNS_ALIVE * self.table.capacity() as u64
-    }
-
-    fn find(&self, at: PageRange, is_it: impl Fn(&Stream) -> bool) -> Option<usize> {
-        let may_be = |(low, high): &(Page, Page)| *low <= at.end() && at.start() <= *high;
-        let is_last = self.reaches.get(self.last).is_some_and(may_be) && is_it(&self.table[self.last]);
-        if is_last {
-            return Some(self.last);
-        }
-        let near = self.reaches.iter().enumerate().filter(|(_, reach)| may_be(reach));
-        near.map(|(index, _)| index).find(|index| is_it(&self.table[*index]))
-    }
-
-    /// Follows a stream, in place of the one unheard of for longest if need be.
-    pub(super) fn insert(&mut self, stream: Stream, now: Instant) -> usize {
-        let index = if self.table.len() < self.table.capacity() {
-            self.table.push(stream);
-            self.reaches.push((Page(0), Page(0)));
-            self.turns.push(0);
-            self.table.len() - 1
-        } else {
-            let oldest = self.turns.iter().enumerate().min_by_key(|(_, turn)| **turn);
-            let (index, _) = oldest.expect("there is room for one stream at least");
-            self.table[index] = stream;
-            index
-        };
-        self.heard_of(index, now);
-        index
-    }
-
-    /// The window for a miss of stream `index`, and whether the stream is shrunk for it.
-    pub(super) fn miss(
-        &mut self,
-        index: usize,
-        at: PageRange,
-        distance: Distance,
-        end: Page,
-        now: Instant,
-    ) -> (Window, bool) {
-        let answer = self.table[index].miss(at, distance, end);
-        self.heard_of(index, now);
-        answer
-    }
-
-    /// The window for a marked page that stream `index` reached.
-    pub(super) fn reach(
-        &mut self,
-        index: usize,
-        at: PageRange,
-        distance: Distance,
-        end: Page,
-        now: Instant,
-    ) -> Option<Window> {
-        let window = self.table[index].reach(at, distance, end);
-        self.heard_of(index, now);
-        window
-    }
-
-    /// Takes the pages that the stream's first window guessed.
-    pub(super) fn take_stake(&mut self, index: usize) -> u64 {
-        std::mem::take(&mut self.table[index].stake)
-    }
-
-    /// Halves the window of the stream that read `page` ahead; whether one was halved.
-    pub(super) fn shrink_at(&mut self, page: Page) -> bool {
-        let index = self.find(PageRange::new(page, 1), |stream| stream.has_ahead(page));
-        index.is_some_and(|index| self.table[index].shrink())
-    }
-
-    /// How many streams, of more than one request, were heard of in the last `span`.
-    pub(super) fn active_since(&self, now: Instant, span: Duration) -> u64 {
-        let is_active = |stream: &&Stream| stream.is_proven && now - stream.used < span;
-        self.table.iter().filter(is_active).count() as u64
-    }
-
-    fn heard_of(&mut self, index: usize, now: Instant) {
-        let stream = &mut self.table[index];
-        stream.used = now;
-        let (low, high) = (stream.reader.min(stream.edge), stream.reader.max(stream.edge));
-        self.reaches[index] = (low, high + stream.piece);
-        self.turn += 1;
-        self.turns[index] = self.turn;
-        self.last = index;
-    }
 }
