@@ -27,13 +27,17 @@
 //! ```
 
 mod bio;
+pub mod cache;
 mod device;
 pub mod elevator;
 mod error;
 mod limits;
 mod memory;
 mod merge;
+mod page;
 mod queue;
+mod rate;
+pub mod readahead;
 mod sector;
 pub mod sorted;
 mod table;
@@ -46,6 +50,7 @@ pub use error::{IoError, SubmitError};
 pub use limits::Limits;
 pub use memory::{LengthOnly, Memory};
 pub use merge::{NoMerge, Side};
+pub use page::{Page, PageRange};
 pub use queue::{QueueConfig, QueueStats, RequestQueue, UnknownElevator};
 pub use sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 pub use table::{Request, RequestTable, Tag};

@@ -1,0 +1,228 @@
+//! Flushes: which pages each one owes, when the device is flushed for it, and how it ends.
+//!
+//! A flush covers what was dirty when it was called, told by epoch: every flush begins a new one, and a page keeps the
+//! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
+//! but one look at each such page on its one sweep over the sectors.
+
+use super::{Meta, Outcome, PageCache, Ready, State};
+use crate::bio::Op;
+use crate::error::IoError;
+use crate::page::{Page, PageRange};
+use crate::time::Instant;
+use slab::Slab;
+
+/// All flushes and write-backs of ranges that are not over.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    open: Slab<Flush>,
+    /// Waiters whose pages are written: for the next flush of the device, and at it.
+    waiting: Vec<u64>,
+    covered: Vec<u64>,
+    is_running: bool,
+    /// Flushes of the device that began, and the last that succeeded.
+    begun: u64,
+    good: u64,
+    /// Whether pages left the cache whose last write-back the running flush covers, or the next.
+    gone: [bool; 2],
+    /// Bytes are lost that were reported as written back.
+    lost: Option<IoError>,
+}
+
+#[derive(Debug)]
+struct Flush {
+    waiter: u64,
+    range: PageRange,
+    /// Covers pages that became dirty in this epoch or before.
+    epoch: u64,
+    /// Pages yet to be written.
+    pages_left: u64,
+    /// Covered pages yet to be handed out lie here or above.
+    cursor: Page,
+    error: Option<IoError>,
+    wants_device: bool,
+}
+
+impl Flush {
+    fn covers(&self, page: Page, epoch: u64) -> bool {
+        epoch <= self.epoch && self.range.contains(page)
+    }
+}
+
+impl PageCache {
+    /// Every write that ended before goes to the medium: [`Outcome::Done`] or [`Outcome::Failed`] for `waiter`.
+    pub fn flush(&mut self, waiter: u64) {
+        self.start_flush(PageRange::ALL, waiter, true);
+    }
+
+    /// Dirty pages of `range` go to the device, if not to the medium: for direct I/O beside the cache.
+    pub fn write_back(&mut self, range: PageRange, waiter: u64) {
+        self.start_flush(range, waiter, false);
+    }
+
+    /// Whether bytes were lost that no flush can bring back: then every flush fails.
+    pub const fn loss(&self) -> Option<IoError> {
+        self.flushes.lost
+    }
+
+    /// The caller knows of the loss and has seen to it: flushes may succeed again.
+    pub fn forget_loss(&mut self) {
+        self.flushes.lost = None;
+    }
+
+    fn start_flush(&mut self, range: PageRange, waiter: u64, wants_device: bool) {
+        let epoch = self.epoch;
+        self.epoch += 1;
+        let filed = self.dirty.range(range.start().0..range.end().0).count();
+        let is_held_dirty = |meta: &Meta| meta.state == State::Dirty && range.contains(meta.page);
+        let held = self.held.iter().filter(|frame| is_held_dirty(&self.frames[**frame as usize])).count();
+        let pages_left = filed as u64 + held as u64 + self.pages_at_device(range);
+        let flush =
+            Flush { waiter, range, epoch, pages_left, cursor: range.start(), error: None, wants_device };
+        let key = self.flushes.open.insert(flush);
+        if pages_left == 0 {
+            self.end_pages(key);
+        }
+    }
+
+    /// Writes of pages in `range` at the device, those counted twice that must be written again.
+    fn pages_at_device(&self, range: PageRange) -> u64 {
+        let writes = self.ios.iter().filter(|(_, io)| io.op == Op::Write);
+        let frames = writes.flat_map(|(_, io)| self.links.iter(&io.list));
+        let metas = frames.map(|frame| &self.frames[frame as usize]).filter(|meta| range.contains(meta.page));
+        metas.map(|meta| 1 + u64::from(meta.is_redirtied)).sum()
+    }
+
+    /// The next dirty frame that an open flush covers.
+    pub(super) fn next_for_flush(&mut self) -> Option<(Page, u32, u64)> {
+        let Self { flushes, dirty, frames, .. } = self;
+        for (_, flush) in &mut flushes.open {
+            let end = flush.range.end();
+            let covered = |frame: u32| frames[frame as usize].epoch <= flush.epoch;
+            let next = dirty.range(flush.cursor.0..end.0).find(|(_, frame)| covered(*frame));
+            flush.cursor = next.map_or(end, |(page, _)| Page(page) + 1);
+            if let Some((page, frame)) = next {
+                return Some((Page(page), frame, flush.epoch));
+            }
+        }
+        None
+    }
+
+    /// A page that became dirty in `epoch` is written, dropped, or cannot be written.
+    pub(super) fn page_done(&mut self, page: Page, epoch: u64, error: Option<IoError>) {
+        let mut key = 0;
+        while let Some(next) = self.flushes.next_covering(key, page, epoch) {
+            let flush = &mut self.flushes.open[next];
+            flush.error = flush.error.or(error);
+            flush.pages_left -= 1;
+            if flush.pages_left == 0 {
+                self.end_pages(next);
+            }
+            key = next + 1;
+        }
+    }
+
+    /// All pages of a flush are written, or some cannot be.
+    fn end_pages(&mut self, key: usize) {
+        let Flush { waiter, error, wants_device, .. } = self.flushes.open.remove(key);
+        let outcome = match error {
+            Some(error) => Outcome::Failed(error),
+            None if wants_device => {
+                self.flushes.waiting.push(waiter);
+                return;
+            }
+            None => Outcome::Done,
+        };
+        self.ready.push_back(Ready { waiter, outcome });
+    }
+
+    /// The device has been flushed, or could not be.
+    pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
+        self.flushes.is_running = false;
+        match result {
+            Ok(()) => self.flushes.good = self.flushes.begun,
+            Err(error) => {
+                let is_lossy = std::mem::take(&mut self.flushes.gone).contains(&true);
+                if is_lossy {
+                    self.flushes.lost.get_or_insert(error);
+                }
+                self.dirty_again(is_lossy, now);
+                self.flushes.fail_all(error);
+                let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
+                self.ready.extend(self.flushes.waiting.drain(..).map(failed));
+            }
+        }
+        self.flushes.gone[0] = false;
+        let outcome = match result.err().or(self.flushes.lost) {
+            Some(error) => Outcome::Failed(error),
+            None => Outcome::Done,
+        };
+        let ready = |waiter| Ready { waiter, outcome };
+        self.ready.extend(self.flushes.covered.drain(..).map(ready));
+    }
+
+    /// The device may have lost all it took since its last good flush, even what it took while it failed. Pages that
+    /// left the cache and were read again do not know that they were among that: if there may be such, all are written.
+    fn dirty_again(&mut self, all: bool, now: Instant) {
+        for frame in 0..self.frames.len() as u32 {
+            let Meta { state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
+            if flushed_by <= self.flushes.good && !(all && state == State::Clean) {
+                continue;
+            }
+            self.meta(frame).flushed_by = 0;
+            if state == State::Clean {
+                if !is_held {
+                    self.replacement.remove(frame, in_main, &mut self.links);
+                }
+                self.become_dirty(frame, now);
+            }
+        }
+    }
+}
+
+impl Flushes {
+    /// Whether the device is to be flushed now; counts it as begun.
+    pub(super) fn begin_device_flush(&mut self) -> bool {
+        if self.is_running || self.waiting.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut self.waiting, &mut self.covered);
+        self.is_running = true;
+        self.begun += 1;
+        self.gone[0] |= std::mem::take(&mut self.gone[1]);
+        true
+    }
+
+    /// The number of the flush of the device that covers a write that ends now.
+    pub(super) const fn next_number(&self) -> u64 {
+        self.begun + 1
+    }
+
+    /// A page leaves the cache whose last write-back flush `flushed_by` covers.
+    pub(super) fn page_leaves(&mut self, flushed_by: u64) {
+        if flushed_by > self.good {
+            let is_next = flushed_by > self.begun;
+            self.gone[usize::from(is_next)] = true;
+        }
+    }
+
+    /// Pages that a flush took for written may be lost and are dirty again, in an epoch that it does not cover.
+    fn fail_all(&mut self, error: IoError) {
+        for (_, flush) in &mut self.open {
+            flush.error.get_or_insert(error);
+        }
+    }
+
+    /// A page of that epoch waits to be written, perhaps behind a sweep that has passed it.
+    pub(super) fn reopen(&mut self, page: Page, epoch: u64) {
+        for (_, flush) in &mut self.open {
+            if flush.covers(page, epoch) {
+                flush.cursor = flush.cursor.min(page);
+            }
+        }
+    }
+
+    /// The first flush with key `from` or greater that covers the page.
+    fn next_covering(&self, from: usize, page: Page, epoch: u64) -> Option<usize> {
+        self.open.iter().find(|(key, flush)| *key >= from && flush.covers(page, epoch)).map(|(key, _)| key)
+    }
+}

@@ -1,0 +1,252 @@
+//! What a hit touches: the look-up from page to frame, and each frame's state word. Both are atomic, so that any
+//! number of threads look up and pin while one, which holds the state machine, changes them. Not the memory, and
+//! not the state of pages: a page that is not found here may still be on its way.
+//!
+//! ```text
+//!   word   │ 31 VALID │ 30 MARKED │ 29 … 0 pins │
+//! ```
+//!
+//! A reader finds the frame, adds a pin, and only then looks whether the frame is valid and still holds the page; if
+//! not, it takes the pin back and goes the slow way. Eviction clears VALID in the same step in which it sees that
+//! there are no pins. So a frame that is pinned and valid stays what it is until the pin is gone. A look-up that
+//! meets a table entry on the move may miss a page that is there; the slow way finds it.
+
+use super::Frame;
+use crate::page::Page;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const VALID: u32 = 1 << 31;
+const MARKED: u32 = 1 << 30;
+const PINS: u32 = MARKED - 1;
+const NO_FRAME: u32 = u32::MAX;
+/// More touches say nothing more.
+const TOUCHES_MAX: u8 = 3;
+
+/// The lock-free half of the page cache. Shared by all threads; changed only through the state machine.
+#[derive(Debug)]
+pub struct Hot {
+    /// Open addressing with linear probing, half full at most: frame numbers.
+    slots: Box<[AtomicU32]>,
+    shift: u32,
+    frames: Box<[HotFrame]>,
+    /// Somebody waits for a frame: who takes the last pin off one says so.
+    is_starved: AtomicBool,
+}
+
+#[derive(Debug)]
+struct HotFrame {
+    page: AtomicU64,
+    word: AtomicU32,
+    touches: AtomicU8,
+}
+
+/// A page that is there and stays until it is unpinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinned {
+    /// Where its bytes are.
+    pub frame: Frame,
+    /// Readahead wants to know that it has been reached; said once.
+    pub is_marked: bool,
+}
+
+impl Hot {
+    pub(super) fn new(frames: u32) -> Self {
+        let slots = (frames as usize * 2).next_power_of_two().max(4);
+        let frame = |_| HotFrame {
+            page: AtomicU64::new(Page::MAX.0),
+            word: AtomicU32::new(0),
+            touches: AtomicU8::new(0),
+        };
+        Self {
+            slots: (0..slots).map(|_| AtomicU32::new(NO_FRAME)).collect(),
+            shift: 64 - slots.trailing_zeros(),
+            frames: (0..frames).map(frame).collect(),
+            is_starved: AtomicBool::new(false),
+        }
+    }
+
+    /// Pins `page` if it is there to be read: the whole of a hit. Counts a touch.
+    ///
+    /// No lock, no system call, no allocation; one atomic addition if the page was touched before.
+    #[inline]
+    pub fn try_pin(&self, page: Page) -> Option<Pinned> {
+        let frame = self.find(page)?;
+        let hot = &self.frames[frame as usize];
+        let word = hot.word.fetch_add(1, Ordering::Acquire);
+        if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
+            self.unpin(Frame(frame));
+            return None;
+        }
+        let touches = hot.touches.load(Ordering::Relaxed);
+        if touches < TOUCHES_MAX {
+            // Two threads may count one touch together: good enough for a guess at what is used.
+            hot.touches.store(touches + 1, Ordering::Relaxed);
+        }
+        let is_marked = word & MARKED != 0 && hot.word.fetch_and(!MARKED, Ordering::Relaxed) & MARKED != 0;
+        Some(Pinned { frame: Frame(frame), is_marked })
+    }
+
+    /// Takes a pin off. Whether somebody waits for a frame, and this may be one: then the state machine must be told
+    /// with [`super::PageCache::handle_unpinned`].
+    #[inline]
+    pub fn unpin(&self, frame: Frame) -> bool {
+        let word = self.frames[frame.0 as usize].word.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(word & PINS > 0, "frame {} unpinned more often than pinned", frame.0);
+        word & PINS == 1 && self.is_starved.load(Ordering::SeqCst)
+    }
+
+    /// The frame of `page`, there to be read or not.
+    #[inline]
+    pub(super) fn find(&self, page: Page) -> Option<u32> {
+        let mut slot = self.home(page);
+        loop {
+            let frame = self.slots[slot].load(Ordering::Acquire);
+            if frame == NO_FRAME {
+                return None;
+            }
+            if self.frames[frame as usize].page.load(Ordering::Relaxed) == page.0 {
+                return Some(frame);
+            }
+            slot = self.after(slot);
+        }
+    }
+
+    /// Makes `page` findable in `frame`, not yet to be read.
+    pub(super) fn insert(&self, page: Page, frame: u32) {
+        self.frames[frame as usize].page.store(page.0, Ordering::Release);
+        self.frames[frame as usize].touches.store(0, Ordering::Relaxed);
+        let mut slot = self.home(page);
+        while self.slots[slot].load(Ordering::Relaxed) != NO_FRAME {
+            slot = self.after(slot);
+        }
+        self.slots[slot].store(frame, Ordering::Release);
+    }
+
+    /// Makes the page in `frame` unfindable. Those after it in the table move up, so that none is cut off.
+    pub(super) fn remove(&self, frame: u32) {
+        let page = Page(self.frames[frame as usize].page.load(Ordering::Relaxed));
+        let mut hole = self.home(page);
+        while self.slots[hole].load(Ordering::Relaxed) != frame {
+            hole = self.after(hole);
+        }
+        let mut slot = hole;
+        loop {
+            slot = self.after(slot);
+            let moving = self.slots[slot].load(Ordering::Relaxed);
+            if moving == NO_FRAME {
+                break;
+            }
+            let wanted = self.home(Page(self.frames[moving as usize].page.load(Ordering::Relaxed)));
+            // It may move to the hole unless its home lies after the hole, up to where it is.
+            if self.steps(wanted, slot) >= self.steps(hole, slot) {
+                self.slots[hole].store(moving, Ordering::Release);
+                hole = slot;
+            }
+        }
+        self.slots[hole].store(NO_FRAME, Ordering::Release);
+        self.frames[frame as usize].page.store(Page::MAX.0, Ordering::Release);
+    }
+
+    /// Lets readers at the frame's page, with `pins` on it already.
+    pub(super) fn publish(&self, frame: u32, pins: u32, is_marked: bool) {
+        let mark = if is_marked { MARKED } else { 0 };
+        let word = self.frames[frame as usize].word.fetch_add(VALID + mark + pins, Ordering::Release);
+        debug_assert!(word & (VALID | MARKED) == 0, "frame {frame} published twice");
+    }
+
+    /// Takes the frame from new readers; whether it has none.
+    pub(super) fn revoke(&self, frame: u32) -> bool {
+        self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::Acquire) & PINS == 0
+    }
+
+    /// Takes the frame from readers if it has none; whether it is taken.
+    pub(super) fn try_retire(&self, frame: u32) -> bool {
+        let word = &self.frames[frame as usize].word;
+        let retire = |word: u32| (word & PINS == 0).then_some(word & !(VALID | MARKED));
+        word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, retire).is_ok()
+    }
+
+    /// Pins a frame whether or not it may be read: for the state machine.
+    pub(super) fn pin(&self, frame: u32) {
+        self.frames[frame as usize].word.fetch_add(1, Ordering::Acquire);
+    }
+
+    pub(super) fn is_pinned(&self, frame: u32) -> bool {
+        self.frames[frame as usize].word.load(Ordering::Acquire) & PINS > 0
+    }
+
+    /// Whether readers are let at the frame.
+    pub(super) fn is_valid(&self, frame: u32) -> bool {
+        self.frames[frame as usize].word.load(Ordering::Acquire) & VALID != 0
+    }
+
+    pub(super) fn touches(&self, frame: u32) -> u8 {
+        self.frames[frame as usize].touches.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_touches(&self, frame: u32, touches: u8) {
+        self.frames[frame as usize].touches.store(touches, Ordering::Relaxed);
+    }
+
+    /// Whether the last pin off a frame is to be told.
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        self.is_starved.store(is_starved, Ordering::SeqCst);
+    }
+
+    #[inline]
+    const fn home(&self, page: Page) -> usize {
+        (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    #[inline]
+    const fn after(&self, slot: usize) -> usize {
+        (slot + 1) & (self.slots.len() - 1)
+    }
+
+    /// How many steps of probing from one slot to another.
+    const fn steps(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.slots.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use std::collections::HashMap;
+
+    #[test]
+    fn the_table_finds_what_is_in_it_and_nothing_else() {
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        let hot = Hot::new(64);
+        let mut model: HashMap<u64, u32> = HashMap::new();
+        for _ in 0..100_000 {
+            let page = rng.random_range(0..200_u64);
+            if let Some(frame) = model.remove(&page) {
+                hot.remove(frame);
+            } else if let Some(frame) = (0..64).find(|frame| model.values().all(|used| used != frame)) {
+                hot.insert(Page(page), frame);
+                model.insert(page, frame);
+            }
+            let other = rng.random_range(0..200);
+            assert_eq!(hot.find(Page(other)), model.get(&other).copied());
+        }
+    }
+
+    #[test]
+    fn a_pinned_frame_is_not_retired_and_a_retired_one_not_pinned() {
+        let hot = Hot::new(4);
+        hot.insert(Page(7), 2);
+        assert_eq!(hot.try_pin(Page(7)), None, "not published yet");
+        hot.publish(2, 0, true);
+        let pinned = hot.try_pin(Page(7)).unwrap();
+        assert!(pinned.is_marked && pinned.frame == Frame(2));
+        assert!(!hot.try_pin(Page(7)).unwrap().is_marked, "a mark is told once");
+        assert!(!hot.try_retire(2));
+        hot.unpin(Frame(2));
+        hot.unpin(Frame(2));
+        assert!(hot.try_retire(2));
+        assert_eq!(hot.try_pin(Page(7)), None);
+    }
+}

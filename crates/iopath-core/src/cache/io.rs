@@ -1,0 +1,287 @@
+//! The way to the device and back: runs of pages to read, runs to write back and when, and what completions change.
+
+use super::list::List;
+use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
+use crate::bio::Op;
+use crate::error::IoError;
+use crate::page::{Page, PageRange};
+use crate::time::Instant;
+
+/// Names an I/O until it completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IoTag(pub u32);
+
+/// What to do: one read or write of a run of pages, or a flush of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageIo {
+    /// For [`PageCache::handle_completion`].
+    pub tag: IoTag,
+    /// [`Op::Read`], [`Op::Write`] or [`Op::Flush`].
+    pub op: Op,
+    /// Which pages; none for a flush. Their frames: [`PageCache::frames_of`].
+    pub pages: PageRange,
+}
+
+/// An I/O at the device.
+#[derive(Debug)]
+pub(super) struct IoSlot {
+    pub(super) op: Op,
+    /// Its frames, in the order of their pages.
+    pub(super) list: List,
+}
+
+/// Where write-back is.
+#[derive(Debug, Default)]
+pub(super) struct Writeback {
+    reads: u32,
+    writes: u32,
+    /// The sweep over the sectors goes on here.
+    sweep: u64,
+    /// More is dirty than should be: until it is half of that.
+    is_on: bool,
+}
+
+impl PageCache {
+    /// The next I/O, if the device may have one more. Reads before flushes before writes.
+    pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
+        let CacheConfig { reads_max, writes_max, .. } = self.config;
+        if self.writeback.reads < reads_max && !self.to_read.is_empty() {
+            return Some(self.start_read());
+        }
+        if self.flushes.begin_device_flush() {
+            return Some(self.start_io(Op::Flush, Page(0), List::EMPTY));
+        }
+        if self.writeback.writes < writes_max { self.start_write(now) } else { None }
+    }
+
+    /// The frames of an I/O, in the order of its pages.
+    ///
+    /// # Panics
+    /// If the I/O is over: a bug of the caller.
+    pub fn frames_of(&self, tag: IoTag) -> impl Iterator<Item = Frame> {
+        self.links.iter(&self.ios[tag.0 as usize].list).map(Frame)
+    }
+
+    /// When [`PageCache::poll_io`] has something although nothing happened: a page has been dirty for long enough.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let oldest = self.aged.front().filter(|_| self.writeback.writes < self.config.writes_max)?;
+        Some(self.frames[oldest as usize].since + self.config.expire)
+    }
+
+    /// An I/O is over.
+    ///
+    /// # Panics
+    /// If it was over before: a bug of the caller.
+    pub fn handle_completion(&mut self, tag: IoTag, result: Result<(), IoError>, now: Instant) {
+        let IoSlot { op, mut list } = self.ios.remove(tag.0 as usize);
+        let pages = list.len();
+        if op == Op::Flush {
+            self.end_device_flush(result, now);
+        } else if op == Op::Read {
+            self.writeback.reads -= 1;
+        } else {
+            self.writeback.writes -= 1;
+            let bytes = u64::from(pages) * u64::from(self.config.page_bytes);
+            self.throttle.completed(bytes, if result.is_ok() { bytes } else { 0 }, now);
+        }
+        while let Some(frame) = self.links.pop_front(&mut list) {
+            match (op, result) {
+                (Op::Read, Ok(())) => self.end_read(frame),
+                (Op::Read, Err(error)) => self.fail_read(frame, error, pages > 1),
+                (_, Ok(())) => self.end_page_write(frame),
+                (_, Err(error)) if pages > 1 => self.write_alone(frame, error, now),
+                (_, Err(error)) => self.fail_write(frame, error, now),
+            }
+        }
+        self.feed_starved();
+    }
+
+    fn start_io(&mut self, op: Op, first: Page, list: List) -> PageIo {
+        let pages = PageRange::new(first, u64::from(list.len()));
+        let tag = IoTag(self.ios.insert(IoSlot { op, list }) as u32);
+        PageIo { tag, op, pages }
+    }
+
+    /// The page asked for first, with those after it that were asked for next.
+    fn start_read(&mut self) -> PageIo {
+        let mut list = List::EMPTY;
+        let mut first = Page(0);
+        while let Some(frame) = self.to_read.front().filter(|_| list.len() < self.config.io_pages_max) {
+            let Meta { page, is_alone, .. } = *self.meta(frame);
+            let goes_on = page == first + u64::from(list.len()) && !is_alone;
+            if !list.is_empty() && !goes_on {
+                break;
+            }
+            if list.is_empty() {
+                first = page;
+            }
+            self.links.remove(&mut self.to_read, frame);
+            self.links.push_back(&mut list, frame);
+            self.meta(frame).state = State::Reading;
+            if is_alone {
+                break;
+            }
+        }
+        self.writeback.reads += 1;
+        self.stats.pages_read += u64::from(list.len());
+        self.start_io(Op::Read, first, list)
+    }
+
+    /// A run of dirty pages: for a flush first, then by age or share of the budget.
+    fn start_write(&mut self, now: Instant) -> Option<PageIo> {
+        let (first, frame, epoch) = match self.next_for_flush() {
+            Some(next) => next,
+            None => self.next_for_background(now)?,
+        };
+        let mut list = List::EMPTY;
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            self.unfile_dirty(frame);
+            self.links.push_back(&mut list, frame);
+            let meta = self.meta(frame);
+            meta.state = State::Writing;
+            meta.write_epoch = meta.epoch;
+            if meta.is_alone || list.len() == self.config.io_pages_max {
+                break;
+            }
+            let page = first + u64::from(list.len());
+            let follower = self.dirty.at_or_after(page.0).filter(|(other, _)| *other == page.0);
+            let joins = |meta: &Meta| !meta.is_alone && meta.epoch <= epoch;
+            next = follower.map(|(_, frame)| frame).filter(|frame| joins(&self.frames[*frame as usize]));
+        }
+        self.writeback.writes += 1;
+        let bytes = u64::from(list.len()) * u64::from(self.config.page_bytes);
+        self.throttle.issued(bytes, now);
+        Some(self.start_io(Op::Write, first, list))
+    }
+
+    /// The next dirty frame on the one-way sweep over the sectors, if there is a reason to write any.
+    fn next_for_background(&mut self, now: Instant) -> Option<(Page, u32, u64)> {
+        let dirty = self.dirty.len() as u32;
+        let start = self.throttle.background();
+        self.writeback.is_on = dirty > if self.writeback.is_on { start / 2 } else { start };
+        let expired = |meta: &Meta| meta.since + self.config.expire <= now;
+        let has_old = self.aged.front().is_some_and(|frame| expired(&self.frames[frame as usize]));
+        if !self.writeback.is_on && !has_old && self.starved.is_empty() {
+            return None;
+        }
+        // What failed waits until it is old again, lest it be tried over and over.
+        let is_due = |frame: &u32| {
+            let meta = &self.frames[*frame as usize];
+            !meta.is_failed || expired(meta)
+        };
+        let ahead = self.dirty.range(self.writeback.sweep..);
+        let next = ahead.chain(self.dirty.range(..self.writeback.sweep)).find(|(_, frame)| is_due(frame))?;
+        self.writeback.sweep = next.0 + 1;
+        Some((Page(next.0), next.1, u64::MAX))
+    }
+
+    fn end_read(&mut self, frame: u32) {
+        if self.meta(frame).is_orphan {
+            self.release(frame);
+            return;
+        }
+        let meta = self.meta(frame);
+        meta.state = State::Clean;
+        meta.is_alone = false;
+        let in_main = meta.in_main;
+        self.replacement.insert(frame, in_main, &mut self.links);
+        if !self.hand_to_writer(frame) {
+            self.publish(frame);
+        }
+    }
+
+    /// The page is not there after all. If it was read with others, those who wait for it have it tried alone.
+    fn fail_read(&mut self, frame: u32, error: IoError, was_with_others: bool) {
+        let Meta { is_orphan, waiters, .. } = *self.meta(frame);
+        if is_orphan {
+            self.release(frame);
+        } else if was_with_others && waiters != super::NOBODY {
+            self.meta(frame).state = State::ToRead;
+            self.meta(frame).is_alone = true;
+            self.links.push_back(&mut self.to_read, frame);
+        } else {
+            self.dismiss(frame, Outcome::Failed(error));
+            self.hot.remove(frame);
+            self.release(frame);
+        }
+    }
+
+    fn end_page_write(&mut self, frame: u32) {
+        self.stats.pages_written += 1;
+        let flushed_by = self.flushes.next_number();
+        let old = *self.meta(frame);
+        let meta = self.meta(frame);
+        meta.is_failed = false;
+        meta.is_alone = false;
+        meta.flushed_by = flushed_by;
+        if old.is_orphan {
+            self.unsaved -= 1;
+            // Dropped or not, it is on the device now, and may be read from there.
+            self.flushes.page_leaves(flushed_by);
+            self.release(frame);
+        } else if old.is_redirtied {
+            meta.state = State::Dirty;
+            meta.is_redirtied = false;
+            self.links.push_back(&mut self.aged, frame);
+            if !old.is_held {
+                self.file_dirty(frame);
+            }
+        } else {
+            meta.state = State::Clean;
+            self.unsaved -= 1;
+            if !old.is_held {
+                self.replacement.insert(frame, old.in_main, &mut self.links);
+            }
+        }
+        self.page_done(old.page, old.write_epoch, None);
+    }
+
+    /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad.
+    fn write_alone(&mut self, frame: u32, error: IoError, now: Instant) {
+        let old = *self.meta(frame);
+        if old.is_orphan {
+            // Its bytes are somewhere else or given up: it is not written again.
+            self.fail_write(frame, error, now);
+            return;
+        }
+        let meta = self.meta(frame);
+        meta.state = State::Dirty;
+        meta.is_alone = true;
+        meta.is_redirtied = false;
+        meta.epoch = old.write_epoch;
+        self.links.push_back(&mut self.aged, frame);
+        if !old.is_held {
+            self.file_dirty(frame);
+        }
+        if old.is_redirtied {
+            // Both versions are one again, and are written once.
+            self.page_done(old.page, old.epoch, None);
+        }
+    }
+
+    /// The page cannot be written. It stays dirty, and the flushes that cover it fail.
+    fn fail_write(&mut self, frame: u32, error: IoError, now: Instant) {
+        self.stats.writes_failed += 1;
+        let old = *self.meta(frame);
+        self.unsaved -= 1;
+        // A page that was dropped meanwhile is nobody's loss. One that was moved is: its bytes are in the frame that
+        // it was moved to, which was taken for as good as written.
+        let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
+        let is_lost = !old.is_orphan || moved_to.is_some();
+        if old.is_orphan {
+            self.release(frame);
+            if let Some(next) = moved_to.filter(|next| self.frames[*next as usize].is_held_clean()) {
+                self.become_dirty(next, now);
+            }
+        } else {
+            self.meta(frame).is_redirtied = false;
+            self.meta(frame).is_failed = true;
+            self.become_dirty(frame, now);
+        }
+        self.page_done(old.page, old.write_epoch, is_lost.then_some(error));
+        if old.is_redirtied {
+            self.page_done(old.page, old.epoch, Some(error));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Ranges of pages leave the cache: for direct I/O beside it, discards, truncation and advice.
+
+use super::{Meta, Outcome, PageCache, State};
+use crate::page::PageRange;
+
+/// What became of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Dropped {
+    /// Pages that are not in the cache any more.
+    pub dropped: u64,
+    /// Pages that are: dirty, or a writer is in them.
+    pub kept: u64,
+}
+
+impl PageCache {
+    /// Drops pages of `range`, but for dirty ones. Borrowed ones stay readable for those who have borrowed them, and a
+    /// read after this one sees the device. Pages on their way are dropped when they arrive.
+    pub fn invalidate(&mut self, range: PageRange) -> Dropped {
+        self.drop_range(range, false)
+    }
+
+    /// Drops pages of `range`, dirty ones too: what was written to them is given up, errors included.
+    pub fn discard(&mut self, range: PageRange) -> Dropped {
+        self.drop_range(range, true)
+    }
+
+    fn drop_range(&mut self, range: PageRange, and_dirty: bool) -> Dropped {
+        let mut dropped = Dropped::default();
+        let mut drop = |cache: &mut Self, frame: u32| {
+            let is_dropped = cache.drop_frame(frame, and_dirty);
+            dropped.dropped += u64::from(is_dropped);
+            dropped.kept += u64::from(!is_dropped);
+        };
+        if range.pages() < self.frames.len() as u64 {
+            for page in range.iter() {
+                if let Some(frame) = self.hot.find(page) {
+                    drop(self, frame);
+                }
+            }
+        } else {
+            for frame in 0..self.frames.len() as u32 {
+                let Meta { page, state, is_orphan, .. } = *self.meta(frame);
+                if range.contains(page) && state != State::Free && !is_orphan {
+                    drop(self, frame);
+                }
+            }
+        }
+        self.feed_starved();
+        dropped
+    }
+
+    /// Whether the page of a frame is dropped.
+    fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
+        let old = *self.meta(frame);
+        if old.is_held || (old.is_unsaved() && !and_dirty) {
+            return false;
+        }
+        self.hot.revoke(frame);
+        self.leave(frame);
+        self.hot.remove(frame);
+        self.dismiss(frame, Outcome::Retry);
+        match old.state {
+            State::Reading | State::Writing => {
+                self.meta(frame).is_orphan = true;
+                self.meta(frame).is_redirtied = false;
+            }
+            State::ToRead => {
+                self.links.remove(&mut self.to_read, frame);
+                self.release(frame);
+            }
+            State::Dirty => {
+                self.unfile_dirty(frame);
+                self.unsaved -= 1;
+                self.release(frame);
+            }
+            _ => {
+                self.replacement.remove(frame, old.in_main, &mut self.links);
+                self.release(frame);
+            }
+        }
+        if old.state == State::Dirty || old.is_redirtied {
+            self.page_done(old.page, old.epoch, None);
+        }
+        true
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads: look-ups under the lock, readahead, and those who wait for pages.
+
+use super::{Frame, Lookup, NOBODY, Outcome, PageCache, Ready, State, Waiting};
+use crate::page::{Page, PageRange};
+
+impl PageCache {
+    /// Looks for `page`, and has it read if it is not there. [`Lookup::Wait`]: `waiter` comes back from
+    /// [`PageCache::poll_ready`] with the page pinned, with an error, or to try again.
+    pub fn read(&mut self, page: Page, waiter: u64) -> Lookup {
+        if let Some(pinned) = self.hot.try_pin(page) {
+            self.stats.hits += 1;
+            return Lookup::Hit(pinned);
+        }
+        self.wait_for_page(page, waiter, true);
+        Lookup::Wait
+    }
+
+    /// Whether `page` is there or on its way.
+    pub fn is_cached(&self, page: Page) -> bool {
+        self.hot.find(page).is_some()
+    }
+
+    /// Has the pages of a readahead window read that are neither there nor on their way; how many. Ends where no
+    /// frame can be had. A page of which `is_marked` says so reports when it is reached first.
+    pub fn prefetch(&mut self, pages: PageRange, is_marked: impl Fn(Page) -> bool) -> u64 {
+        let mut taken = 0;
+        for page in pages.iter() {
+            if self.hot.find(page).is_some() {
+                continue;
+            }
+            let Some(frame) = self.take_frame(page, State::ToRead) else { break };
+            let meta = self.meta(frame);
+            meta.is_ahead = true;
+            meta.is_marked = is_marked(page);
+            self.links.push_back(&mut self.to_read, frame);
+            taken += 1;
+        }
+        self.stats.readahead += taken;
+        taken
+    }
+
+    /// A frame has lost its last pin while somebody waited for one: [`super::Hot::unpin`] said so.
+    pub fn handle_unpinned(&mut self) {
+        self.feed_starved();
+    }
+
+    /// Waits for `page`, and has it read if it is absent.
+    pub(super) fn wait_for_page(&mut self, page: Page, waiter: u64, wants_pin: bool) {
+        if let Some(frame) = self.hot.find(page) {
+            self.stats.joins += 1;
+            self.wait_for(frame, waiter, wants_pin);
+            return;
+        }
+        self.stats.misses += 1;
+        match self.take_frame(page, State::ToRead) {
+            Some(frame) => {
+                self.links.push_back(&mut self.to_read, frame);
+                self.wait_for(frame, waiter, wants_pin);
+            }
+            None => self.starve(waiter),
+        }
+    }
+
+    pub(super) fn wait_for(&mut self, frame: u32, token: u64, wants_pin: bool) {
+        let next = self.meta(frame).waiters;
+        self.meta(frame).waiters = self.waiting.insert(Waiting { token, wants_pin, next }) as u32;
+    }
+
+    /// Lets readers at a frame, and tells those who waited for it.
+    pub(super) fn publish(&mut self, frame: u32) {
+        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
+        let is_marked = std::mem::take(&mut self.meta(frame).is_marked);
+        let pins = self.tell(waiters, |waiting| {
+            if waiting.wants_pin { Outcome::Pinned(Frame(frame)) } else { Outcome::Retry }
+        });
+        self.hot.publish(frame, pins, is_marked);
+    }
+
+    /// Gives a page that has just been read to the writer who had it read, unless readers wait for it, too. Were the
+    /// writer told to try again, the page might be gone by then, and so on for ever.
+    pub(super) fn hand_to_writer(&mut self, frame: u32) -> bool {
+        let first = self.meta(frame).waiters;
+        let mut next = first;
+        while next != NOBODY {
+            let waiting = self.waiting[next as usize];
+            if waiting.wants_pin {
+                return false;
+            }
+            next = waiting.next;
+        }
+        if first == NOBODY {
+            return false;
+        }
+        let Waiting { token, next, .. } = self.waiting.remove(first as usize);
+        self.meta(frame).waiters = next;
+        self.hold(frame);
+        self.ready.push_back(Ready { waiter: token, outcome: Outcome::Writable(Frame(frame)) });
+        true
+    }
+
+    /// Tells those who wait for a frame that they do so in vain.
+    pub(super) fn dismiss(&mut self, frame: u32, outcome: Outcome) {
+        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
+        self.tell(waiters, |_| outcome);
+    }
+
+    /// How many of them are told that they have a pin.
+    fn tell(&mut self, mut waiter: u32, outcome: impl Fn(&Waiting) -> Outcome) -> u32 {
+        let mut pins = 0;
+        while waiter != NOBODY {
+            let waiting = self.waiting.remove(waiter as usize);
+            let outcome = outcome(&waiting);
+            pins += u32::from(matches!(outcome, Outcome::Pinned(_)));
+            self.ready.push_back(Ready { waiter: waiting.token, outcome });
+            waiter = waiting.next;
+        }
+        pins
+    }
+
+    /// Waits for any frame.
+    pub(super) fn starve(&mut self, waiter: u64) {
+        self.stats.starved += 1;
+        self.starved.push_back(waiter);
+        self.hot.set_starved(true);
+        // The last pin of a frame may have gone before that was seen.
+        self.feed_starved();
+    }
+
+    /// Lets those try again who wait for a frame, if there is one.
+    pub(super) fn feed_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        if self.free.is_empty() {
+            let Some(frame) = self.reap_orphan().or_else(|| self.evict()) else { return };
+            *self.meta(frame) = super::Meta::FREE;
+            self.links.push_back(&mut self.free, frame);
+        }
+        self.hot.set_starved(false);
+        let retry = |waiter| Ready { waiter, outcome: Outcome::Retry };
+        self.ready.extend(self.starved.drain(..).map(retry));
+    }
+}

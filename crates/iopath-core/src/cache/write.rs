@@ -1,0 +1,182 @@
+//! Writes into pages, from the caller's side. When and how they reach the device is `io.rs`; what flushes owe,
+//! `flush.rs`.
+
+use super::{Frame, Meta, PageCache, State};
+use crate::page::Page;
+use crate::time::{Duration, Instant};
+
+/// How much of a page a write replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of it: nothing need be read.
+    Whole,
+    /// Some of it: the rest must be there.
+    Some,
+}
+
+/// What a writer does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteStep {
+    /// Copy into this frame, then [`PageCache::end_write`]. Nobody else reads or writes it.
+    Into(Frame),
+    /// The page is pinned where it is: copy the whole page from `from` to `to`, unpin `from`, then as for `Into(to)`.
+    Copy {
+        /// Where the page's bytes are; pinned for the writer.
+        from: Frame,
+        /// Where the page is from now on.
+        to: Frame,
+    },
+    /// [`PageCache::poll_ready`] will name the waiter; then call again.
+    Wait,
+}
+
+impl PageCache {
+    /// A write of `part` of `page` begins.
+    pub fn begin_write(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
+        let Some(frame) = self.hot.find(page) else { return self.begin_absent(page, part, waiter) };
+        let Meta { state, is_held, .. } = *self.meta(frame);
+        if is_held || matches!(state, State::ToRead | State::Reading | State::Filling) {
+            self.wait_for_page(page, waiter, false);
+            return WriteStep::Wait;
+        }
+        let step = if self.hot.try_retire(frame) {
+            self.hold(frame);
+            WriteStep::Into(Frame(frame))
+        } else {
+            self.begin_pinned(frame, part, waiter)
+        };
+        if let (Part::Whole, WriteStep::Into(Frame(frame))) = (part, step) {
+            // Of what could not be written nothing is left.
+            self.meta(frame).is_failed = false;
+            self.meta(frame).is_alone = false;
+        }
+        step
+    }
+
+    /// The bytes are in the frame. How long the writer should pause before its next write.
+    ///
+    /// # Panics
+    /// If no write into the frame has begun: a bug of the caller.
+    pub fn end_write(&mut self, frame: Frame, now: Instant) -> Duration {
+        let Frame(frame) = frame;
+        let place = self.held.iter().position(|held| *held == frame);
+        let place = place.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
+        self.held.swap_remove(place);
+        let epoch = self.epoch;
+        let meta = self.meta(frame);
+        meta.is_held = false;
+        meta.is_ahead = false;
+        match meta.state {
+            State::Filling | State::Clean => self.become_dirty(frame, now),
+            State::Dirty => self.file_dirty(frame),
+            State::Writing if !meta.is_redirtied => {
+                meta.is_redirtied = true;
+                meta.epoch = epoch;
+                meta.since = now;
+            }
+            State::Writing => {}
+            state => unreachable!("a writer in a frame that is {state:?}"),
+        }
+        self.publish(frame);
+        self.throttle.pause(self.unsaved)
+    }
+
+    fn begin_absent(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
+        if part == Part::Some {
+            self.wait_for_page(page, waiter, false);
+            return WriteStep::Wait;
+        }
+        let Some(frame) = self.take_frame(page, State::Filling) else {
+            self.starve(waiter);
+            return WriteStep::Wait;
+        };
+        self.hold(frame);
+        WriteStep::Into(Frame(frame))
+    }
+
+    /// Gives a frame to a writer.
+    pub(super) fn hold(&mut self, frame: u32) {
+        let Meta { page, state, in_main, .. } = *self.meta(frame);
+        self.meta(frame).is_held = true;
+        self.held.push(frame);
+        match state {
+            State::Clean => self.replacement.remove(frame, in_main, &mut self.links),
+            State::Dirty => {
+                self.dirty.remove(page.0, frame);
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves a pinned page to another frame, held for the writer.
+    fn begin_pinned(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
+        let Some(to) = self.take_spare() else {
+            self.starve(waiter);
+            return WriteStep::Wait;
+        };
+        self.stats.moved += 1;
+        if part == Part::Some {
+            self.hot.pin(from);
+        }
+        let old = *self.meta(from);
+        self.hot.revoke(from);
+        self.hot.remove(from);
+        // At the device, the bytes of `to` are as good as written; what was written since is not.
+        let is_dirty = old.state == State::Dirty || old.is_redirtied;
+        let state = if is_dirty { State::Dirty } else { State::Clean };
+        *self.meta(to) = Meta { state, is_held: true, is_redirtied: false, is_marked: false, ..old };
+        self.hot.insert(old.page, to);
+        self.held.push(to);
+        if is_dirty {
+            self.links.push_back(&mut self.aged, to);
+        }
+        match old.state {
+            State::Writing => {
+                self.meta(from).is_orphan = true;
+                self.meta(from).is_redirtied = false;
+                self.unsaved += u32::from(is_dirty);
+            }
+            State::Dirty => {
+                self.unfile_dirty(from);
+                self.release(from);
+            }
+            _ => {
+                self.replacement.remove(from, old.in_main, &mut self.links);
+                self.release(from);
+            }
+        }
+        match part {
+            Part::Some => WriteStep::Copy { from: Frame(from), to: Frame(to) },
+            Part::Whole => WriteStep::Into(Frame(to)),
+        }
+    }
+
+    /// A frame's bytes are nowhere else from now on.
+    pub(super) fn become_dirty(&mut self, frame: u32, now: Instant) {
+        let epoch = self.epoch;
+        let meta = self.meta(frame);
+        meta.state = State::Dirty;
+        meta.epoch = epoch;
+        meta.since = now;
+        self.unsaved += 1;
+        self.links.push_back(&mut self.aged, frame);
+        if !self.meta(frame).is_held {
+            self.file_dirty(frame);
+        }
+    }
+
+    /// Puts a dirty frame where write-back finds it.
+    pub(super) fn file_dirty(&mut self, frame: u32) {
+        let Meta { page, epoch, .. } = *self.meta(frame);
+        self.dirty.insert(page.0, frame);
+        self.flushes.reopen(page, epoch);
+    }
+
+    /// Takes a dirty frame that is not held from where write-back finds it.
+    pub(super) fn unfile_dirty(&mut self, frame: u32) {
+        let page = self.meta(frame).page;
+        let was_there = self.dirty.remove(page.0, frame);
+        assert!(was_there, "a dirty frame that write-back does not find");
+        self.links.remove(&mut self.aged, frame);
+    }
+}

@@ -1,0 +1,143 @@
+//! Pages of a file or device by number, and runs of them: the unit of page cache and readahead. How large a
+//! page is, and in which frame of memory it lies, is not known here.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+
+/// A page by its number: a position in units of the cache's page size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Page(pub u64);
+
+impl Page {
+    /// The highest page number there is: no range reaches it.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// How many pages from `earlier` to this one, zero if that lies behind.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Page {
+    type Output = Self;
+
+    /// Stops at [`Page::MAX`].
+    fn add(self, pages: u64) -> Self {
+        Self(self.0.saturating_add(pages))
+    }
+}
+
+impl Sub<u64> for Page {
+    type Output = Self;
+
+    /// Stops at page 0.
+    fn sub(self, pages: u64) -> Self {
+        Self(self.0.saturating_sub(pages))
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A run of pages: from `start` up to, without, `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PageRange {
+    start: Page,
+    end: Page,
+}
+
+impl PageRange {
+    /// No page, at the end of all.
+    pub const EMPTY: Self = Self { start: Page::MAX, end: Page::MAX };
+
+    /// Every page.
+    pub const ALL: Self = Self { start: Page(0), end: Page::MAX };
+
+    /// `pages` pages from `start` on, or as many as there are.
+    pub fn new(start: Page, pages: u64) -> Self {
+        Self { start, end: start + pages }
+    }
+
+    /// From `start` up to, without, `end`; empty if that lies behind.
+    pub fn between(start: Page, end: Page) -> Self {
+        Self { start, end: end.max(start) }
+    }
+
+    /// The pages that `bytes` bytes at byte `offset` touch.
+    ///
+    /// # Panics
+    /// If `page_bytes` is zero: a bug of the caller.
+    pub fn touched_by(offset: u64, bytes: u64, page_bytes: u32) -> Self {
+        let page_bytes = u64::from(page_bytes);
+        let start = Page(offset / page_bytes);
+        Self::between(start, Page(offset.saturating_add(bytes).div_ceil(page_bytes)))
+    }
+
+    /// The first page.
+    pub const fn start(self) -> Page {
+        self.start
+    }
+
+    /// The page after the last.
+    pub const fn end(self) -> Page {
+        self.end
+    }
+
+    /// How many pages.
+    pub const fn pages(self) -> u64 {
+        self.end.0 - self.start.0
+    }
+
+    /// Whether there is no page in it.
+    pub const fn is_empty(self) -> bool {
+        self.start.0 == self.end.0
+    }
+
+    /// Whether `page` is one of them.
+    pub const fn contains(self, page: Page) -> bool {
+        self.start.0 <= page.0 && page.0 < self.end.0
+    }
+
+    /// What lies in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::between(self.start.max(other.start), self.end.min(other.end))
+    }
+
+    /// The pages in ascending order.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Page> {
+        (self.start.0..self.end.0).map(Page)
+    }
+}
+
+impl fmt::Display for PageRange {
+    /// First page and count: `16 + 8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} + {}", self.start, self.pages())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_touch_the_pages_they_lie_in() {
+        let touched = |offset, bytes| PageRange::touched_by(offset, bytes, 4096);
+        assert_eq!(touched(0, 4096), PageRange::new(Page(0), 1));
+        assert_eq!(touched(4095, 2), PageRange::new(Page(0), 2));
+        assert_eq!(touched(8192, 0).pages(), 0);
+        assert_eq!(touched(u64::MAX - 1, 4096).pages(), 1, "the end of the address space is an end");
+    }
+
+    #[test]
+    fn what_lies_in_both_is_empty_where_they_do_not_meet() {
+        let (a, b) = (PageRange::new(Page(2), 4), PageRange::new(Page(4), 4));
+        assert_eq!(a.and(b), PageRange::new(Page(4), 2));
+        assert!(a.and(PageRange::new(Page(6), 1)).is_empty());
+        assert!(a.contains(Page(5)) && !a.contains(Page(6)));
+    }
+}

@@ -1,0 +1,74 @@
+//! Measures how fast a device moves bytes while it has something to do. Not a clock, and not an average over
+//! idle time: a reader that pauses does not make the device look slow.
+
+use crate::time::{Duration, Instant};
+
+/// Bytes moved, and for how long at least one byte was on its way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Meter {
+    in_flight: u64,
+    /// Since when something is in flight; of no meaning when nothing is.
+    busy_since: Instant,
+    busy: Duration,
+    moved: u64,
+}
+
+impl Meter {
+    /// `bytes` go to the device.
+    pub(crate) fn issued(&mut self, bytes: u64, now: Instant) {
+        if self.in_flight == 0 {
+            self.busy_since = now;
+        }
+        self.in_flight += bytes;
+    }
+
+    /// `bytes` of those are back, of which `moved` were transferred.
+    ///
+    /// # Panics
+    /// If more come back than went out: a bug of the caller.
+    pub(crate) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
+        assert!(bytes <= self.in_flight, "{bytes} bytes came back and only {} went out", self.in_flight);
+        self.busy += now - self.busy_since;
+        self.busy_since = now;
+        self.in_flight -= bytes;
+        self.moved += moved;
+    }
+
+    /// Bytes moved since the last [`Meter::take_rate`].
+    pub(crate) const fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// How long something was in flight since then.
+    pub(crate) const fn busy(&self) -> Duration {
+        self.busy
+    }
+
+    /// Bytes per second of busy time, and starts over; 0 where no time passed.
+    pub(crate) fn take_rate(&mut self) -> u64 {
+        let nanos = self.busy.as_nanos();
+        let rate = (u128::from(self.moved) * 1_000_000_000).checked_div(nanos).unwrap_or(0);
+        self.busy = Duration::ZERO;
+        self.moved = 0;
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_does_not_count() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let mut meter = Meter::default();
+        meter.issued(1000, at(0));
+        meter.issued(1000, at(1));
+        meter.completed(1000, 1000, at(5));
+        meter.completed(1000, 1000, at(10));
+        meter.issued(1000, at(500));
+        meter.completed(1000, 1000, at(510));
+        assert_eq!(meter.take_rate(), 150_000);
+        assert_eq!(meter.take_rate(), 0);
+    }
+}

@@ -1,0 +1,320 @@
+//! What the page cache promises its callers, one promise a test, and its lock-free half under threads. The bytes are
+//! checked against a model in `cache_model`.
+
+use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
+use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const NOW: Instant = Instant::ZERO;
+
+fn cache(frames: u32) -> PageCache {
+    PageCache::new(CacheConfig { frames, ..CacheConfig::default() })
+}
+
+fn write(cache: &mut PageCache, page: u64, now: Instant) -> Duration {
+    let WriteStep::Into(frame) = cache.begin_write(Page(page), Part::Whole, 0) else {
+        panic!("page {page} cannot be written at once");
+    };
+    cache.end_write(frame, now)
+}
+
+fn all_io(cache: &mut PageCache, now: Instant) -> Vec<PageIo> {
+    std::iter::from_fn(|| cache.poll_io(now)).collect()
+}
+
+fn finish(cache: &mut PageCache, ios: &[PageIo], result: Result<(), IoError>) {
+    for io in ios {
+        cache.handle_completion(io.tag, result, NOW);
+    }
+}
+
+fn outcomes(cache: &mut PageCache) -> Vec<(u64, Outcome)> {
+    std::iter::from_fn(|| cache.poll_ready()).map(|ready| (ready.waiter, ready.outcome)).collect()
+}
+
+#[test]
+fn one_miss_is_read_once_however_many_wait_for_it() {
+    let mut cache = cache(8);
+    for waiter in 0..100 {
+        assert_eq!(cache.read(Page(5), waiter), Lookup::Wait);
+    }
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(
+        ios.iter().map(|io| (io.op, io.pages)).collect::<Vec<_>>(),
+        [(Op::Read, PageRange::new(Page(5), 1))]
+    );
+    finish(&mut cache, &ios, Ok(()));
+    let told = outcomes(&mut cache);
+    assert_eq!(told.len(), 100);
+    for (_, outcome) in told {
+        let Outcome::Pinned(frame) = outcome else { panic!("{outcome:?}") };
+        cache.hot().unpin(frame);
+    }
+    assert_eq!(cache.stats().pages_read, 1);
+}
+
+#[test]
+fn a_window_is_read_as_one_run_with_the_page_that_missed() {
+    let mut cache = cache(512);
+    cache.read(Page(100), 0);
+    cache.prefetch(PageRange::new(Page(100), 128), |page| page == Page(101));
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(100), 128)]);
+    finish(&mut cache, &ios, Ok(()));
+    assert!(cache.hot().try_pin(Page(101)).unwrap().is_marked);
+    assert!(!cache.hot().try_pin(Page(102)).unwrap().is_marked);
+}
+
+#[test]
+fn a_failed_readahead_is_silent_and_the_page_asked_for_is_tried_alone() {
+    let mut cache = cache(64);
+    cache.read(Page(0), 7);
+    cache.prefetch(PageRange::new(Page(0), 8), |_| false);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Err(IoError::Media));
+    assert_eq!(outcomes(&mut cache), []);
+    let alone = all_io(&mut cache, NOW);
+    assert_eq!(alone.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(0), 1)]);
+    finish(&mut cache, &alone, Err(IoError::Media));
+    assert_eq!(outcomes(&mut cache), [(7, Outcome::Failed(IoError::Media))]);
+    assert!(!cache.is_cached(Page(0)) && !cache.is_cached(Page(3)));
+}
+
+#[test]
+fn a_whole_page_is_written_without_reading_and_a_part_reads_once() {
+    let mut cache = cache(8);
+    write(&mut cache, 0, NOW);
+    assert_eq!(cache.stats().pages_read, 0);
+    assert_eq!(cache.begin_write(Page(1), Part::Some, 3), WriteStep::Wait);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    let told = outcomes(&mut cache);
+    let [(3, Outcome::Writable(frame))] = told[..] else { panic!("{told:?}") };
+    cache.end_write(frame, NOW);
+    assert!(matches!(cache.begin_write(Page(1), Part::Some, 3), WriteStep::Into(_)));
+    assert_eq!(cache.stats().pages_read, 1);
+}
+
+#[test]
+fn a_borrowed_page_is_written_in_another_frame() {
+    let mut cache = cache(8);
+    write(&mut cache, 0, NOW);
+    let borrowed = cache.hot().try_pin(Page(0)).unwrap().frame;
+    let WriteStep::Copy { from, to } = cache.begin_write(Page(0), Part::Some, 0) else {
+        panic!("written in place")
+    };
+    assert_eq!(from, borrowed);
+    cache.hot().unpin(from);
+    cache.end_write(to, NOW);
+    assert_eq!(cache.hot().try_pin(Page(0)).unwrap().frame, to);
+}
+
+#[test]
+fn dirty_and_borrowed_pages_are_never_evicted() {
+    let mut cache = cache(4);
+    write(&mut cache, 0, NOW);
+    write(&mut cache, 1, NOW);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    let borrowed = cache.hot().try_pin(Page(0)).unwrap().frame;
+    for page in 10..100 {
+        if cache.read(Page(page), 0) == Lookup::Wait {
+            let reads: Vec<PageIo> =
+                all_io(&mut cache, NOW).into_iter().filter(|io| io.op == Op::Read).collect();
+            finish(&mut cache, &reads, Ok(()));
+        }
+        for (_, outcome) in outcomes(&mut cache) {
+            if let Outcome::Pinned(frame) = outcome {
+                assert_ne!(frame, borrowed);
+                cache.hot().unpin(frame);
+            }
+        }
+    }
+    assert!(cache.is_cached(Page(0)));
+}
+
+#[test]
+fn write_back_goes_in_sector_order_as_large_requests() {
+    let mut cache = cache(1024);
+    // Every page of 0..256, in an order that is none.
+    for index in 0..256 {
+        write(&mut cache, index * 77 % 256, NOW);
+    }
+    cache.flush(1);
+    let ios = all_io(&mut cache, NOW);
+    let runs: Vec<PageRange> = ios.iter().filter(|io| io.op == Op::Write).map(|io| io.pages).collect();
+    let sweep: Vec<u64> = runs.iter().map(|run| run.start().0).collect();
+    assert!(sweep.windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1, "one sweep: {runs:?}");
+    assert_eq!(runs.iter().map(|run| run.pages()).sum::<u64>(), 256);
+    assert!(runs.len() <= 6, "{runs:?}");
+}
+
+#[test]
+fn old_pages_are_written_back_and_young_ones_wait() {
+    let mut cache = cache(1024);
+    write(&mut cache, 3, NOW);
+    assert_eq!(all_io(&mut cache, NOW), []);
+    let due = cache.poll_timeout().unwrap();
+    assert_eq!(due, NOW + cache.config().expire);
+    let ios = all_io(&mut cache, due);
+    assert_eq!(ios.len(), 1);
+    finish(&mut cache, &ios, Ok(()));
+    assert_eq!(cache.poll_timeout(), None);
+}
+
+#[test]
+fn a_flush_writes_what_was_dirty_and_not_what_became_so_since() {
+    let mut cache = cache(10_000);
+    for page in 0..100 {
+        write(&mut cache, page * 2, NOW);
+    }
+    cache.flush(9);
+    let mut written = 0;
+    for round in 0..1_000 {
+        // Another stream goes on, ahead of the sweep and between its pages.
+        write(&mut cache, 1 + round % 100 * 2, NOW);
+        let Some(io) = cache.poll_io(NOW) else { break };
+        written += io.pages.pages();
+        finish(&mut cache, &[io], Ok(()));
+        if outcomes(&mut cache) == [(9, Outcome::Done)] {
+            break;
+        }
+    }
+    assert_eq!(written, 100);
+    assert!(cache.stats().dirty > 50);
+}
+
+#[test]
+fn a_failed_write_back_fails_every_flush_until_it_is_made_good() {
+    let flush = |cache: &mut PageCache, result| {
+        cache.flush(1);
+        loop {
+            let ios = all_io(cache, NOW);
+            finish(cache, &ios, result);
+            if let [(1, outcome)] = outcomes(cache)[..] {
+                return outcome;
+            }
+        }
+    };
+    let failed = Outcome::Failed(IoError::Media);
+    for way_out in 0..3 {
+        let mut cache = cache(64);
+        write(&mut cache, 0, NOW);
+        for _ in 0..3 {
+            assert_eq!(flush(&mut cache, Err(IoError::Media)), failed);
+            assert_eq!(cache.stats().dirty, 1);
+        }
+        match way_out {
+            0 => assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "it is written after all"),
+            1 => {
+                write(&mut cache, 0, NOW);
+                assert_eq!(
+                    flush(&mut cache, Err(IoError::Media)),
+                    failed,
+                    "what replaces it must be written, too"
+                );
+                assert_eq!(flush(&mut cache, Ok(())), Outcome::Done);
+            }
+            _ => {
+                cache.discard(PageRange::new(Page(0), 1));
+                assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "it was given up");
+            }
+        }
+    }
+}
+
+#[test]
+fn writers_are_slowed_smoothly_and_settle_before_the_limit() {
+    // A writer that takes what pauses it is given, and a device of 50 MiB/s.
+    let mut cache = cache(10_000);
+    let page_time = Duration::from_nanos(4096 * 1_000_000_000 / (50 << 20));
+    let (mut now, mut device_free, mut longest) = (NOW, NOW, Duration::ZERO);
+    let mut in_flight: Vec<(PageIo, Instant)> = Vec::new();
+    let mut dirty_most = 0;
+    for page in 0..60_000_u64 {
+        let pause = write(&mut cache, page, now);
+        longest = longest.max(pause);
+        now = now + pause + Duration::from_micros(1);
+        while let Some(io) = cache.poll_io(now) {
+            device_free = device_free.max(now) + page_time * io.pages.pages() as u32;
+            in_flight.push((io, device_free));
+        }
+        in_flight.retain(|(io, done)| {
+            let is_done = *done <= now;
+            if is_done {
+                cache.handle_completion(io.tag, Ok(()), *done);
+            }
+            !is_done
+        });
+        dirty_most = dirty_most.max(cache.stats().dirty);
+    }
+    assert!(dirty_most < 4_000, "{dirty_most} of 10,000 pages dirty: the limit is 4,000");
+    assert!(longest < page_time * 20, "one pause of {longest:?}, a page takes {page_time:?}");
+    let rate = 60_000.0 * 4096.0 / now.as_nanos() as f64 * 1e9 / f64::from(50 << 20);
+    assert!(rate > 0.95, "the writer gets {rate:.2} of what the device takes");
+}
+
+#[test]
+fn borrowers_see_a_page_until_they_let_go_and_later_readers_the_device() {
+    let mut cache = cache(4);
+    cache.read(Page(0), 0);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    let told = outcomes(&mut cache);
+    let [(0, Outcome::Pinned(frame))] = told[..] else { panic!("{told:?}") };
+    assert_eq!(cache.invalidate(PageRange::ALL).dropped, 1);
+    assert_eq!(cache.read(Page(0), 1), Lookup::Wait);
+    let other: Vec<Frame> = all_io(&mut cache, NOW).iter().flat_map(|io| cache.frames_of(io.tag)).collect();
+    assert_ne!(other, [frame]);
+}
+
+#[test]
+fn threads_pin_only_pages_that_stay_while_they_are_pinned() {
+    let (frames, pages) = (64_u32, 200_u64);
+    let mut cache = cache(frames);
+    let hot = std::sync::Arc::clone(cache.hot());
+    // What is in a frame: the page it was read for.
+    let arena: Vec<AtomicU64> = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
+    let is_over = AtomicBool::new(false);
+    let hits = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 1..=3_u64 {
+            let (hot, arena, is_over, hits) = (&hot, &arena, &is_over, &hits);
+            scope.spawn(move || {
+                let mut state = seed << 40;
+                while !is_over.load(Ordering::Relaxed) {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let page = (state >> 33) % pages;
+                    if let Some(pinned) = hot.try_pin(Page(page)) {
+                        for _ in 0..4 {
+                            assert_eq!(arena[pinned.frame.0 as usize].load(Ordering::Relaxed), page);
+                        }
+                        hot.unpin(pinned.frame);
+                        hits.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut state = 1_u64;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if let Lookup::Hit(pinned) = cache.read(Page((state >> 33) % pages), 0) {
+                cache.hot().unpin(pinned.frame);
+            }
+            for io in all_io(&mut cache, NOW) {
+                for (page, frame) in io.pages.iter().zip(cache.frames_of(io.tag)) {
+                    arena[frame.0 as usize].store(page.0, Ordering::Relaxed);
+                }
+                cache.handle_completion(io.tag, Ok(()), NOW);
+            }
+            for (_, outcome) in outcomes(&mut cache) {
+                if let Outcome::Pinned(frame) = outcome {
+                    cache.hot().unpin(frame);
+                }
+            }
+            cache.handle_unpinned();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(hits.load(Ordering::Relaxed) > 0, "no thread ever hit");
+}

@@ -1,0 +1,411 @@
+//! A page cache, the memory of its frames, a disk behind it and callers in the midst of their calls; and the model
+//! that knows what every page must hold. Decides nothing: whoever drives it picks the next step.
+//!
+//! A page is two halves, each the number of the write that put it there. Numbers only grow, so a page on the medium
+//! is new enough if both its halves are.
+
+use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
+use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
+use std::collections::BTreeSet;
+
+/// Both halves of a page.
+type Bytes = [u64; 2];
+
+/// A call that somebody makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    Read(u64),
+    Write(u64, Part),
+    Flush,
+    WriteBack(u64, u64),
+    Invalidate(u64, u64),
+    Discard(u64, u64),
+    Prefetch(u64, u64),
+}
+
+/// How far a call has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    Waiting,
+    /// Has a page and looks at it.
+    Pinned(Frame, Bytes),
+    /// Is copying into a page.
+    Copying(Frame),
+    Over,
+}
+
+#[derive(Debug)]
+struct Task {
+    call: Call,
+    stage: Stage,
+    /// Flush and write-back: what each page held when it was called, if that is known.
+    owes: Vec<Option<Bytes>>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    io: PageIo,
+    frames: Vec<Frame>,
+    /// Write: what was in the frames when it was submitted.
+    bytes: Vec<Bytes>,
+}
+
+/// One thing that can happen next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A caller goes on.
+    Task(usize),
+    /// The device ends an I/O: well or not.
+    Io(usize, bool),
+}
+
+pub(crate) struct World {
+    cache: PageCache,
+    arena: Vec<Bytes>,
+    /// What a read of the device gives, and what is left without power.
+    device: Vec<Bytes>,
+    medium: Vec<Bytes>,
+    /// What a read of the cache must give; `None` after a discard, until somebody looks.
+    current: Vec<Option<Bytes>>,
+    in_flight: Vec<InFlight>,
+    tasks: Vec<Task>,
+    writes: u64,
+    /// The device takes what is in the frames when it ends a write, rather than when it began.
+    pub(crate) writes_late: bool,
+    /// A failed flush loses what the device had not put on the medium.
+    pub(crate) flush_loses: bool,
+    pub(crate) now: Instant,
+    lost: BTreeSet<usize>,
+    /// Pages at the device to be read that nobody has dropped since.
+    being_read: BTreeSet<u64>,
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+}
+
+impl World {
+    pub(crate) fn new(config: CacheConfig, pages: usize) -> Self {
+        Self {
+            cache: PageCache::new(config),
+            arena: vec![[u64::MAX; 2]; config.frames as usize],
+            device: vec![[0; 2]; pages],
+            medium: vec![[0; 2]; pages],
+            current: vec![Some([0; 2]); pages],
+            in_flight: Vec::new(),
+            tasks: Vec::new(),
+            writes: 0,
+            writes_late: false,
+            flush_loses: false,
+            now: Instant::ZERO,
+            lost: BTreeSet::new(),
+            being_read: BTreeSet::new(),
+            done: 0,
+            failed: 0,
+        }
+    }
+
+    pub(crate) fn call(&mut self, call: Call) {
+        let task = Task { call, stage: Stage::New, owes: Vec::new() };
+        // A place that nobody waits at any more is used again.
+        match self.tasks.iter().position(|task| task.stage == Stage::Over) {
+            Some(place) => self.tasks[place] = task,
+            None => self.tasks.push(task),
+        }
+    }
+
+    /// Calls that are not over.
+    pub(crate) fn open_calls(&self) -> usize {
+        self.tasks.iter().filter(|task| task.stage != Stage::Over).count()
+    }
+
+    /// All that can happen next. An I/O ends only after those before it that it must not pass (rule 1 of the path).
+    pub(crate) fn steps(&self, may_fail: bool) -> Vec<Step> {
+        let goes_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Over);
+        let tasks = self.tasks.iter().enumerate().filter(|(_, task)| goes_on(task));
+        let mut steps: Vec<Step> = tasks.map(|(index, _)| Step::Task(index)).collect();
+        for (index, later) in self.in_flight.iter().enumerate() {
+            let in_the_way = |earlier: &InFlight| {
+                let overlaps = !earlier.io.pages.and(later.io.pages).is_empty();
+                overlaps && (earlier.io.op == Op::Write || later.io.op == Op::Write)
+            };
+            if !self.in_flight[..index].iter().any(in_the_way) {
+                steps.push(Step::Io(index, true));
+                if may_fail {
+                    steps.push(Step::Io(index, false));
+                }
+            }
+        }
+        steps
+    }
+
+    pub(crate) fn take(&mut self, step: Step) {
+        match step {
+            Step::Task(index) => self.go_on(index),
+            Step::Io(index, is_ok) => self.end_io(index, is_ok),
+        }
+        self.settle();
+    }
+
+    /// Everything the state machine wants done now.
+    fn settle(&mut self) {
+        while let Some(ready) = self.cache.poll_ready() {
+            self.wake(ready.waiter as usize, ready.outcome);
+        }
+        while let Some(io) = self.cache.poll_io(self.now) {
+            let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
+            assert_eq!(frames.len() as u64, io.pages.pages());
+            if io.op == Op::Read {
+                for page in io.pages.iter() {
+                    assert!(self.being_read.insert(page.0), "page {page} is read twice at once");
+                }
+            }
+            let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
+            self.in_flight.push(InFlight { io, frames, bytes });
+        }
+        while self.cache.poll_evicted_unused().is_some() {}
+        for task in &self.tasks {
+            if let Stage::Pinned(frame, bytes) = task.stage {
+                assert_eq!(self.arena[frame.0 as usize], bytes, "{task:?} sees its page change");
+            }
+        }
+    }
+
+    fn go_on(&mut self, index: usize) {
+        let Task { call, stage, .. } = self.tasks[index];
+        match (stage, call) {
+            (Stage::Pinned(frame, _), _) => {
+                self.tasks[index].stage = Stage::Over;
+                if self.cache.hot().unpin(frame) {
+                    self.cache.handle_unpinned();
+                }
+            }
+            (Stage::Copying(frame), Call::Write(page, part)) => self.end_write(index, frame, page, part),
+            (Stage::New, _) => self.begin(index),
+            _ => unreachable!("{:?} cannot go on", self.tasks[index]),
+        }
+    }
+
+    fn begin(&mut self, index: usize) {
+        let waiter = index as u64;
+        self.tasks[index].stage = Stage::Waiting;
+        match self.tasks[index].call {
+            Call::Read(page) => {
+                if let Lookup::Hit(pinned) = self.cache.read(Page(page), waiter) {
+                    self.look_at(index, pinned.frame);
+                }
+            }
+            Call::Write(page, part) => match self.cache.begin_write(Page(page), part, waiter) {
+                WriteStep::Into(frame) => self.tasks[index].stage = Stage::Copying(frame),
+                WriteStep::Copy { from, to } => {
+                    self.arena[to.0 as usize] = self.arena[from.0 as usize];
+                    if self.cache.hot().unpin(from) {
+                        self.cache.handle_unpinned();
+                    }
+                    self.tasks[index].stage = Stage::Copying(to);
+                }
+                WriteStep::Wait => {}
+            },
+            Call::Flush => {
+                self.tasks[index].owes = self.current.clone();
+                self.cache.flush(waiter);
+            }
+            Call::WriteBack(start, pages) => {
+                self.tasks[index].owes = self.current.clone();
+                self.cache.write_back(PageRange::new(Page(start), pages), waiter);
+            }
+            Call::Invalidate(start, pages) => {
+                let range = PageRange::new(Page(start), pages);
+                self.being_read.retain(|page| !range.contains(Page(*page)));
+                self.cache.invalidate(range);
+                self.tasks[index].stage = Stage::Over;
+            }
+            Call::Discard(start, pages) => self.discard(index, PageRange::new(Page(start), pages)),
+            Call::Prefetch(start, pages) => {
+                self.cache.prefetch(PageRange::new(Page(start), pages), |_| true);
+                self.tasks[index].stage = Stage::Over;
+            }
+        }
+    }
+
+    fn discard(&mut self, index: usize, range: PageRange) {
+        self.tasks[index].stage = Stage::Over;
+        self.cache.discard(range);
+        for page in range.iter() {
+            self.being_read.remove(&page.0);
+            // What a writer is in the midst of is kept.
+            if !self.cache.is_cached(page) {
+                self.forget(page.0 as usize);
+            }
+        }
+    }
+
+    fn end_write(&mut self, index: usize, frame: Frame, page: u64, part: Part) {
+        self.writes += 1;
+        let bytes = &mut self.arena[frame.0 as usize];
+        if part == Part::Some {
+            assert!(
+                self.current[page as usize].is_none_or(|current| current == *bytes),
+                "page {page}: stale bytes"
+            );
+            bytes[0] = self.writes;
+        } else {
+            *bytes = [self.writes; 2];
+        }
+        self.current[page as usize] = Some(*bytes);
+        self.cache.end_write(frame, self.now);
+        self.tasks[index].stage = Stage::Over;
+    }
+
+    fn look_at(&mut self, index: usize, frame: Frame) {
+        let Call::Read(page) = self.tasks[index].call else { unreachable!("only reads are given pins") };
+        let bytes = self.arena[frame.0 as usize];
+        let current = self.current[page as usize].get_or_insert(bytes);
+        assert_eq!(bytes, *current, "a read of page {page} gets other bytes than were written");
+        self.tasks[index].stage = Stage::Pinned(frame, bytes);
+    }
+
+    fn wake(&mut self, index: usize, outcome: Outcome) {
+        assert_eq!(self.tasks[index].stage, Stage::Waiting, "woken without waiting: {outcome:?}");
+        match outcome {
+            Outcome::Pinned(frame) => self.look_at(index, frame),
+            Outcome::Writable(frame) => self.tasks[index].stage = Stage::Copying(frame),
+            Outcome::Retry => self.tasks[index].stage = Stage::New,
+            Outcome::Failed(_) => {
+                self.failed += 1;
+                self.tasks[index].stage = Stage::Over;
+            }
+            Outcome::Done => {
+                self.done += 1;
+                self.check_done(index);
+                self.tasks[index].stage = Stage::Over;
+            }
+        }
+    }
+
+    /// What a flush or write-back promised when it said that it was done.
+    fn check_done(&self, index: usize) {
+        let Task { call, owes, .. } = &self.tasks[index];
+        let (range, place, bytes) = match *call {
+            Call::Flush => (PageRange::ALL, "medium", &self.medium),
+            Call::WriteBack(start, pages) => (PageRange::new(Page(start), pages), "device", &self.device),
+            call => unreachable!("{call:?} is not done but over"),
+        };
+        assert!(
+            self.lost.is_empty() || *call != Call::Flush,
+            "a flush is done though {:?} are lost",
+            self.lost
+        );
+        for (page, owed) in owes.iter().enumerate().filter(|(page, _)| range.contains(Page(*page as u64))) {
+            let Some(owed) = owed else { continue };
+            let is_there = bytes[page][0] >= owed[0] && bytes[page][1] >= owed[1];
+            assert!(
+                is_there,
+                "{call:?}: page {page} holds {:?} on the {place}, {owed:?} is owed",
+                bytes[page]
+            );
+        }
+    }
+
+    fn end_io(&mut self, index: usize, is_ok: bool) {
+        let InFlight { io, frames, bytes } = self.in_flight.remove(index);
+        let mut lost = Vec::new();
+        match io.op {
+            Op::Read => {
+                for (page, frame) in io.pages.iter().zip(&frames) {
+                    self.being_read.remove(&page.0);
+                    self.arena[frame.0 as usize] =
+                        if is_ok { self.device[page.0 as usize] } else { [u64::MAX; 2] };
+                }
+            }
+            Op::Write if is_ok => {
+                for ((page, frame), early) in io.pages.iter().zip(&frames).zip(bytes) {
+                    let late = self.arena[frame.0 as usize];
+                    self.device[page.0 as usize] = if self.writes_late { late } else { early };
+                }
+            }
+            Op::Write => {}
+            _ if is_ok => self.medium.clone_from(&self.device),
+            _ => lost = self.fail_flush(),
+        }
+        let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
+        self.cache.handle_completion(io.tag, result, self.now);
+        self.check_loss(lost);
+    }
+
+    /// A flush fails; which pages the device has lost.
+    fn fail_flush(&mut self) -> Vec<usize> {
+        if !self.flush_loses {
+            return Vec::new();
+        }
+        let lost = (0..self.device.len()).filter(|page| self.device[*page] != self.medium[*page]).collect();
+        self.device.clone_from(&self.medium);
+        lost
+    }
+
+    /// What the device has lost the cache must write again, or know that it cannot.
+    fn check_loss(&mut self, pages: Vec<usize>) {
+        for page in pages {
+            // A writer may be overwriting what was lost: then the cache may say so or not.
+            let is_written = self.is_written(page as u64) && self.cache.loss().is_none();
+            let is_gone = !self.holds(page as u64) && !is_written && self.current[page].is_some();
+            if is_gone {
+                assert!(self.cache.loss().is_some(), "page {page} is lost, and nobody knows");
+                self.lost.insert(page);
+                self.forget(page);
+            }
+        }
+    }
+
+    /// Nobody knows what the page holds until somebody looks.
+    fn forget(&mut self, page: usize) {
+        self.current[page] = None;
+        for task in self.tasks.iter_mut().filter(|task| !task.owes.is_empty()) {
+            task.owes[page] = None;
+        }
+    }
+
+    /// Whether the cache has the bytes of a page, not merely a place for them.
+    fn holds(&self, page: u64) -> bool {
+        let pinned = self.cache.hot().try_pin(Page(page));
+        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_some()
+    }
+
+    fn is_written(&self, page: u64) -> bool {
+        let is_writer = |task: &Task| matches!(task.call, Call::Write(other, _) if other == page);
+        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying(_)) && is_writer(task))
+    }
+
+    /// Lets everything end well, and checks that nothing is left behind.
+    pub(crate) fn end(&mut self) {
+        self.finish_all();
+        self.lost.clear();
+        self.cache.forget_loss();
+        let done = self.done;
+        self.call(Call::Flush);
+        self.finish_all();
+        assert_eq!(self.done, done + 1, "a flush fails though the device does not");
+        let stats = self.cache.stats();
+        assert_eq!((stats.dirty, stats.writing, stats.failed), (0, 0, 0));
+        for page in 0..self.device.len() as u64 {
+            self.call(Call::Read(page));
+            self.finish_all();
+        }
+    }
+
+    fn finish_all(&mut self) {
+        // Each step ends something, or one of the few that wait tries again.
+        for _ in 0..10_000 {
+            if let Some(step) = self.steps(false).first() {
+                self.take(*step);
+                self.now = self.now + Duration::from_micros(10);
+            } else if let Some(due) = self.cache.poll_timeout().filter(|_| self.open_calls() > 0) {
+                self.now = self.now.max(due);
+                self.settle();
+            } else {
+                break;
+            }
+        }
+        assert_eq!(self.open_calls(), 0, "calls wait for ever: {:?}", self.tasks);
+        assert!(self.in_flight.is_empty());
+    }
+}
