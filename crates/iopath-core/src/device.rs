@@ -53,6 +53,31 @@ pub trait BlockDevice {
     }
 }
 
+/// So that devices of several kinds can be members of one.
+impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
+    type Memory = D::Memory;
+
+    fn limits(&self) -> &Limits {
+        (**self).limits()
+    }
+
+    fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
+        (**self).submit(io, now)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        (**self).commit(now);
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        (**self).poll_completion(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (**self).poll_timeout()
+    }
+}
+
 /// The device has no room for a request now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the device has no room for another request now")]

@@ -1,0 +1,211 @@
+//! What reaches the members of a stripe: how large, how many, which of them. Bytes are not looked at here.
+
+use iopath_core::{
+    Bio, BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, LengthOnly, Limits, Op, QueueConfig,
+    RequestQueue, Sector, Stripe, StripeConfig, Tag,
+};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// What a member was asked for, and whether with forced unit access.
+type Asked = Rc<RefCell<Vec<(Op, Extent, bool)>>>;
+
+/// Writes down what it is asked for, and completes it at once.
+struct Recorder {
+    limits: Limits,
+    asked: Asked,
+    over: VecDeque<Tag>,
+    result: Result<(), IoError>,
+}
+
+impl Recorder {
+    fn new(limits: Limits, result: Result<(), IoError>) -> Self {
+        Self { limits, asked: Asked::default(), over: VecDeque::new(), result }
+    }
+}
+
+impl BlockDevice for Recorder {
+    type Memory = LengthOnly;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, LengthOnly>, _now: Instant) -> Result<(), Busy> {
+        self.asked.borrow_mut().push((io.op, io.extent, io.fua));
+        self.over.push_back(io.tag);
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {}
+
+    fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        Some(Completion { tag: self.over.pop_front()?, result: self.result })
+    }
+}
+
+const CHUNK: u64 = 128;
+
+struct Rig {
+    stripe: Stripe<Recorder>,
+    asked: Vec<Asked>,
+}
+
+impl Rig {
+    fn new(limits: &Limits, results: [Result<(), IoError>; 4]) -> Self {
+        let members: Vec<Recorder> =
+            results.iter().map(|result| Recorder::new(limits.clone(), *result)).collect();
+        let asked = members.iter().map(|member| Rc::clone(&member.asked)).collect();
+        let config = StripeConfig { chunk_sectors: CHUNK, ..StripeConfig::default() };
+        Self { stripe: Stripe::new(members, &config).unwrap(), asked }
+    }
+
+    /// Sends bios through a queue and the stripe, as a runner does, until all are over.
+    fn carry_out(&mut self, bios: impl IntoIterator<Item = Bio<LengthOnly>>) -> Vec<Result<(), IoError>> {
+        let now = Instant::ZERO;
+        let limits = self.stripe.limits().clone();
+        let mut queue = RequestQueue::new(limits, &QueueConfig::default()).unwrap();
+        queue.plug();
+        for bio in bios {
+            queue.submit_bio(bio, now).unwrap();
+        }
+        queue.unplug(now);
+        let mut results = Vec::new();
+        while queue.bios_in() > 0 {
+            while let Some(io) = queue.poll_dispatch(now) {
+                self.stripe.submit(&io, now).unwrap();
+            }
+            self.stripe.commit(now);
+            while let Some(over) = self.stripe.poll_completion(now) {
+                queue.handle_completion(over.tag, over.result, now);
+            }
+            results.extend(std::iter::from_fn(|| queue.poll_completion()).map(|done| done.result));
+        }
+        results
+    }
+
+    /// Sizes in bytes of what each member was asked for since the last time.
+    fn sizes(&self) -> Vec<Vec<u64>> {
+        let sizes =
+            |asked: &Asked| asked.borrow_mut().drain(..).map(|(_, extent, _)| extent.bytes()).collect();
+        self.asked.iter().map(sizes).collect()
+    }
+}
+
+fn extent(start: u64, sectors: u64) -> Extent {
+    Extent::new(Sector(start), sectors).unwrap()
+}
+
+fn read(offset: u64, bytes: u64) -> Bio<LengthOnly> {
+    Bio::read(Extent::from_bytes(offset, bytes).unwrap(), LengthOnly::new(bytes), 0)
+}
+
+fn able() -> Limits {
+    let bytes = 1 << 20;
+    Limits {
+        discard_bytes_max: bytes,
+        write_zeroes_bytes_max: bytes,
+        volatile_cache: true,
+        fua: true,
+        ..Limits::with_capacity(1 << 20)
+    }
+}
+
+#[test]
+fn a_sequential_stream_reaches_each_member_as_large_requests() {
+    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    for offset in 0..4 {
+        rig.carry_out([read(offset << 20, 1 << 20)]);
+        assert_eq!(rig.sizes(), vec![vec![256 << 10]; 4], "four chunks of 64 KiB are one request");
+    }
+}
+
+#[test]
+fn requests_of_one_commit_merge_on_the_members() {
+    // Blocks of 8 KiB, no two of which touch in memory: 128 segments let 1 MiB into a request to the stripe, 32
+    // segments 256 KiB into one to a member.
+    let mut rig = Rig::new(&Limits { segments_max: 32, ..able() }, [Ok(()); 4]);
+    rig.carry_out((0..512).map(|block| read(block << 13, 1 << 13)));
+    let sizes = rig.sizes();
+    assert!(sizes.iter().flatten().all(|bytes| *bytes == 256 << 10), "{sizes:?}");
+    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    rig.carry_out((0..16).map(|block| read(block << 16, 1 << 16)));
+    assert_eq!(rig.sizes(), vec![vec![256 << 10]; 4]);
+}
+
+#[test]
+fn a_request_inside_a_chunk_reaches_one_member_whole() {
+    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    rig.carry_out([read(5 << 16, 1 << 16)]);
+    assert_eq!(rig.sizes(), [vec![], vec![1 << 16], vec![], vec![]]);
+    rig.carry_out([read((6 << 16) - 512, 1024)]);
+    assert_eq!(rig.sizes(), [vec![], vec![512], vec![512], vec![]]);
+}
+
+#[test]
+fn a_flush_reaches_every_member() {
+    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    assert_eq!(rig.carry_out([Bio::flush(0)]), [Ok(())]);
+    for asked in &rig.asked {
+        assert_eq!(*asked.borrow(), [(Op::Flush, Extent::EMPTY, false)]);
+    }
+}
+
+#[test]
+fn discards_and_zeroes_are_one_request_to_each_member() {
+    for op in [Op::Discard, Op::WriteZeroes] {
+        let mut rig = Rig::new(&able(), [Ok(()); 4]);
+        rig.carry_out([Bio { op, ..Bio::discard(extent(CHUNK / 2, 8 * CHUNK), 0) }]);
+        let asked: Vec<_> = rig.asked.iter().map(|asked| asked.borrow().clone()).collect();
+        let all = |start, sectors| vec![(op, extent(start, sectors), false)];
+        let half = CHUNK / 2;
+        assert_eq!(asked, [all(half, 2 * CHUNK), all(0, 2 * CHUNK), all(0, 2 * CHUNK), all(0, 2 * CHUNK)]);
+    }
+}
+
+#[test]
+fn forced_unit_access_is_the_members_or_a_flush_of_the_members_written() {
+    let write = || Bio::write(extent(CHUNK - 8, 16), LengthOnly::new(16 << 9), 0).with_fua();
+    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    rig.carry_out([write()]);
+    assert_eq!(*rig.asked[0].borrow(), [(Op::Write, extent(CHUNK - 8, 8), true)]);
+    assert_eq!(*rig.asked[1].borrow(), [(Op::Write, extent(0, 8), true)]);
+
+    let mut rig = Rig::new(&Limits { fua: false, ..able() }, [Ok(()); 4]);
+    rig.carry_out([write()]);
+    let flush = (Op::Flush, Extent::EMPTY, false);
+    assert_eq!(*rig.asked[0].borrow(), [(Op::Write, extent(CHUNK - 8, 8), false), flush]);
+    assert_eq!(*rig.asked[1].borrow(), [(Op::Write, extent(0, 8), false), flush]);
+    assert_eq!(*rig.asked[2].borrow(), []);
+}
+
+#[test]
+fn an_error_of_one_member_is_the_requests() {
+    let mut rig = Rig::new(&able(), [Ok(()), Err(IoError::Gone), Ok(()), Ok(())]);
+    assert_eq!(rig.carry_out([read(0, 1 << 18)]), [Err(IoError::Gone)]);
+    assert_eq!(rig.carry_out([read(0, 1 << 16)]), [Ok(())], "the others go on");
+    assert_eq!(rig.carry_out([Bio::flush(0)]), [Err(IoError::Gone)]);
+}
+
+#[test]
+fn a_stripe_of_stripes_is_one_device() {
+    let pair = || {
+        let members = vec![Recorder::new(able(), Ok(())), Recorder::new(able(), Ok(()))];
+        let asked: Vec<Asked> = members.iter().map(|member| Rc::clone(&member.asked)).collect();
+        let config = StripeConfig { chunk_sectors: CHUNK, ..StripeConfig::default() };
+        (Stripe::new(members, &config).unwrap(), asked)
+    };
+    let ((left, left_asked), (right, right_asked)) = (pair(), pair());
+    let config = StripeConfig { chunk_sectors: 2 * CHUNK, ..StripeConfig::default() };
+    let mut stripe = Stripe::new(vec![left, right], &config).unwrap();
+    let memory = [LengthOnly::new((8 * CHUNK) << 9)];
+    let now = Instant::ZERO;
+    stripe.submit(&Io::new(Tag::from_bits(7), Op::Read, extent(0, 8 * CHUNK), &memory), now).unwrap();
+    stripe.commit(now);
+    let over: Vec<Tag> = (0..4).filter_map(|_| stripe.poll_completion(now)).map(|over| over.tag).collect();
+    assert_eq!(over, [Tag::from_bits(7)]);
+    for asked in left_asked.iter().chain(&right_asked) {
+        assert_eq!(*asked.borrow(), [(Op::Read, extent(0, 2 * CHUNK), false)]);
+    }
+}
