@@ -215,12 +215,11 @@ impl Life {
                 self.free_memory.push(memory.start / self.memory_sectors);
             }
             self.check_order(done.token, &bio);
-            match done.result {
-                Ok(()) => self.check_success(&bio),
-                Err(_) => {
-                    self.failed += 1;
-                    self.note_failure(&bio);
-                }
+            if done.result.is_ok() {
+                self.check_success(&bio);
+            } else {
+                self.failed += 1;
+                self.note_failure(&bio);
             }
         }
     }

@@ -119,7 +119,6 @@ impl Ledger {
                 return;
             }
             (Event::Plug | Event::NoMerge, Some(Place::Plug)) => return,
-            (Event::NoMerge, Some(Place::Elevator)) => return,
             (Event::BackMerge | Event::FrontMerge, Some(Place::Plug | Place::Elevator)) => {
                 assert!(self.requests.contains_key(&step.other), "{step:?} joins what is not there");
                 self.requests.remove(&tag);
