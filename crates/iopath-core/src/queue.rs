@@ -178,7 +178,7 @@ impl<M: Memory> RequestQueue<M> {
         self.bios_in += 1;
         self.stats.bios += 1;
         let slot = self.bios.insert(bio, NONE);
-        self.log_bio(Event::Queue, slot, 0, now);
+        self.log_queued(slot, &bio, now);
         if bio.op == Op::Flush {
             self.flush_or_complete(slot, now);
         } else if self.order.admit(slot, bio.extent, bio.op.is_write()) {

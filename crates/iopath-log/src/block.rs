@@ -11,7 +11,8 @@ pub(crate) const RECORDS_MAX: usize = 16_384;
 #[derive(Debug, Default)]
 pub struct Block {
     pub(crate) head: BlockHead,
-    /// The records, little-endian words.
+    /// The records' words, little-endian: first word 0 of all records, then word 1 of all, then word 2. Like
+    /// beside like packs to half of what whole records do, in less time.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -53,9 +54,12 @@ impl Block {
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let mut clock = Clock { high: self.head.time_ns >> Record::TIME_BITS };
         let queue = self.head.queue;
-        let (records, _) = self.bytes.as_chunks::<{ Record::BYTES }>();
-        records.iter().zip(self.head.first_record..).map(move |(bytes, number)| {
-            let record = from_bytes(bytes);
+        let (words, _) = self.bytes.as_chunks::<8>();
+        let (times, rest) = words.split_at(self.len());
+        let (places, subjects) = rest.split_at(self.len());
+        let records = times.iter().zip(places).zip(subjects).zip(self.head.first_record..);
+        records.map(move |(((time, place), subject), number)| {
+            let record = Record::from_words([*time, *place, *subject].map(u64::from_le_bytes));
             Entry { number, queue, time: clock.time(record), record }
         })
     }
@@ -78,17 +82,4 @@ impl Clock {
         }
         Instant::from_nanos(self.high << Record::TIME_BITS | record.time_low())
     }
-}
-
-pub(crate) fn to_bytes(record: Record) -> [u8; Record::BYTES] {
-    let mut bytes = [0; Record::BYTES];
-    for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(record.to_words()) {
-        *place = word.to_le_bytes();
-    }
-    bytes
-}
-
-fn from_bytes(bytes: &[u8; Record::BYTES]) -> Record {
-    let (words, _) = bytes.as_chunks::<8>();
-    Record::from_words([0, 1, 2].map(|word| u64::from_le_bytes(words[word])))
 }

@@ -221,9 +221,9 @@ impl<R: Read> LogReader<R> {
     fn read_frame_head(&mut self) -> Result<(Kind, usize), Stop> {
         let mut head = [0; FRAME_HEAD_BYTES];
         self.read_exact(&mut head)?;
-        let (magic, bytes) = (u32_at(&head, 0), u32_at(&head, 4));
-        let kind = Kind::from_magic(magic).ok_or(Stop::Damage("no block begins here"))?;
-        Ok((kind, bytes as usize))
+        let [magic, bytes] = [[head[0], head[1], head[2], head[3]], [head[4], head[5], head[6], head[7]]];
+        let kind = Kind::from_magic(u32::from_le_bytes(magic)).ok_or(Stop::Damage("no block begins here"))?;
+        Ok((kind, u32::from_le_bytes(bytes) as usize))
     }
 
     /// Fills `into`, or finds that the log was cut off.
@@ -243,10 +243,6 @@ impl<R: Read> LogReader<R> {
 
 /// zstd makes no more of a full block: what it cannot compress grows by less than an eighth.
 const PACKED_BYTES_MAX: usize = RECORDS_MAX * Record::BYTES / 8 * 9;
-
-fn u32_at(bytes: &[u8; FRAME_HEAD_BYTES], place: usize) -> u32 {
-    u32::from_le_bytes([bytes[place], bytes[place + 1], bytes[place + 2], bytes[place + 3]])
-}
 
 impl<R> fmt::Debug for LogReader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -115,12 +115,13 @@ impl<W: Word> Ring<W> {
             return;
         }
         if untold > 0 {
-            self.write(Record::missed(untold, first));
+            self.write(&[Record::missed(untold, first)]);
             self.missed_told = self.missed;
         }
-        for record in records {
-            self.write(*record);
-        }
+        let space = (self.shared.words.len() - self.place) / WORDS;
+        let (before_end, from_start) = records.split_at(records.len().min(space));
+        self.write(before_end);
+        self.write(from_start);
         self.head += needed;
         self.shared.head.0.store(self.head, Release);
     }
@@ -133,13 +134,17 @@ impl<W: Word> Ring<W> {
         self.head + needed - self.tail_seen <= capacity
     }
 
-    #[inline]
-    fn write(&mut self, record: Record) {
-        let words = &self.shared.words[self.place..self.place + WORDS];
-        for (word, value) in words.iter().zip(record.to_words()) {
-            word.store(value, Relaxed);
+    /// Writes records that do not go over the end.
+    fn write(&mut self, records: &[Record]) {
+        let end = self.place + records.len() * WORDS;
+        let (places, _) = self.shared.words[self.place..end].as_chunks::<WORDS>();
+        for (words, record) in places.iter().zip(records) {
+            let [time, place, subject] = record.to_words();
+            words[0].store(time, Relaxed);
+            words[1].store(place, Relaxed);
+            words[2].store(subject, Relaxed);
         }
-        self.place = after(self.place, self.shared.words.len());
+        self.place = if end == self.shared.words.len() { 0 } else { end };
     }
 }
 

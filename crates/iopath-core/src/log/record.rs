@@ -215,7 +215,8 @@ impl Record {
     pub(crate) const EMPTY: Self = Self([0; 3]);
 
     /// Packs a step that happens `now`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see where it is called in `batch.rs`")]
+    #[inline(always)]
     pub fn new(step: &Step, now: Instant) -> Self {
         let (tag, flag_request) = match step.subject {
             Subject::Queue => (Self::NO_TAG, 0),

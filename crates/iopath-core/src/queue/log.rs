@@ -1,6 +1,7 @@
 //! What a queue tells its log, and in which words. Without a log each of these is one branch.
 
 use super::RequestQueue;
+use crate::bio::Bio;
 use crate::error::IoError;
 use crate::log::{Event, Log, LogSink, Step, Subject};
 use crate::memory::Memory;
@@ -24,6 +25,14 @@ impl<M: Memory> RequestQueue<M> {
     pub fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
+        }
+    }
+
+    /// A bio has been taken.
+    #[inline]
+    pub(super) fn log_queued(&mut self, slot: u32, bio: &Bio<M>, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push(&Step::of_bio(Event::Queue, slot, bio), now);
         }
     }
 

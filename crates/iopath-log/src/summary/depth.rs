@@ -61,7 +61,7 @@ impl DepthOverTime {
     }
 
     pub(super) fn report(&self) -> Depth {
-        let spans = if self.end_ns == 0 { 0 } else { (self.end_ns - 1 >> self.shift) as usize + 1 };
+        let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
         let span_ns = 1_u64 << self.shift;
         let mean = |(span, area): (usize, &f64)| {
             // The last span may be cut short by the log's end.

@@ -127,11 +127,11 @@ fn merges(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
         ("tried again alone", events.retry),
         ("waits for a flush", events.flush),
     ];
-    write!(f, "unplugged {} times, {plugged:.1} requests each", count(report.plug.unplugs))?;
+    writeln!(f, "unplugged {} times, {plugged:.1} requests each", count(report.plug.unplugs))?;
     for (what, times) in others.into_iter().filter(|(_, times)| *times > 0) {
-        write!(f, "; {what} {}", count(times))?;
+        writeln!(f, "{what} {}", count(times))?;
     }
-    writeln!(f, "\n")
+    writeln!(f)
 }
 
 fn seeks(f: &mut Formatter<'_>, seeks: &Seeks) -> fmt::Result {
@@ -140,7 +140,7 @@ fn seeks(f: &mut Formatter<'_>, seeks: &Seeks) -> fmt::Result {
     if seeks.count > 0 {
         write!(
             f,
-            ", {} backward; distance mean {}, p50 {}, p90 {}, p99 {}, max {}",
+            ", {} backward\n  distance: mean {}, p50 {}, p90 {}, p99 {}, max {}",
             count(seeks.backward),
             bytes(seeks.mean_bytes),
             bytes(seeks.p50_bytes as f64),

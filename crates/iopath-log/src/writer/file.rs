@@ -1,7 +1,7 @@
 //! The file being written: compresses blocks, keeps to the limit, counts. Threads and rings: `writer.rs`.
 
 use super::LogOptions;
-use crate::block::{Clock, RECORDS_MAX, to_bytes};
+use crate::block::{Clock, RECORDS_MAX};
 use crate::error::LogError;
 use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, TRAILER_BYTES, Totals, header};
 use iopath_core::Record;
@@ -17,17 +17,18 @@ pub(super) struct Pending {
     queue: u16,
     time_ns: u64,
     clock: Clock,
-    bytes: Vec<u8>,
+    /// The records' words, each kind for itself, as they lie in a block.
+    words: [Vec<u8>; 3],
 }
 
 impl Pending {
     pub(super) fn new(queue: u16) -> Self {
-        let bytes = Vec::with_capacity(RECORDS_MAX * Record::BYTES);
-        Self { queue, time_ns: 0, clock: Clock::default(), bytes }
+        let words = std::array::from_fn(|_| Vec::with_capacity(RECORDS_MAX * size_of::<u64>()));
+        Self { queue, time_ns: 0, clock: Clock::default(), words }
     }
 
     fn len(&self) -> usize {
-        self.bytes.len() / Record::BYTES
+        self.words[0].len() / size_of::<u64>()
     }
 
     /// How many more records it takes.
@@ -38,10 +39,12 @@ impl Pending {
     #[inline]
     pub(super) fn push(&mut self, record: Record) {
         let time = self.clock.time(record);
-        if self.bytes.is_empty() {
+        if self.words[0].is_empty() {
             self.time_ns = time.as_nanos();
         }
-        self.bytes.extend_from_slice(&to_bytes(record));
+        for (words, word) in self.words.iter_mut().zip(record.to_words()) {
+            words.extend_from_slice(&word.to_le_bytes());
+        }
     }
 }
 
@@ -109,11 +112,11 @@ impl LogFile {
             State::Growing => self.totals.records += records,
             State::Full | State::Failed(_) => self.totals.over_limit += records,
         }
-        pending.bytes.clear();
+        pending.words.iter_mut().for_each(Vec::clear);
     }
 
     fn try_write(&mut self, pending: &Pending, missed: u64) -> io::Result<State> {
-        let packed = self.compressor.compress(&pending.bytes)?;
+        let packed = self.compressor.compress(&pending.words.concat())?;
         let head = BlockHead {
             queue: pending.queue,
             records: pending.len() as u32,
