@@ -1,7 +1,7 @@
 //! What a bio costs on its way through the whole queue, with a device that completes at once; and what a
 //! log adds that goes nowhere: the ring is measured in iopath-log.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use iopath_core::elevator::ELEVATORS;
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Tag,
@@ -71,7 +71,7 @@ fn queue(criterion: &mut Criterion) {
                 group.throughput(Throughput::Elements(u64::from(depth)));
                 let mut lap = Lap::new(kind.name, depth, is_random);
                 group.bench_function(format!("{pattern}/depth {depth}"), |bench| {
-                    bench.iter(|| lap.run(depth))
+                    bench.iter(|| lap.run(depth));
                 });
             }
         }
@@ -104,5 +104,9 @@ fn log(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, queue, log);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    queue(&mut criterion);
+    log(&mut criterion);
+    criterion.final_summary();
+}

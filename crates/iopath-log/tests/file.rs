@@ -13,7 +13,8 @@ fn records(queue: u32, count: u64) -> Vec<(Instant, Record)> {
     let clock = |number| Step::new(Event::Clock, Subject::Queue).with_other((number >> 2) as u32);
     let step = |number| Step::new(Event::Queue, Subject::Bio(number as u32)).with_other(queue);
     let with_clock = |number: u64| {
-        let clock = (number % 4 == 0).then(|| (time(number), Record::new(&clock(number), time(number))));
+        let clock =
+            (number.is_multiple_of(4)).then(|| (time(number), Record::new(&clock(number), time(number))));
         clock.into_iter().chain([(time(number), Record::new(&step(number), time(number)))])
     };
     (0..count).flat_map(with_clock).collect()

@@ -1,21 +1,21 @@
 //! What is known of the bios or requests under way, by number, within a bound on memory. Knows nothing of what
 //! it keeps.
 
-/// Slots for all queues together: 64 MiB. A queue of a million requests, each of one bio, fits.
-const SLOTS_MAX: usize = 1 << 22;
+/// For all queues together. A queue of a million requests and two million bios fits.
+const BYTES_MAX: usize = 128 << 20;
 
 /// A time not known.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// How many slots may still be made.
+/// How much memory slots may still take.
 #[derive(Debug)]
 pub(super) struct Budget {
-    left: usize,
+    bytes_left: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: SLOTS_MAX }
+        Self { bytes_left: BYTES_MAX }
     }
 }
 
@@ -64,10 +64,11 @@ impl<T: Copy + Default> Slots<T> {
     fn grow(&mut self, place: usize, budget: &mut Budget) -> bool {
         let len = (place + 1).next_power_of_two().max(64);
         let more = len - self.states.len();
-        if more > budget.left {
+        let bytes = more * size_of::<(u32, T)>();
+        if bytes > budget.bytes_left {
             return false;
         }
-        budget.left -= more;
+        budget.bytes_left -= bytes;
         // Exactly: the vector's own doubling would take more than the budget knows of.
         self.states.reserve_exact(more);
         self.states.resize(len, (self.epoch.wrapping_sub(1), T::default()));
@@ -92,10 +93,10 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_budget_take_no_memory() {
-        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget { left: 100 });
+        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget { bytes_left: 100 * 16 });
         slots.set(200, 1, &mut budget);
         assert_eq!((slots.get(200), slots.states.capacity()), (0, 0));
         slots.set(10, 1, &mut budget);
-        assert_eq!((slots.get(10), budget.left), (1, 36));
+        assert_eq!((slots.get(10), budget.bytes_left), (1, 36 * 16));
     }
 }

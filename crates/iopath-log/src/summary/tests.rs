@@ -154,20 +154,20 @@ struct Seen {
 /// Random bios at random times, through a queue with an elevator, splits, waits and flushes.
 fn random_life(queue: &mut Queue, seed: u64) -> Seen {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut seen = Seen::default();
+    let mut saw = Seen::default();
     let mut at_device: Vec<(Tag, u64)> = Vec::new();
     let mut nanos = 1000;
     let mut last = 0;
-    let collect = |queue: &mut Queue, seen: &mut Seen, nanos: u64| {
+    let collect = |queue: &mut Queue, saw: &mut Seen, nanos: u64| {
         while let Some(done) = queue.poll_completion() {
-            seen.q2c.push(nanos - seen.submitted[done.token as usize]);
+            saw.q2c.push(nanos - saw.submitted[done.token as usize]);
         }
     };
     for _ in 0..20_000 {
         nanos += rng.random_range(0..2000);
         let now = at(nanos);
         if queue.bios_in() < 60 {
-            let token = seen.submitted.len() as u64;
+            let token = saw.submitted.len() as u64;
             let start = if rng.random_bool(0.6) { last } else { rng.random_range(0..1 << 18) };
             let sectors = rng.random_range(1..40);
             last = (start + sectors) % (1 << 18);
@@ -176,13 +176,13 @@ fn random_life(queue: &mut Queue, seed: u64) -> Seen {
                 queue.plug();
                 queue.submit_bio(bio, now).unwrap();
                 queue.submit_bio(read(last, 8, token + 1), now).unwrap();
-                seen.submitted.extend([nanos, nanos]);
+                saw.submitted.extend([nanos, nanos]);
                 queue.unplug(now);
             } else {
                 queue.submit_bio(bio, now).unwrap();
-                seen.submitted.push(nanos);
+                saw.submitted.push(nanos);
             }
-            collect(queue, &mut seen, nanos);
+            collect(queue, &mut saw, nanos);
         }
         queue.handle_timeout(now);
         while let Some(tag) = queue.poll_dispatch(now).map(|io| io.tag) {
@@ -194,12 +194,12 @@ fn random_life(queue: &mut Queue, seed: u64) -> Seen {
         }
         if !at_device.is_empty() && rng.random_bool(0.7) {
             let (tag, since) = at_device.swap_remove(rng.random_range(0..at_device.len()));
-            seen.d2c.push(nanos - since);
+            saw.d2c.push(nanos - since);
             queue.handle_completion(tag, Ok(()), now);
-            collect(queue, &mut seen, nanos);
+            collect(queue, &mut saw, nanos);
         }
     }
-    seen
+    saw
 }
 
 fn mean(values: &[u64]) -> f64 {
