@@ -49,11 +49,13 @@ pub enum NoMerge {
     LatencyBound,
     /// The elevator's starvation bound: it has been passed over as often as it may.
     StarvationBound,
+    /// One is more urgent than the other.
+    Priority,
 }
 
 impl NoMerge {
     /// All reasons, in the order of [`NoMerge::index`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NotAdjacent,
         Self::Direction,
         Self::SizeLimit,
@@ -63,6 +65,7 @@ impl NoMerge {
         Self::Elevator,
         Self::LatencyBound,
         Self::StarvationBound,
+        Self::Priority,
     ];
 
     /// Its place in [`NoMerge::ALL`], for tables of counts.

@@ -57,6 +57,7 @@ pub const fn reason_name(reason: NoMerge) -> &'static str {
         NoMerge::Elevator => "elevator veto",
         NoMerge::LatencyBound => "latency bound",
         NoMerge::StarvationBound => "starvation bound",
+        NoMerge::Priority => "priority",
         _ => "unknown",
     }
 }

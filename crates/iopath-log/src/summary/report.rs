@@ -134,6 +134,8 @@ pub struct Refusals {
     pub boundary: u64,
     /// The elevator, for another reason.
     pub elevator: u64,
+    /// One was more urgent than the other.
+    pub priority: u64,
 }
 
 /// What the plug gathered.
@@ -327,11 +329,12 @@ impl Refusals {
             barrier: tallies.refused(NoMerge::Barrier),
             boundary: tallies.refused(NoMerge::Boundary),
             elevator: tallies.refused(NoMerge::Elevator),
+            priority: tallies.refused(NoMerge::Priority),
         }
     }
 
     /// Each reason by its name, in the order of the page.
-    pub(super) const fn rows(&self) -> [(&'static str, u64); 9] {
+    pub(super) const fn rows(&self) -> [(&'static str, u64); NoMerge::ALL.len()] {
         [
             ("not adjacent", self.not_adjacent),
             ("direction", self.direction),
@@ -342,6 +345,7 @@ impl Refusals {
             ("barrier", self.barrier),
             ("boundary", self.boundary),
             ("elevator veto", self.elevator),
+            ("priority", self.priority),
         ]
     }
 }
