@@ -1,10 +1,11 @@
-//! What a bio costs on its way through the whole queue, with a device that completes at once.
+//! What a bio costs on its way through the whole queue, with a device that completes at once; and what a
+//! log adds that goes nowhere: the ring is measured in iopath-log.
 
-#![allow(missing_docs)] // Criterion's macros make functions without.
-
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use iopath_core::elevator::ELEVATORS;
-use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
+use iopath_core::{
+    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Tag,
+};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -78,5 +79,34 @@ fn queue(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, queue);
-criterion_main!(benches);
+/// Reads what it is given, and forgets it.
+#[derive(Debug)]
+struct Nowhere;
+
+impl LogSink for Nowhere {
+    fn take(&mut self, records: &[Record], _first: Instant) {
+        std::hint::black_box(records);
+    }
+}
+
+fn log(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("queue/log");
+    for depth in [1, 32] {
+        for (name, is_on) in [("off", false), ("on", true)] {
+            group.throughput(Throughput::Elements(u64::from(depth)));
+            let mut lap = Lap::new("none", depth, true);
+            if is_on {
+                lap.queue.start_log(Box::new(Nowhere));
+            }
+            group.bench_function(format!("{name}/depth {depth}"), |bench| bench.iter(|| lap.run(depth)));
+        }
+    }
+    group.finish();
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    queue(&mut criterion);
+    log(&mut criterion);
+    criterion.final_summary();
+}

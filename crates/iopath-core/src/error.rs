@@ -32,6 +32,22 @@ pub enum IoError {
     Os(i32),
 }
 
+impl IoError {
+    /// The number that Linux has for it (`errno.h`): what stands in the log.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Media => 5,
+            Self::NoSpace => 28,
+            Self::Unsupported => 95,
+            Self::Gone => 19,
+            Self::ReadOnly => 30,
+            Self::Alignment => 22,
+            Self::EndOfDevice => 61,
+            Self::Os(errno) => errno,
+        }
+    }
+}
+
 /// Why the queue did not take a bio. Refusing gives ownership back: the bio is inside.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SubmitError<M> {

@@ -27,8 +27,8 @@ impl Chain {
     }
 }
 
-/// Why two pieces of I/O are not merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Why two pieces of I/O are not merged. The order is part of the log's format: new reasons go last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NoMerge {
     /// Nothing queued touches it.
@@ -43,13 +43,19 @@ pub enum NoMerge {
     Boundary,
     /// One of them must stay as it is: forced unit access, or tried again after a failure.
     Barrier,
-    /// The elevator does not want it.
+    /// The elevator does not want it, for a reason of its own.
     Elevator,
+    /// The elevator's latency bound: others that wait would wait too long.
+    LatencyBound,
+    /// The elevator's starvation bound: it has been passed over as often as it may.
+    StarvationBound,
+    /// One is more urgent than the other.
+    Priority,
 }
 
 impl NoMerge {
     /// All reasons, in the order of [`NoMerge::index`].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::NotAdjacent,
         Self::Direction,
         Self::SizeLimit,
@@ -57,11 +63,24 @@ impl NoMerge {
         Self::Boundary,
         Self::Barrier,
         Self::Elevator,
+        Self::LatencyBound,
+        Self::StarvationBound,
+        Self::Priority,
     ];
 
     /// Its place in [`NoMerge::ALL`], for tables of counts.
     pub const fn index(self) -> usize {
         self as usize
+    }
+
+    /// Its code in a log record, from 1 on.
+    pub const fn code(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The reason of that code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).wrapping_sub(1)).copied()
     }
 }
 
@@ -153,6 +172,8 @@ mod tests {
     fn reasons_know_their_place() {
         for (index, reason) in NoMerge::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
+            assert_eq!(NoMerge::from_code(reason.code()), Some(reason));
         }
+        assert_eq!(NoMerge::from_code(0), None);
     }
 }

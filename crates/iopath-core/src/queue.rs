@@ -1,8 +1,9 @@
 //! The request queue: what a bio passes between its submitter and the device. The state machine and its
-//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`.
+//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`; `log` tells of each.
 
 mod complete;
 mod flush;
+mod log;
 mod merge;
 mod order;
 mod plug;
@@ -13,6 +14,7 @@ use crate::device::Io;
 use crate::elevator::{ELEVATORS, Elevator, ElevatorKind};
 use crate::error::SubmitError;
 use crate::limits::Limits;
+use crate::log::{Event, Log, Subject};
 use crate::memory::Memory;
 use crate::merge::{Chain, NoMerge};
 use crate::table::{BioTable, NONE, RequestTable, State, Tag};
@@ -128,6 +130,7 @@ pub struct RequestQueue<M> {
     pieces: u32,
     pieces_max: u32,
     stats: QueueStats,
+    log: Option<Box<Log>>,
 }
 
 impl<M: Memory> RequestQueue<M> {
@@ -160,6 +163,7 @@ impl<M: Memory> RequestQueue<M> {
             bios_in: 0,
             pieces: 0,
             stats: QueueStats::default(),
+            log: None,
             limits,
             requests,
             depth,
@@ -174,12 +178,14 @@ impl<M: Memory> RequestQueue<M> {
         self.bios_in += 1;
         self.stats.bios += 1;
         let slot = self.bios.insert(bio, NONE);
+        self.log_queued(slot, &bio, now);
         if bio.op == Op::Flush {
-            self.flush_or_complete(slot);
+            self.flush_or_complete(slot, now);
         } else if self.order.admit(slot, bio.extent, bio.op.is_write()) {
             self.admit(slot, now);
         } else {
             self.stats.held += 1;
+            self.log_bio(Event::Hold, slot, 0, now);
         }
         Ok(())
     }
@@ -202,6 +208,7 @@ impl<M: Memory> RequestQueue<M> {
     /// Hands what is plugged to the elevator without taking the plug off: for whoever is about to wait.
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();
+        self.log_unplug(tags.len(), now);
         for tag in &tags {
             self.insert(*tag, now);
         }
@@ -220,6 +227,7 @@ impl<M: Memory> RequestQueue<M> {
             .or_else(|| self.elevator.dispatch(&self.requests, now))?;
         self.in_flight += 1;
         self.stats.dispatched += 1;
+        self.log_request(Event::Dispatch, tag, 0, now);
         let request = &mut self.requests[tag];
         request.state = State::InFlight;
         let Chain { op, extent, fua, first, .. } = request.chain;
@@ -235,6 +243,7 @@ impl<M: Memory> RequestQueue<M> {
     pub fn requeue(&mut self, tag: Tag, now: Instant) {
         self.leave_device(tag, State::Requeued);
         self.stats.requeued += 1;
+        self.log_request(Event::Requeue, tag, 0, now);
         self.requeued.push_front(tag);
         self.gate =
             if self.in_flight > 0 { Gate::UntilCompletion } else { Gate::Until(now + Self::RETRY_AFTER) };
@@ -338,11 +347,13 @@ impl<M: Memory> RequestQueue<M> {
     /// Gives a request to the elevator, or to a request that is there already.
     fn insert(&mut self, tag: Tag, now: Instant) {
         let chain = self.requests[tag].chain;
-        if self.merge_in_elevator(&chain, now) {
-            self.requests.give_back(tag);
-        } else {
+        let who = Subject::Request(tag.index() as u32);
+        if let Err(reason) = self.merge_in_elevator(who, &chain, now) {
+            self.log_unmerged(Event::Insert, who, &chain, reason, now);
             self.requests[tag].state = State::Queued;
             self.elevator.insert(tag, &self.requests, now);
+        } else {
+            self.requests.give_back(tag);
         }
     }
 

@@ -1,10 +1,12 @@
 //! The way back: from a request that is over to the bios it was made of, and on to what waited for them.
 
+use super::log::errno;
 use super::{Gate, RequestQueue};
 use crate::bio::{Bio, BioDone, Op};
 use crate::error::IoError;
+use crate::log::Event;
 use crate::memory::Memory;
-use crate::table::{NONE, State, Tag};
+use crate::table::{BioSlot, NONE, State, Tag};
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
@@ -19,26 +21,14 @@ impl<M: Memory> RequestQueue<M> {
         self.leave_device(tag, State::Done);
         self.gate = Gate::Open;
         if tag == self.flush.tag {
+            self.log_completion(tag, result, false, now);
             self.flush.finish();
             while let Some(slot) = self.flush.poll_covered() {
-                self.complete(slot, result);
+                self.complete(slot, result, now);
             }
         } else {
             self.elevator.completed(tag, &self.requests, now);
-            let chain = self.requests[tag].chain;
-            let try_alone = result.is_err() && chain.is_merged();
-            let mut slot = chain.first;
-            while slot != NONE {
-                let next = self.bios[slot].next;
-                if try_alone {
-                    self.bios[slot].alone = true;
-                    // Ahead of bios yet to be cut: they may need the slot that this piece holds.
-                    self.waiting.push_front(slot);
-                } else {
-                    self.finish(slot, result);
-                }
-                slot = next;
-            }
+            self.finish_request(tag, result, now);
             self.requests.give_back(tag);
         }
         self.admit_waiting(now);
@@ -49,19 +39,50 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
+    /// Each bio of a request has been carried out, or is tried again on its own if a merged request failed.
+    fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
+        let chain = self.requests[tag].chain;
+        if !chain.is_merged() && self.is_whole(chain.first) {
+            self.log_completion(tag, result, true, now);
+            self.forget(chain.first, result);
+            return;
+        }
+        self.log_completion(tag, result, false, now);
+        let try_alone = result.is_err() && chain.is_merged();
+        let mut slot = chain.first;
+        while slot != NONE {
+            let next = self.bios[slot].next;
+            if try_alone {
+                self.bios[slot].alone = true;
+                // Ahead of bios yet to be cut: they may need the slot that this piece holds.
+                self.waiting.push_front(slot);
+                self.log_bio(Event::Retry, slot, 0, now);
+            } else {
+                self.finish(slot, result, now);
+            }
+            slot = next;
+        }
+    }
+
+    /// Whether a bio is over as soon as its request is: neither a piece nor followed by a flush.
+    fn is_whole(&self, slot: u32) -> bool {
+        let BioSlot { bio, parent, .. } = &self.bios[slot];
+        *parent == NONE && (!bio.fua || self.limits.fua)
+    }
+
     /// Bio or piece `slot` has been carried out.
-    pub(super) fn finish(&mut self, slot: u32, result: Result<(), IoError>) {
+    pub(super) fn finish(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
         if self.bios[slot].parent != NONE {
-            self.finish_piece(slot, result);
-        } else if self.bios[slot].bio.fua && !self.limits.fua && result.is_ok() {
-            self.flush_or_complete(slot);
+            self.finish_piece(slot, result, now);
+        } else if result.is_err() || self.is_whole(slot) {
+            self.complete(slot, result, now);
         } else {
-            self.complete(slot, result);
+            self.flush_or_complete(slot, now);
         }
     }
 
     /// The first error of a split bio wins, and ends it as soon as its other pieces are over.
-    fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>) {
+    fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
         let parent_slot = self.bios.remove(slot).parent;
         self.pieces -= 1;
         let parent = &mut self.bios[parent_slot];
@@ -69,21 +90,27 @@ impl<M: Memory> RequestQueue<M> {
         parent.error = parent.error.or(result.err());
         if parent.pieces == 0 && parent.sectors_cut == parent.bio.extent.sectors() {
             let result = parent.error.map_or(Ok(()), Err);
-            self.finish(parent_slot, result);
+            self.finish(parent_slot, result, now);
         }
     }
 
     /// Lets a bio wait for the next flush, if the device has anything to flush.
-    pub(super) fn flush_or_complete(&mut self, slot: u32) {
+    pub(super) fn flush_or_complete(&mut self, slot: u32, now: Instant) {
         if self.limits.volatile_cache {
+            self.log_bio(Event::Flush, slot, 0, now);
             self.flush.wait(slot);
         } else {
-            self.complete(slot, Ok(()));
+            self.complete(slot, Ok(()), now);
         }
     }
 
+    fn complete(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
+        self.log_bio(Event::Complete, slot, errno(result), now);
+        self.forget(slot, result);
+    }
+
     /// The bio is over: its submitter may collect it, and what waited for it may go on.
-    fn complete(&mut self, slot: u32, result: Result<(), IoError>) {
+    fn forget(&mut self, slot: u32, result: Result<(), IoError>) {
         let Bio { op, token, .. } = self.bios.remove(slot).bio;
         if op != Op::Flush {
             self.order.complete(slot);

@@ -3,6 +3,7 @@
 
 use super::RequestQueue;
 use crate::elevator::Neighbours;
+use crate::log::{Event, Subject};
 use crate::memory::Memory;
 use crate::merge::{Chain, NoMerge, Side, may_merge};
 use crate::sector::Extent;
@@ -11,11 +12,12 @@ use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
     /// Joins `chain` to a request in the plug, the likeliest and cheapest place; whether there was one.
-    pub(super) fn merge_in_plug(&mut self, chain: &Chain) -> bool {
+    pub(super) fn merge_in_plug(&mut self, chain: &Chain, now: Instant) -> bool {
+        let who = Subject::Bio(chain.first);
         let mut below = self.plug.len();
         while let Some((index, tag, side)) = self.plug.touching(chain.extent, below) {
-            if self.join(tag, side, chain).is_ok() {
-                self.close_gap_in_plug(index, tag);
+            if self.join(tag, side, who, chain, now).is_ok() {
+                self.close_gap_in_plug(index, tag, now);
                 return true;
             }
             below = index;
@@ -24,14 +26,15 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// A request in the plug has grown and may touch another: joins that too.
-    fn close_gap_in_plug(&mut self, index: usize, tag: Tag) {
+    fn close_gap_in_plug(&mut self, index: usize, tag: Tag, now: Instant) {
         let grown = self.requests[tag].extent();
         self.plug.resize(index, grown);
         let mut below = self.plug.len();
         while let Some((other_index, other, side)) = self.plug.touching(grown, below) {
             let chain = self.requests[other].chain;
+            let who = Subject::Request(other.index() as u32);
             // `side` tells where `grown` lies of the other: the other lies opposite.
-            if self.join(tag, side.opposite(), &chain).is_ok() {
+            if self.join(tag, side.opposite(), who, &chain, now).is_ok() {
                 self.plug.resize(index, self.requests[tag].extent());
                 self.plug.remove(other_index);
                 self.requests.give_back(other);
@@ -41,18 +44,27 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Joins `chain` to a request that the elevator names; whether there was one.
-    pub(super) fn merge_in_elevator(&mut self, chain: &Chain, now: Instant) -> bool {
+    /// Joins `chain`, which is `who`'s, to a request that the elevator names, or says why to none.
+    pub(super) fn merge_in_elevator(
+        &mut self,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
         let neighbours = self.elevator.neighbours(chain.op, chain.extent, &self.requests);
+        let mut refused = NoMerge::NotAdjacent;
         for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
             let Some(tag) = candidate else { continue };
-            if self.join_queued(tag, side, chain, now).is_ok() {
-                self.close_gap_in_elevator(tag, now);
-                return true;
+            match self.join_queued(tag, side, who, chain, now) {
+                Ok(()) => {
+                    self.close_gap_in_elevator(tag, now);
+                    return Ok(());
+                }
+                Err(reason) => refused = reason,
             }
         }
         self.stats.refused[NoMerge::NotAdjacent.index()] += u64::from(neighbours == Neighbours::default());
-        false
+        Err(refused)
     }
 
     /// After `tag` has grown it may touch another request in the elevator: joins that too.
@@ -64,7 +76,8 @@ impl<M: Memory> RequestQueue<M> {
             let chain = self.requests[other].chain;
             if self.may_join(tag, side, &chain).is_ok() {
                 self.elevator.remove(other, &self.requests);
-                let joined = self.join_queued(tag, side, &chain, now);
+                let who = Subject::Request(other.index() as u32);
+                let joined = self.join_queued(tag, side, who, &chain, now);
                 assert!(joined.is_ok(), "a merge that was allowed a moment ago is refused");
                 self.requests.give_back(other);
                 return;
@@ -72,15 +85,29 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    fn join_queued(&mut self, tag: Tag, side: Side, chain: &Chain, now: Instant) -> Result<(), NoMerge> {
+    fn join_queued(
+        &mut self,
+        tag: Tag,
+        side: Side,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
         let before = self.requests[tag].extent();
-        self.join(tag, side, chain)?;
+        self.join(tag, side, who, chain, now)?;
         self.elevator.merged(tag, before, &self.requests, now);
         Ok(())
     }
 
-    /// Adds `chain` to the request on that side, if rules and elevator allow it.
-    fn join(&mut self, tag: Tag, side: Side, chain: &Chain) -> Result<(), NoMerge> {
+    /// Adds `chain`, which is `who`'s, to the request on that side, if rules and elevator allow it.
+    fn join(
+        &mut self,
+        tag: Tag,
+        side: Side,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
         match self.may_join(tag, side, chain) {
             Ok((extent, segments)) => {
                 let own = self.requests[tag].chain;
@@ -89,10 +116,13 @@ impl<M: Memory> RequestQueue<M> {
                 self.requests[tag].chain =
                     Chain { extent, segments, first: low.first, last: high.last, ..own };
                 self.stats.merges[side as usize] += 1;
+                let event = if side == Side::Back { Event::BackMerge } else { Event::FrontMerge };
+                self.log_join(event, who, chain, tag, None, now);
                 Ok(())
             }
             Err(reason) => {
                 self.stats.refused[reason.index()] += 1;
+                self.log_join(Event::NoMerge, who, chain, tag, Some(reason), now);
                 Err(reason)
             }
         }

@@ -3,6 +3,7 @@
 
 use super::RequestQueue;
 use crate::bio::Bio;
+use crate::log::{Event, Subject};
 use crate::memory::Memory;
 use crate::merge::Chain;
 use crate::sector::SECTOR_SHIFT;
@@ -33,7 +34,7 @@ impl<M: Memory> RequestQueue<M> {
         if *sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
             return self.stage_piece(slot, now);
         }
-        while self.has_uncut(slot) {
+        while self.has_uncut(slot, now) {
             if self.pieces == self.pieces_max || !self.stage_next_piece(slot, now) {
                 return false;
             }
@@ -42,13 +43,13 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Whether a bio is yet to be cut further. After an error the rest of it is not tried.
-    fn has_uncut(&mut self, slot: u32) -> bool {
+    fn has_uncut(&mut self, slot: u32, now: Instant) -> bool {
         let parent = &mut self.bios[slot];
         let sectors = parent.bio.extent.sectors();
         let Some(error) = parent.error else { return parent.sectors_cut < sectors };
         parent.sectors_cut = sectors;
         if parent.pieces == 0 {
-            self.finish(slot, Err(error));
+            self.finish(slot, Err(error), now);
         }
         false
     }
@@ -59,6 +60,7 @@ impl<M: Memory> RequestQueue<M> {
         let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
         let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
         let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, slot);
+        self.log_bio(Event::Split, piece_slot, slot, now);
         if !self.stage_piece(piece_slot, now) {
             self.bios.remove(piece_slot);
             return false;
@@ -84,15 +86,19 @@ impl<M: Memory> RequestQueue<M> {
             last: slot,
         };
         self.bios[slot].next = NONE;
-        if self.merge_in_plug(&chain) {
+        if self.merge_in_plug(&chain, now) {
             return true;
         }
         let Some(tag) = self.requests.take(chain, stream, now) else {
             return self.stage_without_slot(&chain, now);
         };
+        self.log_request(Event::Get, tag, slot, now);
         if self.plug.is_on() {
             if self.plug.is_full() {
                 self.empty_plug(now);
+            }
+            if self.plug.len() == 0 {
+                self.log_request(Event::Plug, tag, 0, now);
             }
             self.plug.push(tag, chain.extent);
         } else {
@@ -105,8 +111,12 @@ impl<M: Memory> RequestQueue<M> {
     /// plugged request would not free its slot.
     fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
         self.empty_plug(now);
-        let is_merged = self.merge_in_elevator(chain, now);
-        self.stats.slot_waits += u64::from(!is_merged);
-        is_merged
+        let who = Subject::Bio(chain.first);
+        let merged = self.merge_in_elevator(who, chain, now);
+        if let Err(reason) = merged {
+            self.stats.slot_waits += 1;
+            self.log_unmerged(Event::SlotWait, who, chain, reason, now);
+        }
+        merged.is_ok()
     }
 }

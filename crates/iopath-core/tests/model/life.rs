@@ -1,6 +1,7 @@
 //! The life of one queue: random configuration, random bios, and what must hold of every completion.
 
 use crate::disk::{Arena, Disk, Span};
+use crate::log::Kept;
 use iopath_core::elevator::ELEVATORS;
 use iopath_core::{
     Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, QueueConfig, QueueStats, RequestQueue, Sector,
@@ -27,6 +28,8 @@ pub(crate) struct Life {
     rng: ChaCha8Rng,
     queue: RequestQueue<Span>,
     disk: Disk,
+    log: Kept,
+    failed: u64,
     arena: Arena,
     free_memory: Vec<usize>,
     memory_sectors: usize,
@@ -65,10 +68,16 @@ impl Life {
         let depth = config.depth.min(limits.depth_max);
         let disk =
             Disk::new(limits.clone(), depth, arena.clone(), fails, busy, ChaCha8Rng::seed_from_u64(seed + 1));
+        let log = Kept::default();
+        let may_hold = vec![BTreeSet::from([0]); limits.capacity as usize];
+        let mut queue = RequestQueue::new(limits, &config).unwrap();
+        queue.start_log(Box::new(log.clone()));
         Self {
-            may_hold: vec![BTreeSet::from([0]); limits.capacity as usize],
-            queue: RequestQueue::new(limits, &config).unwrap(),
+            may_hold,
+            queue,
             disk,
+            log,
+            failed: 0,
             arena,
             free_memory: (0..config.bios_max as usize).collect(),
             memory_sectors,
@@ -100,6 +109,8 @@ impl Life {
             }
         }
         self.end();
+        self.queue.end_log();
+        assert_eq!(self.log.check(self.queue.stats()), self.failed, "errors in the log");
         *self.queue.stats()
     }
 
@@ -204,9 +215,11 @@ impl Life {
                 self.free_memory.push(memory.start / self.memory_sectors);
             }
             self.check_order(done.token, &bio);
-            match done.result {
-                Ok(()) => self.check_success(&bio),
-                Err(_) => self.note_failure(&bio),
+            if done.result.is_ok() {
+                self.check_success(&bio);
+            } else {
+                self.failed += 1;
+                self.note_failure(&bio);
             }
         }
     }

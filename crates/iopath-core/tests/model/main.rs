@@ -6,6 +6,7 @@
 
 mod disk;
 mod life;
+mod log;
 
 use life::Life;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

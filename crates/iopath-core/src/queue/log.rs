@@ -1,0 +1,125 @@
+//! What a queue tells its log, and in which words. Without a log each of these is one branch.
+
+use super::RequestQueue;
+use crate::bio::Bio;
+use crate::error::IoError;
+use crate::log::{Event, Log, LogSink, Step, Subject};
+use crate::memory::Memory;
+use crate::merge::{Chain, NoMerge};
+use crate::table::{Request, Tag};
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// Tells `sink` every step from now on, in place of whoever was told before. Bios and requests under way
+    /// appear there without their beginning.
+    pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.log = Some(Box::new(Log::new(sink)));
+    }
+
+    /// Hands over the records held back, a batch at most, and lets go of the sink. So does dropping the queue.
+    pub fn end_log(&mut self) {
+        self.log = None;
+    }
+
+    /// Hands over the records held back, for whoever is about to wait long.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    /// A bio has been taken.
+    #[inline]
+    pub(super) fn log_queued(&mut self, slot: u32, bio: &Bio<M>, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push(&Step::of_bio(Event::Queue, slot, bio), now);
+        }
+    }
+
+    /// A step of a bio or piece.
+    #[inline]
+    pub(super) fn log_bio(&mut self, event: Event, slot: u32, other: u32, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push(&Step::of_bio(event, slot, &self.bios[slot].bio).with_other(other), now);
+        }
+    }
+
+    /// A step of a request.
+    #[inline]
+    pub(super) fn log_request(&mut self, event: Event, tag: Tag, other: u32, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push(&of_request(event, tag, &self.requests[tag]).with_other(other), now);
+        }
+    }
+
+    /// A step that ends, for now, a search for something to join.
+    #[inline]
+    pub(super) fn log_unmerged(
+        &mut self,
+        event: Event,
+        who: Subject,
+        chain: &Chain,
+        reason: NoMerge,
+        now: Instant,
+    ) {
+        if let Some(log) = &mut self.log {
+            let stream = self.bios[chain.first].bio.stream;
+            log.push(&Step { stream, ..of_chain(event, who, chain) }.because(reason), now);
+        }
+    }
+
+    /// `chain` joined the request `tag`, or `refused` says why not.
+    #[inline]
+    pub(super) fn log_join(
+        &mut self,
+        event: Event,
+        who: Subject,
+        chain: &Chain,
+        tag: Tag,
+        refused: Option<NoMerge>,
+        now: Instant,
+    ) {
+        if let Some(log) = &mut self.log {
+            let stream = self.bios[chain.first].bio.stream;
+            let step = Step { stream, reason: refused, ..of_chain(event, who, chain) };
+            log.push(&step.with_other(tag.index() as u32), now);
+        }
+    }
+
+    /// The plug has been emptied of so many requests.
+    #[inline]
+    pub(super) fn log_unplug(&mut self, requests: usize, now: Instant) {
+        if let Some(log) = self.log.as_mut().filter(|_| requests > 0) {
+            log.push(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
+        }
+    }
+
+    /// A request is over, and with it its one bio if `is_last`.
+    #[inline]
+    pub(super) fn log_completion(
+        &mut self,
+        tag: Tag,
+        result: Result<(), IoError>,
+        is_last: bool,
+        now: Instant,
+    ) {
+        if let Some(log) = &mut self.log {
+            let step = of_request(Event::Complete, tag, &self.requests[tag]);
+            log.push(&Step { is_last, ..step }.with_other(errno(result)), now);
+        }
+    }
+}
+
+/// What stands in the log for how something ended.
+pub(super) fn errno(result: Result<(), IoError>) -> u32 {
+    result.map_or_else(|error| error.errno().unsigned_abs(), |()| 0)
+}
+
+const fn of_chain(event: Event, who: Subject, chain: &Chain) -> Step {
+    Step { op: chain.op, extent: chain.extent, is_fua: chain.fua, ..Step::new(event, who) }
+}
+
+const fn of_request(event: Event, tag: Tag, request: &Request) -> Step {
+    let who = Subject::Request(tag.index() as u32);
+    Step { stream: request.stream(), ..of_chain(event, who, &request.chain) }
+}

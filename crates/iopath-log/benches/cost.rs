@@ -1,0 +1,152 @@
+//! What a log costs the I/O it tells of: the same workload with and without, by turns, and the median ratio.
+//! Criterion measures one after the other, which on a busy machine says nothing about a percent.
+//!
+//! Two ratios: of the median turns, and of the turns that a tenth was quicker than, which nothing interrupted.
+//! They differ where other programs run, or the thread that writes the log has no processor of its own.
+//!
+//! Each turn runs a second load without a log, too: how far its ratio is from 1 is what this machine cannot tell.
+//!
+//! The workload is one thread on a null device at about a million I/Os a second: once because the device takes a
+//! microsecond for each, and once because the processor does, with as much work for each I/O (checksums of a
+//! page) as a system call and a completion cost. And once as fast as the queue goes, to see what a record costs.
+
+use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
+use iopath_log::{LogInfo, LogOptions, LogWriter};
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+const DEPTH: u64 = 32;
+const BLOCKS: u64 = 1 << 20;
+
+/// Turns are about an eighth of a millisecond: most are then not interrupted, even where other programs run.
+const TURNS: usize = 10_001;
+
+/// What takes the time that the queue does not.
+#[derive(Clone, Copy)]
+enum Work {
+    None,
+    /// The processor: checksums of a page for each I/O.
+    Checksums(usize),
+    /// The device: nanoseconds for each I/O.
+    Device(u64),
+}
+
+/// One thread's I/O: a queue, and work to be done for each bio.
+struct Load {
+    queue: RequestQueue<LengthOnly>,
+    page: Vec<u8>,
+    work: Work,
+    state: u64,
+    tags: Vec<Tag>,
+    start: Clock,
+}
+
+impl Load {
+    fn new(work: Work) -> Self {
+        let config = QueueConfig { bios_max: 64, requests_max: 64, depth: 64, ..QueueConfig::default() };
+        let limits = Limits::with_capacity(BLOCKS * 8);
+        let queue = RequestQueue::new(limits, &config).expect("the default elevator exists");
+        let page = (0..4096_u32).map(|place| place as u8).collect();
+        Self { queue, page, work, state: 1, tags: Vec::with_capacity(64), start: Clock::now() }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Carries out one batch, with the clock read as a runner does: once a batch and side.
+    fn batch(&mut self) {
+        let now = self.now();
+        self.queue.plug();
+        for token in 0..DEPTH {
+            self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let block = (self.state >> 33) % BLOCKS;
+            let extent = Extent::from_bytes(block * 4096, 4096).expect("whole sectors");
+            self.queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), token), now).expect("room");
+            let Work::Checksums(checksums) = self.work else { continue };
+            for _ in 0..checksums {
+                black_box(crc32fast::hash(black_box(&self.page)));
+            }
+        }
+        self.queue.unplug(now);
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            self.tags.push(io.tag);
+        }
+        let done = if let Work::Device(nanos) = self.work { now.as_nanos() + nanos * DEPTH } else { 0 };
+        let mut now = self.now();
+        while now.as_nanos() < done {
+            std::hint::spin_loop();
+            now = self.now();
+        }
+        for tag in self.tags.drain(..) {
+            self.queue.handle_completion(tag, Ok(()), now);
+        }
+        while self.queue.poll_completion().is_some() {}
+    }
+
+    /// Nanoseconds for an I/O, over so many batches.
+    fn measure(&mut self, batches: u64) -> f64 {
+        let begin = Clock::now();
+        for _ in 0..batches {
+            self.batch();
+        }
+        begin.elapsed().as_nanos() as f64 / (batches * DEPTH) as f64
+    }
+}
+
+/// The value that this share of all is below.
+fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[(values.len() as f64 * share) as usize]
+}
+
+/// How many checksums make an I/O take a microsecond.
+fn work_for_a_million() -> usize {
+    let quiet = |checksums| {
+        let mut load = Load::new(Work::Checksums(checksums));
+        quantile((0..50).map(|_| load.measure(8)), 0.1)
+    };
+    (1..1000).find(|checksums| quiet(*checksums) >= 1000.0).unwrap_or(1000)
+}
+
+/// Nanoseconds for an I/O in one turn: without log, with, and again without.
+struct Turn {
+    off: f64,
+    on: f64,
+    again: f64,
+}
+
+fn compare(name: &str, work: Work, batches: u64) {
+    let path = std::env::temp_dir().join(format!("iopath-log-cost-{}", std::process::id()));
+    let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).expect("a scratch file");
+    let [mut off, mut on, mut again] = [work; 3].map(Load::new);
+    on.queue.start_log(Box::new(log.add_queue()));
+    let mut turn =
+        || Turn { off: off.measure(batches), on: on.measure(batches), again: again.measure(batches) };
+    turn();
+    let turns: Vec<Turn> = (0..TURNS).map(|_| turn()).collect();
+    on.queue.end_log();
+    let totals = log.finish().expect("the log is written");
+    let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+    std::fs::remove_file(&path).expect("the scratch file is ours");
+    for (which, share) in [("median", 0.5), ("undisturbed", 0.1)] {
+        let of = |time: fn(&Turn) -> f64| quantile(turns.iter().map(time), share);
+        let (off, on, again) = (of(|turn| turn.off), of(|turn| turn.on), of(|turn| turn.again));
+        println!(
+            "{name}, {which}: {off:.0} ns an I/O without log, {on:.0} with: {:.3}x (without again: {:.3}x)",
+            off / on,
+            off / again,
+        );
+    }
+    let size = bytes as f64 / totals.records as f64;
+    println!("{name}: {} records of {size:.1} bytes in the file, {} missed", totals.records, totals.missed);
+}
+
+fn main() {
+    // `cargo test --benches` only asks whether it runs.
+    let batches = if std::env::args().any(|argument| argument == "--bench") { 4 } else { 1 };
+    compare("device of 1 M I/O/s", Work::Device(1000), batches);
+    compare("processor at 1 M I/O/s", Work::Checksums(work_for_a_million()), batches);
+    compare("as fast as the queue goes", Work::None, batches * 8);
+}

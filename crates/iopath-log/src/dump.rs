@@ -1,0 +1,120 @@
+//! A line a record, in columns like blkparse's. Joins nothing: that is `summary.rs`.
+//!
+//! ```text
+//! queue       time s  event      subject  op sectors        stream  more
+//!     0  0.000001500  G get          r12  R  2048 + 8            0  for b3
+//! ```
+
+use crate::block::{Block, Entry};
+use crate::error::LogError;
+use crate::filter::{Filter, Sieve};
+use crate::names::{event_letter, event_name, op_letter, reason_name};
+use crate::reader::{End, LogReader};
+use iopath_core::log::{Event, Step, Subject};
+use std::fmt;
+use std::io::{Read, Write};
+
+impl<R: Read> LogReader<R> {
+    /// Writes each record that passes the filter to `out`, a line each, in the order of the file: in time order
+    /// for each queue. Bios are `b` and a number, requests `r`.
+    ///
+    /// # Errors
+    /// If the log cannot be read, or `out` not be written on ([`LogError::Output`]).
+    pub fn dump(mut self, filter: &Filter, out: &mut impl Write) -> Result<End, LogError> {
+        let start_ns = self.info().start_ns;
+        let sieve = Sieve::new(filter, start_ns);
+        let mut block = Block::default();
+        while self.read_block(&mut block)? {
+            for entry in block.entries().filter(|entry| sieve.passes(entry)) {
+                writeln!(out, "{}", Line { entry, start_ns }).map_err(LogError::Output)?;
+            }
+        }
+        out.flush().map_err(LogError::Output)?;
+        Ok(self.end().copied().unwrap_or_default())
+    }
+}
+
+/// One record as a line.
+struct Line {
+    entry: Entry,
+    start_ns: u64,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { queue, time, record, .. } = self.entry;
+        let nanos = time.as_nanos().saturating_sub(self.start_ns);
+        write!(f, "{queue:>5} {:>5}.{:09}  ", nanos / 1_000_000_000, nanos % 1_000_000_000)?;
+        match record.step() {
+            Ok(step) => line(f, &step),
+            Err(unknown) => write!(f, "? {unknown}"),
+        }
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+    let subject = match step.subject {
+        Subject::Queue => "-".to_owned(),
+        Subject::Bio(number) => format!("b{number}"),
+        Subject::Request(number) => format!("r{number}"),
+    };
+    let fua = if step.is_fua { 'F' } else { ' ' };
+    let (letter, name, op) = (event_letter(step.event), event_name(step.event), op_letter(step.op));
+    write!(f, "{letter} {name:<11} {subject:>8}  ")?;
+    if step.subject == Subject::Queue {
+        write!(f, "{:<33}", "")?;
+    } else {
+        let Step { extent, stream, .. } = step;
+        write!(f, "{op}{fua} {:<20} {:>5}    ", extent.to_string(), stream.0)?;
+    }
+    more(f, step)
+}
+
+/// What is particular to the event.
+fn more(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+    let Step { other, .. } = step;
+    match step.event {
+        Event::Split => write!(f, " from b{other}")?,
+        Event::Get => write!(f, " for b{other}")?,
+        Event::BackMerge => write!(f, " behind r{other}")?,
+        Event::FrontMerge => write!(f, " before r{other}")?,
+        Event::NoMerge => write!(f, " not with r{other}")?,
+        Event::Unplug => write!(f, " {other} requests")?,
+        Event::Complete if *other != 0 => write!(f, " errno {other}")?,
+        Event::Complete if step.is_last => f.write_str(" with its bio")?,
+        Event::Clock => write!(f, " upper bits {other}")?,
+        Event::Missed => write!(f, " {} records", step.extent.start())?,
+        _ => {}
+    }
+    step.reason.map_or(Ok(()), |reason| write!(f, " ({})", reason_name(reason)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iopath_core::{Extent, Instant, NoMerge, Op, Record, Sector, Stream};
+
+    #[test]
+    fn a_line_has_the_columns_that_the_document_shows() {
+        let step = Step {
+            op: Op::Write,
+            extent: Extent::new(Sector(2048), 8).unwrap(),
+            stream: Stream(3),
+            ..Step::new(Event::NoMerge, Subject::Bio(3))
+        };
+        let step = step.with_other(12).because(NoMerge::SegmentLimit);
+        let time = Instant::from_nanos(2_000_001_500);
+        let entry = Entry { number: 0, queue: 1, time, record: Record::new(&step, time) };
+        assert_eq!(
+            Line { entry, start_ns: 1_000_000_000 }.to_string(),
+            "    1     1.000001500  N no-merge          b3  W  2048 + 8                 3     not with r12 (segment limit)"
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_is_said_and_not_guessed() {
+        let record = Record::from_words([0, 0, 31 << 48]);
+        let entry = Entry { number: 0, queue: 0, time: Instant::ZERO, record };
+        assert!(Line { entry, start_ns: 0 }.to_string().contains("event 31"));
+    }
+}

@@ -1,0 +1,244 @@
+//! The log file's frames: header, block header, trailer; docs/log-format.md has them byte by byte. What goes
+//! into blocks is `block.rs`; reading and writing files, `reader.rs` and `writer.rs`.
+//!
+//! The file is a sequence of zstd frames. Ours are skippable, so that `zstd -dc FILE` gives the bare records.
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) const VERSION: u16 = 1;
+
+/// What the frame is, from its magic number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Header = 0x184D_2A50,
+    Block = 0x184D_2A51,
+    Trailer = 0x184D_2A52,
+}
+
+/// Magic number and length of a skippable frame.
+pub(crate) const FRAME_HEAD_BYTES: usize = 8;
+
+/// A block's header, without the frame's head.
+pub(crate) const BLOCK_BYTES: usize = 40;
+
+/// The trailer, without the frame's head.
+pub(crate) const TRAILER_BYTES: usize = 36;
+
+/// More than the header can need; what claims to be longer is no log.
+pub(crate) const HEADER_BYTES_MAX: usize = 1 << 16;
+
+const NAME: &[u8; 10] = b"iopath.log";
+const CRC_BYTES: usize = 4;
+
+impl Kind {
+    pub(crate) const fn from_magic(magic: u32) -> Option<Self> {
+        match magic {
+            0x184D_2A50 => Some(Self::Header),
+            0x184D_2A51 => Some(Self::Block),
+            0x184D_2A52 => Some(Self::Trailer),
+            _ => None,
+        }
+    }
+}
+
+/// What a log says of itself at its beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogInfo {
+    /// The elevator when the log began.
+    pub elevator: String,
+    /// What the I/O went to.
+    pub target: String,
+    /// The clock that times are of: `monotonic`, or `virtual` for modelled disks.
+    pub clock: String,
+    /// That clock's time when the log began, in nanoseconds: summary and dump count from here.
+    pub start_ns: u64,
+    /// When the log began, in nanoseconds since 1970 (UTC); 0 where there is no such time.
+    pub started_unix_ns: u64,
+    /// The version of the program that wrote it.
+    pub written_by: String,
+}
+
+impl Default for LogInfo {
+    fn default() -> Self {
+        Self {
+            elevator: String::new(),
+            target: String::new(),
+            clock: "monotonic".to_owned(),
+            start_ns: 0,
+            started_unix_ns: 0,
+            written_by: concat!("iopath ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+/// What a log counted to, known at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Totals {
+    /// Records in the file.
+    pub records: u64,
+    /// Records that found no room in a ring.
+    pub missed: u64,
+    /// Records that came after the file had reached its limit, or could not be written.
+    pub over_limit: u64,
+}
+
+/// What stands before each block of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct BlockHead {
+    pub(crate) queue: u16,
+    pub(crate) records: u32,
+    /// How many records of the file lie before.
+    pub(crate) first_record: u64,
+    /// The first record's time in full.
+    pub(crate) time_ns: u64,
+    /// Records of this queue missed when the block was written.
+    pub(crate) missed: u64,
+    /// The length of the zstd frame that follows.
+    pub(crate) frame_bytes: u32,
+}
+
+pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
+    let json = serde_json::to_vec(info).expect("strings and numbers are always JSON");
+    let version = VERSION.to_le_bytes();
+    frame(Kind::Header, &[NAME.as_slice(), version.as_slice(), json.as_slice()])
+}
+
+/// The version and what the header says, if the version is ours.
+pub(crate) fn parse_header(payload: &[u8]) -> Result<(u16, LogInfo), &'static str> {
+    let rest = payload.strip_prefix(NAME).ok_or("its header has another name")?;
+    let (version, json) = rest.split_first_chunk().ok_or("its header is too short")?;
+    let version = u16::from_le_bytes(*version);
+    if version > VERSION {
+        return Ok((version, LogInfo::default()));
+    }
+    let json = without_crc(payload).and(json.len().checked_sub(CRC_BYTES).map(|end| &json[..end]));
+    let json = json.ok_or("its header is damaged")?;
+    let info = serde_json::from_slice(json).map_err(|_| "its header is not JSON")?;
+    Ok((version, info))
+}
+
+impl BlockHead {
+    /// The frame that holds it.
+    pub(crate) fn to_frame(self) -> Vec<u8> {
+        frame(
+            Kind::Block,
+            &[
+                &self.queue.to_le_bytes(),
+                &[0; 2],
+                &self.records.to_le_bytes(),
+                &self.first_record.to_le_bytes(),
+                &self.time_ns.to_le_bytes(),
+                &self.missed.to_le_bytes(),
+                &self.frame_bytes.to_le_bytes(),
+            ],
+        )
+    }
+
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(without_crc(payload)?);
+        let queue = u16::from_le_bytes(fields.take()?);
+        let _reserved: [u8; 2] = fields.take()?;
+        Some(Self {
+            queue,
+            records: u32::from_le_bytes(fields.take()?),
+            first_record: u64::from_le_bytes(fields.take()?),
+            time_ns: u64::from_le_bytes(fields.take()?),
+            missed: u64::from_le_bytes(fields.take()?),
+            frame_bytes: u32::from_le_bytes(fields.take()?),
+        })
+    }
+}
+
+impl Totals {
+    pub(crate) fn to_frame(self) -> Vec<u8> {
+        let Self { records, missed, over_limit } = self;
+        let counts = [records, missed, over_limit].map(u64::to_le_bytes);
+        frame(Kind::Trailer, &[&counts[0], &counts[1], &counts[2], &[0; 8]])
+    }
+
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(without_crc(payload)?);
+        Some(Self {
+            records: u64::from_le_bytes(fields.take()?),
+            missed: u64::from_le_bytes(fields.take()?),
+            over_limit: u64::from_le_bytes(fields.take()?),
+        })
+    }
+}
+
+/// A skippable frame around `parts` and their checksum.
+fn frame(kind: Kind, parts: &[&[u8]]) -> Vec<u8> {
+    let payload: Vec<u8> = parts.concat();
+    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len() + CRC_BYTES);
+    frame.extend((kind as u32).to_le_bytes());
+    frame.extend(((payload.len() + CRC_BYTES) as u32).to_le_bytes());
+    frame.extend(&payload);
+    frame.extend(crc32fast::hash(&payload).to_le_bytes());
+    frame
+}
+
+/// The payload without the checksum at its end, if that is right.
+fn without_crc(payload: &[u8]) -> Option<&[u8]> {
+    let (rest, crc) = payload.split_last_chunk::<CRC_BYTES>()?;
+    (crc32fast::hash(rest) == u32::from_le_bytes(*crc)).then_some(rest)
+}
+
+/// Numbers one after another.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_the_length_that_the_document_says_and_come_back() {
+        let head = BlockHead { queue: 1, records: 2, first_record: 3, time_ns: 4, missed: 5, frame_bytes: 6 };
+        let frame = head.to_frame();
+        assert_eq!(frame.len(), FRAME_HEAD_BYTES + BLOCK_BYTES);
+        assert_eq!(frame[..4], [0x51, 0x2A, 0x4D, 0x18]);
+        assert_eq!(BlockHead::parse(&frame[FRAME_HEAD_BYTES..]), Some(head));
+
+        let totals = Totals { records: 7, missed: 8, over_limit: 9 };
+        let frame = totals.to_frame();
+        assert_eq!(frame.len(), FRAME_HEAD_BYTES + TRAILER_BYTES);
+        assert_eq!(Totals::parse(&frame[FRAME_HEAD_BYTES..]), Some(totals));
+
+        let info = LogInfo { elevator: "ascend".to_owned(), start_ns: 5, ..LogInfo::default() };
+        let frame = header(&info);
+        assert_eq!(parse_header(&frame[FRAME_HEAD_BYTES..]), Ok((VERSION, info)));
+    }
+
+    #[test]
+    fn a_changed_byte_is_noticed_wherever_it_is() {
+        let frame = BlockHead { records: 2, frame_bytes: 6, ..BlockHead::default() }.to_frame();
+        let header = header(&LogInfo::default());
+        for place in FRAME_HEAD_BYTES..frame.len() {
+            let mut changed = frame.clone();
+            changed[place] ^= 1;
+            assert_eq!(BlockHead::parse(&changed[FRAME_HEAD_BYTES..]), None, "byte {place}");
+        }
+        for place in FRAME_HEAD_BYTES..header.len() {
+            let mut changed = header.clone();
+            changed[place] ^= 1;
+            let parsed = parse_header(&changed[FRAME_HEAD_BYTES..]);
+            assert!(!matches!(parsed, Ok((VERSION, _))), "byte {place}");
+        }
+    }
+
+    #[test]
+    fn fields_that_a_later_program_adds_are_passed_over() {
+        let json = br#"{"elevator":"none","colour":"blue"}"#;
+        let frame = frame(Kind::Header, &[NAME, &VERSION.to_le_bytes(), json]);
+        let (_, info) = parse_header(&frame[FRAME_HEAD_BYTES..]).unwrap();
+        assert_eq!(info.elevator, "none");
+    }
+}

@@ -1,0 +1,56 @@
+//! The request log: from a queue's records to a file, and from a file to one page that says why.
+//!
+//! [`LogWriter`] gives each queue a ring that never makes an I/O wait, and streams all rings to one file.
+//! [`LogReader`] reads such a file, as far as it is whole: [`LogReader::summarise`] joins the records of each bio
+//! and request into a [`Report`], which is a page or JSON; [`LogReader::dump`] writes a line a record.
+//!
+//! What a record is, and when a queue tells one: `iopath_core::log`. The file, bit by bit:
+//! `docs/log-format.md`. The JSON: `docs/log-summary.md`.
+//!
+//! ```
+//! use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
+//! use iopath_log::{Filter, LogInfo, LogOptions, LogReader, LogWriter};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("log");
+//! let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default())?;
+//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default())?;
+//! queue.start_log(Box::new(log.add_queue()));
+//!
+//! let extent = Extent::new(Sector(2048), 8).expect("within the address space");
+//! queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), 1), Instant::from_nanos(100))?;
+//! let tag = queue.poll_dispatch(Instant::from_nanos(200)).expect("it is queued").tag;
+//! queue.handle_completion(tag, Ok(()), Instant::from_nanos(300));
+//!
+//! queue.end_log();
+//! assert_eq!(log.finish()?.missed, 0);
+//!
+//! let report = LogReader::open(&path)?.summarise(&Filter::default())?;
+//! assert_eq!(report.stages.q2c.max_ns, 200);
+//! println!("{report}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod block;
+mod dump;
+mod error;
+mod filter;
+mod format;
+mod names;
+mod reader;
+mod ring;
+mod summary;
+mod writer;
+
+pub use block::{Block, Entry};
+pub use error::{Damage, LogError};
+pub use filter::Filter;
+pub use format::{LogInfo, Totals};
+pub use names::{event_name, event_named, op_letter, op_name, reason_name};
+pub use reader::{End, LogReader};
+pub use ring::Producer;
+pub use summary::{
+    Depth, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass, Slow, Stage,
+    Stages, StreamShare,
+};
+pub use writer::{LogOptions, LogWriter};

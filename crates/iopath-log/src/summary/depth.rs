@@ -1,0 +1,109 @@
+//! How many requests were at the device, over time: in a fixed number of spans, whose length doubles when the
+//! log turns out longer.
+
+use super::report::Depth;
+
+const SPANS: usize = 64;
+
+/// Spans begin at a microsecond (1,024 ns).
+const FIRST_SHIFT: u32 = 10;
+
+/// The mean depth in each span, summed over queues.
+#[derive(Debug)]
+pub(super) struct DepthOverTime {
+    start_ns: u64,
+    shift: u32,
+    /// Depth times nanoseconds, by span.
+    areas: [f64; SPANS],
+    end_ns: u64,
+    max: u32,
+}
+
+impl DepthOverTime {
+    pub(super) const fn new(start_ns: u64) -> Self {
+        Self { start_ns, shift: FIRST_SHIFT, areas: [0.0; SPANS], end_ns: 0, max: 0 }
+    }
+
+    /// From `from_ns` to `to_ns` that many were at the device.
+    #[inline]
+    pub(super) fn add(&mut self, from_ns: u64, to_ns: u64, depth: u32) {
+        let from = from_ns.saturating_sub(self.start_ns);
+        let to = to_ns.saturating_sub(self.start_ns);
+        self.end_ns = self.end_ns.max(to);
+        while to >> self.shift >= SPANS as u64 {
+            self.fold();
+        }
+        if depth > 0 && from < to {
+            self.max = self.max.max(depth);
+            self.spread(from, to, depth);
+        }
+    }
+
+    fn spread(&mut self, from: u64, to: u64, depth: u32) {
+        let mut at = from;
+        while at < to {
+            let span = at >> self.shift;
+            let last = (span << self.shift) + ((1 << self.shift) - 1);
+            let end = last.saturating_add(1).min(to);
+            self.areas[span as usize] += f64::from(depth) * (end - at) as f64;
+            at = end;
+        }
+    }
+
+    /// Makes two spans one.
+    #[cold]
+    fn fold(&mut self) {
+        for span in 0..SPANS / 2 {
+            self.areas[span] = self.areas[2 * span] + self.areas[2 * span + 1];
+        }
+        self.areas[SPANS / 2..].fill(0.0);
+        self.shift += 1;
+    }
+
+    pub(super) fn report(&self) -> Depth {
+        let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
+        let span_ns = 1_u64 << self.shift;
+        let mean = |(span, area): (usize, &f64)| {
+            // The last span may be cut short by the log's end.
+            let length = span_ns.min(self.end_ns - span as u64 * span_ns);
+            area / length as f64
+        };
+        let total: f64 = self.areas.iter().sum();
+        Depth {
+            mean: if self.end_ns == 0 { 0.0 } else { total / self.end_ns as f64 },
+            max: self.max,
+            span_ns,
+            means: self.areas[..spans].iter().enumerate().map(mean).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_log_is_folded_and_keeps_its_area() {
+        let mut depth = DepthOverTime::new(1_000_000);
+        for step in 0..1_000_u64 {
+            depth.add(1_000_000 + step * 1000, 1_000_000 + (step + 1) * 1000, 2);
+        }
+        let report = depth.report();
+        assert!((report.mean - 2.0).abs() < 1e-9 && report.max == 2, "{report:?}");
+        assert!(report.means.len() > SPANS / 2 - 2 && report.means.len() <= SPANS, "{report:?}");
+        assert!(report.means.iter().all(|mean| (mean - 2.0).abs() < 1e-9), "{report:?}");
+    }
+
+    #[test]
+    fn what_spans_several_is_spread_over_them() {
+        let mut depth = DepthOverTime::new(0);
+        depth.add(512, 2048 + 512, 4);
+        assert_eq!(depth.report().means, [2.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn an_empty_log_has_no_depth() {
+        let report = DepthOverTime::new(0).report();
+        assert_eq!((report.max, report.means.len()), (0, 0));
+    }
+}

@@ -1,0 +1,102 @@
+//! What is known of the bios or requests under way, by number, within a bound on memory. Knows nothing of what
+//! it keeps.
+
+/// For all queues together. A queue of a million requests and two million bios fits.
+const BYTES_MAX: usize = 128 << 20;
+
+/// A time not known.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+
+/// How much memory slots may still take.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes_left: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { bytes_left: BYTES_MAX }
+    }
+}
+
+/// One state for each number that was seen; what was not set since [`Slots::forget`] is the default.
+#[derive(Debug, Default)]
+pub(super) struct Slots<T> {
+    states: Vec<(u32, T)>,
+    epoch: u32,
+}
+
+impl<T: Copy + Default> Slots<T> {
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> T {
+        match self.states.get(number as usize) {
+            Some((epoch, state)) if *epoch == self.epoch => *state,
+            _ => T::default(),
+        }
+    }
+
+    /// Keeps a state, if there is room for one of that number.
+    #[inline]
+    pub(super) fn set(&mut self, number: u32, state: T, budget: &mut Budget) {
+        let place = number as usize;
+        if place >= self.states.len() && !self.grow(place, budget) {
+            return;
+        }
+        self.states[place] = (self.epoch, state);
+    }
+
+    /// Changes a state that is kept.
+    #[inline]
+    pub(super) fn update(&mut self, number: u32, change: impl FnOnce(&mut T)) {
+        if let Some((_, state)) =
+            self.states.get_mut(number as usize).filter(|(epoch, _)| *epoch == self.epoch)
+        {
+            change(state);
+        }
+    }
+
+    /// Forgets all states, at no cost.
+    pub(super) fn forget(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    #[cold]
+    fn grow(&mut self, place: usize, budget: &mut Budget) -> bool {
+        let len = (place + 1).next_power_of_two().max(64);
+        let more = len - self.states.len();
+        let bytes = more * size_of::<(u32, T)>();
+        if bytes > budget.bytes_left {
+            return false;
+        }
+        budget.bytes_left -= bytes;
+        // Exactly: the vector's own doubling would take more than the budget knows of.
+        self.states.reserve_exact(more);
+        self.states.resize(len, (self.epoch.wrapping_sub(1), T::default()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_forgotten_is_the_default_until_set_again() {
+        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget::default());
+        slots.set(5, 7, &mut budget);
+        slots.update(5, |state| *state += 1);
+        assert_eq!((slots.get(5), slots.get(4), slots.get(1000)), (8, 0, 0));
+        slots.forget();
+        slots.update(5, |state| *state += 1);
+        assert_eq!(slots.get(5), 0);
+    }
+
+    #[test]
+    fn numbers_beyond_the_budget_take_no_memory() {
+        let (mut slots, mut budget) = (Slots::<u64>::default(), Budget { bytes_left: 100 * 16 });
+        slots.set(200, 1, &mut budget);
+        assert_eq!((slots.get(200), slots.states.capacity()), (0, 0));
+        slots.set(10, 1, &mut budget);
+        assert_eq!((slots.get(10), budget.bytes_left), (1, 36 * 16));
+    }
+}

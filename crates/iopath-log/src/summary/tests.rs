@@ -1,0 +1,267 @@
+//! Summaries of small logs, worked out by hand, and of a queue's own, against what the queue and its caller saw.
+
+use super::*;
+use crate::writer::{LogOptions, LogWriter};
+use iopath_core::{
+    Bio, Extent, Instant, IoError, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Sector,
+    Stream, Tag,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+
+type Queue = RequestQueue<LengthOnly>;
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn read(start: u64, sectors: u64, token: u64) -> Bio<LengthOnly> {
+    let extent = Extent::new(Sector(start), sectors).unwrap();
+    Bio::read(extent, LengthOnly::new(extent.bytes()), token)
+}
+
+/// What `act` makes a queue tell.
+fn log_of(path: &Path, limits: Limits, config: &QueueConfig, act: impl FnOnce(&mut Queue)) {
+    let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_owned(), ..LogInfo::default() };
+    let options = LogOptions { ring_records: 1 << 20, ..LogOptions::default() };
+    let log = LogWriter::create(path, &info, &options).unwrap();
+    let mut queue = Queue::new(limits, config).unwrap();
+    queue.start_log(Box::new(log.add_queue()));
+    act(&mut queue);
+    drop(queue);
+    assert_eq!(log.finish().unwrap().missed, 0);
+}
+
+fn summary(path: &Path, filter: &Filter) -> Report {
+    LogReader::open(path).unwrap().summarise(filter).unwrap()
+}
+
+/// Two neighbours on stream 0 that merge in the plug; one bio elsewhere on stream 1 that fails.
+fn three_bios(queue: &mut Queue) {
+    queue.plug();
+    queue.submit_bio(read(100, 8, 1), at(1100)).unwrap();
+    queue.submit_bio(read(108, 8, 2), at(1150)).unwrap();
+    queue.submit_bio(read(0, 4, 3).on_stream(Stream(1)), at(1200)).unwrap();
+    queue.unplug(at(1300));
+    let first = queue.poll_dispatch(at(1400)).unwrap().tag;
+    let second = queue.poll_dispatch(at(1500)).unwrap().tag;
+    queue.handle_completion(second, Err(IoError::Media), at(1900));
+    queue.handle_completion(first, Ok(()), at(2400));
+}
+
+#[test]
+fn three_bios_come_to_what_was_worked_out_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
+    let report = summary(&path, &Filter::default());
+
+    // Clock; Q G P, Q M, Q G; U I I; D D; C (with its bio); C, and C of its two bios.
+    assert_eq!((report.records, report.selected, report.missed, report.queues), (17, 17, 0, 1));
+    assert_eq!(report.span_ns, 1300);
+    let events = report.events;
+    assert_eq!((events.queue, events.get, events.back_merge, events.insert), (3, 2, 1, 2));
+    assert_eq!((events.plug, events.unplug, events.dispatch, events.complete), (1, 1, 2, 4));
+    assert_eq!((report.plug.unplugs, report.plug.requests), (1, 2));
+    assert_eq!(report.refusals.not_adjacent, 2);
+
+    let [reads] = report.ops[..] else { panic!("{:?}", report.ops) };
+    assert_eq!((reads.op, reads.bios, reads.bio_bytes), ("read", 3, 20 * 512));
+    assert_eq!((reads.requests, reads.request_bytes), (2, 20 * 512));
+    let sizes: Vec<_> =
+        report.sizes.iter().map(|class| (class.from_bytes, class.bios, class.requests)).collect();
+    assert_eq!(sizes, [(2048, 1, 1), (4096, 2, 0), (8192, 0, 1)]);
+    assert_eq!(report.errors.iter().map(|error| (error.errno, error.bios)).collect::<Vec<_>>(), [(5, 1)]);
+
+    // From sector 116 back to 0.
+    let seeks = report.seeks;
+    assert_eq!((seeks.requests, seeks.count, seeks.backward, seeks.max_bytes), (1, 1, 1, 116 * 512));
+
+    let Stages { q2g, g2i, i2d, d2c, q2c } = report.stages;
+    assert_eq!((q2g.count, q2g.max_ns), (2, 0));
+    assert_eq!((g2i.count, g2i.min_ns, g2i.max_ns), (2, 100, 200));
+    assert_eq!((i2d.count, i2d.min_ns, i2d.max_ns), (2, 100, 200));
+    assert_eq!((d2c.count, d2c.min_ns, d2c.max_ns), (2, 400, 1000));
+    assert_eq!((q2c.count, q2c.min_ns, q2c.max_ns), (3, 700, 1300));
+    assert!((q2c.mean_ns - (700.0 + 1250.0 + 1300.0) / 3.0).abs() < 1e-9);
+
+    // From the log's beginning at 1000: one at the device for 100 ns, two for 400, one for 500; of 1400.
+    assert!(
+        (report.depth.mean - 1400.0 / 1400.0).abs() < 1e-9 && report.depth.max == 2,
+        "{:?}",
+        report.depth
+    );
+
+    let streams: Vec<_> =
+        report.streams.iter().map(|s| (s.stream, s.bios, s.bytes, s.first_ns, s.last_ns)).collect();
+    assert_eq!(streams, [(0, 2, 8192, 100, 1400), (1, 1, 2048, 200, 900)]);
+    assert_eq!(report.skew_ns, 500);
+    let slowest: Vec<_> = report.slowest.iter().map(|s| (s.q2c_ns, s.d2c_ns, s.sector, s.errno)).collect();
+    assert_eq!(slowest, [(1300, Some(1000), 100, 0), (1250, Some(1000), 108, 0), (700, Some(400), 0, 5)]);
+    assert_eq!(report.unjoined, 0);
+}
+
+#[test]
+fn a_filter_leaves_the_rest_out_of_every_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
+    let of_stream = summary(&path, &Filter { streams: vec![1], ..Filter::default() });
+    assert_eq!(
+        (of_stream.events.queue, of_stream.stages.q2c.count, of_stream.stages.q2c.max_ns),
+        (1, 1, 700)
+    );
+    assert_eq!(of_stream.streams.len(), 1);
+    let sectors = Extent::new(Sector(110), 1);
+    let of_sectors = summary(&path, &Filter { sectors, ..Filter::default() });
+    assert_eq!((of_sectors.events.queue, of_sectors.stages.d2c.count), (1, 1));
+    let events = vec![Event::Dispatch];
+    let of_event = summary(&path, &Filter { events, ..Filter::default() });
+    assert_eq!((of_event.selected, of_event.events.dispatch, of_event.stages.q2c.count), (2, 2, 0));
+    let late = std::time::Duration::from_nanos(800)..std::time::Duration::MAX;
+    let of_time = summary(&path, &Filter { time: Some(late), ..Filter::default() });
+    assert_eq!((of_time.selected, of_time.unjoined), (4, 3), "completions without their beginning");
+}
+
+#[test]
+fn after_a_gap_nothing_is_joined_across_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();
+    let mut producer = log.add_queue();
+    let step = |event, subject, other| iopath_core::log::Step::new(event, subject).with_other(other);
+    let bio = iopath_core::log::Subject::Bio(7);
+    let record = |step: &_, nanos| Record::new(step, at(nanos));
+    producer.take(&[record(&step(Event::Queue, bio, 0), 10), Record::missed(5, at(20))], at(10));
+    producer.take(&[record(&step(Event::Complete, bio, 0), 30)], at(30));
+    producer
+        .take(&[record(&step(Event::Queue, bio, 0), 40), record(&step(Event::Complete, bio, 0), 45)], at(40));
+    drop(producer);
+    log.finish().unwrap();
+    let report = summary(&path, &Filter::default());
+    assert_eq!((report.stages.q2c.count, report.stages.q2c.max_ns, report.unjoined), (1, 5, 1));
+}
+
+/// What the caller of a queue saw itself.
+#[derive(Default)]
+struct Seen {
+    submitted: Vec<u64>,
+    q2c: Vec<u64>,
+    d2c: Vec<u64>,
+}
+
+/// Random bios at random times, through a queue with an elevator, splits, waits and flushes.
+fn random_life(queue: &mut Queue, seed: u64) -> Seen {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut saw = Seen::default();
+    let mut at_device: Vec<(Tag, u64)> = Vec::new();
+    let mut nanos = 1000;
+    let mut last = 0;
+    let collect = |queue: &mut Queue, saw: &mut Seen, nanos: u64| {
+        while let Some(done) = queue.poll_completion() {
+            saw.q2c.push(nanos - saw.submitted[done.token as usize]);
+        }
+    };
+    for _ in 0..20_000 {
+        nanos += rng.random_range(0..2000);
+        let now = at(nanos);
+        if queue.bios_in() < 60 {
+            let token = saw.submitted.len() as u64;
+            let start = if rng.random_bool(0.6) { last } else { rng.random_range(0..1 << 18) };
+            let sectors = rng.random_range(1..40);
+            last = (start + sectors) % (1 << 18);
+            let bio = if rng.random_bool(0.02) { Bio::flush(token) } else { read(start, sectors, token) };
+            if rng.random_bool(0.3) {
+                queue.plug();
+                queue.submit_bio(bio, now).unwrap();
+                queue.submit_bio(read(last, 8, token + 1), now).unwrap();
+                saw.submitted.extend([nanos, nanos]);
+                queue.unplug(now);
+            } else {
+                queue.submit_bio(bio, now).unwrap();
+                saw.submitted.push(nanos);
+            }
+            collect(queue, &mut saw, nanos);
+        }
+        queue.handle_timeout(now);
+        while let Some(tag) = queue.poll_dispatch(now).map(|io| io.tag) {
+            if rng.random_bool(0.05) {
+                queue.requeue(tag, now);
+            } else {
+                at_device.push((tag, nanos));
+            }
+        }
+        if !at_device.is_empty() && rng.random_bool(0.7) {
+            let (tag, since) = at_device.swap_remove(rng.random_range(0..at_device.len()));
+            saw.d2c.push(nanos - since);
+            queue.handle_completion(tag, Ok(()), now);
+            collect(queue, &mut saw, nanos);
+        }
+    }
+    saw
+}
+
+fn mean(values: &[u64]) -> f64 {
+    values.iter().sum::<u64>() as f64 / values.len() as f64
+}
+
+#[test]
+fn a_random_life_comes_to_what_queue_and_caller_saw() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        request_bytes_max: 32 << 9,
+        segments_max: 4,
+        chunk_sectors: 64,
+        volatile_cache: true,
+        ..Limits::with_capacity(1 << 20)
+    };
+    for (seed, elevator) in [(1, "none"), (2, "ascend")] {
+        let path = folder.path().join(elevator);
+        let config = QueueConfig { requests_max: 24, depth: 8, elevator, ..QueueConfig::default() };
+        let (mut seen, mut stats) = (Seen::default(), None);
+        log_of(&path, limits.clone(), &config, |queue| {
+            seen = random_life(queue, seed);
+            stats = Some(*queue.stats());
+        });
+        let (report, stats) = (summary(&path, &Filter::default()), stats.unwrap());
+
+        let events = report.events;
+        assert_eq!(
+            (events.queue, events.dispatch, events.requeue),
+            (stats.bios, stats.dispatched, stats.requeued)
+        );
+        assert_eq!((events.slot_wait, events.hold), (stats.slot_waits, stats.held));
+        assert_eq!((events.back_merge, events.front_merge), (stats.back_merges(), stats.front_merges()));
+        assert_eq!(report.bios_split, stats.split);
+        for (reason, (name, refused)) in [
+            (NoMerge::NotAdjacent, report.refusals.rows()[0]),
+            (NoMerge::SizeLimit, report.refusals.rows()[2]),
+            (NoMerge::SegmentLimit, report.refusals.rows()[3]),
+            (NoMerge::Boundary, report.refusals.rows()[7]),
+        ] {
+            assert_eq!(refused, stats.refused(reason), "{name}");
+            // `none` names no candidates, so that a merge is only ever refused in the plug.
+            assert!(refused > 0 || elevator == "none", "{name}: the life met none");
+        }
+
+        let Stages { q2c, d2c, .. } = report.stages;
+        assert_eq!((q2c.count, q2c.max_ns), (seen.q2c.len() as u64, seen.q2c.iter().copied().max().unwrap()));
+        assert!((q2c.mean_ns - mean(&seen.q2c)).abs() < 1e-3);
+        assert_eq!((d2c.count, d2c.max_ns), (seen.d2c.len() as u64, seen.d2c.iter().copied().max().unwrap()));
+        assert!((d2c.mean_ns - mean(&seen.d2c)).abs() < 1e-3);
+        seen.q2c.sort_unstable();
+        let p99 = seen.q2c[seen.q2c.len() * 99 / 100] as f64;
+        assert!((q2c.p99_ns as f64 / p99 - 1.0).abs() < 0.01, "p99 {} against {p99}", q2c.p99_ns);
+        assert!(report.depth.max <= 8 && report.depth.mean > 0.5, "{:?}", report.depth);
+        assert_eq!(report.unjoined, 0);
+        assert_eq!(report.slowest[0].q2c_ns, q2c.max_ns);
+
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(json["records"].is_u64() && json["missed"] == 0);
+        assert_eq!(json["stages"]["q2c"]["count"], q2c.count);
+        let page = report.to_string();
+        assert!(page.lines().count() <= 70 && page.lines().all(|line| line.chars().count() <= 120), "{page}");
+        eprintln!("{page}");
+    }
+}

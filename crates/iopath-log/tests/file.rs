@@ -1,0 +1,229 @@
+//! Log files as written and read: whole, cut off, damaged, at their limit. Not about what records mean.
+
+use iopath_core::log::{Event, Step, Subject};
+use iopath_core::{Instant, LogSink, Record};
+use iopath_log::{Damage, End, Entry, Filter, LogError, LogInfo, LogOptions, LogReader, LogWriter, Totals};
+use proptest::prelude::*;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Records of one queue, of which the times take turns round the 40 bits that a record holds.
+fn records(queue: u32, count: u64) -> Vec<(Instant, Record)> {
+    let time = |number: u64| Instant::from_nanos(number << 38);
+    let clock = |number| Step::new(Event::Clock, Subject::Queue).with_other((number >> 2) as u32);
+    let step = |number| Step::new(Event::Queue, Subject::Bio(number as u32)).with_other(queue);
+    let with_clock = |number: u64| {
+        let clock =
+            (number.is_multiple_of(4)).then(|| (time(number), Record::new(&clock(number), time(number))));
+        clock.into_iter().chain([(time(number), Record::new(&step(number), time(number)))])
+    };
+    (0..count).flat_map(with_clock).collect()
+}
+
+/// A log of one queue, in blocks of these many records.
+fn write(path: &Path, queues: u32, records_each: u64, options: &LogOptions) -> Totals {
+    let log = LogWriter::create(path, &LogInfo::default(), options).unwrap();
+    let mut producers: Vec<_> = (0..queues).map(|queue| (queue, log.add_queue())).collect();
+    for (queue, producer) in &mut producers {
+        for (time, record) in records(*queue, records_each) {
+            producer.take(&[record], time);
+        }
+    }
+    drop(producers);
+    log.finish().unwrap()
+}
+
+fn read(bytes: &[u8]) -> Result<(Vec<Entry>, End), LogError> {
+    let mut entries = Vec::new();
+    let end = LogReader::new(bytes)?.for_each_block(|block| entries.extend(block.entries()))?;
+    Ok((entries, end))
+}
+
+#[test]
+fn what_was_told_is_read_in_order_with_full_times_for_each_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let totals = write(&path, 3, 20_000, &LogOptions::default());
+    assert_eq!(totals, Totals { records: 3 * 25_000, missed: 0, over_limit: 0 });
+    let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(end, End { totals, damage: None });
+    assert!(entries.iter().zip(0..).all(|(entry, number)| entry.number == number));
+    for queue in 0..3 {
+        let own = entries.iter().filter(|entry| u32::from(entry.queue) == queue);
+        let own: Vec<_> = own.map(|entry| (entry.time, entry.record)).collect();
+        assert_eq!(own, records(queue, 20_000), "queue {queue}");
+    }
+}
+
+/// A log of several blocks, and where each block and the trailer begin.
+fn blocks_log() -> &'static (Vec<u8>, Vec<u64>) {
+    static LOG: OnceLock<(Vec<u8>, Vec<u64>)> = OnceLock::new();
+    LOG.get_or_init(write_blocks_log)
+}
+
+fn write_blocks_log() -> (Vec<u8>, Vec<u64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    // A queue's last block is written when its log ends: five queues make five blocks.
+    let totals = write(&path, 5, 40, &LogOptions::default());
+    assert_eq!(totals.records, 250);
+    let bytes = std::fs::read(&path).unwrap();
+    let magic = |place: &usize| bytes[*place..].starts_with(&[0x51, 0x2A, 0x4D, 0x18]);
+    let mut starts: Vec<u64> = (0..bytes.len()).filter(magic).map(|place| place as u64).collect();
+    assert_eq!(starts.len(), 5);
+    starts.push(bytes.len() as u64 - 44);
+    (bytes, starts)
+}
+
+#[test]
+fn a_log_cut_off_anywhere_is_read_up_to_the_last_whole_block_and_says_where() {
+    let (bytes, starts) = blocks_log();
+    let (all, _) = read(bytes).unwrap();
+    for cut in 0..bytes.len() {
+        let Ok((entries, end)) = read(&bytes[..cut]) else {
+            assert!((cut as u64) < starts[0], "cut at {cut}, after the header, is no log at all");
+            continue;
+        };
+        assert!(cut as u64 >= starts[0]);
+        let whole = starts.iter().skip(1).filter(|start| **start <= cut as u64).count();
+        assert_eq!(entries, all[..whole * 50], "cut at {cut}");
+        let Damage { offset, record, what } = end.damage.expect("a log that is cut off is damaged");
+        assert_eq!((offset, record), (starts[whole], whole as u64 * 50), "cut at {cut}: {what}");
+        assert_eq!(end.totals.records, record);
+        assert!(what.contains("cut off"), "cut at {cut}: {what}");
+    }
+}
+
+#[test]
+fn what_is_no_log_is_refused_by_name() {
+    let (bytes, _) = blocks_log();
+    for other in [&b""[..], b"iopath", &[0x28, 0xB5, 0x2F, 0xFD, 0, 0, 0, 0], &bytes[60..]] {
+        assert!(matches!(read(other), Err(LogError::NotALog { .. })));
+    }
+    let mut newer = bytes.clone();
+    newer[18] = 9;
+    assert!(matches!(read(&newer), Err(LogError::Version { version: 9 })));
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics_and_never_changes_a_record(
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let (bytes, _) = blocks_log();
+        let (all, _) = read(bytes).unwrap();
+        let mut damaged = bytes.clone();
+        for (place, change) in changes {
+            damaged[place.index(bytes.len())] ^= change;
+        }
+        match read(&damaged) {
+            Ok((entries, end)) => {
+                prop_assert_eq!(&entries[..], &all[..entries.len()]);
+                prop_assert!(damaged == *bytes || end.damage.is_some());
+                let report = LogReader::new(&damaged[..]).unwrap().summarise(&Filter::default()).unwrap();
+                prop_assert_eq!(report.selected, entries.len() as u64);
+            }
+            Err(LogError::NotALog { .. } | LogError::Version { .. }) => {}
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+
+    #[test]
+    fn anything_at_all_is_read_without_a_panic(bytes: Vec<u8>, after_header: bool) {
+        let mut log = if after_header { blocks_log().0.clone() } else { Vec::new() };
+        log.truncate(if after_header { blocks_log().1[1] as usize } else { 0 });
+        log.extend(bytes);
+        if let Ok((entries, end)) = read(&log) {
+            prop_assert_eq!(entries.len(), 50);
+            prop_assert!(end.damage.is_some());
+        }
+    }
+}
+
+#[test]
+fn the_file_stays_within_its_limit_and_the_rest_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let options = LogOptions { limit_bytes: 200_000, ring_records: 300_000, ..LogOptions::default() };
+    let totals = write(&path, 1, 100_000, &options);
+    assert!(std::fs::metadata(&path).unwrap().len() <= 200_000);
+    assert!(totals.records > 0 && totals.over_limit > 0, "{totals:?}");
+    assert_eq!(totals.records + totals.over_limit, 125_000);
+    let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((entries.len() as u64, end), (totals.records, End { totals, damage: None }));
+}
+
+#[test]
+fn a_limit_that_no_log_fits_is_refused_with_the_least_that_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let create = |limit_bytes| {
+        let options = LogOptions { limit_bytes, ..LogOptions::default() };
+        LogWriter::create(&path, &LogInfo::default(), &options)
+    };
+    let Err(LogError::Limit { limit_bytes: 1, least_bytes }) = create(1) else { panic!("took 1 byte") };
+    assert!(!path.exists(), "a refused log leaves no file");
+    let totals = create(least_bytes).unwrap().finish().unwrap();
+    assert_eq!(totals, Totals::default());
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), least_bytes);
+}
+
+#[test]
+fn a_level_that_zstd_does_not_have_is_refused() {
+    let path = Path::new("never-created");
+    for level in [-1, 0, 99] {
+        let options = LogOptions { level, ..LogOptions::default() };
+        let refused = LogWriter::create(path, &LogInfo::default(), &options);
+        assert!(matches!(refused, Err(LogError::Level { .. })), "level {level}");
+    }
+}
+
+#[test]
+fn where_no_file_can_be_the_error_names_it() {
+    let path = Path::new("/nonexistent/folder/log");
+    let refused = LogWriter::create(path, &LogInfo::default(), &LogOptions::default()).unwrap_err();
+    assert!(refused.to_string().contains("/nonexistent/folder/log"), "{refused}");
+    let full = Path::new("/dev/full");
+    let refused = LogWriter::create(full, &LogInfo::default(), &LogOptions::default()).unwrap_err();
+    assert!(refused.to_string().contains("/dev/full"), "{refused}");
+    let refused = LogReader::open(path).unwrap_err();
+    assert!(refused.to_string().contains("/nonexistent/folder/log"), "{refused}");
+}
+
+#[test]
+fn records_that_find_no_room_are_counted_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let options = LogOptions { ring_records: 256, ..LogOptions::default() };
+    let log = LogWriter::create(&path, &LogInfo::default(), &options).unwrap();
+    let mut producer = log.add_queue();
+    // Faster than any thread empties so small a ring.
+    let (sent, batch) = (records(0, 40_000), 50);
+    for batch in sent.chunks(batch) {
+        let records: Vec<Record> = batch.iter().map(|(_, record)| *record).collect();
+        producer.take(&records, batch[0].0);
+    }
+    drop(producer);
+    let totals = log.finish().unwrap();
+    assert!(totals.missed > 0, "{totals:?}");
+    let (entries, end) = read(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(end, End { totals, damage: None });
+    let is_gap = |entry: &&Entry| entry.record.event() == Some(Event::Missed);
+    let kept: Vec<_> = entries.iter().filter(|entry| !is_gap(entry)).collect();
+    assert_eq!(kept.len() as u64 + totals.missed, sent.len() as u64);
+    let told: u64 = entries.iter().filter(is_gap).map(|gap| gap.record.sector()).sum();
+    assert!(told <= totals.missed, "more told than missed");
+    // Times are right again after a gap, although the record that told their upper bits is lost.
+    let all: std::collections::BTreeSet<_> =
+        sent.iter().map(|(time, record)| (*time, record.to_words())).collect();
+    assert!(kept.iter().all(|entry| all.contains(&(entry.time, entry.record.to_words()))));
+    let report = LogReader::open(&path).unwrap().summarise(&Filter::default()).unwrap();
+    assert_eq!((report.records, report.missed), (totals.records, totals.missed));
+}
+
+#[test]
+fn zstd_takes_the_file_for_one_of_its_own() {
+    let (bytes, _) = blocks_log();
+    let words = zstd::stream::decode_all(bytes.as_slice()).unwrap();
+    assert_eq!(words.len(), 250 * Record::BYTES);
+}
