@@ -2,11 +2,14 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use iopath_core::log::Event;
+use iopath_core::{Extent, Sector};
 use iopath_lab::Rw;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
+use iopath_log::{event_name, event_named};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +27,9 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// Measure one workload on one path, several times
     Run(Box<RunArgs>),
+    /// Summarise a request log on one page, or dump it
+    #[command(args_conflicts_with_subcommands = true)]
+    Log(LogArgs),
     /// Write a completion script for a shell to stdout
     #[command(hide = true)]
     Completions {
@@ -95,11 +101,56 @@ pub(crate) struct RunArgs {
     /// Where random offsets and contents come from
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
+    /// Write the request log of iopath's own paths to a file, for `iopath log`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// The most bytes of that log
+    #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
+    pub(crate) log_limit: Option<u64>,
     /// Allow writing to a file or device that is not a scratch file of ours, and so destroying what it holds
     #[arg(long)]
     pub(crate) overwrite: bool,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<LogCommand>,
+    #[command(flatten)]
+    pub(crate) what: Option<LogFile>,
+    /// Write the summary as JSON to stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Write a line for each record
+    Dump(LogFile),
+}
+
+/// A log and what of it to look at.
+#[derive(Debug, Args)]
+pub(crate) struct LogFile {
+    /// The log
+    pub(crate) file: PathBuf,
+    /// Only what happened from this long after the log began
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) from: Option<Duration>,
+    /// Only what happened before this long after the log began
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) to: Option<Duration>,
+    /// Only this stream (the job's number); may be given several times
+    #[arg(long, value_name = "N")]
+    pub(crate) stream: Vec<u32>,
+    /// Only what touches these sectors, first and count: 2048+8
+    #[arg(long, value_parser = sectors, value_name = "FIRST+COUNT")]
+    pub(crate) sectors: Option<Extent>,
+    /// Only this event; may be given several times
+    #[arg(long, value_parser = event, value_name = "NAME")]
+    pub(crate) event: Vec<Event>,
 }
 
 #[derive(Debug, Args)]
@@ -143,4 +194,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!("`{text}` is no time; write 5s, 500ms, 1m or a number of seconds")),
     }
+}
+
+fn sectors(text: &str) -> Result<Extent, String> {
+    let parts =
+        text.split_once('+').and_then(|(first, count)| Some((first.parse().ok()?, count.parse().ok()?)));
+    let extent = parts.and_then(|(first, count)| Extent::new(Sector(first), count));
+    extent.ok_or_else(|| format!("`{text}` is no range of sectors; write the first and how many, as 2048+8"))
+}
+
+fn event(text: &str) -> Result<Event, String> {
+    let known = || Event::ALL.map(event_name).join(", ");
+    event_named(text).ok_or_else(|| format!("`{text}` is no event; known are {}", known()))
 }

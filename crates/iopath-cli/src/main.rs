@@ -1,6 +1,7 @@
 //! The `iopath` program: arguments in, the lab called, results shown. No logic of its own.
 
 mod args;
+mod log;
 mod output;
 mod progress;
 mod run;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Survey(args) => survey::run(&args),
+        Command::Log(args) => log::log(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "iopath", &mut std::io::stdout());
             Ok(())

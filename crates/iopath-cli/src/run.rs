@@ -33,6 +33,8 @@ fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
         rwmixread: args.rwmixread,
         elevator: args.elevator.clone(),
         engine: args.engine.clone(),
+        log: args.log.clone(),
+        log_limit_bytes: args.log_limit,
         overwrite: args.overwrite,
     })
 }

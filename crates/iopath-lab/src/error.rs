@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use iopath::OpenError;
 use iopath_core::UnknownElevator;
+use iopath_log::LogError;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, Refusal, ResidencyError, TargetError};
 use iopath_os::{NoMemory, UnknownEngine};
@@ -186,6 +187,9 @@ pub enum LabError {
     /// The target cannot be opened as a volume, or no engine can be had for it.
     #[error(transparent)]
     Volume(#[from] OpenError),
+    /// The request log cannot be written.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// There is no such engine.
     #[error(transparent)]
     Engine(#[from] UnknownEngine),

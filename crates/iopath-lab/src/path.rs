@@ -5,6 +5,9 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+
+use iopath_log::LogWriter;
 
 use crate::error::LabError;
 use crate::paths;
@@ -128,6 +131,8 @@ pub struct OpenSpec<'a> {
     pub elevator: Option<&'a str>,
     /// The name of the I/O engine, where the row takes one; unset is the path's own choice.
     pub engine: Option<&'a str>,
+    /// Where the queue of each job tells its steps, on paths that have one.
+    pub log: Option<&'a Arc<LogWriter>>,
 }
 
 impl OpenSpec<'_> {

@@ -1,8 +1,10 @@
 //! A whole measurement: prepare the place, repeat, put the repeats together, say what makes them doubtful.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
+use iopath_log::{LogInfo, LogOptions, LogWriter, Totals};
 use iopath_os::target::Residency;
 
 use crate::counters::{DiskCounters, idle_busy_cpus};
@@ -63,7 +65,8 @@ impl Lab {
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
         let mut series = Series::new(row, workload, place)?;
-        let path = series.open()?;
+        let log = start_log(workload, place)?;
+        let path = series.open(log.as_ref())?;
         if workload.warm {
             progress.stage(&Stage::WarmUp);
             measure(&*path, workload, place, series.depth, 0, progress)?;
@@ -71,7 +74,12 @@ impl Lab {
         for _ in 0..workload.repeat {
             series.measure(&*path, progress)?;
         }
-        Ok(self.put_together(&series))
+        drop(path);
+        let mut result = self.put_together(&series);
+        if let Some(log) = log.and_then(Arc::into_inner) {
+            result.warnings.extend(missed(&log.finish()?));
+        }
+        Ok(result)
     }
 
     /// The result of the repeats measured so far.
@@ -146,7 +154,7 @@ impl<'a> Series<'a> {
     }
 
     /// Opens the path; it serves any number of repeats.
-    pub(crate) fn open(&self) -> Result<Box<dyn IoPath>, LabError> {
+    pub(crate) fn open(&self, log: Option<&Arc<LogWriter>>) -> Result<Box<dyn IoPath>, LabError> {
         (self.row.open)(&OpenSpec {
             place: self.place,
             depth: self.depth,
@@ -154,6 +162,7 @@ impl<'a> Series<'a> {
             size_bytes: self.place.size_bytes(),
             elevator: self.workload.elevator.as_deref(),
             engine: self.workload.engine.as_deref(),
+            log,
         })
     }
 
@@ -174,6 +183,30 @@ impl<'a> Series<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
+}
+
+/// Begins the request log that the workload asks for.
+fn start_log(workload: &Workload, place: &Place) -> Result<Option<Arc<LogWriter>>, LabError> {
+    let Some(path) = &workload.log else { return Ok(None) };
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let info = LogInfo {
+        elevator: workload.elevator.clone().unwrap_or_else(|| "none".to_owned()),
+        target: place.file().map_or_else(|| "null".to_owned(), |file| file.display().to_string()),
+        start_ns: iopath_os::now().as_nanos(),
+        started_unix_ns: since_1970.as_nanos() as u64,
+        ..LogInfo::default()
+    };
+    let defaults = LogOptions::default();
+    let limit_bytes = workload.log_limit_bytes.unwrap_or(defaults.limit_bytes);
+    Ok(Some(Arc::new(LogWriter::create(path, &info, &LogOptions { limit_bytes, ..defaults })?)))
+}
+
+/// What the log lacks is never silent.
+fn missed(totals: &Totals) -> Option<String> {
+    let Totals { records, missed, .. } = *totals;
+    (missed > 0).then(|| {
+        format!("the log lacks {missed} records of {}: the disk or CPU did not keep up", records + missed)
+    })
 }
 
 /// Direct I/O of blocks that do not suit the device is refused before it begins.

@@ -220,7 +220,7 @@ impl<'a> Turns<'a> {
             progress.stage(&Stage::Turn { what, round, rounds, left });
             let begun = Instant::now();
             let series = &mut self.series[turn.cell];
-            let measured = series.open().and_then(|path| series.measure(&*path, progress));
+            let measured = series.open(None).and_then(|path| series.measure(&*path, progress));
             match measured {
                 Ok(()) => schedule.handle_measured(turn, begun.elapsed()),
                 Err(error) if is_refusal(&error) => {

@@ -125,6 +125,10 @@ pub struct Workload {
     pub elevator: Option<String>,
     /// How a path of iopath's does its system calls.
     pub engine: Option<String>,
+    /// Where the request log of a path of iopath's is written.
+    pub log: Option<PathBuf>,
+    /// The most bytes of that log.
+    pub log_limit_bytes: Option<u64>,
     /// Whether a file or device that is not a scratch file of ours may be written to.
     pub overwrite: bool,
 }
@@ -148,6 +152,8 @@ impl Default for Workload {
             rwmixread: 50,
             elevator: None,
             engine: None,
+            log: None,
+            log_limit_bytes: None,
             overwrite: false,
         }
     }
@@ -171,7 +177,8 @@ impl Workload {
         in_range("--numjobs", self.jobs, 1..=JOBS_MAX, || format!("1 to {JOBS_MAX}"))?;
         in_range("--repeat", self.repeat, 1..=u32::MAX, || "1 or more".to_owned())?;
         in_range("--rwmixread", self.rwmixread.into(), 0..=100, || "0 to 100".to_owned())?;
-        for (setting, value) in [("elevator", &self.elevator), ("engine", &self.engine)] {
+        let log = self.log.as_ref().map(|log| log.display().to_string());
+        for (setting, value) in [("elevator", &self.elevator), ("engine", &self.engine), ("log", &log)] {
             if let (Some(value), false) = (value, row.queued) {
                 return Err(LabError::NotForPath { path: row.name, setting, value: value.clone() });
             }

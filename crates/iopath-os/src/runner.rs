@@ -6,8 +6,8 @@
 //! the I/O on it is over.
 
 use iopath_core::{
-    Bio, Extent, Instant, IoError, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream, SubmitError,
-    UnknownElevator,
+    Bio, Extent, Instant, IoError, LogSink, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream,
+    SubmitError, UnknownElevator,
 };
 use slab::Slab;
 use std::ptr::NonNull;
@@ -212,6 +212,11 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// The queue, to change its elevator or look at its limits.
     pub const fn queue(&self) -> &RequestQueue<Segment> {
         &self.queue
+    }
+
+    /// Tells `sink` of every step of every I/O from now on.
+    pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.queue.start_log(sink);
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {

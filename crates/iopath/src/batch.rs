@@ -3,7 +3,7 @@
 use crate::error::{Error, OpenError};
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
-use iopath_core::{Extent, Op, QueueStats, Stream, SubmitError};
+use iopath_core::{Extent, LogSink, Op, QueueStats, Stream, SubmitError};
 use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf};
 
 /// How large a batch is.
@@ -193,6 +193,11 @@ impl Batch {
             Err(error) => Err(self.volume.failed(op, extent, error)),
         };
         Some(Done { token, buffer, result })
+    }
+
+    /// Tells `sink` of every step of every I/O from now on: crate `iopath-log` has one that writes a file.
+    pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.runner.start_log(sink);
     }
 
     /// I/Os added and not yet given back.

@@ -1,9 +1,11 @@
 //! The queue with no device behind it as a row of the table: what iopath costs by itself.
 
 use std::io;
+use std::sync::Arc;
 
 use iopath_core::elevator::ElevatorKind;
 use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream, UnknownElevator};
+use iopath_log::LogWriter;
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
 use crate::error::LabError;
@@ -13,13 +15,18 @@ use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transf
 pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let name = spec.elevator.unwrap_or("none");
     let elevator = ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })?;
-    Ok(Box::new(NullPath { elevator: elevator.name, capacity: spec.size_bytes.div_ceil(SECTOR_BYTES) }))
+    Ok(Box::new(NullPath {
+        elevator: elevator.name,
+        capacity: spec.size_bytes.div_ceil(SECTOR_BYTES),
+        log: spec.log.cloned(),
+    }))
 }
 
 struct NullPath {
     elevator: &'static str,
     /// In sectors.
     capacity: u64,
+    log: Option<Arc<LogWriter>>,
 }
 
 impl IoPath for NullPath {
@@ -33,7 +40,10 @@ impl IoPath for NullPath {
             elevator: self.elevator,
             ..QueueConfig::default()
         };
-        let runner = Runner::new(Box::new(Null::new(limits)), &config)?;
+        let mut runner = Runner::new(Box::new(Null::new(limits)), &config)?;
+        if let Some(log) = &self.log {
+            runner.start_log(Box::new(log.add_queue()));
+        }
         let pool = BufferPool::new(depth, block_bytes as usize)?;
         let idle = std::iter::from_fn(|| pool.take()).collect();
         Ok(Box::new(NullConnection { runner, idle, depth, stream: Stream(job.job) }))

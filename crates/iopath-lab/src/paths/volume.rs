@@ -1,10 +1,12 @@
 //! iopath's own paths to a target as rows of the table: batches on a volume, one for each job.
 
 use std::io;
+use std::sync::Arc;
 
 use iopath::{
     Batch, BatchOptions, Done as VolumeDone, Engine, Error, Options, Path, PoolBuf, Stream, Volume,
 };
+use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 use iopath_os::system_error;
 
@@ -27,11 +29,13 @@ fn open(spec: &OpenSpec, path: Path) -> Result<Box<dyn IoPath>, LabError> {
     // The place has checked and claimed what is written to.
     let options = Options::new().path(path).write(spec.writes).claim(false).engine(engine);
     let options = options.elevator(spec.elevator.unwrap_or("none")).depth(spec.depth);
-    Ok(Box::new(VolumePath { volume: Volume::open(spec.file(), &options)? }))
+    let volume = Volume::open(spec.file(), &options)?;
+    Ok(Box::new(VolumePath { volume, log: spec.log.cloned() }))
 }
 
 struct VolumePath {
     volume: Volume,
+    log: Option<Arc<LogWriter>>,
 }
 
 impl IoPath for VolumePath {
@@ -40,7 +44,10 @@ impl IoPath for VolumePath {
         let gather = (job.depth * 3 / 8).max(1);
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
-        let batch = self.volume.batch(&options)?;
+        let mut batch = self.volume.batch(&options)?;
+        if let Some(log) = &self.log {
+            batch.start_log(Box::new(log.add_queue()));
+        }
         let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();
         for (index, buffer) in idle.iter_mut().enumerate() {
             random::fill(job.seed ^ (index as u64).rotate_left(32), buffer);
