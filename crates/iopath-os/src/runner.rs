@@ -166,9 +166,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result: done.result })
     }
 
-    /// Sees which jobs are over, without waiting.
+    /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
+    /// those it had no room for. What is plugged stays so.
     pub fn look(&mut self) {
         self.collect();
+        self.dispatch();
+        self.device.commit(self.now);
     }
 
     /// Jobs taken and not yet given back by [`Runner::poll`].
