@@ -258,3 +258,14 @@ fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
         }
     }
 }
+
+#[test]
+fn more_bytes_than_the_buffer_has_are_refused_as_such() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
+    let refused = batch.read(batch.buffer().unwrap(), 64 * KIB, 0, 1).unwrap_err();
+    let buffer_bytes = refused.buffer.as_ref().unwrap().len() as u64;
+    let named = matches!(refused.error, Error::BufferTooSmall { bytes: 65536, buffer_bytes: had, .. } if had == buffer_bytes);
+    assert!(named, "{refused}");
+}
