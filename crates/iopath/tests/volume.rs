@@ -269,3 +269,10 @@ fn more_bytes_than_the_buffer_has_are_refused_as_such() {
     let named = matches!(refused.error, Error::BufferTooSmall { bytes: 65536, buffer_bytes: had, .. } if had == buffer_bytes);
     assert!(named, "{refused}");
 }
+
+#[test]
+fn a_depth_that_no_device_has_is_as_much_as_it_has() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().depth(u32::MAX)).unwrap();
+    assert_eq!(volume.read_at(&mut AlignedBuf::new(4 * KIB).unwrap(), 0).unwrap(), 4 * KIB);
+}
