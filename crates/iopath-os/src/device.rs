@@ -29,7 +29,8 @@ pub(crate) use uring::{Refused, Stage};
 ///
 /// # Safety
 /// Whoever gets a completion gives the request's memory to others. So a request is reported as over only when nothing
-/// will read or write its memory any more, and a device that is dropped waits until that is so for all it took.
+/// will read or write its memory any more, and a device that is dropped waits until that is so for all it took. Each
+/// request taken counts in [`RealDevice::in_flight`] until it is given back, once.
 pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
     /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system

@@ -95,7 +95,13 @@ pub enum RunError {
 
 impl<D: ?Sized + RealDevice> Runner<D> {
     /// A queue of that configuration in front of `device`.
+    ///
+    /// # Panics
+    /// If the device has requests already: their tags could be those of the runner's own, whose memory would be
+    /// given back while it is in use.
     pub fn new(device: Box<D>, config: &QueueConfig) -> Result<Self, UnknownElevator> {
+        let foreign = device.in_flight();
+        assert!(foreign == 0, "the device has {foreign} requests of somebody else's");
         let queue = RequestQueue::new(device.limits().clone(), config)?;
         let lent = Slab::with_capacity(config.bios_max as usize);
         Ok(Self { device, lent, queue, is_plugged: false, now: Instant::ZERO })
@@ -160,9 +166,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result: done.result })
     }
 
-    /// Sees which jobs are over, without waiting.
+    /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
+    /// those it had no room for. What is plugged stays so.
     pub fn look(&mut self) {
         self.collect();
+        self.dispatch();
+        self.device.commit(self.now);
     }
 
     /// Jobs taken and not yet given back by [`Runner::poll`].
@@ -281,6 +290,7 @@ mod tests {
     use super::*;
     use crate::device::Ram;
     use crate::pool::BufferPool;
+    use iopath_core::{BlockDevice, Io, Tag};
 
     fn runner(sectors: u64) -> Runner<Ram> {
         let config = QueueConfig { bios_max: 4, ..QueueConfig::default() };
@@ -347,5 +357,17 @@ mod tests {
         runner.submit(job(Op::Read, 0, pool.take().unwrap(), 0)).unwrap();
         drop(runner);
         assert!(pool.take().is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "2 requests of somebody else's")]
+    fn a_device_with_requests_of_somebody_elses_is_not_taken() {
+        let mut device = Ram::new(64).unwrap();
+        for bits in [1, 2] {
+            let flush = Io::new(Tag::from_bits(bits), Op::Flush, Extent::EMPTY, &[]);
+            device.submit(&flush, clock::now()).unwrap();
+        }
+        // Their completions would pass for those of the runner's own, and give away memory that is in use.
+        let _ = Runner::new(Box::new(device), &QueueConfig::default());
     }
 }

@@ -177,7 +177,8 @@ impl Batch {
         Ok(self.take())
     }
 
-    /// The next I/O that is over, without waiting and without sending anything off.
+    /// The next I/O that is over, without waiting. What has been sent off goes on; what was added since stays until
+    /// [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
             self.runner.look();

@@ -72,6 +72,20 @@ pub enum Error {
         /// What the address must be a multiple of.
         align_bytes: u32,
     },
+    /// More bytes than the buffer that came with them holds.
+    #[error("{op} of {bytes} bytes at offset {offset} of {}: the buffer has {buffer_bytes}; make the batch with larger ones", .path.display())]
+    BufferTooSmall {
+        /// The volume.
+        path: PathBuf,
+        /// What was to be done.
+        op: Op,
+        /// From where, in bytes.
+        offset: u64,
+        /// How much.
+        bytes: u64,
+        /// How much the buffer holds.
+        buffer_bytes: u64,
+    },
     /// A range that reaches past the end.
     #[error("{op} of {bytes} bytes at offset {offset} reaches past the end of {}, which has {size_bytes}", .path.display())]
     PastEnd {

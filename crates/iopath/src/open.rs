@@ -76,7 +76,7 @@ impl Source {
 
     /// A queue and engine for threads that take turns.
     pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
-        let depth = self.options.depth.max(1);
+        let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
         let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
         let runner = Runner::new(opened.device, &self.queue(1, depth, depth))?;
@@ -90,11 +90,16 @@ impl Source {
         plug: u32,
         pool: BufferPool,
     ) -> Result<Opened<OwnRunner>, OpenError> {
-        let depth = self.options.depth.max(1);
+        let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
         let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
         let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug))?;
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+    }
+
+    /// The depth asked for, as far as there can be such a device.
+    fn depth(&self) -> u32 {
+        self.options.depth.clamp(1, self.limits.depth_max)
     }
 
     fn queue(&self, bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {

@@ -160,9 +160,16 @@ impl Volume {
                 self.past_end(bio.op, bio.extent.offset(), bio.extent.bytes())
             }
             SubmitError::QueueFull(_) => Error::BatchFull { depth: self.shared.source.options.depth },
-            SubmitError::Unaligned { bio, .. } | SubmitError::MemoryMismatch { bio, .. } => {
+            SubmitError::Unaligned { bio, .. } => {
                 self.unaligned(bio.op, bio.extent.offset(), bio.extent.bytes())
             }
+            SubmitError::MemoryMismatch { bio, memory_bytes } => Error::BufferTooSmall {
+                path,
+                op: bio.op,
+                offset: bio.extent.offset(),
+                bytes: bio.extent.bytes(),
+                buffer_bytes: *memory_bytes,
+            },
         }
     }
 

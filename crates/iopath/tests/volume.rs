@@ -238,3 +238,41 @@ fn neighbours_of_a_batch_go_as_one_request_with_one_system_call() {
         assert_eq!(batch.syscalls(), 1);
     }
 }
+
+#[test]
+fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(2)).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
+    for token in 0..16 {
+        let buffer = batch.buffer().unwrap();
+        // No neighbours: eight times as many requests as the device is given at once.
+        batch.read(buffer, 4 * KIB, token * 16384, token).unwrap();
+    }
+    batch.submit();
+    let given_up = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while batch.under_way() > 0 {
+        assert!(std::time::Instant::now() < given_up, "{} never complete", batch.under_way());
+        if let Some(done) = batch.poll() {
+            assert_eq!(done.result.unwrap(), 4 * KIB);
+        }
+    }
+}
+
+#[test]
+fn more_bytes_than_the_buffer_has_are_refused_as_such() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
+    let refused = batch.read(batch.buffer().unwrap(), 64 * KIB, 0, 1).unwrap_err();
+    let buffer_bytes = refused.buffer.as_ref().unwrap().len() as u64;
+    let named = matches!(refused.error, Error::BufferTooSmall { bytes: 65536, buffer_bytes: had, .. } if had == buffer_bytes);
+    assert!(named, "{refused}");
+}
+
+#[test]
+fn a_depth_that_no_device_has_is_as_much_as_it_has() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().depth(u32::MAX)).unwrap();
+    assert_eq!(volume.read_at(&mut AlignedBuf::new(4 * KIB).unwrap(), 0).unwrap(), 4 * KIB);
+}

@@ -35,7 +35,12 @@ impl<M: Memory> RequestQueue<M> {
             return self.stage_piece(slot, now);
         }
         while self.has_uncut(slot, now) {
-            if self.pieces == self.pieces_max || !self.stage_next_piece(slot, now) {
+            if self.pieces == self.pieces_max {
+                // Who waits unplugs: the pieces it waits for may be plugged.
+                self.empty_plug(now);
+                return false;
+            }
+            if !self.stage_next_piece(slot, now) {
                 return false;
             }
         }

@@ -143,7 +143,7 @@ impl BlockDevice for Threads {
     /// If the request's memory is not as long as its extent: a bug of the caller.
     fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
         let Some(job) = self.spare.last_mut() else { return Err(Busy { tag: io.tag }) };
-        job.set(io);
+        job.set(io, self.limits.capacity);
         self.staged.extend(self.spare.pop());
         Ok(())
     }

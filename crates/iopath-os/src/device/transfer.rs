@@ -12,6 +12,7 @@ pub(crate) struct Transfer {
     pub(crate) fua: bool,
     /// The last try from here moved less than a block.
     stalled: bool,
+    end: End,
     /// Write-zeroes by punching a hole, where the target cannot zero a range.
     punch: bool,
     /// Where the request starts on the device, in bytes.
@@ -20,6 +21,15 @@ pub(crate) struct Transfer {
     bytes: u64,
     /// How much of it is done; whole blocks.
     done: u64,
+}
+
+/// Where a request ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Where the device does: of a file, the last block may be there in part.
+    OfDevice,
+    /// Before.
+    Inside,
 }
 
 /// What to do after a system call returned.
@@ -34,9 +44,11 @@ pub(crate) enum Step {
 }
 
 impl Transfer {
-    pub(crate) fn new<M: Memory>(io: &Io<'_, M>) -> Self {
+    /// The beginning of a request to a device of `capacity` sectors.
+    pub(crate) fn new<M: Memory>(io: &Io<'_, M>, capacity: u64) -> Self {
         let (offset, bytes) = (io.extent.offset(), io.extent.bytes());
-        Self { op: io.op, fua: io.fua, stalled: false, punch: false, offset, bytes, done: 0 }
+        let end = if io.extent.end().0 == capacity { End::OfDevice } else { End::Inside };
+        Self { op: io.op, fua: io.fua, stalled: false, end, punch: false, offset, bytes, done: 0 }
     }
 
     /// Where the next call starts on the device, in bytes.
@@ -89,7 +101,7 @@ impl Transfer {
         }
         // Twice less than a block from the same place: here it ends.
         let end = self.done + moved;
-        if self.op == Op::Read && end.next_multiple_of(block) >= self.bytes {
+        if self.op == Op::Read && self.end == End::OfDevice && end.next_multiple_of(block) >= self.bytes {
             Step::ZeroFrom(end)
         } else {
             Step::Over(Err(IoError::EndOfDevice))
@@ -129,7 +141,7 @@ mod tests {
 
     fn transfer(op: Op, bytes: u64) -> Transfer {
         let extent = Extent::from_bytes(1 << 20, bytes).unwrap();
-        Transfer::new(&Io::<LengthOnly>::new(Tag::from_bits(0), op, extent, &[]))
+        Transfer::new(&Io::<LengthOnly>::new(Tag::from_bits(0), op, extent, &[]), extent.end().0)
     }
 
     #[test]
@@ -146,6 +158,14 @@ mod tests {
         assert_eq!(read.after(5000, 4096), Step::Again);
         assert_eq!(read.after(904, 4096), Step::Again, "once may be chance");
         assert_eq!(read.after(904, 4096), Step::ZeroFrom(5000));
+    }
+
+    #[test]
+    fn a_file_that_ends_inside_a_block_before_its_last_has_been_cut_off() {
+        let mut read = Transfer { end: End::Inside, ..transfer(Op::Read, 8192) };
+        assert_eq!(read.after(5000, 4096), Step::Again);
+        assert_eq!(read.after(904, 4096), Step::Again);
+        assert_eq!(read.after(904, 4096), Step::Over(Err(IoError::EndOfDevice)));
     }
 
     #[test]

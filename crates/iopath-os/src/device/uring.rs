@@ -250,7 +250,7 @@ impl<T> BlockDevice for Uring<T> {
         self.free.pop();
         let request = &mut self.slots[slot as usize];
         request.tag = io.tag;
-        request.transfer = Transfer::new(io);
+        request.transfer = Transfer::new(io, self.limits.capacity);
         self.push(slot);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use iopath_core::{Extent, Io, Op, Tag};
+use iopath_core::{Extent, Io, IoError, Op, Tag};
 
 use crate::on_each_device;
 use crate::rig::{BLOCK, ROWS, Rig, pattern, segment};
@@ -58,7 +58,7 @@ fn scatters_and_gathers_segments_in_order() {
 #[test]
 fn a_last_block_that_a_file_only_begins_is_followed_by_zeroes() {
     for row in ROWS {
-        let file = row.scratch(0);
+        let file = row.scratch(12_288);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         assert_eq!(rig.write(0, &pattern(12_288, 1)), Ok(()), "{}", rig.name);
         for end in [8193, 10_000, 12_287] {
@@ -74,9 +74,21 @@ fn a_last_block_that_a_file_only_begins_is_followed_by_zeroes() {
 }
 
 #[test]
+fn a_file_cut_off_inside_any_other_block_is_an_error() {
+    for row in ROWS {
+        let file = row.scratch(32_768);
+        let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
+        assert_eq!(rig.write(0, &pattern(32_768, 1)), Ok(()), "{}", rig.name);
+        file.set_len(5000).unwrap();
+        assert_eq!(rig.read(0, 8192), Err(IoError::EndOfDevice), "{}", rig.name);
+        assert_eq!(rig.read(0, 4096), Ok(pattern(4096, 1)), "{}: what is still there", rig.name);
+    }
+}
+
+#[test]
 fn zeroes_that_follow_reach_into_the_right_segments() {
     for row in ROWS {
-        let file = row.scratch(0);
+        let file = row.scratch(8192);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         assert_eq!(rig.write(0, &pattern(8192, 1)), Ok(()), "{}", rig.name);
         file.set_len(4096 + 700).unwrap();

@@ -26,20 +26,22 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn with_segments_max(segments_max: usize) -> Self {
         let nothing = Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
-        let transfer = Transfer::new(&nothing);
+        let transfer = Transfer::new(&nothing, 0);
         Self { tag: nothing.tag, transfer, segments: Vec::with_capacity(segments_max), result: Ok(()) }
     }
 
+    /// Takes over a request to a device of `capacity` sectors.
+    ///
     /// # Panics
     /// If the memory is not as long as the extent or in too many segments: the kernel must not be let beyond it.
-    pub(super) fn set(&mut self, io: &Io<'_, Segment>) {
+    pub(super) fn set(&mut self, io: &Io<'_, Segment>, capacity: u64) {
         self.segments.clear();
         self.segments.extend(io.segments());
         let bytes: usize = self.segments.iter().map(|segment| segment.len()).sum();
         let owed = if io.op.has_memory() { io.extent.bytes() } else { 0 };
         assert!(bytes as u64 == owed, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
         self.tag = io.tag;
-        self.transfer = Transfer::new(io);
+        self.transfer = Transfer::new(io, capacity);
     }
 
     /// Whether it is a read or write, whose price tells that of the next.

@@ -32,7 +32,7 @@ impl Default for Slot {
     fn default() -> Self {
         let nothing = Io::<Segment>::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
         Self {
-            transfer: Transfer::new(&nothing),
+            transfer: Transfer::new(&nothing, 0),
             memory: libc::iovec { iov_base: null_mut(), iov_len: 0 },
             tag: nothing.tag,
             segments: 0,
