@@ -4,7 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use iopath_core::elevator::ELEVATORS;
-use iopath_core::{Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue};
+use iopath_core::{
+    Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Stripe, StripeConfig,
+};
 use iopath_os::Null;
 
 struct Counting;
@@ -33,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 const BIOS: u64 = 64;
 
 /// Submits a queue full of bios and carries them out: reads, writes, long ones, neighbours, overlaps, flushes.
-fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut Null<LengthOnly>, lap: u64) {
+fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut impl BlockDevice<Memory = LengthOnly>, lap: u64) {
     let now = Instant::ZERO;
     queue.plug();
     for token in 0..BIOS {
@@ -58,6 +60,7 @@ fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut Null<LengthOnly>, lap:
                 queue.requeue(busy.tag, now);
             }
         }
+        device.commit(now);
         while let Some(done) = device.poll_completion(now) {
             queue.handle_completion(done.tag, done.result, now);
         }
@@ -90,4 +93,22 @@ fn a_warm_queue_never_allocates_whatever_the_elevator() {
         assert!(stats.split > 0 && stats.held > 0 && stats.requeued > 0 && stats.slot_waits > 0, "{stats:?}");
         assert!(stats.back_merges() > 0, "{stats:?}");
     }
+}
+
+#[test]
+fn a_warm_stripe_never_allocates() {
+    let limits = |depth| Limits { depth_max: depth, volatile_cache: true, ..Limits::with_capacity(1 << 20) };
+    let members = (2..5).map(|depth| Null::<LengthOnly>::new(limits(depth))).collect();
+    let config = StripeConfig { chunk_sectors: 16, ..StripeConfig::default() };
+    let mut stripe = Stripe::new(members, &config).unwrap();
+    let config = QueueConfig { bios_max: BIOS as u32, ..QueueConfig::default() };
+    // Busy at times: it takes less than the queue believes.
+    let limits = Limits { depth_max: 40, ..stripe.limits().clone() };
+    let mut queue = RequestQueue::new(limits, &config).unwrap();
+    (0..4).for_each(|number| lap(&mut queue, &mut stripe, number));
+    let warm = ALLOCATIONS.get();
+    (4..200).for_each(|number| lap(&mut queue, &mut stripe, number));
+    assert_eq!(ALLOCATIONS.get() - warm, 0, "the stripe allocates");
+    assert!(stripe.queue_stats().all(|stats| stats.back_merges() > 0), "nothing merged on a member");
+    assert!(queue.stats().requeued > 0, "the stripe was never busy");
 }

@@ -12,13 +12,20 @@ const PLACES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shards {
-    places: Box<[Mutex<Option<SharedRunner>>]>,
+    places: Box<[Place]>,
+}
+
+/// On cache lines of its own, so that threads do not slow each other down through their neighbours' locks.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Place {
+    runner: Mutex<Option<SharedRunner>>,
 }
 
 impl Shards {
     /// Shards of which the calling thread has one already.
     pub(crate) fn new(first: SharedRunner) -> Self {
-        let shards = Self { places: (0..PLACES).map(|_| Mutex::default()).collect() };
+        let shards = Self { places: (0..PLACES).map(|_| Place::default()).collect() };
         *shards.claim() = Some(first);
         shards
     }
@@ -40,8 +47,8 @@ impl Shards {
     /// The thread's own place, or the next that nobody is at, or its own once it is free.
     fn claim(&self) -> MutexGuard<'_, Option<SharedRunner>> {
         let own = thread_number() % PLACES;
-        let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].try_lock().ok());
-        free.unwrap_or_else(|| self.places[own].lock().unwrap_or_else(PoisonError::into_inner))
+        let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].runner.try_lock().ok());
+        free.unwrap_or_else(|| self.places[own].runner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

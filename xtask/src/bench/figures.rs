@@ -150,6 +150,13 @@ pub(super) const CONTESTS: &[Contest] = &[
         peer: Side::Published { source: "io_uring, 512 B polled, one core (2021)", iops: 10e6 },
         goals: &[(Metric::Iops, Goal::AtLeast(1.0))],
     },
+    Contest {
+        name: "null, 2 threads against 1, depth 32",
+        target: Target::Nothing,
+        ours: Side::iopath("null", "randread", "4k", &["--iodepth", "32"]).on_threads(2),
+        peer: Side::iopath("null", "randread", "4k", &["--iodepth", "32"]),
+        goals: &[(Metric::Iops, Goal::AtLeast(1.8)), (Metric::ProcessCpu, Goal::AtMost(1.05))],
+    },
 ];
 
 #[cfg(test)]

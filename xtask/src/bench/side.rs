@@ -11,8 +11,8 @@ use crate::workspace;
 /// Who is measured.
 #[derive(Debug)]
 pub(super) enum Side {
-    /// `iopath run` with this path, and more arguments.
-    Iopath { path: &'static str, workload: Workload, more: &'static [&'static str] },
+    /// `iopath run` with this path on so many threads, and more arguments.
+    Iopath { path: &'static str, workload: Workload, jobs: u32, more: &'static [&'static str] },
     /// `fio` with these arguments, direct and read only.
     Fio { label: &'static str, workload: Workload, more: &'static [&'static str] },
     /// Nobody: a figure that someone published.
@@ -49,7 +49,17 @@ impl Side {
         block_size: &'static str,
         more: &'static [&'static str],
     ) -> Self {
-        Self::Iopath { path, workload: Workload { rw, block_size }, more }
+        Self::Iopath { path, workload: Workload { rw, block_size }, jobs: 1, more }
+    }
+
+    /// The same on several threads.
+    pub(super) const fn on_threads(self, jobs: u32) -> Self {
+        match self {
+            Self::Iopath { path, workload, more, .. } => Self::Iopath { path, workload, jobs, more },
+            Self::Fio { .. } | Self::Published { .. } => {
+                panic!("only iopath's own sides run on several threads")
+            }
+        }
     }
 
     pub(super) const fn fio(
@@ -76,7 +86,9 @@ impl Side {
     /// The command that reads `target` for `seconds` and writes JSON to its standard output; none if nothing runs.
     pub(super) fn command(&self, target: Option<&TargetFile>, seconds: u32) -> Option<Command> {
         match self {
-            Self::Iopath { path, workload, more } => Some(iopath(path, *workload, more, target, seconds)),
+            Self::Iopath { path, workload, jobs, more } => {
+                Some(iopath(path, *workload, *jobs, more, target, seconds))
+            }
             Self::Fio { workload, more, .. } => Some(fio(*workload, more, target, seconds)),
             Self::Published { .. } => None,
         }
@@ -95,6 +107,7 @@ impl Side {
 fn iopath(
     path: &str,
     workload: Workload,
+    jobs: u32,
     more: &[&str],
     target: Option<&TargetFile>,
     seconds: u32,
@@ -104,7 +117,8 @@ fn iopath(
     if let Some(target) = target {
         command.arg("--target").arg(&target.path).args(["--size", &format!("{}m", target.mib)]);
     }
-    command.args(["--numjobs", "1", "--runtime", &format!("{seconds}s"), "--repeat", "1", "--json", "-"]);
+    command.args(["--numjobs", &jobs.to_string(), "--runtime", &format!("{seconds}s")]);
+    command.args(["--repeat", "1", "--json", "-"]);
     command
 }
 

@@ -141,9 +141,9 @@ impl Life {
         for _ in 0..ops {
             self.now = self.now + Duration::from_micros(self.rng.random_range(0..1000));
             match self.rng.random_range(0..100) {
-                0..50 => self.submit(),
-                50..60 => self.stripe.commit(self.now),
-                60..85 => self.step(),
+                0..30 => self.submit(),
+                30..40 => self.stripe.commit(self.now),
+                40..85 => self.step(),
                 _ => self.collect(),
             }
         }
@@ -269,7 +269,12 @@ impl Life {
             Op::Write | Op::Discard | Op::WriteZeroes => {
                 for sector in sectors {
                     self.may_hold[sector] = BTreeSet::from([request.version]);
-                    self.certain.insert(sector, request.version);
+                    // Zeroes are all alike: on the medium a later one could not be told from an earlier.
+                    if request.op == Op::Write {
+                        self.certain.insert(sector, request.version);
+                    } else {
+                        self.certain.remove(&sector);
+                    }
                     if request.fua {
                         self.check_medium(sector, request.version);
                     }
