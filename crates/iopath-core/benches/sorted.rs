@@ -4,6 +4,8 @@
 //! Keys come in the three patterns that a device sees. `sweep` takes the next entry at or after a moving head, as
 //! a one-way elevator does; `merge` looks at both neighbours of the key before inserting it; `first` takes the least.
 
+#![allow(missing_docs, reason = "criterion's macros make functions without")]
+
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,10 +15,12 @@ use iopath_core::sorted::SortedSet;
 
 const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
 
+type Neighbours = (Option<(u64, u32)>, Option<(u64, u32)>);
+
 /// The operations compared, on either structure.
 trait Order {
     fn insert(&mut self, key: u64, value: u32);
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>);
+    fn neighbours(&mut self, key: u64) -> Neighbours;
     fn pop_first(&mut self) -> Option<(u64, u32)>;
     fn pop_at_or_after(&mut self, key: u64) -> Option<(u64, u32)>;
 }
@@ -26,7 +30,7 @@ impl Order for SortedSet {
         SortedSet::insert(self, key, value);
     }
 
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+    fn neighbours(&mut self, key: u64) -> Neighbours {
         SortedSet::neighbours(self, key)
     }
 
@@ -44,7 +48,7 @@ impl Order for BTreeSet<(u64, u32)> {
         BTreeSet::insert(self, (key, value));
     }
 
-    fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+    fn neighbours(&mut self, key: u64) -> Neighbours {
         (self.range(..(key, 0)).next_back().copied(), self.range((key, 0)..).next().copied())
     }
 

@@ -210,7 +210,7 @@ impl SortedSet {
     ///
     /// Takes `&mut self` because it remembers the place: an insert there that follows needs no descent.
     #[inline]
-    pub fn neighbours(&mut self, key: u64) -> (Option<(u64, u32)>, Option<(u64, u32)>) {
+    pub fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         if !self.near.covers(key) {
             self.near = self.locate((key, 0));
         }
@@ -232,6 +232,22 @@ impl SortedSet {
             self.head = self.locate(next.first()?);
         }
         Some(self.remove_at(self.head.leaf, slot))
+    }
+
+    /// Removes and returns the entry whose key is nearest to `key`; of two as near, the greater.
+    #[inline]
+    pub fn pop_nearest(&mut self, key: u64) -> Option<(u64, u32)> {
+        if !self.head.covers(key) {
+            self.head = self.locate((key, 0));
+        }
+        let leaf = self.head.leaf;
+        let slot = self.leaves[leaf].lower((key, 0));
+        let nearest = match (self.previous(leaf, slot), self.at_or_next(leaf, slot)) {
+            (Some(below), Some(above)) if key - below.0 < above.0 - key => below,
+            (below, above) => above.or(below)?,
+        };
+        self.remove(nearest.0, nearest.1);
+        Some(nearest)
     }
 
     /// The entries with keys in `keys`, in ascending order.

@@ -82,6 +82,12 @@ impl Model {
         self.0.range(..(key, 0)).next_back().copied()
     }
 
+    fn nearest(&self, key: u64) -> Option<Entry> {
+        let (below, above) = (self.before(key), self.at_or_after(key));
+        let is_below_nearer = |below: &Entry| above.is_none_or(|above| key - below.0 < above.0 - key);
+        below.filter(is_below_nearer).or(above)
+    }
+
     fn after(&self, entry: Entry) -> Option<Entry> {
         self.0.range((Bound::Excluded(entry), Bound::Unbounded)).next().copied()
     }
@@ -105,6 +111,8 @@ enum Op {
         from: u64,
         len: u8,
     },
+    /// Takes the nearest to the key.
+    Near(u64),
     Look(u64, u32),
     Range(u64, u64),
     Drain,
@@ -134,6 +142,7 @@ fn op() -> impl Strategy<Value = Op> {
         16 => key().prop_map(Op::RemoveNear),
         8 => Just(Op::PopFirst),
         6 => (key(), 1..=100_u8).prop_map(|(from, len)| Op::Sweep { from, len }),
+        8 => key().prop_map(Op::Near),
         8 => (key(), value()).prop_map(|(key, value)| Op::Look(key, value)),
         4 => (key(), key()).prop_map(|(from, to)| Op::Range(from, to)),
         1 => Just(Op::Drain),
@@ -164,6 +173,11 @@ fn apply(set: &mut SortedSet, model: &mut Model, op: &Op) {
                 model.0.remove(&entry);
                 from = entry.0;
             }
+        }
+        Op::Near(key) => {
+            let expected = model.nearest(key);
+            assert_eq!(set.pop_nearest(key), expected);
+            expected.map(|entry| model.0.remove(&entry));
         }
         Op::Look(key, value) => look(set, model, (key, value)),
         Op::Range(from, to) => {
@@ -231,12 +245,15 @@ fn scattered(len: u64) -> impl Iterator<Item = u64> {
     (0..len).map(move |i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) & (len - 1))
 }
 
+/// Keys in one order or another.
+type Keys = Box<dyn Iterator<Item = u64>>;
+
 #[test]
 fn fills_drains_and_refills_in_every_order_without_growing() {
     const LEN: u64 = 1 << 15;
     let mut set = SortedSet::with_capacity(LEN as usize);
     let footprint = set.footprint();
-    let orders: [fn() -> Box<dyn Iterator<Item = u64>>; 3] =
+    let orders: [fn() -> Keys; 3] =
         [|| Box::new(0..LEN), || Box::new((0..LEN).rev()), || Box::new(scattered(LEN))];
     for fill in orders {
         for drain in orders {

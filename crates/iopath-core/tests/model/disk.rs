@@ -115,7 +115,7 @@ impl Disk {
         match io.op {
             Op::Read => range.zip(memory).for_each(|(sector, cell)| arena[cell] = self.cached[sector]),
             Op::Write => {
-                range.clone().zip(memory).for_each(|(sector, cell)| self.cached[sector] = arena[cell])
+                range.clone().zip(memory).for_each(|(sector, cell)| self.cached[sector] = arena[cell]);
             }
             Op::Discard | Op::WriteZeroes => self.cached[range.clone()].fill(0),
             Op::Flush => self.medium.copy_from_slice(&self.cached),
