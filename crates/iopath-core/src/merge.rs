@@ -1,7 +1,8 @@
 //! Which pieces of I/O may become one request, and if not, why. Rules only: who looks for candidates
 //! and joins them is `queue/merge.rs`.
 
-use crate::bio::Op;
+use crate::bio::{Op, Priority, Stream};
+use crate::elevator::Outline;
 use crate::limits::Limits;
 use crate::sector::Extent;
 use crate::table::NONE;
@@ -12,14 +13,31 @@ pub(crate) struct Chain {
     pub(crate) extent: Extent,
     pub(crate) op: Op,
     pub(crate) fua: bool,
+    pub(crate) priority: Priority,
+    /// The stream of the bio that was there first.
+    pub(crate) stream: Stream,
     pub(crate) segments: u32,
     pub(crate) first: u32,
     pub(crate) last: u32,
 }
 
 impl Chain {
-    pub(crate) const EMPTY: Self =
-        Self { extent: Extent::EMPTY, op: Op::Flush, fua: false, segments: 0, first: NONE, last: NONE };
+    pub(crate) const EMPTY: Self = Self {
+        extent: Extent::EMPTY,
+        op: Op::Flush,
+        fua: false,
+        priority: Priority::BestEffort,
+        stream: Stream(0),
+        segments: 0,
+        first: NONE,
+        last: NONE,
+    };
+
+    /// What an elevator may know of it.
+    pub(crate) const fn outline(&self) -> Outline {
+        let Self { op, extent, stream, priority, segments, .. } = *self;
+        Outline { op, extent, stream, priority, segments }
+    }
 
     /// Whether it is more than one bio.
     pub(crate) const fn is_merged(&self) -> bool {
@@ -43,13 +61,19 @@ pub enum NoMerge {
     Boundary,
     /// One of them must stay as it is: forced unit access, or tried again after a failure.
     Barrier,
-    /// The elevator does not want it.
+    /// The elevator does not want it, for a reason of its own.
     Elevator,
+    /// The elevator's latency bound: others that wait would wait too long.
+    LatencyBound,
+    /// The elevator's starvation bound: it has been passed over as often as it may.
+    StarvationBound,
+    /// One is more urgent than the other.
+    Priority,
 }
 
 impl NoMerge {
     /// All reasons, in the order of [`NoMerge::index`].
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::NotAdjacent,
         Self::Direction,
         Self::SizeLimit,
@@ -57,6 +81,9 @@ impl NoMerge {
         Self::Boundary,
         Self::Barrier,
         Self::Elevator,
+        Self::LatencyBound,
+        Self::StarvationBound,
+        Self::Priority,
     ];
 
     /// Its place in [`NoMerge::ALL`], for tables of counts.
@@ -95,6 +122,9 @@ pub(crate) fn may_merge(
     let extent = low.extent.join(high.extent).ok_or(NoMerge::NotAdjacent)?;
     if low.op != high.op {
         return Err(NoMerge::Direction);
+    }
+    if low.priority != high.priority {
+        return Err(NoMerge::Priority);
     }
     if low.fua || high.fua {
         return Err(NoMerge::Barrier);
@@ -146,6 +176,8 @@ mod tests {
         assert_eq!(reason(&read, &chain(Op::Read, 8, 57), 2), NoMerge::SizeLimit);
         assert_eq!(reason(&read, &chain(Op::Read, 8, 8), 5), NoMerge::SegmentLimit);
         assert_eq!(reason(&chain(Op::Read, 88, 8), &chain(Op::Read, 96, 8), 2), NoMerge::Boundary);
+        let urgent = Chain { priority: Priority::RealTime, ..chain(Op::Read, 8, 8) };
+        assert_eq!(reason(&read, &urgent, 2), NoMerge::Priority);
         assert_eq!(reason(&read, &Chain { fua: true, ..chain(Op::Read, 8, 8) }, 2), NoMerge::Barrier);
     }
 

@@ -78,6 +78,8 @@ impl<M: Memory> RequestQueue<M> {
             extent: piece.extent,
             op: piece.op,
             fua: piece.fua,
+            priority: piece.priority,
+            stream: piece.stream,
             segments: u32::from(piece.memory.is_some()),
             first: slot,
             last: slot,
@@ -86,7 +88,7 @@ impl<M: Memory> RequestQueue<M> {
         if self.merge_in_plug(&chain) {
             return true;
         }
-        let Some(tag) = self.requests.take(chain, piece.stream, now) else {
+        let Some(tag) = self.requests.take(chain, now) else {
             return self.stage_without_slot(&chain, now);
         };
         if self.plug.is_on() {
