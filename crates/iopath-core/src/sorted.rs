@@ -234,20 +234,37 @@ impl SortedSet {
         Some(self.remove_at(self.head.leaf, slot))
     }
 
-    /// Removes and returns the entry whose key is nearest to `key`; of two as near, the greater.
+    /// As [`neighbours`](Self::neighbours), for who takes out one of the two next: remembers the place as that
+    /// of the head.
     #[inline]
-    pub fn pop_nearest(&mut self, key: u64) -> Option<(u64, u32)> {
+    pub fn around(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         if !self.head.covers(key) {
             self.head = self.locate((key, 0));
         }
         let leaf = self.head.leaf;
         let slot = self.leaves[leaf].lower((key, 0));
-        let nearest = match (self.previous(leaf, slot), self.at_or_next(leaf, slot)) {
-            (Some(below), Some(above)) if key - below.0 < above.0 - key => below,
-            (below, above) => above.or(below)?,
-        };
-        self.remove(nearest.0, nearest.1);
-        Some(nearest)
+        (self.previous(leaf, slot), self.at_or_next(leaf, slot))
+    }
+
+    /// Gives `(old, value)` another key; `false` if it is not in the set. O(1) where neighbours were looked up
+    /// last, if the order stays the same.
+    #[inline]
+    pub fn rekey(&mut self, old: u64, new: u64, value: u32) -> bool {
+        if !self.near.covers(old) {
+            self.near = self.locate((old, value));
+        }
+        let leaf = &mut self.leaves[self.near.leaf];
+        let slot = leaf.lower((old, value));
+        if leaf.get(slot) != Some((old, value)) {
+            return false;
+        }
+        if self.near.covers(new) && leaf.keeps_order(slot, (new, value)) {
+            leaf.set_key(slot, new);
+        } else {
+            self.remove_at(self.near.leaf, slot);
+            self.insert(new, value);
+        }
+        true
     }
 
     /// The entries with keys in `keys`, in ascending order.

@@ -131,6 +131,19 @@ impl Leaf {
         entry
     }
 
+    /// Whether `entry` may stand in `slot` in place of what does.
+    #[inline]
+    pub(super) fn keeps_order(&self, slot: usize, entry: Entry) -> bool {
+        self.get(slot.wrapping_sub(1)).is_none_or(|before| before < entry)
+            && self.get(slot + 1).is_none_or(|after| entry < after)
+    }
+
+    /// Gives the entry in `slot` a key that keeps the order.
+    #[inline]
+    pub(super) fn set_key(&mut self, slot: usize, key: u64) {
+        self.keys[slot] = key;
+    }
+
     /// Moves the window to the front of the columns.
     pub(super) fn pack(&mut self) {
         let (window, len) = (self.start()..self.end(), self.len());

@@ -82,12 +82,6 @@ impl Model {
         self.0.range(..(key, 0)).next_back().copied()
     }
 
-    fn nearest(&self, key: u64) -> Option<Entry> {
-        let (below, above) = (self.before(key), self.at_or_after(key));
-        let is_below_nearer = |below: &Entry| above.is_none_or(|above| key - below.0 < above.0 - key);
-        below.filter(is_below_nearer).or(above)
-    }
-
     fn after(&self, entry: Entry) -> Option<Entry> {
         self.0.range((Bound::Excluded(entry), Bound::Unbounded)).next().copied()
     }
@@ -111,8 +105,12 @@ enum Op {
         from: u64,
         len: u8,
     },
-    /// Takes the nearest to the key.
-    Near(u64),
+    Around(u64),
+    /// Moves the entry at or after a key.
+    Rekey {
+        near: u64,
+        by: i8,
+    },
     Look(u64, u32),
     Range(u64, u64),
     Drain,
@@ -142,7 +140,8 @@ fn op() -> impl Strategy<Value = Op> {
         16 => key().prop_map(Op::RemoveNear),
         8 => Just(Op::PopFirst),
         6 => (key(), 1..=100_u8).prop_map(|(from, len)| Op::Sweep { from, len }),
-        8 => key().prop_map(Op::Near),
+        8 => key().prop_map(Op::Around),
+        8 => (key(), any::<i8>()).prop_map(|(near, by)| Op::Rekey { near, by }),
         8 => (key(), value()).prop_map(|(key, value)| Op::Look(key, value)),
         4 => (key(), key()).prop_map(|(from, to)| Op::Range(from, to)),
         1 => Just(Op::Drain),
@@ -174,10 +173,14 @@ fn apply(set: &mut SortedSet, model: &mut Model, op: &Op) {
                 from = entry.0;
             }
         }
-        Op::Near(key) => {
-            let expected = model.nearest(key);
-            assert_eq!(set.pop_nearest(key), expected);
-            expected.map(|entry| model.0.remove(&entry));
+        Op::Around(key) => assert_eq!(set.around(key), (model.before(key), model.at_or_after(key))),
+        Op::Rekey { near, by } => {
+            let Some((old, value)) = model.at_or_after(near) else { return };
+            let new = old.saturating_add_signed(by.into());
+            if !model.0.contains(&(new, value)) {
+                assert!(set.rekey(old, new, value) && model.0.remove(&(old, value)));
+                model.0.insert((new, value));
+            }
         }
         Op::Look(key, value) => look(set, model, (key, value)),
         Op::Range(from, to) => {

@@ -51,7 +51,7 @@ fn every_bio_is_carried_out_once_in_order_and_within_limits() {
         seen.iter_mut().zip(events).for_each(|(sum, count)| *sum += count);
     }
     eprintln!("dispatched, split, held, requeued, slot waits, back and front merges: {seen:?}");
-    assert!(seen.iter().all(|count| *count > ops / 2000), "the lives met too little: {seen:?}");
+    assert!(seen.iter().all(|count| *count > ops / 5000), "the lives met too little: {seen:?}");
 }
 
 #[test]
