@@ -60,6 +60,10 @@ pub trait Elevator: fmt::Debug + Send {
     /// How long a request can be passed over at most. The conformance test holds the elevator to it.
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
+    /// `arrivals` are about to look for [`Elevator::neighbours`] and be inserted, one after another: a chance to
+    /// ask for the memory that this will touch, for all at once. Changes nothing.
+    fn prefetch(&self, _arrivals: &[Outline]) {}
+
     /// The queued requests that `arrival` would join at its start and at its end: candidates for a merge.
     ///
     /// An elevator that does not keep requests where it can find them names none.

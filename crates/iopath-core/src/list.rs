@@ -1,6 +1,7 @@
 //! Lists from whose middle a member leaves in O(1), all over one array of links. Allocates once.
 
 use crate::table::Tag;
+use prefetch_index::prefetch_index;
 use std::marker::PhantomData;
 
 const NIL: u32 = u32::MAX;
@@ -57,6 +58,23 @@ impl<T: Member> Links<T> {
         Self { links: vec![unlinked; members_max].into(), of: PhantomData }
     }
 
+    /// Asks for the memory of a member's link without waiting for it.
+    #[inline]
+    pub(crate) fn prefetch(&self, member: T) {
+        prefetch_index(&self.links, member.index());
+    }
+
+    /// The same for what must be there to take a member out, whose own link should be there already.
+    #[inline]
+    pub(crate) fn prefetch_neighbours(&self, member: T) {
+        let Link { before, after, .. } = self.links[member.index()];
+        for index in [before, after] {
+            if index != NIL {
+                prefetch_index(&self.links, index as usize);
+            }
+        }
+    }
+
     /// The member that follows in its list.
     #[cfg(test)]
     fn after(&self, member: T) -> Option<T> {
@@ -79,6 +97,20 @@ impl<T: Member> List<T> {
     /// The member that has been in the list for longest.
     pub(crate) fn front(&self, links: &Links<T>) -> Option<T> {
         links.links.get(self.front as usize).map(|link| T::from_bits(link.member))
+    }
+
+    /// Shows the members some places behind the front, with those places: 0 is the front itself.
+    #[inline]
+    pub(crate) fn look_ahead(&self, links: &Links<T>, places: usize, mut show: impl FnMut(usize, T)) {
+        let mut next = self.front;
+        for place in 0..places {
+            let Some(link) = links.links.get(next as usize) else { return };
+            show(place, T::from_bits(link.member));
+            next = link.after;
+        }
+        if next != NIL {
+            prefetch_index(&links.links, next as usize);
+        }
     }
 
     /// Adds a member as the newest.

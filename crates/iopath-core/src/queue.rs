@@ -85,6 +85,9 @@ impl QueueStats {
     }
 }
 
+/// How many requests the elevator is told of together: few enough for their memory to stay close.
+const PREFETCHED_MAX: usize = 32;
+
 /// Whether the device may be given requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
@@ -195,6 +198,7 @@ impl<M: Memory> RequestQueue<M> {
     /// Hands what is plugged to the elevator without taking the plug off: for whoever is about to wait.
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();
+        self.prefetch(&tags);
         for tag in &tags {
             self.insert(*tag, now);
         }
@@ -347,6 +351,17 @@ impl<M: Memory> RequestQueue<M> {
         } else {
             self.requests[tag].state = State::Queued;
             self.elevator.insert(tag, &self.requests, now);
+        }
+    }
+
+    /// Tells the elevator of requests that it is about to be given.
+    fn prefetch(&self, tags: &[Tag]) {
+        let mut arrivals = [Chain::EMPTY.outline(); PREFETCHED_MAX];
+        for tags in tags.chunks(PREFETCHED_MAX) {
+            for (arrival, tag) in arrivals.iter_mut().zip(tags) {
+                *arrival = self.requests[*tag].outline();
+            }
+            self.elevator.prefetch(&arrivals[..tags.len()]);
         }
     }
 

@@ -4,7 +4,7 @@
 //! A B+tree over two arenas of fixed-size nodes, linked by index:
 //!
 //! ```text
-//!   inner    [ low₀ low₁ low₂ … ]            wide (63): three levels reach a million entries
+//!   inner    [ low₀ low₁ low₂ … ]            16 wide: few lines a step, and all but the last level stay in the cache
 //!              │    │    └───────────┐
 //!   leaves   [e e e]⇄[e e e e]⇄[e e e e e]   30 entries in six cache lines, linked in order
 //!                      ▲ fingers: the leaf last inserted into, the leaf last popped from
@@ -30,8 +30,11 @@ use arena::Arena;
 pub use iter::Range;
 use node::{Entry, INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
 
-/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 15 children a node.
-const HEIGHT_MAX: usize = 9;
+/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 4 children a node.
+const HEIGHT_MAX: usize = 15;
+
+/// How many places [`SortedSet::prefetch`] goes down to side by side.
+const SIDE_BY_SIDE: usize = 32;
 
 /// A fixed-capacity set of `(key, value)` pairs in ascending order, by key, then by value.
 ///
@@ -54,6 +57,8 @@ pub struct SortedSet {
     near: Finger,
     /// Where the last entry was taken from.
     head: Finger,
+    /// In which slot of that leaf it was.
+    head_slot: usize,
 }
 
 /// Splits move entries into a new right neighbour and merges empty the right one, so the first leaf stays first.
@@ -94,6 +99,7 @@ impl SortedSet {
             capacity,
             near: Finger::NOWHERE,
             head: Finger::NOWHERE,
+            head_slot: 0,
         };
         set.clear();
         set
@@ -229,8 +235,12 @@ impl SortedSet {
         if slot == self.leaves[self.head.leaf].end() {
             let next = self.leaves.get(self.leaves[self.head.leaf].next)?;
             slot = next.start();
+            if let Some(after) = self.leaves.get(next.next) {
+                after.prefetch();
+            }
             self.head = self.locate(next.first()?);
         }
+        self.head_slot = slot;
         Some(self.remove_at(self.head.leaf, slot))
     }
 
@@ -244,6 +254,48 @@ impl SortedSet {
         let leaf = self.head.leaf;
         let slot = self.leaves[leaf].lower((key, 0));
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
+    }
+
+    /// Asks for the memory that inserts, look-ups or removals at `keys` will touch: all go down side by side, so
+    /// that waits for memory become one wait. Changes nothing.
+    pub fn prefetch(&self, keys: &[u64]) {
+        // What has fewer levels fits the caches close to the processor.
+        if self.height < 3 {
+            return;
+        }
+        for keys in keys.chunks(SIDE_BY_SIDE) {
+            let mut nodes = [self.root; SIDE_BY_SIDE];
+            for level in (0..self.height).rev() {
+                for (node, key) in nodes.iter_mut().zip(keys) {
+                    let inner = &self.inners[*node];
+                    *node = inner.child(inner.find((*key, 0)));
+                    if level == 0 {
+                        self.leaves[*node].prefetch();
+                    } else {
+                        self.inners[*node].prefetch();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether `key` is where the last insert or look-up of neighbours was.
+    #[inline]
+    pub fn is_near(&self, key: u64) -> bool {
+        self.near.covers(key)
+    }
+
+    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely take after
+    /// `ahead` others: a few, or none is named.
+    #[inline]
+    pub fn ahead(&self, ahead: usize) -> Option<u32> {
+        let leaf = self.leaves.get(self.head.leaf)?;
+        let slot = self.head_slot.max(leaf.start()) + ahead;
+        let entry = match slot.checked_sub(leaf.end()) {
+            None => leaf.get(slot),
+            Some(beyond) => self.leaves.get(leaf.next).and_then(|next| next.get(next.start() + beyond)),
+        };
+        entry.map(|(_, value)| value)
     }
 
     /// Gives `(old, value)` another key; `false` if it is not in the set. O(1) where neighbours were looked up

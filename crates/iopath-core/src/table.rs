@@ -6,6 +6,7 @@ use crate::error::IoError;
 use crate::merge::Chain;
 use crate::sector::Extent;
 use crate::time::Instant;
+use prefetch_index::prefetch_index;
 use slab::Slab;
 use std::ops::{Index, IndexMut};
 
@@ -148,6 +149,12 @@ impl RequestTable {
         slot.state = State::Free;
         slot.tag = tag.next_generation();
         self.free.push(tag.index() as u32);
+    }
+
+    /// Asks for the memory of a request without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, tag: Tag) {
+        prefetch_index(&self.slots, tag.index());
     }
 
     /// How many requests the table has slots for.

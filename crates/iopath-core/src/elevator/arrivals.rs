@@ -11,7 +11,7 @@ use crate::table::Tag;
 /// requests.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    links: Links<Tag>,
+    pub(super) links: Links<Tag>,
     /// The request's number, by tag.
     number: Box<[u64]>,
     came: u64,

@@ -117,9 +117,13 @@ impl Elevator for Ascend {
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         let tag = if let Some(tag) = self.out_of_allowance() {
             self.by_sector.remove(tag, requests);
+            let list = if requests[tag].op().is_write() { &self.writes } else { &self.reads };
+            self.by_sector.look_ahead_in(list, &self.arrivals.links, requests);
             tag
         } else {
-            self.by_sector.pop_upward(self.head)?
+            let tag = self.by_sector.pop_upward(self.head)?;
+            self.by_sector.look_ahead(requests, Some(&self.arrivals.links));
+            tag
         };
         self.forget(tag, requests);
         self.head = requests[tag].extent().end();
@@ -133,6 +137,10 @@ impl Elevator for Ascend {
     fn starvation_bound(&self, of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         let allowance = self.values[if of.is_write() { WRITE_LATENCY } else { READ_LATENCY }];
         StarvationBound::dispatches(allowance + 2 * queued_max as u64)
+    }
+
+    fn prefetch(&self, arrivals: &[Outline]) {
+        self.by_sector.prefetch(arrivals.iter());
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {

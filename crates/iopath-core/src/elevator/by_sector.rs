@@ -1,6 +1,7 @@
 //! Requests by where they start: what the sorted elevators sweep over and find neighbours in. Knows no age.
 
 use super::{Neighbours, Outline};
+use crate::list::{Links, List};
 use crate::sector::{Extent, Sector};
 use crate::sorted::SortedSet;
 use crate::table::{RequestTable, Tag};
@@ -31,6 +32,13 @@ const fn first_key(start: Sector) -> u64 {
 }
 
 impl BySector {
+    /// From how many requests on they are not all close to the processor: with fewer it is not worth the while
+    /// to ask for memory ahead.
+    const FAR_FROM: usize = 4096;
+
+    /// How many arrivals are looked at together: as many as a plug holds.
+    const PREFETCHED_MAX: usize = 32;
+
     pub(super) fn new(requests_max: usize) -> Self {
         Self { set: SortedSet::with_capacity(requests_max) }
     }
@@ -81,6 +89,51 @@ impl BySector {
 
     pub(super) fn pop_first(&mut self) -> Option<Tag> {
         self.set.pop_first().map(|(_, bits)| Tag::from_bits(bits))
+    }
+
+    /// Asks for the memory that inserts or look-ups of `arrivals` will touch.
+    pub(super) fn prefetch<'a>(&self, arrivals: impl Iterator<Item = &'a Outline>) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        let mut keys = [0; Self::PREFETCHED_MAX];
+        let mut count = 0;
+        let far =
+            arrivals.map(|arrival| first_key(arrival.extent.end())).filter(|key| !self.set.is_near(*key));
+        for (place, key) in keys.iter_mut().zip(far) {
+            *place = key;
+            count += 1;
+        }
+        self.set.prefetch(&keys[..count]);
+    }
+
+    /// Asks for the memory that the next steps of the sweep will touch; `links` those of the list that the
+    /// requests are in, too, if they are.
+    pub(super) fn look_ahead(&self, requests: &RequestTable, links: Option<&Links<Tag>>) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        if let Some(far) = self.set.ahead(12).map(Tag::from_bits) {
+            requests.prefetch(far);
+            if let Some(links) = links {
+                links.prefetch(far);
+            }
+        }
+        if let (Some(near), Some(links)) = (self.set.ahead(6).map(Tag::from_bits), links) {
+            links.prefetch_neighbours(near);
+        }
+    }
+
+    /// Asks for the memory that the next removals from the front of `list` will touch.
+    pub(super) fn look_ahead_in(&self, list: &List<Tag>, links: &Links<Tag>, requests: &RequestTable) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        list.look_ahead(links, 9, |place, tag| match place {
+            3 => self.set.prefetch(&[key(requests[tag].extent())]),
+            8 => requests.prefetch(tag),
+            _ => {}
+        });
     }
 
     /// What ends where `arrival` starts, and what starts where it ends.

@@ -74,6 +74,7 @@ impl Elevator for Closest {
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         let tag = if let Some(tag) = self.out_of_patience() {
             self.by_sector.remove(tag, requests);
+            self.by_sector.look_ahead_in(&self.queued, &self.arrivals.links, requests);
             tag
         } else {
             self.by_sector.pop_nearest(self.head)?
@@ -89,6 +90,10 @@ impl Elevator for Closest {
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         StarvationBound::dispatches(self.values[PATIENCE] + 2 * queued_max as u64)
+    }
+
+    fn prefetch(&self, arrivals: &[Outline]) {
+        self.by_sector.prefetch(arrivals.iter());
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {

@@ -213,6 +213,8 @@ impl Elevator for Deadline {
         }
         let tag = self.pop(urgent, requests, now)?;
         self.forget(tag, requests).head = requests[tag].extent().end();
+        let Level { lanes, batch, .. } = &self.levels[urgent];
+        lanes[*batch].by_sector.look_ahead(requests, Some(&self.links));
         Some(tag)
     }
 
@@ -226,6 +228,15 @@ impl Elevator for Deadline {
         let batches = (self.values[WRITES_STARVED] + 1) * (queued_max as u64 + 1);
         let dispatches = 2 * self.values[FIFO_BATCH] * batches;
         StarvationBound { after: Duration::from_millis(expire.max(aging)), dispatches }
+    }
+
+    fn prefetch(&self, arrivals: &[Outline]) {
+        for (level, priority) in self.levels.iter().zip(Priority::ALL) {
+            for (lane, is_write) in level.lanes.iter().zip([false, true]) {
+                let is_of = |io: &&Outline| io.priority == priority && io.op.is_write() == is_write;
+                lane.by_sector.prefetch(arrivals.iter().filter(is_of));
+            }
+        }
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {

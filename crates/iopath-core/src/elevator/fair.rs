@@ -167,6 +167,10 @@ impl Elevator for Fair {
         StarvationBound::dispatches((queued * (queued + 3)).saturating_mul(costs).saturating_mul(weights))
     }
 
+    fn prefetch(&self, arrivals: &[Outline]) {
+        self.by_sector.prefetch(arrivals.iter());
+    }
+
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
         let Neighbours { before, after } = self.by_sector.neighbours(arrival, requests);
         let is_own = |tag: &Tag| requests[*tag].stream() == arrival.stream;

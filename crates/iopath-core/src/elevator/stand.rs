@@ -56,6 +56,11 @@ impl Stand {
         tag
     }
 
+    /// Says that requests are about to be merged or inserted, as the queue does for all in a plug.
+    pub fn prefetch(&self, arrivals: &[Outline]) {
+        self.elevator.prefetch(arrivals);
+    }
+
     /// Merges `arrival` into a queued request that it touches, and that with the next if it closes the gap
     /// between the two; into which request, or why into none. There are no limits but the elevator's.
     pub fn merge(&mut self, arrival: &Outline, now: Instant) -> Result<Tag, NoMerge> {

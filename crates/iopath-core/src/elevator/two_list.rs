@@ -85,7 +85,8 @@ impl Elevator for TwoList {
         if self.current().is_empty() && !self.is_empty() {
             self.start_next_sweep();
         }
-        let tag = self.current().pop_first()?;
+        let tag = self.current().pop_upward(Sector(0))?;
+        self.current().look_ahead(requests, None);
         self.swept += 1;
         self.head = requests[tag].extent().end();
         Some(tag)
@@ -97,6 +98,12 @@ impl Elevator for TwoList {
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         StarvationBound::dispatches(2 * (self.values[SWEEP_MAX] + queued_max as u64))
+    }
+
+    fn prefetch(&self, arrivals: &[Outline]) {
+        for list in &self.lists {
+            list.prefetch(arrivals.iter());
+        }
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {

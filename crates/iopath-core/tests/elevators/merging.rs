@@ -2,7 +2,7 @@
 
 use crate::{every_elevator, read, spec, write};
 use iopath_core::elevator::{Outline, Stand};
-use iopath_core::{Duration, Instant, NoMerge, Op, Priority};
+use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector};
 
 const T0: Instant = Instant::ZERO;
 
@@ -35,6 +35,21 @@ fn what_closes_a_gap_makes_one_request_of_three() {
         assert!(stand.merge(&read(108), T0).is_ok(), "{spec}");
         assert_eq!(stand.elevator().len(), 2, "{spec}");
         assert_eq!(drain(&mut stand), [(100, 24), (500, 8)], "{spec}");
+    }
+}
+
+#[test]
+fn a_request_of_any_length_is_found_at_its_end() {
+    let io = |start, sectors| Outline { extent: Extent::new(Sector(start), sectors).unwrap(), ..read(0) };
+    for spec in every_elevator().filter(|spec| spec.name() != "none") {
+        for sectors in [1, 510, 511, 512, 2048] {
+            let mut stand = Stand::new(&spec, 8);
+            let tag = stand.insert(&io(1000, sectors), T0);
+            assert_eq!(stand.merge(&io(1001 + sectors, 1), T0), Err(NoMerge::NotAdjacent), "{spec}");
+            assert_eq!(stand.merge(&io(1000 + sectors, 600), T0), Ok(tag), "{spec}: {sectors}");
+            assert_eq!(stand.merge(&io(1600 + sectors, 1), T0), Ok(tag), "{spec}: {sectors}");
+            assert_eq!(drain(&mut stand), [(1000, sectors + 601)], "{spec}");
+        }
     }
 }
 

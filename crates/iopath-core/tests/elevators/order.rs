@@ -4,6 +4,7 @@ use crate::oracle::Oracle;
 use crate::{every_elevator, spec};
 use iopath_core::elevator::{ElevatorKind, ElevatorSpec, Outline, Stand};
 use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector, Stream};
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -131,6 +132,34 @@ fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
         }
     }
     false
+}
+
+#[test]
+fn tens_of_thousands_of_requests_come_out_once_each() {
+    const QUEUED: usize = 20_000;
+    for spec in every_elevator() {
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let mut stand = Stand::new(&spec, QUEUED);
+        let mut places: Vec<u64> = (0..2 * QUEUED as u64).collect();
+        places.shuffle(&mut rng);
+        let mut came_out = vec![false; places.len()];
+        for plug in places.chunks(32) {
+            let plug: Vec<_> = plug.iter().map(|place| crate::read(place * 16)).collect();
+            stand.prefetch(&plug);
+            for io in &plug {
+                if stand.elevator().len() == QUEUED {
+                    let (_, out) = stand.dispatch(Instant::ZERO).expect("the queue is full");
+                    assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
+                }
+                assert_eq!(stand.merge(io, Instant::ZERO), Err(NoMerge::NotAdjacent));
+                stand.insert(io, Instant::ZERO);
+            }
+        }
+        while let Some((_, out)) = stand.dispatch(Instant::ZERO) {
+            assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
+        }
+        assert!(came_out.iter().all(|out| *out), "{spec}: some never came out");
+    }
 }
 
 #[test]
