@@ -38,7 +38,7 @@ const SIDE_BY_SIDE: usize = 32;
 
 /// A fixed-capacity set of `(key, value)` pairs in ascending order, by key, then by value.
 ///
-/// Keys may repeat; a pair may not. All memory is reserved at construction: 56 bytes of address space per entry
+/// Keys may repeat; a pair may not. All memory is reserved at construction: 70 bytes of address space per entry
 /// of capacity, of which 15 to 30 are touched when the set is full. Every operation takes
 /// O(log n) in the worst case; inserts and removals next to the previous one take O(1) on average.
 #[derive(Debug)]
