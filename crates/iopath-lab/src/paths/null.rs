@@ -2,8 +2,8 @@
 
 use std::io;
 
-use iopath_core::elevator::ElevatorKind;
-use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream, UnknownElevator};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
 use crate::error::LabError;
@@ -11,13 +11,12 @@ use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transf
 
 /// A queue with the elevator asked for, before a device of the workload's size.
 pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    let name = spec.elevator.unwrap_or("none");
-    let elevator = ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })?;
-    Ok(Box::new(NullPath { elevator: elevator.name, capacity: spec.size_bytes.div_ceil(SECTOR_BYTES) }))
+    let elevator = spec.elevator.map_or(Ok(ElevatorSpec::default()), str::parse)?;
+    Ok(Box::new(NullPath { elevator, capacity: spec.size_bytes.div_ceil(SECTOR_BYTES) }))
 }
 
 struct NullPath {
-    elevator: &'static str,
+    elevator: ElevatorSpec,
     /// In sectors.
     capacity: u64,
 }
@@ -30,10 +29,10 @@ impl IoPath for NullPath {
             bios_max: depth,
             requests_max: depth,
             depth,
-            elevator: self.elevator,
+            elevator: self.elevator.clone(),
             ..QueueConfig::default()
         };
-        let runner = Runner::new(Box::new(Null::new(limits)), &config)?;
+        let runner = Runner::new(Box::new(Null::new(limits)), &config);
         let pool = BufferPool::new(depth, block_bytes as usize)?;
         let idle = std::iter::from_fn(|| pool.take()).collect();
         Ok(Box::new(NullConnection { runner, idle, depth, stream: Stream(job.job) }))

@@ -23,10 +23,10 @@ fn read(start: u64, sectors: u64, token: u64) -> Bio<LengthOnly> {
 
 /// What `act` makes a queue tell.
 fn log_of(path: &Path, limits: Limits, config: &QueueConfig, act: impl FnOnce(&mut Queue)) {
-    let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_owned(), ..LogInfo::default() };
+    let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_string(), ..LogInfo::default() };
     let options = LogOptions { ring_records: 1 << 20, ..LogOptions::default() };
     let log = LogWriter::create(path, &info, &options).unwrap();
-    let mut queue = Queue::new(limits, config).unwrap();
+    let mut queue = Queue::new(limits, config);
     queue.start_log(Box::new(log.add_queue()));
     act(&mut queue);
     drop(queue);
