@@ -92,8 +92,8 @@ pub(crate) struct RunArgs {
     /// Of 100 transfers of rw and randrw, how many read
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     pub(crate) rwmixread: u8,
-    /// The order of requests, on iopath's own paths
-    #[arg(long, value_name = "NAME")]
+    /// The order of requests, on iopath's own paths, with settings: `deadline:read_expire_ms=100`
+    #[arg(long, value_name = "NAME[:SETTING=N,…]")]
     pub(crate) elevator: Option<String>,
     /// How iopath's own paths do their system calls: auto, uring or threads
     #[arg(long, value_name = "E")]

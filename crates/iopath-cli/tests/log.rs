@@ -44,7 +44,10 @@ fn what_a_run_logged_is_summarised_dumped_and_counted_the_same() {
     };
     assert_eq!(dump(&[]), summary["records"].as_u64().unwrap());
     let completed = dump(&["--event", "complete"]);
-    assert!((ios..ios * 2).contains(&completed), "{completed} of {ios}: each bio once, and requests of several");
+    assert!(
+        (ios..ios * 2).contains(&completed),
+        "{completed} of {ios}: each bio once, and requests of several"
+    );
     assert_eq!(dump(&["--stream", "7"]), 0);
 }
 

@@ -2,7 +2,7 @@
 //! log adds that goes nowhere: the ring is measured in iopath-log.
 
 use criterion::{Criterion, Throughput};
-use iopath_core::elevator::ELEVATORS;
+use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec};
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Tag,
 };
@@ -21,13 +21,13 @@ struct Lap {
 }
 
 impl Lap {
-    fn new(elevator: &'static str, depth: u32, is_random: bool) -> Self {
+    fn new(kind: ElevatorKind, depth: u32, is_random: bool) -> Self {
         let config = QueueConfig {
             bios_max: depth,
             requests_max: depth,
             depth,
             plug_requests_max: depth.min(32),
-            elevator,
+            elevator: ElevatorSpec::new(kind),
         };
         let limits = Limits { depth_max: depth, ..Limits::with_capacity(BLOCKS * BLOCK_BYTES / 512) };
         let mut rng = ChaCha8Rng::seed_from_u64(1);
@@ -35,7 +35,7 @@ impl Lap {
             .map(|index| if is_random { rng.next_u64() % BLOCKS } else { index })
             .map(|block| Extent::from_bytes(block * BLOCK_BYTES, BLOCK_BYTES).expect("whole sectors"))
             .collect();
-        let queue = RequestQueue::new(limits, &config).expect("the elevator is in the table");
+        let queue = RequestQueue::new(limits, &config);
         Self { queue, extents, next: 0, tags: Vec::with_capacity(depth as usize) }
     }
 
@@ -69,7 +69,7 @@ fn queue(criterion: &mut Criterion) {
         for (pattern, is_random) in [("random", true), ("sequential", false)] {
             for depth in [1, 32, 256] {
                 group.throughput(Throughput::Elements(u64::from(depth)));
-                let mut lap = Lap::new(kind.name, depth, is_random);
+                let mut lap = Lap::new(*kind, depth, is_random);
                 group.bench_function(format!("{pattern}/depth {depth}"), |bench| {
                     bench.iter(|| lap.run(depth));
                 });
@@ -94,7 +94,7 @@ fn log(criterion: &mut Criterion) {
     for depth in [1, 32] {
         for (name, is_on) in [("off", false), ("on", true)] {
             group.throughput(Throughput::Elements(u64::from(depth)));
-            let mut lap = Lap::new("none", depth, true);
+            let mut lap = Lap::new(ELEVATORS[0], depth, true);
             if is_on {
                 lap.queue.start_log(Box::new(Nowhere));
             }

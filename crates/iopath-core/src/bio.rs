@@ -47,6 +47,29 @@ impl fmt::Display for Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stream(pub u32);
 
+/// How urgent an I/O is, as Linux's I/O priority classes have it. Elevators that order by priority go by it;
+/// what differs in it is never merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// Before all others.
+    RealTime,
+    /// What most I/O is.
+    #[default]
+    BestEffort,
+    /// When nothing else is to be done.
+    Idle,
+}
+
+impl Priority {
+    /// All of them, the most urgent first, in the order of [`Priority::index`].
+    pub const ALL: [Self; 3] = [Self::RealTime, Self::BestEffort, Self::Idle];
+
+    /// Its place in [`Priority::ALL`], for tables.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// One I/O as submitted, of any length the device's capacity allows. The queue splits and merges.
 #[derive(Debug, Clone, Copy)]
 pub struct Bio<M> {
@@ -60,13 +83,15 @@ pub struct Bio<M> {
     pub fua: bool,
     /// Whose it is.
     pub stream: Stream,
+    /// How urgent it is.
+    pub priority: Priority,
     /// Comes back with the completion; means nothing to the path.
     pub token: u64,
 }
 
 impl<M> Bio<M> {
     const fn new(op: Op, extent: Extent, memory: Option<M>, token: u64) -> Self {
-        Self { op, extent, memory, fua: false, stream: Stream(0), token }
+        Self { op, extent, memory, fua: false, stream: Stream(0), priority: Priority::BestEffort, token }
     }
 
     /// Reads `extent` into `memory`.
@@ -110,6 +135,13 @@ impl<M> Bio<M> {
     #[must_use]
     pub const fn on_stream(mut self, stream: Stream) -> Self {
         self.stream = stream;
+        self
+    }
+
+    /// The same at `priority`.
+    #[must_use]
+    pub const fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 }

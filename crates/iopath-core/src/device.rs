@@ -4,10 +4,11 @@
 //! stripe) all implement it. A device neither merges nor orders: it has been given requests within its
 //! [`Limits`], none of which overlap another in flight unless both are reads.
 
-use crate::bio::{Op, Stream};
+use crate::bio::{Op, Priority, Stream};
 use crate::error::IoError;
 use crate::limits::Limits;
 use crate::memory::Memory;
+use crate::merge::Chain;
 use crate::sector::Extent;
 use crate::table::{BioTable, Tag};
 use crate::time::Instant;
@@ -108,6 +109,8 @@ pub struct Io<'a, M> {
     pub fua: bool,
     /// The stream of the request's first bio.
     pub stream: Stream,
+    /// How urgent it is.
+    pub priority: Priority,
     memory: Pieces<'a, M>,
 }
 
@@ -120,19 +123,13 @@ enum Pieces<'a, M> {
 impl<'a, M: Memory> Io<'a, M> {
     /// A request that reads into or writes from `memory`, in that order: for devices on top of devices.
     pub const fn new(tag: Tag, op: Op, extent: Extent, memory: &'a [M]) -> Self {
-        Self { tag, op, extent, fua: false, stream: Stream(0), memory: Pieces::Slice(memory) }
+        let (stream, priority) = (Stream(0), Priority::BestEffort);
+        Self { tag, op, extent, fua: false, stream, priority, memory: Pieces::Slice(memory) }
     }
 
-    pub(crate) const fn of_bios(
-        tag: Tag,
-        op: Op,
-        extent: Extent,
-        fua: bool,
-        stream: Stream,
-        table: &'a BioTable<M>,
-        first: u32,
-    ) -> Self {
-        Self { tag, op, extent, fua, stream, memory: Pieces::Bios { table, first } }
+    pub(crate) const fn of_bios(tag: Tag, chain: &Chain, fua: bool, table: &'a BioTable<M>) -> Self {
+        let Chain { op, extent, stream, priority, first, .. } = *chain;
+        Self { tag, op, extent, fua, stream, priority, memory: Pieces::Bios { table, first } }
     }
 
     /// The memory of the request in device order; neighbours in memory come as one segment.

@@ -9,7 +9,7 @@
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
 //!
-//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default())?;
+//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default());
 //! let now = Instant::ZERO;
 //! queue.plug();
 //! for block in 0..4 {
@@ -32,6 +32,7 @@ mod device;
 pub mod elevator;
 mod error;
 mod limits;
+mod list;
 pub mod log;
 mod memory;
 mod merge;
@@ -43,20 +44,19 @@ mod sector;
 pub mod sorted;
 mod stripe;
 mod table;
-mod tag_list;
 mod time;
 
-pub use bio::{Bio, BioDone, Op, Stream};
+pub use bio::{Bio, BioDone, Op, Priority, Stream};
 pub use device::{BlockDevice, Busy, Completion, Io, Segments};
 pub use error::{IoError, SubmitError};
 pub use limits::Limits;
+pub use list::TagList;
 pub use log::{LogSink, Record};
 pub use memory::{LengthOnly, Memory};
 pub use merge::{NoMerge, Side};
 pub use page::{Page, PageRange};
-pub use queue::{QueueConfig, QueueStats, RequestQueue, UnknownElevator};
+pub use queue::{QueueConfig, QueueStats, RequestQueue};
 pub use sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 pub use stripe::{Stripe, StripeConfig, StripeError};
 pub use table::{Request, RequestTable, Tag};
-pub use tag_list::TagList;
 pub use time::{Duration, Instant};

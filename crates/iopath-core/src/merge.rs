@@ -1,7 +1,8 @@
 //! Which pieces of I/O may become one request, and if not, why. Rules only: who looks for candidates
 //! and joins them is `queue/merge.rs`.
 
-use crate::bio::Op;
+use crate::bio::{Op, Priority, Stream};
+use crate::elevator::Outline;
 use crate::limits::Limits;
 use crate::sector::Extent;
 use crate::table::NONE;
@@ -12,14 +13,31 @@ pub(crate) struct Chain {
     pub(crate) extent: Extent,
     pub(crate) op: Op,
     pub(crate) fua: bool,
+    pub(crate) priority: Priority,
+    /// The stream of the bio that was there first.
+    pub(crate) stream: Stream,
     pub(crate) segments: u32,
     pub(crate) first: u32,
     pub(crate) last: u32,
 }
 
 impl Chain {
-    pub(crate) const EMPTY: Self =
-        Self { extent: Extent::EMPTY, op: Op::Flush, fua: false, segments: 0, first: NONE, last: NONE };
+    pub(crate) const EMPTY: Self = Self {
+        extent: Extent::EMPTY,
+        op: Op::Flush,
+        fua: false,
+        priority: Priority::BestEffort,
+        stream: Stream(0),
+        segments: 0,
+        first: NONE,
+        last: NONE,
+    };
+
+    /// What an elevator may know of it.
+    pub(crate) const fn outline(&self) -> Outline {
+        let Self { op, extent, stream, priority, segments, .. } = *self;
+        Outline { op, extent, stream, priority, segments }
+    }
 
     /// Whether it is more than one bio.
     pub(crate) const fn is_merged(&self) -> bool {
@@ -115,6 +133,9 @@ pub(crate) fn may_merge(
     if low.op != high.op {
         return Err(NoMerge::Direction);
     }
+    if low.priority != high.priority {
+        return Err(NoMerge::Priority);
+    }
     if low.fua || high.fua {
         return Err(NoMerge::Barrier);
     }
@@ -165,6 +186,8 @@ mod tests {
         assert_eq!(reason(&read, &chain(Op::Read, 8, 57), 2), NoMerge::SizeLimit);
         assert_eq!(reason(&read, &chain(Op::Read, 8, 8), 5), NoMerge::SegmentLimit);
         assert_eq!(reason(&chain(Op::Read, 88, 8), &chain(Op::Read, 96, 8), 2), NoMerge::Boundary);
+        let urgent = Chain { priority: Priority::RealTime, ..chain(Op::Read, 8, 8) };
+        assert_eq!(reason(&read, &urgent, 2), NoMerge::Priority);
         assert_eq!(reason(&read, &Chain { fua: true, ..chain(Op::Read, 8, 8) }, 2), NoMerge::Barrier);
     }
 

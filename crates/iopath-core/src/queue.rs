@@ -9,9 +9,9 @@ mod order;
 mod plug;
 mod split;
 
-use crate::bio::{Bio, BioDone, Op};
+use crate::bio::{Bio, BioDone, Op, Stream};
 use crate::device::Io;
-use crate::elevator::{ELEVATORS, Elevator, ElevatorKind};
+use crate::elevator::{Elevator, ElevatorError, ElevatorSpec};
 use crate::error::SubmitError;
 use crate::limits::Limits;
 use crate::log::{Event, Log, Subject};
@@ -35,26 +35,20 @@ pub struct QueueConfig {
     pub depth: u32,
     /// A plug that holds this many requests is emptied before it takes another.
     pub plug_requests_max: u32,
-    /// The elevator, by its name in [`ELEVATORS`].
-    pub elevator: &'static str,
+    /// The elevator and its settings.
+    pub elevator: ElevatorSpec,
 }
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { bios_max: 1024, requests_max: 256, depth: 64, plug_requests_max: 32, elevator: "none" }
+        Self {
+            bios_max: 1024,
+            requests_max: 256,
+            depth: 64,
+            plug_requests_max: 32,
+            elevator: ElevatorSpec::default(),
+        }
     }
-}
-
-/// There is no elevator of that name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no elevator is called {name:?}; choose one of: {}", known_elevators())]
-pub struct UnknownElevator {
-    /// The name asked for.
-    pub name: String,
-}
-
-fn known_elevators() -> String {
-    ELEVATORS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
 /// What a queue has done since it was made.
@@ -92,6 +86,9 @@ impl QueueStats {
         self.refused[reason.index()]
     }
 }
+
+/// How many requests the elevator is told of together: few enough for their memory to stay close.
+const PREFETCHED_MAX: usize = 32;
 
 /// Whether the device may be given requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,22 +135,21 @@ impl<M: Memory> RequestQueue<M> {
     const RETRY_AFTER: Duration = Duration::from_millis(1);
 
     /// A queue in front of a device of these limits.
-    pub fn new(limits: Limits, config: &QueueConfig) -> Result<Self, UnknownElevator> {
-        let kind = elevator_named(config.elevator)?;
+    pub fn new(limits: Limits, config: &QueueConfig) -> Self {
         let bios_max = config.bios_max.max(1);
         let requests_max = config.requests_max.max(1) as usize;
         // Pieces cut from bios have slots besides the bios' own, so that a queue full of bios can cut them.
         let pieces_max = requests_max as u32;
         let bio_slots = (bios_max + pieces_max) as usize;
         let mut requests = RequestTable::new(requests_max + 1);
-        let flush_tag = requests.take(Chain::EMPTY, crate::bio::Stream::default(), Instant::ZERO);
+        let flush_tag = requests.take(Chain::EMPTY, Instant::ZERO);
         let flush_tag = flush_tag.expect("a new table has a free slot");
         let depth = config.depth.min(limits.depth_max).max(1);
-        Ok(Self {
+        Self {
             bios: BioTable::new(bio_slots),
             order: Order::new(bio_slots),
             plug: Plug::new((config.plug_requests_max as usize).clamp(1, requests_max)),
-            elevator: (kind.build)(requests.capacity()),
+            elevator: config.elevator.build(requests.capacity()),
             flush: Flush::new(flush_tag, bios_max as usize),
             requeued: VecDeque::with_capacity(depth as usize),
             waiting: VecDeque::with_capacity(bio_slots),
@@ -169,7 +165,7 @@ impl<M: Memory> RequestQueue<M> {
             depth,
             bios_max,
             pieces_max,
-        })
+        }
     }
 
     /// Takes a bio; its completion comes from [`RequestQueue::poll_completion`].
@@ -209,6 +205,7 @@ impl<M: Memory> RequestQueue<M> {
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();
         self.log_unplug(tags.len(), now);
+        self.prefetch(&tags);
         for tag in &tags {
             self.insert(*tag, now);
         }
@@ -230,9 +227,8 @@ impl<M: Memory> RequestQueue<M> {
         self.log_request(Event::Dispatch, tag, 0, now);
         let request = &mut self.requests[tag];
         request.state = State::InFlight;
-        let Chain { op, extent, fua, first, .. } = request.chain;
-        let fua = fua && self.limits.fua;
-        Some(Io::of_bios(tag, op, extent, fua, request.stream(), &self.bios, first))
+        let fua = request.chain.fua && self.limits.fua;
+        Some(Io::of_bios(tag, &request.chain, fua, &self.bios))
     }
 
     /// Takes a request back that the device had no room for. No other is dispatched before something
@@ -277,14 +273,32 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Lets another elevator take over what is queued.
-    pub fn set_elevator(&mut self, name: &str, now: Instant) -> Result<(), UnknownElevator> {
-        let mut next = (elevator_named(name)?.build)(self.requests.capacity());
-        while let Some(tag) = self.elevator.take_any(&self.requests) {
+    /// Lets another elevator take over what is queued, the oldest first. Allocates; weights of streams go
+    /// with the elevator that they were set in.
+    pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
+        let mut next = spec.build(self.requests.capacity());
+        let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
+        queued.sort_by_key(|tag| self.requests[*tag].arrived());
+        for tag in queued {
             next.insert(tag, &self.requests, now);
         }
         self.elevator = next;
-        Ok(())
+    }
+
+    /// The value of a tunable of the elevator.
+    pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
+        self.elevator.tunable(name)
+    }
+
+    /// Sets a tunable of the elevator; it counts from the next request on.
+    pub fn set_tunable(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
+        self.elevator.set_tunable(name, value)
+    }
+
+    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others. Only elevators with
+    /// shares (`fair`) heed it.
+    pub fn set_weight(&mut self, stream: Stream, weight: u32) {
+        self.elevator.set_weight(stream, weight);
     }
 
     /// The name of the elevator.
@@ -357,14 +371,21 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
+    /// Tells the elevator of requests that it is about to be given.
+    fn prefetch(&self, tags: &[Tag]) {
+        let mut arrivals = [Chain::EMPTY.outline(); PREFETCHED_MAX];
+        for tags in tags.chunks(PREFETCHED_MAX) {
+            for (arrival, tag) in arrivals.iter_mut().zip(tags) {
+                *arrival = self.requests[*tag].outline();
+            }
+            self.elevator.prefetch(&arrivals[..tags.len()]);
+        }
+    }
+
     fn leave_device(&mut self, tag: Tag, state: State) {
         let request = &mut self.requests[tag];
         assert!(request.state == State::InFlight, "{tag:?} is not at the device but {:?}", request.state);
         request.state = state;
         self.in_flight -= 1;
     }
-}
-
-fn elevator_named(name: &str) -> Result<&'static ElevatorKind, UnknownElevator> {
-    ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })
 }

@@ -27,7 +27,6 @@ mod rebalance;
 #[cfg(test)]
 mod tests;
 
-use std::hint::black_box;
 use std::ops::RangeBounds;
 
 use arena::Arena;
@@ -63,6 +62,8 @@ pub struct SortedSet {
     near_next: usize,
     /// Where the last entry was taken from.
     head: Finger,
+    /// In which slot of that leaf it was.
+    head_slot: usize,
 }
 
 /// How many interleaved ascending streams are inserted without a descent.
@@ -113,6 +114,7 @@ impl SortedSet {
             near: [Finger::NOWHERE; STREAMS],
             near_next: 0,
             head: Finger::NOWHERE,
+            head_slot: 0,
         };
         set.clear();
         set
@@ -238,9 +240,54 @@ impl SortedSet {
         if slot == self.leaves[leaf].end() {
             let next = self.leaves.get(self.leaves[leaf].next)?;
             slot = next.start();
+            if let Some(after) = self.leaves.get(next.next) {
+                after.prefetch();
+            }
             leaf = self.head_leaf(next.first()?);
         }
+        self.head_slot = slot;
         Some(self.remove_at(leaf, slot))
+    }
+
+    /// As [`neighbours`](Self::neighbours), for who takes out one of the two next: remembers the place as that
+    /// of the head.
+    #[inline]
+    pub fn around(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
+        let leaf = self.head_leaf((key, 0));
+        let slot = self.leaves[leaf].lower((key, 0));
+        (self.previous(leaf, slot), self.at_or_next(leaf, slot))
+    }
+
+    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely take after
+    /// `ahead` others: a few, or none is named.
+    #[inline]
+    pub fn ahead(&self, ahead: usize) -> Option<u32> {
+        let leaf = self.leaves.get(self.head.leaf)?;
+        let slot = self.head_slot.max(leaf.start()) + ahead;
+        let entry = match slot.checked_sub(leaf.end()) {
+            None => leaf.get(slot),
+            Some(beyond) => self.leaves.get(leaf.next).and_then(|next| next.get(next.start() + beyond)),
+        };
+        entry.map(|(_, value)| value)
+    }
+
+    /// Gives `(old, value)` another key; `false` if it is not in the set. O(1) where neighbours were looked up
+    /// last, if the order stays the same.
+    #[inline]
+    pub fn rekey(&mut self, old: u64, new: u64, value: u32) -> bool {
+        let leaf = self.near_leaf((old, value));
+        let slot = self.leaves[leaf].lower((old, value));
+        if self.leaves[leaf].get(slot) != Some((old, value)) {
+            return false;
+        }
+        let stays = self.near.iter().any(|near| near.leaf == leaf && near.covers(new));
+        if stays && self.leaves[leaf].keeps_order(slot, (new, value)) {
+            self.leaves[leaf].set_key(slot, new);
+        } else {
+            self.remove_at(leaf, slot);
+            self.insert(new, value);
+        }
+        true
     }
 
     /// The entries with keys in `keys`, in ascending order.
@@ -264,8 +311,9 @@ impl SortedSet {
                 *place = key;
                 len += 1;
             }
-            let leaves = self.leaves_of(&batch[..len]);
-            black_box(leaves[..len].iter().fold(0, |sum, &leaf| sum ^ self.leaves[leaf].touch()));
+            for leaf in &self.leaves_of(&batch[..len])[..len] {
+                self.leaves[*leaf].prefetch();
+            }
             if len < PREFETCH {
                 return;
             }

@@ -9,10 +9,11 @@ mod map;
 
 use crate::bio::{Bio, Op};
 use crate::device::{BlockDevice, Busy, Completion, Io};
+use crate::elevator::ElevatorSpec;
 use crate::error::IoError;
 use crate::limits::Limits;
 use crate::memory::Memory;
-use crate::queue::{QueueConfig, QueueStats, RequestQueue, UnknownElevator};
+use crate::queue::{QueueConfig, QueueStats, RequestQueue};
 use crate::sector::{Extent, SECTOR_SHIFT};
 use crate::table::Tag;
 use crate::time::Instant;
@@ -25,13 +26,13 @@ pub struct StripeConfig {
     /// Sectors on one member before it is the next one's turn: whole blocks of every member. 512 KiB unless
     /// set, as `mdadm` has it.
     pub chunk_sectors: u64,
-    /// The elevator of each member's queue, by its name in [`ELEVATORS`](crate::elevator::ELEVATORS).
-    pub elevator: &'static str,
+    /// The elevator of each member's queue and its settings.
+    pub elevator: ElevatorSpec,
 }
 
 impl Default for StripeConfig {
     fn default() -> Self {
-        Self { chunk_sectors: 1024, elevator: "none" }
+        Self { chunk_sectors: 1024, elevator: ElevatorSpec::default() }
     }
 }
 
@@ -72,9 +73,6 @@ pub enum StripeError {
         /// The size of the smallest in sectors.
         capacity: u64,
     },
-    /// There is no elevator of that name.
-    #[error(transparent)]
-    Elevator(#[from] UnknownElevator),
 }
 
 /// One device of several, each of which holds every so-manyth chunk: RAID 0.
@@ -144,8 +142,8 @@ impl<D: BlockDevice> Stripe<D> {
         let map = Map::new(config.chunk_sectors, members.len());
         let members = members
             .into_iter()
-            .map(|device| Member::new(device, bios_max, config.elevator))
-            .collect::<Result<_, _>>()?;
+            .map(|device| Member::new(device, bios_max, config.elevator.clone()))
+            .collect();
         let depth = limits.depth_max;
         let idle = UnderWay { tag: Tag::from_bits(0), parts: 0, error: None };
         Ok(Self {
@@ -245,7 +243,7 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
 }
 
 impl<D: BlockDevice> Member<D> {
-    fn new(device: D, bios_max: u32, elevator: &'static str) -> Result<Self, UnknownElevator> {
+    fn new(device: D, bios_max: u32, elevator: ElevatorSpec) -> Self {
         let depth = device.limits().depth_max;
         let config = QueueConfig {
             bios_max,
@@ -255,8 +253,8 @@ impl<D: BlockDevice> Member<D> {
             elevator,
             ..QueueConfig::default()
         };
-        let queue = RequestQueue::new(device.limits().clone(), &config)?;
-        Ok(Self { device, queue, is_plugged: false, needs: 0 })
+        let queue = RequestQueue::new(device.limits().clone(), &config);
+        Self { device, queue, is_plugged: false, needs: 0 }
     }
 
     fn submit(&mut self, bio: Bio<D::Memory>, now: Instant) {
@@ -310,7 +308,8 @@ fn bios_max(limits: &Limits, members: u64, chunk_sectors: u64) -> u32 {
 /// Calls `each` for every part of `io` with its member and a bio without a token: one for each member and piece of
 /// memory in one chunk, or one for each member where there is no memory.
 fn take_apart<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>)) {
-    let bio = |extent, memory| Bio { op: io.op, extent, memory, fua: io.fua, stream: io.stream, token: 0 };
+    let Io { op, fua, stream, priority, .. } = *io;
+    let bio = |extent, memory| Bio { op, extent, memory, fua, stream, priority, token: 0 };
     if io.op == Op::Flush {
         (0..members).for_each(|member| each(member, bio(Extent::EMPTY, None)));
         return;

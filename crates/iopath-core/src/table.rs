@@ -1,10 +1,12 @@
 //! Slots for bios and requests: allocated once per queue, taken and given back in O(1).
 
-use crate::bio::{Bio, Op, Stream};
+use crate::bio::{Bio, Op, Priority, Stream};
+use crate::elevator::Outline;
 use crate::error::IoError;
 use crate::merge::Chain;
 use crate::sector::Extent;
 use crate::time::Instant;
+use prefetch_index::prefetch_index;
 use std::ops::{Index, IndexMut};
 
 /// No slot: the end of a chain.
@@ -60,12 +62,12 @@ pub(crate) enum State {
     Done,
 }
 
-/// One I/O to the device, made of one bio or of several that touch one another.
+/// One I/O to the device, made of one bio or of several that touch one another. One cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Request {
     pub(crate) chain: Chain,
     pub(crate) state: State,
-    stream: Stream,
     arrived: Instant,
     tag: Tag,
 }
@@ -83,7 +85,22 @@ impl Request {
 
     /// The stream of its first bio.
     pub const fn stream(&self) -> Stream {
-        self.stream
+        self.chain.stream
+    }
+
+    /// How urgent it is.
+    pub const fn priority(&self) -> Priority {
+        self.chain.priority
+    }
+
+    /// In how many pieces of memory it is.
+    pub const fn segments(&self) -> u32 {
+        self.chain.segments
+    }
+
+    /// All that an elevator may know of it but its age.
+    pub const fn outline(&self) -> Outline {
+        self.chain.outline()
     }
 
     /// When its first bio got a request slot.
@@ -105,7 +122,6 @@ impl RequestTable {
         let slot = |index| Request {
             chain: Chain::EMPTY,
             state: State::Free,
-            stream: Stream(0),
             arrived: Instant::ZERO,
             tag: Tag::new(index, 0),
         };
@@ -117,10 +133,9 @@ impl RequestTable {
     }
 
     /// Takes a slot for `chain`, if one is free.
-    pub(crate) fn take(&mut self, chain: Chain, stream: Stream, now: Instant) -> Option<Tag> {
+    pub(crate) fn take(&mut self, chain: Chain, now: Instant) -> Option<Tag> {
         let slot = &mut self.slots[self.free.pop()? as usize];
         slot.chain = chain;
-        slot.stream = stream;
         slot.arrived = now;
         slot.state = State::Taken;
         Some(slot.tag)
@@ -133,6 +148,12 @@ impl RequestTable {
         slot.state = State::Free;
         slot.tag = tag.next_generation();
         self.free.push(tag.index() as u32);
+    }
+
+    /// Asks for the memory of a request without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, tag: Tag) {
+        prefetch_index(&self.slots, tag.index());
     }
 
     /// How many requests the table has slots for.

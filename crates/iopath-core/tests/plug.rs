@@ -8,7 +8,7 @@ fn a_bio_that_waits_for_pieces_to_be_over_unplugs_them() {
     let limits = Limits { chunk_sectors: 8, ..Limits::with_capacity(1 << 20) };
     // Room for four pieces, of which two join one request: the plug and the slots are not full.
     let config = QueueConfig { requests_max: 4, plug_requests_max: 4, ..QueueConfig::default() };
-    let mut queue = RequestQueue::new(limits, &config).unwrap();
+    let mut queue = RequestQueue::new(limits, &config);
     queue.plug();
     for (token, (start, sectors)) in (0..).zip([(4, 8), (12, 8), (800, 16)]) {
         let extent = Extent::new(Sector(start), sectors).unwrap();

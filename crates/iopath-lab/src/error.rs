@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use iopath::OpenError;
-use iopath_core::UnknownElevator;
+use iopath_core::elevator::ElevatorError;
 use iopath_log::LogError;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, Refusal, ResidencyError, TargetError};
@@ -193,9 +193,9 @@ pub enum LabError {
     /// There is no such engine.
     #[error(transparent)]
     Engine(#[from] UnknownEngine),
-    /// There is no such elevator.
+    /// There is no such elevator, or it cannot be set so.
     #[error(transparent)]
-    Elevator(#[from] UnknownElevator),
+    Elevator(#[from] ElevatorError),
     /// Buffers that would take the machine's memory from everyone else.
     #[error(
         "buffers of {} (jobs × depth × block size) do not fit the {} of memory that are available; \

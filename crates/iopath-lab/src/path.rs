@@ -127,7 +127,7 @@ pub struct OpenSpec<'a> {
     pub size_bytes: u64,
     /// Transfers in flight for each job.
     pub depth: u32,
-    /// The name of the elevator, where the row takes one; unset is the path's own choice.
+    /// The elevator and its settings, where the row takes one; unset is the path's own choice.
     pub elevator: Option<&'a str>,
     /// The name of the I/O engine, where the row takes one; unset is the path's own choice.
     pub engine: Option<&'a str>,

@@ -45,7 +45,7 @@ impl Load {
     fn new(work: Work) -> Self {
         let config = QueueConfig { bios_max: 64, requests_max: 64, depth: 64, ..QueueConfig::default() };
         let limits = Limits::with_capacity(BLOCKS * 8);
-        let queue = RequestQueue::new(limits, &config).expect("the default elevator exists");
+        let queue = RequestQueue::new(limits, &config);
         let page = (0..4096_u32).map(|place| place as u8).collect();
         Self { queue, page, work, state: 1, tags: Vec::with_capacity(64), start: Clock::now() }
     }

@@ -66,9 +66,9 @@ fn put_batch(producer: &mut Producer, step: &Step, nanos: &mut u64) {
 
 /// A log of random 4 KiB reads at depth 32, in times like those of a fast device.
 fn write_log(path: &Path) -> u64 {
-    let config = QueueConfig { bios_max: 64, requests_max: 64, elevator: "ascend", ..QueueConfig::default() };
-    let mut queue: RequestQueue<LengthOnly> =
-        RequestQueue::new(Limits::with_capacity(1 << 30), &config).expect("the elevator exists");
+    let ascend = "ascend".parse().expect("the elevator exists");
+    let config = QueueConfig { bios_max: 64, requests_max: 64, elevator: ascend, ..QueueConfig::default() };
+    let mut queue: RequestQueue<LengthOnly> = RequestQueue::new(Limits::with_capacity(1 << 30), &config);
     let options = LogOptions { ring_records: BIOS as usize * 7, ..LogOptions::default() };
     let log = LogWriter::create(path, &LogInfo::default(), &options).expect("a log");
     queue.start_log(Box::new(log.add_queue()));

@@ -14,7 +14,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("log");
 //! let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default())?;
-//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default())?;
+//! let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &QueueConfig::default());
 //! queue.start_log(Box::new(log.add_queue()));
 //!
 //! let extent = Extent::new(Sector(2048), 8).expect("within the address space");

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Bio, Extent, Memory, QueueConfig, RequestQueue, Sector};
 use iopath_os::{
     BufferPool, Engine, EngineConfig, Geometry, REQUEST_BYTES, RealDevice, Segment, limits_of, now,
@@ -43,9 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         requests_max: depth,
         depth,
         plug_requests_max: depth,
-        elevator: "none",
+        elevator: ElevatorSpec::default(),
     };
-    let queue = RequestQueue::new(opened.device.limits().clone(), &config)?;
+    let queue = RequestQueue::new(opened.device.limits().clone(), &config);
     // SAFETY: the buffer is not looked at, and outlives the device, which `Reader` owns.
     let memory = unsafe { buffer.segment() };
     let mut reader = Reader { queue, device: opened.device, memory, random: 0x9e37_79b9_7f4a_7c15 };

@@ -6,8 +6,8 @@
 //! the I/O on it is over.
 
 use iopath_core::{
-    Bio, Extent, Instant, IoError, LogSink, Memory, Op, QueueConfig, QueueStats, RequestQueue, Stream,
-    SubmitError, UnknownElevator,
+    Bio, Extent, Instant, IoError, LogSink, Memory, Op, Priority, QueueConfig, QueueStats, RequestQueue,
+    Stream, SubmitError,
 };
 use slab::Slab;
 use std::ptr::NonNull;
@@ -99,12 +99,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// # Panics
     /// If the device has requests already: their tags could be those of the runner's own, whose memory would be
     /// given back while it is in use.
-    pub fn new(device: Box<D>, config: &QueueConfig) -> Result<Self, UnknownElevator> {
+    pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device has {foreign} requests of somebody else's");
-        let queue = RequestQueue::new(device.limits().clone(), config)?;
+        let queue = RequestQueue::new(device.limits().clone(), config);
         let lent = Slab::with_capacity(config.bios_max as usize);
-        Ok(Self { device, lent, queue, is_plugged: false, now: Instant::ZERO })
+        Self { device, lent, queue, is_plugged: false, now: Instant::ZERO }
     }
 
     /// Takes a job. It is plugged: [`Runner::hand_over`] or [`Runner::wait`] sends it off with all others, or
@@ -124,7 +124,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         };
         // Lent before the queue sees it: whatever happens there, the memory stays.
         let number = self.lent.insert(Lent { op, extent, buffer, token });
-        let bio = Bio { op, extent, memory, fua, stream, token: number as u64 };
+        let bio =
+            Bio { op, extent, memory, fua, stream, priority: Priority::default(), token: number as u64 };
         if let Err(error) = self.queue.submit_bio(bio, self.now) {
             return Err(Refused { error, buffer: self.lent.remove(number).buffer });
         }
@@ -294,7 +295,7 @@ mod tests {
 
     fn runner(sectors: u64) -> Runner<Ram> {
         let config = QueueConfig { bios_max: 4, ..QueueConfig::default() };
-        Runner::new(Box::new(Ram::new(sectors).unwrap()), &config).unwrap()
+        Runner::new(Box::new(Ram::new(sectors).unwrap()), &config)
     }
 
     fn extent(block: u64, blocks: u64) -> Extent {

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use iopath_core::elevator::ELEVATORS;
+use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{
     Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Stripe, StripeConfig,
 };
@@ -79,12 +79,12 @@ fn a_warm_queue_never_allocates_whatever_the_elevator() {
             bios_max: BIOS as u32,
             requests_max: 28,
             depth: 40,
-            elevator: kind.name,
+            elevator: ElevatorSpec::new(*kind),
             ..QueueConfig::default()
         };
         // Busy at times: it takes less than the queue believes.
         let mut device = Null::new(Limits { depth_max: 24, ..limits.clone() });
-        let mut queue = RequestQueue::new(limits, &config).unwrap();
+        let mut queue = RequestQueue::new(limits, &config);
         (0..4).for_each(|number| lap(&mut queue, &mut device, number));
         let warm = ALLOCATIONS.get();
         (4..200).for_each(|number| lap(&mut queue, &mut device, number));
@@ -104,7 +104,7 @@ fn a_warm_stripe_never_allocates() {
     let config = QueueConfig { bios_max: BIOS as u32, ..QueueConfig::default() };
     // Busy at times: it takes less than the queue believes.
     let limits = Limits { depth_max: 40, ..stripe.limits().clone() };
-    let mut queue = RequestQueue::new(limits, &config).unwrap();
+    let mut queue = RequestQueue::new(limits, &config);
     (0..4).for_each(|number| lap(&mut queue, &mut stripe, number));
     let warm = ALLOCATIONS.get();
     (4..200).for_each(|number| lap(&mut queue, &mut stripe, number));

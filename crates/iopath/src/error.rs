@@ -34,9 +34,9 @@ pub enum OpenError {
     /// No engine could be had.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// There is no elevator of that name.
+    /// There is no such elevator, or it cannot be set so.
     #[error(transparent)]
-    Elevator(#[from] iopath_core::UnknownElevator),
+    Elevator(#[from] iopath_core::elevator::ElevatorError),
     /// There is not enough memory for the buffers.
     #[error(transparent)]
     Memory(#[from] iopath_os::NoMemory),

@@ -2,8 +2,8 @@
 
 use crate::error::OpenError;
 use crate::options::{Options, Path};
-use iopath_core::elevator::ElevatorKind;
-use iopath_core::{Limits, QueueConfig, UnknownElevator};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
@@ -46,7 +46,7 @@ pub(crate) struct Source {
     pub(crate) file: Arc<File>,
     pub(crate) limits: Limits,
     pub(crate) options: Options,
-    elevator: &'static ElevatorKind,
+    elevator: ElevatorSpec,
 }
 
 pub(crate) type SharedRunner = Runner<dyn RealDevice + Send>;
@@ -54,8 +54,7 @@ pub(crate) type OwnRunner = Runner<dyn RealDevice>;
 
 impl Source {
     pub(crate) fn open(path: &FilePath, options: &Options) -> Result<(Self, Target), OpenError> {
-        let unknown = || UnknownElevator { name: options.elevator.clone() };
-        let elevator = ElevatorKind::named(&options.elevator).ok_or_else(unknown)?;
+        let elevator = options.elevator.parse()?;
         if let Some(bytes) = options.create_bytes {
             create(path, bytes)?;
         }
@@ -79,7 +78,7 @@ impl Source {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
         let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(1, depth, depth))?;
+        let runner = Runner::new(opened.device, &self.queue(1, depth, depth));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
@@ -93,7 +92,7 @@ impl Source {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
         let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug))?;
+        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
@@ -108,7 +107,7 @@ impl Source {
             requests_max: bios_max.max(depth),
             depth,
             plug_requests_max,
-            elevator: self.elevator.name,
+            elevator: self.elevator.clone(),
         }
     }
 }

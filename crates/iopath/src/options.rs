@@ -102,10 +102,11 @@ impl Options {
         self
     }
 
-    /// In which order requests go to the device: a name from [`ELEVATORS`](crate::ELEVATORS).
+    /// In which order requests go to the device: a name from [`ELEVATORS`](crate::ELEVATORS), with settings if
+    /// need be, as in `deadline:read_expire_ms=100`.
     #[must_use]
-    pub fn elevator(mut self, name: impl Into<String>) -> Self {
-        self.elevator = name.into();
+    pub fn elevator(mut self, spec: impl Into<String>) -> Self {
+        self.elevator = spec.into();
         self
     }
 

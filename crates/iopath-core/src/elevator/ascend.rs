@@ -1,104 +1,105 @@
-//! One-way ascending sort, the elevator of Linux 2.4, with its bound on how often a request is passed.
+//! One-way ascending sort, the elevator of Linux 2.2 and 2.4, with its four limits. Names neighbours and
+//! refuses merges that would break a limit; merging itself is in `queue/merge.rs`.
 
-use super::{Elevator, Neighbours};
-use crate::bio::Op;
+use super::arrivals::Arrivals;
+use super::by_sector::BySector;
+use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
+use crate::bio::{Op, Priority};
+use crate::list::List;
+use crate::merge::{NoMerge, Side};
 use crate::sector::{Extent, Sector};
-use crate::sorted::SortedSet;
 use crate::table::{RequestTable, Tag};
-use crate::tag_list::TagList;
 use crate::time::Instant;
 
 /// Sweeps upward over the sectors and starts again at the lowest; requests out of allowance go first.
 ///
-/// Requests are numbered as they come. Request n is out of allowance when n + `read_latency` (or
-/// `write_latency`) requests have been dispatched, since then it has been passed that often.
-/// Insert and dispatch are O(log n).
+/// The limits are those that `elvtune` set, as the published settings (2000) give them a meaning here:
+/// - Requests are numbered as they come. A request that later ones pass loses allowance: number n has none
+///   left when n + `read_latency` (or `write_latency`) have gone. It goes next, the most overdue first.
+/// - What joins a queued request, be it another queued one, goes before its turn, and so passes all that wait.
+///   While a request has no allowance left nothing may do that ([`NoMerge::StarvationBound`]).
+/// - While more than `max_read_pending` reads are queued, a write does not grow past `max_bomb_segments`
+///   segments by merging: write bombs keep readers waiting ([`NoMerge::LatencyBound`]).
 ///
-/// Starvation bound: request n is dispatched as number n + its allowance + the requests out of allowance
-/// before it, of which there are never more than the queue holds.
+/// Insert, merge look-up and dispatch are O(log n), and O(1) on average next to the last one.
+///
+/// Starvation bound: the allowance of its direction, plus twice the requests queued: once for those that
+/// came before it, once for those that are out of allowance before it.
 #[derive(Debug)]
 pub struct Ascend {
-    by_sector: SortedSet,
-    reads: Arrivals,
-    writes: Arrivals,
-    /// Requests ever inserted.
-    inserted: u64,
-    /// Requests ever given up.
-    gone: u64,
+    by_sector: BySector,
+    arrivals: Arrivals,
+    reads: List<Tag>,
+    writes: List<Tag>,
     /// The sector after the last request dispatched.
     head: Sector,
+    values: [u64; 4],
 }
 
-/// Requests of one direction in the order they came.
-#[derive(Debug)]
-struct Arrivals {
-    list: TagList,
-    /// The request's number, by tag.
-    number: Box<[u64]>,
-    /// How many may pass a request.
-    allowance: u64,
-}
-
-impl Arrivals {
-    fn new(requests_max: usize, allowance: u64) -> Self {
-        Self { list: TagList::new(requests_max), number: vec![0; requests_max].into(), allowance }
-    }
-
-    /// The oldest request, and as what number it is dispatched at the latest.
-    fn oldest(&self) -> Option<(u64, Tag)> {
-        let tag = self.list.front()?;
-        Some((self.number[tag.index()] + self.allowance, tag))
-    }
-}
+/// The defaults are the settings published as good for both throughput and interactive feel.
+static TUNABLES: [Tunable; 4] = [
+    Tunable {
+        name: "read_latency",
+        unit: "requests",
+        default: 8192,
+        range: 0..=1 << 30,
+        about: "later requests that may pass a read; 0 is first come, first served",
+    },
+    Tunable {
+        name: "write_latency",
+        unit: "requests",
+        default: 131_072,
+        range: 0..=1 << 30,
+        about: "later requests that may pass a write, discard or write-zeroes",
+    },
+    Tunable {
+        name: "max_bomb_segments",
+        unit: "segments",
+        default: 128,
+        range: 1..=65_535,
+        about: "segments that a write may grow to by merging while reads wait",
+    },
+    Tunable {
+        name: "max_read_pending",
+        unit: "requests",
+        default: 2,
+        range: 0..=1 << 24,
+        about: "queued reads up to which writes may grow without that limit",
+    },
+];
+const READ_LATENCY: usize = 0;
+const WRITE_LATENCY: usize = 1;
+const MAX_BOMB_SEGMENTS: usize = 2;
+const MAX_READ_PENDING: usize = 3;
 
 impl Ascend {
-    /// How many requests may pass a read: the value published as good for throughput and feel (2000).
-    pub const READ_LATENCY: u64 = 8192;
-
-    /// How many requests may pass a write: likewise.
-    pub const WRITE_LATENCY: u64 = 131_072;
-
-    /// Room for `requests_max` requests, with the published allowances.
+    /// Room for `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
-        Self::with_latency(requests_max, Self::READ_LATENCY, Self::WRITE_LATENCY)
-    }
-
-    /// Room for `requests_max` requests; at most `read_latency` requests pass a read and
-    /// `write_latency` a write, discard or write-zeroes.
-    pub fn with_latency(requests_max: usize, read_latency: u64, write_latency: u64) -> Self {
         Self {
-            by_sector: SortedSet::with_capacity(requests_max),
-            reads: Arrivals::new(requests_max, read_latency),
-            writes: Arrivals::new(requests_max, write_latency),
-            inserted: 0,
-            gone: 0,
+            by_sector: BySector::new(requests_max),
+            arrivals: Arrivals::new(requests_max),
+            reads: List::EMPTY,
+            writes: List::EMPTY,
             head: Sector(0),
+            values: defaults(&TUNABLES),
         }
     }
 
     /// The request that has waited past its allowance for longest.
     fn out_of_allowance(&self) -> Option<Tag> {
-        let (due, tag) = match (self.reads.oldest(), self.writes.oldest()) {
-            (Some(read), Some(write)) => {
-                if write.0 < read.0 {
-                    write
-                } else {
-                    read
-                }
-            }
+        let read = self.arrivals.oldest(&self.reads, self.values[READ_LATENCY]);
+        let write = self.arrivals.oldest(&self.writes, self.values[WRITE_LATENCY]);
+        let (due, tag) = match (read, write) {
+            (Some(read), Some(write)) if write.0 < read.0 => write,
             (read, write) => read.or(write)?,
         };
-        (due <= self.gone).then_some(tag)
-    }
-
-    fn arrivals(&mut self, op: Op) -> &mut Arrivals {
-        if op.is_write() { &mut self.writes } else { &mut self.reads }
+        self.arrivals.is_due(due).then_some(tag)
     }
 
     /// Forgets a request that is no longer in `by_sector`.
     fn forget(&mut self, tag: Tag, requests: &RequestTable) {
-        self.gone += 1;
-        self.arrivals(requests[tag].op()).list.remove(tag);
+        let is_write = requests[tag].op().is_write();
+        self.arrivals.remove(if is_write { &mut self.writes } else { &mut self.reads }, tag);
     }
 }
 
@@ -108,22 +109,21 @@ impl Elevator for Ascend {
     }
 
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
-        let number = self.inserted;
-        self.inserted += 1;
-        let request = &requests[tag];
-        self.by_sector.insert(request.extent().start().0, tag.to_bits());
-        let arrivals = self.arrivals(request.op());
-        arrivals.number[tag.index()] = number;
-        arrivals.list.push_back(tag);
+        self.by_sector.insert(tag, requests);
+        let is_write = requests[tag].op().is_write();
+        self.arrivals.push(if is_write { &mut self.writes } else { &mut self.reads }, tag);
     }
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         let tag = if let Some(tag) = self.out_of_allowance() {
-            self.by_sector.remove(requests[tag].extent().start().0, tag.to_bits());
+            self.by_sector.remove(tag, requests);
+            let list = if requests[tag].op().is_write() { &self.writes } else { &self.reads };
+            self.by_sector.look_ahead_in(list, &self.arrivals.links, requests);
             tag
         } else {
-            let next = self.by_sector.pop_at_or_after(self.head.0).or_else(|| self.by_sector.pop_first());
-            Tag::from_bits(next?.1)
+            let tag = self.by_sector.pop_upward(self.head)?;
+            self.by_sector.look_ahead(requests, Some(&self.arrivals.links));
+            tag
         };
         self.forget(tag, requests);
         self.head = requests[tag].extent().end();
@@ -134,33 +134,59 @@ impl Elevator for Ascend {
         self.by_sector.len()
     }
 
-    fn neighbours(&mut self, _op: Op, extent: Extent, requests: &RequestTable) -> Neighbours {
-        let (below, above) = self.by_sector.neighbours(extent.end().0);
-        let before = |(_, bits)| {
-            let tag = Tag::from_bits(bits);
-            requests[tag].extent().is_followed_by(extent).then_some(tag)
-        };
-        let after = |(start, bits)| (start == extent.end().0).then_some(Tag::from_bits(bits));
-        Neighbours { before: below.and_then(before), after: above.and_then(after) }
+    fn starvation_bound(&self, of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
+        let allowance = self.values[if of.is_write() { WRITE_LATENCY } else { READ_LATENCY }];
+        StarvationBound::dispatches(allowance + 2 * queued_max as u64)
+    }
+
+    fn prefetch(&self, arrivals: &[Outline]) {
+        self.by_sector.prefetch(arrivals.iter());
+    }
+
+    fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
+        self.by_sector.neighbours(arrival, requests)
+    }
+
+    fn allows_merge(
+        &self,
+        _tag: Tag,
+        _side: Side,
+        joined: &Outline,
+        _requests: &RequestTable,
+    ) -> Result<(), NoMerge> {
+        if self.out_of_allowance().is_some() {
+            return Err(NoMerge::StarvationBound);
+        }
+        let reads_wait = self.reads.len() as u64 > self.values[MAX_READ_PENDING];
+        let is_bomb = joined.op.is_write() && u64::from(joined.segments) > self.values[MAX_BOMB_SEGMENTS];
+        if reads_wait && is_bomb { Err(NoMerge::LatencyBound) } else { Ok(()) }
     }
 
     fn merged(&mut self, tag: Tag, before: Extent, requests: &RequestTable, _now: Instant) {
-        let start = requests[tag].extent().start();
-        if start != before.start() {
-            self.by_sector.remove(before.start().0, tag.to_bits());
-            self.by_sector.insert(start.0, tag.to_bits());
-        }
+        self.by_sector.merged(tag, before, requests);
+        self.arrivals.pass();
     }
 
-    fn remove(&mut self, tag: Tag, requests: &RequestTable) {
-        self.by_sector.remove(requests[tag].extent().start().0, tag.to_bits());
+    fn absorb(&mut self, tag: Tag, _into: Tag, requests: &RequestTable) {
+        self.by_sector.remove(tag, requests);
         self.forget(tag, requests);
     }
 
     fn take_any(&mut self, requests: &RequestTable) -> Option<Tag> {
-        let (_, bits) = self.by_sector.pop_first()?;
-        let tag = Tag::from_bits(bits);
+        let tag = self.by_sector.pop_first()?;
         self.forget(tag, requests);
         Some(tag)
+    }
+
+    fn tunables(&self) -> &'static [Tunable] {
+        &TUNABLES
+    }
+
+    fn values(&self) -> &[u64] {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut [u64] {
+        &mut self.values
     }
 }

@@ -1,6 +1,7 @@
 //! First come, first served. Names no candidates for merging: the plug's are the likely ones.
 
-use super::Elevator;
+use super::{Elevator, StarvationBound};
+use crate::bio::{Op, Priority};
 use crate::table::{RequestTable, Tag};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -38,7 +39,12 @@ impl Elevator for NoElevator {
         self.queue.len()
     }
 
-    fn remove(&mut self, tag: Tag, _requests: &RequestTable) {
+    fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
+        StarvationBound::dispatches(queued_max as u64)
+    }
+
+    /// It names no neighbours, so nobody calls this: a search would do.
+    fn absorb(&mut self, tag: Tag, _into: Tag, _requests: &RequestTable) {
         self.queue.retain(|queued| *queued != tag);
     }
 

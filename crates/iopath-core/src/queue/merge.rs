@@ -2,7 +2,7 @@
 //! The rules are in `crate::merge`; the order is the elevator's.
 
 use super::RequestQueue;
-use crate::elevator::Neighbours;
+use crate::elevator::{Neighbours, Outline};
 use crate::log::{Event, Subject};
 use crate::memory::Memory;
 use crate::merge::{Chain, NoMerge, Side, may_merge};
@@ -51,7 +51,7 @@ impl<M: Memory> RequestQueue<M> {
         chain: &Chain,
         now: Instant,
     ) -> Result<(), NoMerge> {
-        let neighbours = self.elevator.neighbours(chain.op, chain.extent, &self.requests);
+        let neighbours = self.elevator.neighbours(&chain.outline(), &self.requests);
         let mut refused = NoMerge::NotAdjacent;
         for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
             let Some(tag) = candidate else { continue };
@@ -69,16 +69,16 @@ impl<M: Memory> RequestQueue<M> {
 
     /// After `tag` has grown it may touch another request in the elevator: joins that too.
     fn close_gap_in_elevator(&mut self, tag: Tag, now: Instant) {
-        let Chain { op, extent, .. } = self.requests[tag].chain;
-        let neighbours = self.elevator.neighbours(op, extent, &self.requests);
+        let grown = self.requests[tag].outline();
+        let neighbours = self.elevator.neighbours(&grown, &self.requests);
         for (candidate, side) in [(neighbours.after, Side::Back), (neighbours.before, Side::Front)] {
             let Some(other) = candidate.filter(|other| *other != tag) else { continue };
             let chain = self.requests[other].chain;
             if self.may_join(tag, side, &chain).is_ok() {
-                self.elevator.remove(other, &self.requests);
                 let who = Subject::Request(other.index() as u32);
                 let joined = self.join_queued(tag, side, who, &chain, now);
                 assert!(joined.is_ok(), "a merge that was allowed a moment ago is refused");
+                self.elevator.absorb(other, tag, &self.requests);
                 self.requests.give_back(other);
                 return;
             }
@@ -136,9 +136,9 @@ impl<M: Memory> RequestQueue<M> {
         }
         let segments = self.segments_joined(low, high);
         let extent = may_merge(low, high, segments, &self.limits)?;
-        let in_elevator = request.state == State::Queued;
-        if in_elevator && !self.elevator.allows_merge(tag, side, extent, &self.requests) {
-            return Err(NoMerge::Elevator);
+        if request.state == State::Queued {
+            let joined = Outline { extent, segments, ..request.outline() };
+            self.elevator.allows_merge(tag, side, &joined, &self.requests)?;
         }
         Ok((extent, segments))
     }

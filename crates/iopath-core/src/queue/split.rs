@@ -81,11 +81,12 @@ impl<M: Memory> RequestQueue<M> {
     /// Joins a piece to a request or takes a slot for it; `false` when there is none.
     fn stage_piece(&mut self, slot: u32, now: Instant) -> bool {
         let piece = &self.bios[slot].bio;
-        let stream = piece.stream;
         let chain = Chain {
             extent: piece.extent,
             op: piece.op,
             fua: piece.fua,
+            priority: piece.priority,
+            stream: piece.stream,
             segments: u32::from(piece.memory.is_some()),
             first: slot,
             last: slot,
@@ -94,7 +95,7 @@ impl<M: Memory> RequestQueue<M> {
         if self.merge_in_plug(&chain, now) {
             return true;
         }
-        let Some(tag) = self.requests.take(chain, stream, now) else {
+        let Some(tag) = self.requests.take(chain, now) else {
             return self.stage_without_slot(&chain, now);
         };
         self.log_request(Event::Get, tag, slot, now);

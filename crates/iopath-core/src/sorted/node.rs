@@ -3,6 +3,7 @@
 
 use super::Entry;
 use super::columns::{close, level, open, rank};
+use prefetch_index::prefetch_index;
 
 /// Where a link leads nowhere.
 pub(super) const NONE: u32 = u32::MAX;
@@ -82,13 +83,6 @@ impl Leaf {
         self.get(self.end().wrapping_sub(1))
     }
 
-    /// Reads each cache line of the leaf once, into a number that means nothing.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
-        let keys = self.keys[0] ^ self.keys[8] ^ self.keys[16] ^ self.keys[24];
-        keys ^ u64::from(self.values[1] ^ self.values[17])
-    }
-
     /// The slot of the first entry not less than `(key, value)`; `end` if there is none.
     #[inline]
     pub(super) fn lower(&self, (key, value): Entry) -> usize {
@@ -136,6 +130,29 @@ impl Leaf {
             self.end -= 1;
         }
         entry
+    }
+
+    /// Asks for the leaf's memory without waiting for it: a word of each line.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        for line in 0..4 {
+            prefetch_index(self.keys.as_slice(), line * 8);
+        }
+        prefetch_index(self.values.as_slice(), 0);
+        prefetch_index(self.values.as_slice(), LEAF_MAX - 1);
+    }
+
+    /// Whether `entry` may stand in `slot` in place of what does.
+    #[inline]
+    pub(super) fn keeps_order(&self, slot: usize, entry: Entry) -> bool {
+        self.get(slot.wrapping_sub(1)).is_none_or(|before| before < entry)
+            && self.get(slot + 1).is_none_or(|after| entry < after)
+    }
+
+    /// Gives the entry in `slot` a key that keeps the order.
+    #[inline]
+    pub(super) fn set_key(&mut self, slot: usize, key: u64) {
+        self.keys[slot] = key;
     }
 
     /// Moves the window to the front of the columns.

@@ -105,6 +105,12 @@ enum Op {
         from: u64,
         len: u8,
     },
+    Around(u64),
+    /// Moves the entry at or after a key.
+    Rekey {
+        near: u64,
+        by: i8,
+    },
     Look(u64, u32),
     Range(u64, u64),
     Drain,
@@ -134,6 +140,8 @@ fn op() -> impl Strategy<Value = Op> {
         16 => key().prop_map(Op::RemoveNear),
         8 => Just(Op::PopFirst),
         6 => (key(), 1..=100_u8).prop_map(|(from, len)| Op::Sweep { from, len }),
+        8 => key().prop_map(Op::Around),
+        8 => (key(), any::<i8>()).prop_map(|(near, by)| Op::Rekey { near, by }),
         8 => (key(), value()).prop_map(|(key, value)| Op::Look(key, value)),
         4 => (key(), key()).prop_map(|(from, to)| Op::Range(from, to)),
         1 => Just(Op::Drain),
@@ -163,6 +171,15 @@ fn apply(set: &mut SortedSet, model: &mut Model, op: &Op) {
                 let Some(entry) = expected else { break };
                 model.0.remove(&entry);
                 from = entry.0;
+            }
+        }
+        Op::Around(key) => assert_eq!(set.around(key), (model.before(key), model.at_or_after(key))),
+        Op::Rekey { near, by } => {
+            let Some((old, value)) = model.at_or_after(near) else { return };
+            let new = old.saturating_add_signed(by.into());
+            if !model.0.contains(&(new, value)) {
+                assert!(set.rekey(old, new, value) && model.0.remove(&(old, value)));
+                model.0.insert((new, value));
             }
         }
         Op::Look(key, value) => look(set, model, (key, value)),
@@ -229,6 +246,30 @@ proptest! {
 fn scattered(len: u64) -> impl Iterator<Item = u64> {
     assert!(len.is_power_of_two());
     (0..len).map(move |i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) & (len - 1))
+}
+
+#[test]
+fn what_is_ahead_is_what_comes_and_asking_for_memory_changes_nothing() {
+    let mut set = SortedSet::with_capacity(20_000);
+    let mut state = 1_u64;
+    for value in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        set.insert(state >> 8, value);
+    }
+    let keys: Vec<_> = set.range(..).map(|(key, _)| key).step_by(100).collect();
+    let before: Vec<_> = set.range(..).collect();
+    set.prefetch(keys.iter().copied());
+    assert!(set.range(..).eq(before.iter().copied()));
+    set.check();
+    let mut head = keys[50];
+    let mut foreseen = 0;
+    for _ in 0..10_000 {
+        head = set.pop_at_or_after(head).unwrap().0;
+        let Some(ahead) = set.ahead(5) else { continue };
+        let expected = set.range(head..).nth(5).map(|(_, value)| value);
+        foreseen += u32::from(expected == Some(ahead));
+    }
+    assert!(foreseen > 9_000, "only {foreseen} of 10,000 were foreseen");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use crate::disk::{Arena, Disk, Span};
 use crate::log::Kept;
-use iopath_core::elevator::ELEVATORS;
+use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec, Tunable};
 use iopath_core::{
-    Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, QueueConfig, QueueStats, RequestQueue, Sector,
-    Stream, SubmitError,
+    Bio, BlockDevice, Duration, Extent, Instant, Limits, Op, Priority, QueueConfig, QueueStats, RequestQueue,
+    Sector, Stream, SubmitError,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,11 +46,13 @@ pub(crate) struct Life {
     last_op: Op,
     fails: bool,
     plugs: u32,
+    /// The only elevator to use.
+    elevator: Option<String>,
     now: Instant,
 }
 
 impl Life {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, elevator: Option<&str>) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let limits = random_limits(&mut rng);
         let config = QueueConfig {
@@ -58,7 +60,7 @@ impl Life {
             requests_max: rng.random_range(1..32),
             depth: rng.random_range(1..16),
             plug_requests_max: rng.random_range(1..16),
-            elevator: ELEVATORS[rng.random_range(0..ELEVATORS.len())].name,
+            elevator: random_elevator(&mut rng, elevator),
         };
         let memory_sectors = limits.capacity as usize;
         let arena = Arena::default();
@@ -70,7 +72,7 @@ impl Life {
             Disk::new(limits.clone(), depth, arena.clone(), fails, busy, ChaCha8Rng::seed_from_u64(seed + 1));
         let log = Kept::default();
         let may_hold = vec![BTreeSet::from([0]); limits.capacity as usize];
-        let mut queue = RequestQueue::new(limits, &config).unwrap();
+        let mut queue = RequestQueue::new(limits, &config);
         queue.start_log(Box::new(log.clone()));
         Self {
             may_hold,
@@ -89,6 +91,7 @@ impl Life {
             last_op: Op::Read,
             fails: fails > 0,
             plugs: 0,
+            elevator: elevator.map(str::to_owned),
             now: Instant::ZERO,
             rng,
         }
@@ -129,8 +132,24 @@ impl Life {
     }
 
     fn change_elevator(&mut self) {
-        let kind = &ELEVATORS[self.rng.random_range(0..ELEVATORS.len())];
-        self.queue.set_elevator(kind.name, self.now).unwrap();
+        match self.rng.random_range(0..4) {
+            0 => self.queue.set_elevator(&random_elevator(&mut self.rng, self.elevator.as_deref()), self.now),
+            1 => {
+                let (stream, weight) = (self.rng.random_range(0..3), self.rng.random_range(1..=10_000));
+                self.queue.set_weight(Stream(stream), weight);
+            }
+            _ => self.set_tunable(),
+        }
+    }
+
+    fn set_tunable(&mut self) {
+        let kind = ELEVATORS.iter().find(|kind| kind.name == self.queue.elevator()).unwrap();
+        let tunables = kind.tunables();
+        if !tunables.is_empty() {
+            let tunable = &tunables[self.rng.random_range(0..tunables.len())];
+            let value = random_value(&mut self.rng, tunable);
+            self.queue.set_tunable(tunable.name, value).unwrap();
+        }
     }
 
     fn submit(&mut self) {
@@ -144,7 +163,11 @@ impl Life {
             op.has_memory().then_some(Span { start: memory_start, sectors: extent.sectors() as usize });
         let fua = op == Op::Write && self.rng.random_bool(0.2);
         let stream = Stream(self.rng.random_range(0..3));
-        let bio = Bio { op, extent, memory, fua, stream, token };
+        let mut priority = Priority::BestEffort;
+        if self.rng.random_bool(0.2) {
+            priority = Priority::ALL[self.rng.random_range(0..3)];
+        }
+        let bio = Bio { op, extent, memory, fua, stream, priority, token };
         let version = if op == Op::Write { token + 1 } else { 0 };
         match self.queue.submit_bio(bio, self.now) {
             Ok(()) => assert!(!is_full, "took more bios than it has slots for"),
@@ -322,6 +345,29 @@ impl Life {
         for (sector, held) in self.disk.cached.iter().enumerate() {
             assert!(self.may_hold[sector].contains(held), "sector {sector} holds {held}");
         }
+    }
+}
+
+/// Any elevator, or the one that is `pinned`, with any settings.
+fn random_elevator(rng: &mut ChaCha8Rng, pinned: Option<&str>) -> ElevatorSpec {
+    let name = pinned.unwrap_or(ELEVATORS[rng.random_range(0..ELEVATORS.len())].name);
+    let kind = ElevatorKind::named(name).unwrap_or_else(|| panic!("no elevator is called {name:?}"));
+    let mut spec = ElevatorSpec::new(*kind);
+    for tunable in kind.tunables() {
+        if rng.random_bool(0.3) {
+            spec = spec.with(tunable.name, random_value(rng, tunable)).unwrap();
+        }
+    }
+    spec
+}
+
+/// Any value in range, or one of the few that so short a life comes near.
+fn random_value(rng: &mut ChaCha8Rng, tunable: &Tunable) -> u64 {
+    let (least, most) = (*tunable.range.start(), *tunable.range.end());
+    if rng.random_bool(0.2) {
+        rng.random_range(least..=most)
+    } else {
+        rng.random_range(least..=most.min(least + 16))
     }
 }
 

@@ -2,12 +2,14 @@
 //! model of a disk. Not about speed.
 //!
 //! One seed is one short life of one queue. `IOPATH_MODEL_OPS` sets how many operations in all (default
-//! 200,000), `IOPATH_MODEL_SEED` the one seed to live again.
+//! 200,000), `IOPATH_MODEL_SEED` the one seed to live again, `IOPATH_MODEL_ELEVATOR` the one elevator to use.
 
 mod disk;
 mod life;
 mod log;
 
+use iopath_core::QueueStats;
+use iopath_core::elevator::ELEVATORS;
 use life::Life;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -18,22 +20,26 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
+/// One life from a seed; if it fails, how to live it again.
+fn live(seed: u64, elevator: Option<&str>) -> QueueStats {
+    catch_unwind(AssertUnwindSafe(|| Life::new(seed, elevator).live(OPS_PER_LIFE))).unwrap_or_else(|panic| {
+        let pinned = elevator.map(|name| format!(" IOPATH_MODEL_ELEVATOR={name}")).unwrap_or_default();
+        eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed}{pinned} cargo test -p iopath-core --test model");
+        resume_unwind(panic)
+    })
+}
+
 #[test]
 fn every_bio_is_carried_out_once_in_order_and_within_limits() {
+    let elevator = std::env::var("IOPATH_MODEL_ELEVATOR").ok();
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
-        Life::new(seed).live(OPS_PER_LIFE);
+        live(seed, elevator.as_deref());
         return;
     }
     let ops = number("IOPATH_MODEL_OPS").unwrap_or(200_000);
     let mut seen = [0; 7];
     for seed in 0..ops.div_ceil(OPS_PER_LIFE) {
-        let lived = catch_unwind(AssertUnwindSafe(|| Life::new(seed).live(OPS_PER_LIFE)));
-        let stats = lived.unwrap_or_else(|panic| {
-            eprintln!(
-                "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test model"
-            );
-            resume_unwind(panic)
-        });
+        let stats = live(seed, elevator.as_deref());
         let events = [
             stats.dispatched,
             stats.split,
@@ -46,5 +52,14 @@ fn every_bio_is_carried_out_once_in_order_and_within_limits() {
         seen.iter_mut().zip(events).for_each(|(sum, count)| *sum += count);
     }
     eprintln!("dispatched, split, held, requeued, slot waits, back and front merges: {seen:?}");
-    assert!(seen.iter().all(|count| *count > ops / 2000), "the lives met too little: {seen:?}");
+    assert!(seen.iter().all(|count| *count > ops / 5000), "the lives met too little: {seen:?}");
+}
+
+#[test]
+fn each_elevator_alone_keeps_the_same_promises() {
+    for kind in ELEVATORS {
+        for seed in 0..15 {
+            live(seed, Some(kind.name));
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The life of one stripe: random members, random requests, and what must hold of every completion.
 
 use crate::disk::{Arena, Disk, Span};
+use iopath_core::elevator::ELEVATORS;
 use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, Limits, Op, Sector, Stripe, StripeConfig,
     Tag,
@@ -114,8 +115,8 @@ impl Life {
             })
             .collect();
         // Blocks are powers of two: the last pass left a multiple of the largest.
-        let config =
-            StripeConfig { chunk_sectors, elevator: ["none", "ascend"][usize::from(rng.random_bool(0.5))] };
+        let elevator = ELEVATORS[rng.random_range(0..ELEVATORS.len())].into();
+        let config = StripeConfig { chunk_sectors, elevator };
         let boxed =
             members.iter().map(|member| Box::new(member.clone()) as Box<dyn BlockDevice<Memory = Span>>);
         let stripe = Stripe::new(boxed.collect(), &config).unwrap();

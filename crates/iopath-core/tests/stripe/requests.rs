@@ -65,7 +65,7 @@ impl Rig {
     fn carry_out(&mut self, bios: impl IntoIterator<Item = Bio<LengthOnly>>) -> Vec<Result<(), IoError>> {
         let now = Instant::ZERO;
         let limits = self.stripe.limits().clone();
-        let mut queue = RequestQueue::new(limits, &QueueConfig::default()).unwrap();
+        let mut queue = RequestQueue::new(limits, &QueueConfig::default());
         queue.plug();
         for bio in bios {
             queue.submit_bio(bio, now).unwrap();

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use iopath_core::elevator::ElevatorKind;
-use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream, UnknownElevator};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_log::LogWriter;
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
@@ -13,17 +13,13 @@ use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transf
 
 /// A queue with the elevator asked for, before a device of the workload's size.
 pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    let name = spec.elevator.unwrap_or("none");
-    let elevator = ElevatorKind::named(name).ok_or_else(|| UnknownElevator { name: name.to_owned() })?;
-    Ok(Box::new(NullPath {
-        elevator: elevator.name,
-        capacity: spec.size_bytes.div_ceil(SECTOR_BYTES),
-        log: spec.log.cloned(),
-    }))
+    let elevator = spec.elevator.map_or(Ok(ElevatorSpec::default()), str::parse)?;
+    let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);
+    Ok(Box::new(NullPath { elevator, capacity, log: spec.log.cloned() }))
 }
 
 struct NullPath {
-    elevator: &'static str,
+    elevator: ElevatorSpec,
     /// In sectors.
     capacity: u64,
     log: Option<Arc<LogWriter>>,
@@ -37,10 +33,10 @@ impl IoPath for NullPath {
             bios_max: depth,
             requests_max: depth,
             depth,
-            elevator: self.elevator,
+            elevator: self.elevator.clone(),
             ..QueueConfig::default()
         };
-        let mut runner = Runner::new(Box::new(Null::new(limits)), &config)?;
+        let mut runner = Runner::new(Box::new(Null::new(limits)), &config);
         if let Some(log) = &self.log {
             runner.start_log(Box::new(log.add_queue()));
         }

@@ -23,10 +23,10 @@ fn read(start: u64, sectors: u64, token: u64) -> Bio<LengthOnly> {
 
 /// What `act` makes a queue tell.
 fn log_of(path: &Path, limits: Limits, config: &QueueConfig, act: impl FnOnce(&mut Queue)) {
-    let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_owned(), ..LogInfo::default() };
+    let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_string(), ..LogInfo::default() };
     let options = LogOptions { ring_records: 1 << 20, ..LogOptions::default() };
     let log = LogWriter::create(path, &info, &options).unwrap();
-    let mut queue = Queue::new(limits, config).unwrap();
+    let mut queue = Queue::new(limits, config);
     queue.start_log(Box::new(log.add_queue()));
     act(&mut queue);
     drop(queue);
@@ -216,8 +216,9 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
         volatile_cache: true,
         ..Limits::with_capacity(1 << 20)
     };
-    for (seed, elevator) in [(1, "none"), (2, "ascend")] {
-        let path = folder.path().join(elevator);
+    for (seed, elevator_name) in [(1, "none"), (2, "ascend")] {
+        let path = folder.path().join(elevator_name);
+        let elevator = elevator_name.parse().unwrap();
         let config = QueueConfig { requests_max: 24, depth: 8, elevator, ..QueueConfig::default() };
         let (mut seen, mut stats) = (Seen::default(), None);
         log_of(&path, limits.clone(), &config, |queue| {
@@ -242,7 +243,7 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
         ] {
             assert_eq!(refused, stats.refused(reason), "{name}");
             // `none` names no candidates, so that a merge is only ever refused in the plug.
-            assert!(refused > 0 || elevator == "none", "{name}: the life met none");
+            assert!(refused > 0 || elevator_name == "none", "{name}: the life met none");
         }
 
         let Stages { q2c, d2c, .. } = report.stages;

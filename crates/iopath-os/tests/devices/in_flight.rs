@@ -164,7 +164,7 @@ fn a_batch_on_a_ring_is_one_system_call() {
         return;
     };
     let mut memory: Vec<AlignedBuf> = (0..16).map(|_| AlignedBuf::new(4096).unwrap()).collect();
-    let mut queue = RequestQueue::new(device.limits().clone(), &QueueConfig::default()).unwrap();
+    let mut queue = RequestQueue::new(device.limits().clone(), &QueueConfig::default());
     queue.plug();
     for (block, buffer) in memory.iter_mut().enumerate() {
         // Every other block: nothing to merge.

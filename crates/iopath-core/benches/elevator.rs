@@ -1,0 +1,233 @@
+//! What an elevator costs a request: merge look-up, insert and dispatch, with 32 to a million requests queued;
+//! and what the whole queue costs a bio with that many. A table, not criterion: one of a million entries takes
+//! longer to fill than to measure, and the first tenth of many short slices stands what else the machine does.
+//!
+//! `one/` lines insert one request at a time, `plug/` lines 32 of which the elevator is told before, as the queue
+//! does. `cargo bench -p iopath-core --bench elevator -- [FILTER…]`; a filter is part of a line's name, as in
+//! `plug/closest`, `queue/`, `1000000`.
+
+use iopath_core::elevator::{ELEVATORS, ElevatorSpec, Outline, Stand};
+use iopath_core::{
+    Bio, Extent, Instant, LengthOnly, Limits, Op, Priority, QueueConfig, RequestQueue, Sector, Stream, Tag,
+};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::{Duration, Instant as Clock};
+
+const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
+/// Requests that come and go in one slice.
+const SLICE: usize = 2048;
+const MEASURED_FOR: Duration = Duration::from_millis(400);
+const T0: Instant = Instant::ZERO;
+const SECTORS: u64 = 8;
+
+/// Where the next request starts. No two touch, so that each look-up for a merge is made in vain.
+#[derive(Clone, Copy)]
+enum Starts {
+    Random(u64),
+    Sequential(u64),
+    /// Two ascending streams, far apart, taking turns.
+    Interleaved([u64; 2]),
+}
+
+impl Starts {
+    const ALL: [(&str, Self); 3] = [
+        ("random", Self::Random(0x2545_F491_4F6C_DD1D)),
+        ("sequential", Self::Sequential(0)),
+        ("interleaved", Self::Interleaved([1 << 40, 0])),
+    ];
+
+    /// The next start, and by which stream.
+    fn next(&mut self) -> (u64, u32) {
+        match self {
+            Self::Random(state) => {
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                (*state >> 20, *state as u32 % 8)
+            }
+            Self::Sequential(sector) => {
+                *sector += 2 * SECTORS;
+                (*sector, 0)
+            }
+            Self::Interleaved(sectors) => {
+                sectors.swap(0, 1);
+                sectors[0] += 2 * SECTORS;
+                (sectors[0], u32::from(sectors[0] > 1 << 40))
+            }
+        }
+    }
+
+    fn extent(&mut self) -> (Extent, Stream) {
+        let (start, stream) = self.next();
+        (Extent::new(Sector(start), SECTORS).expect("within the address space"), Stream(stream))
+    }
+}
+
+/// Something that holds requests; `step` lets so many come and as many go.
+trait Bench {
+    fn fill(&mut self, count: usize);
+    fn step(&mut self, count: usize);
+}
+
+/// The elevator alone. Requests come and go `batch` at a time, as they do out of a plug.
+struct OnStand {
+    stand: Stand,
+    starts: Starts,
+    batch: usize,
+    plug: Vec<Outline>,
+}
+
+impl OnStand {
+    fn new(elevator: &ElevatorSpec, starts: Starts, batch: usize, queued: usize) -> Self {
+        Self { stand: Stand::new(elevator, queued + batch), starts, batch, plug: Vec::with_capacity(batch) }
+    }
+}
+
+impl Bench for OnStand {
+    fn fill(&mut self, count: usize) {
+        for _ in 0..count / self.batch {
+            for _ in 0..self.batch {
+                let (extent, stream) = self.starts.extent();
+                let read =
+                    Outline { op: Op::Read, extent, stream, priority: Priority::BestEffort, segments: 1 };
+                self.plug.push(read);
+            }
+            self.stand.prefetch(&self.plug);
+            for read in self.plug.drain(..) {
+                if self.stand.merge(&read, T0).is_err() {
+                    self.stand.insert(&read, T0);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, count: usize) {
+        for _ in 0..count / self.batch {
+            self.fill(self.batch);
+            for _ in 0..self.batch {
+                self.stand.dispatch(T0);
+            }
+        }
+    }
+}
+
+/// A bio through the whole queue, 32 at a time, with a device that completes at once.
+struct InQueue {
+    queue: RequestQueue<LengthOnly>,
+    starts: Starts,
+    tags: Vec<Tag>,
+}
+
+const BATCH: usize = 32;
+
+impl InQueue {
+    fn new(elevator: ElevatorSpec, starts: Starts, queued: usize) -> Self {
+        let most = (queued + BATCH) as u32;
+        let config =
+            QueueConfig { bios_max: most, requests_max: most, depth: 32, plug_requests_max: 32, elevator };
+        let limits = Limits { request_bytes_max: SECTORS << 9, ..Limits::with_capacity(1 << 50) };
+        Self { queue: RequestQueue::new(limits, &config), starts, tags: Vec::with_capacity(BATCH) }
+    }
+}
+
+impl Bench for InQueue {
+    fn fill(&mut self, count: usize) {
+        for _ in 0..count {
+            let (extent, stream) = self.starts.extent();
+            let bio = Bio::read(extent, LengthOnly::new(extent.bytes()), 0).on_stream(stream);
+            self.queue.submit_bio(bio, T0).expect("the queue has room");
+        }
+    }
+
+    fn step(&mut self, count: usize) {
+        for _ in 0..count / BATCH {
+            self.queue.plug();
+            self.fill(BATCH);
+            self.queue.unplug(T0);
+            while let Some(io) = self.queue.poll_dispatch(T0) {
+                self.tags.push(io.tag);
+            }
+            for tag in self.tags.drain(..) {
+                self.queue.handle_completion(tag, Ok(()), T0);
+            }
+            while self.queue.poll_completion().is_some() {}
+        }
+    }
+}
+
+/// The peer: the tree of the standard library, insert and take the next of a one-way sweep, no look-up.
+struct Tree {
+    set: BTreeSet<(u64, u32)>,
+    starts: Starts,
+    count: u32,
+    head: u64,
+}
+
+impl Bench for Tree {
+    fn fill(&mut self, count: usize) {
+        for _ in 0..count {
+            self.count = self.count.wrapping_add(1);
+            self.set.insert((self.starts.next().0, self.count));
+        }
+    }
+
+    fn step(&mut self, count: usize) {
+        for _ in 0..count {
+            self.fill(1);
+            let next = self.set.range((self.head, 0)..).next().or_else(|| self.set.first());
+            let next = *next.expect("one has just come");
+            self.set.remove(&next);
+            self.head = next.0;
+        }
+    }
+}
+
+/// Nanoseconds a request, in a slice that a tenth of all undercut.
+fn measure(bench: &mut dyn Bench, queued: usize) -> f64 {
+    bench.fill(queued);
+    // Once round, so that what is measured is the steady state.
+    bench.step(queued.next_multiple_of(SLICE));
+    let began = Clock::now();
+    let mut slices = Vec::new();
+    while began.elapsed() < MEASURED_FOR {
+        let slice = Clock::now();
+        bench.step(SLICE);
+        slices.push(slice.elapsed());
+    }
+    slices.sort_unstable();
+    slices[slices.len() / 10].as_nanos() as f64 / SLICE as f64
+}
+
+fn main() {
+    let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let specs = || ELEVATORS.iter().map(|kind| ElevatorSpec::new(*kind));
+    let line = |name: &str, new: &dyn Fn(Starts, usize) -> Box<dyn Bench>| {
+        for (pattern, starts) in Starts::ALL {
+            let name = format!("{name}/{pattern}");
+            if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
+                continue;
+            }
+            let times = QUEUED.map(|queued| measure(&mut *new(starts, queued), queued));
+            let ratio = times[3] / times[0];
+            let cells = times.iter().fold(String::new(), |mut cells, nanos| {
+                let _ = write!(cells, "{nanos:>10.1}");
+                cells
+            });
+            println!("{name:<28}{cells}{ratio:>8.2}");
+        }
+    };
+    println!("ns a request, queued:{:>17}{:>10}{:>10}{:>10}  1M:32", 32, "1Ki", "32Ki", "1M");
+    line("std/BTreeSet", &|starts, _| Box::new(Tree { set: BTreeSet::new(), starts, count: 0, head: 0 }));
+    for spec in specs() {
+        line(&format!("one/{spec}"), &|starts, queued| Box::new(OnStand::new(&spec, starts, 1, queued)));
+    }
+    for spec in specs() {
+        line(&format!("plug/{spec}"), &|starts, queued| Box::new(OnStand::new(&spec, starts, BATCH, queued)));
+    }
+    for spec in specs() {
+        line(&format!("queue/{spec}"), &|starts, queued| {
+            Box::new(InQueue::new(spec.clone(), starts, queued))
+        });
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests by where they start: what the sorted elevators sweep over and find neighbours in. Knows no age.
+
+use super::{Neighbours, Outline};
+use crate::list::{Links, List};
+use crate::sector::{Extent, Sector};
+use crate::sorted::{Entry, SortedSet};
+use crate::table::{RequestTable, Tag};
+
+/// Queued requests in the order of their first sector.
+///
+/// A sector number leaves nine bits of a key free ([`Sector::MAX`]). They hold the length, as far as it goes:
+/// so what ends where is known from the key alone, and a look-up for a merge touches no request that it does
+/// not find. With a million requests queued that is a wait for memory less, of two.
+#[derive(Debug)]
+pub(super) struct BySector {
+    set: SortedSet,
+}
+
+const LENGTH_BITS: u32 = 9;
+/// Stands for this length and all above.
+const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
+const _: () = assert!(Sector::MAX.0.leading_zeros() >= LENGTH_BITS);
+
+const fn key(extent: Extent) -> u64 {
+    let length = if extent.sectors() < LENGTH_MAX { extent.sectors() } else { LENGTH_MAX };
+    extent.start().0 << LENGTH_BITS | length
+}
+
+/// The least key of what starts at `start`.
+const fn first_key(start: Sector) -> u64 {
+    start.0 << LENGTH_BITS
+}
+
+impl BySector {
+    /// From how many requests on they are not all close to the processor: with fewer it is not worth the while
+    /// to ask for memory ahead.
+    const FAR_FROM: usize = 4096;
+
+    pub(super) fn new(requests_max: usize) -> Self {
+        Self { set: SortedSet::with_capacity(requests_max) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, tag: Tag, requests: &RequestTable) {
+        self.set.insert(key(requests[tag].extent()), tag.to_bits());
+    }
+
+    /// Takes a request out; whether it was there.
+    pub(super) fn remove(&mut self, tag: Tag, requests: &RequestTable) -> bool {
+        self.set.remove(key(requests[tag].extent()), tag.to_bits())
+    }
+
+    /// `tag` was `before` and is now what the table says.
+    pub(super) fn merged(&mut self, tag: Tag, before: Extent, requests: &RequestTable) {
+        let was_there = self.set.rekey(key(before), key(requests[tag].extent()), tag.to_bits());
+        debug_assert!(was_there, "{tag:?} was merged and is not queued");
+    }
+
+    /// Takes the lowest request at `head` or above, or the lowest of all: the step of a one-way sweep.
+    pub(super) fn pop_upward(&mut self, head: Sector) -> Option<Tag> {
+        self.pop_at_or_after(head).or_else(|| self.pop_first())
+    }
+
+    /// Takes the lowest request at `head` or above.
+    pub(super) fn pop_at_or_after(&mut self, head: Sector) -> Option<Tag> {
+        self.set.pop_at_or_after(first_key(head)).map(|(_, bits)| Tag::from_bits(bits))
+    }
+
+    /// Takes the request that starts nearest to `head`; of two as near, the higher.
+    pub(super) fn pop_nearest(&mut self, head: Sector) -> Option<Tag> {
+        let distance = |(key, _): Entry| (key >> LENGTH_BITS).abs_diff(head.0);
+        let nearest = match self.set.around(first_key(head)) {
+            (Some(below), Some(above)) if distance(below) < distance(above) => below,
+            (below, above) => above.or(below)?,
+        };
+        self.set.remove(nearest.0, nearest.1);
+        Some(Tag::from_bits(nearest.1))
+    }
+
+    pub(super) fn pop_first(&mut self) -> Option<Tag> {
+        self.set.pop_first().map(|(_, bits)| Tag::from_bits(bits))
+    }
+
+    /// Asks for the memory that inserts or look-ups of `arrivals` will touch.
+    pub(super) fn prefetch<'a>(&self, arrivals: impl Iterator<Item = &'a Outline>) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        self.set.prefetch(arrivals.map(|arrival| first_key(arrival.extent.end())));
+    }
+
+    /// Asks for the memory that the next steps of the sweep will touch; `links` those of the list that the
+    /// requests are in, too, if they are.
+    pub(super) fn look_ahead(&self, requests: &RequestTable, links: Option<&Links<Tag>>) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        if let Some(far) = self.set.ahead(12).map(Tag::from_bits) {
+            requests.prefetch(far);
+            if let Some(links) = links {
+                links.prefetch(far);
+            }
+        }
+        if let (Some(near), Some(links)) = (self.set.ahead(6).map(Tag::from_bits), links) {
+            links.prefetch_neighbours(near);
+        }
+    }
+
+    /// Asks for the memory that the next removals from the front of `list` will touch.
+    pub(super) fn look_ahead_in(&self, list: &List<Tag>, links: &Links<Tag>, requests: &RequestTable) {
+        if self.len() < Self::FAR_FROM {
+            return;
+        }
+        list.look_ahead(links, 9, |place, tag| match place {
+            3 => self.set.prefetch([key(requests[tag].extent())]),
+            8 => requests.prefetch(tag),
+            _ => {}
+        });
+    }
+
+    /// What ends where `arrival` starts, and what starts where it ends.
+    pub(super) fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
+        let Outline { extent, .. } = *arrival;
+        let (below, above) = self.set.neighbours(first_key(extent.end()));
+        let before = |(key, bits): Entry| {
+            let tag = Tag::from_bits(bits);
+            let (start, length) = (key >> LENGTH_BITS, key & LENGTH_MAX);
+            let end = if length < LENGTH_MAX { start + length } else { requests[tag].extent().end().0 };
+            (end == extent.start().0).then_some(tag)
+        };
+        let after =
+            |(key, bits): Entry| (key >> LENGTH_BITS == extent.end().0).then_some(Tag::from_bits(bits));
+        Neighbours { before: below.and_then(before), after: above.and_then(after) }
+    }
+}

@@ -1,0 +1,189 @@
+//! Adversaries that feed the head for as long as a victim waits: the bound that each elevator states must hold.
+//! Prints what was measured beside what was stated (`--nocapture`).
+
+use crate::{every_elevator, read, spec};
+use iopath_core::elevator::{ElevatorSpec, Outline, Stand, StarvationBound};
+use iopath_core::{Duration, Extent, Instant, Op, Priority, Sector, Stream};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const MIDDLE: u64 = 1 << 40;
+
+/// Who feeds the queue, so that a victim waits.
+#[derive(Debug, Clone, Copy)]
+enum Adversary {
+    /// Reads just where the head is.
+    Ahead,
+    /// Reads the same sectors for ever.
+    Again,
+    /// Reads ahead of the head, urgently.
+    Urgent,
+    /// Writes ahead of the head.
+    Writes,
+    /// Small reads at the head, each by a stream that has never been seen.
+    Strangers,
+    /// Has the victim's own stream ask for much before, then lets others ask for little.
+    Shares,
+    /// All of it, anywhere.
+    Random,
+}
+
+const ADVERSARIES: [Adversary; 7] = [
+    Adversary::Ahead,
+    Adversary::Again,
+    Adversary::Urgent,
+    Adversary::Writes,
+    Adversary::Strangers,
+    Adversary::Shares,
+    Adversary::Random,
+];
+
+impl Adversary {
+    fn next(self, head: u64, count: u32, is_waiting: bool, rng: &mut ChaCha8Rng) -> Outline {
+        let own = Stream(1 + count % 3);
+        match self {
+            Self::Ahead => Outline { stream: own, ..read(head) },
+            Self::Again => Outline { stream: own, ..read(MIDDLE) },
+            Self::Urgent => Outline { priority: Priority::RealTime, stream: own, ..read(head) },
+            Self::Writes => Outline { op: Op::Write, stream: own, ..read(head) },
+            Self::Strangers => {
+                let extent = Extent::new(Sector(head), 1).unwrap();
+                Outline { stream: Stream(1000 + count), extent, ..read(head) }
+            }
+            Self::Shares if !is_waiting && count.is_multiple_of(2) => {
+                Outline { extent: Extent::new(Sector(head), 512).unwrap(), ..read(head) }
+            }
+            Self::Shares => {
+                Outline { extent: Extent::new(Sector(head), 1).unwrap(), stream: own, ..read(head) }
+            }
+            Self::Random => Outline {
+                op: [Op::Read, Op::Write][rng.random_range(0..2)],
+                priority: Priority::ALL[rng.random_range(0..3)],
+                stream: Stream(rng.random_range(0..100)),
+                extent: Extent::new(Sector(rng.random_range(0..2 * MIDDLE)), rng.random_range(1..512))
+                    .unwrap(),
+                segments: 1,
+            },
+        }
+    }
+}
+
+/// How many dispatches `victim` waits from the end of the bound's time on, in a queue kept full.
+fn wait(
+    spec: &ElevatorSpec,
+    adversary: Adversary,
+    victim: &Outline,
+    queued_max: usize,
+) -> (u64, StarvationBound) {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut stand = Stand::new(spec, queued_max);
+    let (mut head, mut now) = (MIDDLE, Instant::ZERO);
+    let mut count = 0;
+    let mut feed = |stand: &mut Stand, head, is_waiting, now| {
+        count += 1;
+        stand.insert(&adversary.next(head, count, is_waiting, &mut rng), now);
+    };
+    // The head is where the adversary is, and its requests have come before the victim.
+    for _ in 0..4 * queued_max {
+        while stand.elevator().len() < queued_max - 1 {
+            feed(&mut stand, head, false, now);
+        }
+        head = stand.dispatch(now).map_or(head, |(_, io)| io.extent.end().0);
+    }
+    while stand.elevator().len() < queued_max - 1 {
+        feed(&mut stand, head, false, now);
+    }
+    let tag = stand.insert(victim, now);
+    let arrived = now;
+    let bound = stand.elevator().starvation_bound(victim.op, victim.priority, queued_max);
+    let mut waited = 0;
+    loop {
+        now = now + Duration::from_millis(1);
+        let (out, io) = stand.dispatch(now).expect("the queue is full: something goes");
+        waited += u64::from(now - arrived > bound.after);
+        if out == tag {
+            // Fair learns the cost of what it is given as it goes along.
+            return (waited, stand.elevator().starvation_bound(victim.op, victim.priority, queued_max));
+        }
+        assert!(waited <= bound.dispatches, "{spec}: {adversary:?} starves {victim:?} past {bound:?}");
+        head = io.extent.end().0;
+        feed(&mut stand, head, true, now);
+    }
+}
+
+fn victims() -> impl Iterator<Item = Outline> {
+    let places = [0, MIDDLE, 2 * MIDDLE];
+    places.into_iter().flat_map(|start| {
+        [Op::Read, Op::Write].into_iter().flat_map(move |op| {
+            Priority::ALL.into_iter().map(move |priority| Outline { op, priority, ..read(start) })
+        })
+    })
+}
+
+/// The longest wait of any victim, beside the bound it comes nearest to, and who made it wait.
+fn worst(spec: &ElevatorSpec, queued_max: usize) -> (u64, StarvationBound, Adversary) {
+    let cases =
+        ADVERSARIES.into_iter().flat_map(|adversary| victims().map(move |victim| (adversary, victim)));
+    let waits = cases.map(|(adversary, victim)| {
+        let (waited, bound) = wait(spec, adversary, &victim, queued_max);
+        assert!(
+            waited <= bound.dispatches,
+            "{spec}: {adversary:?} kept {victim:?} for {waited} of {bound:?}"
+        );
+        (waited, bound, adversary)
+    });
+    waits.max_by_key(|(waited, ..)| *waited).expect("there are adversaries")
+}
+
+#[test]
+fn no_adversary_keeps_a_request_past_the_stated_bound() {
+    for queued_max in [4, 32] {
+        for spec in every_elevator() {
+            let (waited, bound, adversary) = worst(&spec, queued_max);
+            let StarvationBound { after, dispatches } = bound;
+            println!("{spec}, {queued_max} queued: {waited} of {dispatches} after {after:?} ({adversary:?})");
+        }
+    }
+}
+
+#[test]
+fn the_bound_follows_the_settings() {
+    let settings = [
+        "ascend:read_latency=0,write_latency=0",
+        "ascend:read_latency=100,write_latency=3",
+        "ascend:read_latency=3,write_latency=100",
+        "two-list:sweep_max=0",
+        "two-list:sweep_max=5",
+        "closest:patience=0",
+        "closest:patience=50",
+        "deadline:read_expire_ms=0,write_expire_ms=0,prio_aging_ms=0",
+        "deadline:read_expire_ms=50,write_expire_ms=10,prio_aging_ms=100,fifo_batch=1,writes_starved=1",
+        "deadline:read_expire_ms=10,write_expire_ms=200,prio_aging_ms=10,fifo_batch=7,writes_starved=9",
+        "fair:quantum_bytes=0",
+        "fair:request_cost_bytes=0,quantum_bytes=4096",
+    ];
+    for text in settings {
+        let (waited, bound, adversary) = worst(&spec(text), 16);
+        println!("{text}: {waited} of {bound:?} ({adversary:?})");
+    }
+}
+
+#[test]
+fn a_sort_without_a_limit_would_starve() {
+    // The adversary is one: without its limit the elevator keeps the victim for as long as one looks.
+    for text in
+        ["ascend:read_latency=1000000000", "two-list:sweep_max=1000000000", "closest:patience=1000000000"]
+    {
+        let mut stand = Stand::new(&spec(text), 8);
+        stand.insert(&read(MIDDLE), Instant::ZERO);
+        stand.dispatch(Instant::ZERO);
+        let victim = stand.insert(&read(0), Instant::ZERO);
+        let mut head = MIDDLE + 8;
+        for _ in 0..100_000 {
+            stand.insert(&read(head), Instant::ZERO);
+            let (out, io) = stand.dispatch(Instant::ZERO).unwrap();
+            assert_ne!(out, victim, "{text} is no test of its limit");
+            head = io.extent.end().0;
+        }
+    }
+}
