@@ -1,12 +1,12 @@
 //! The command line. What each argument means is in its help; what becomes of it, in the command's own file.
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use iopath_lab::Rw;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
+use iopath_lab::{ELEVATORS, Engine, Rw};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,13 +25,11 @@ pub(crate) enum Command {
     /// Measure one workload on one path, several times
     Run(Box<RunArgs>),
     /// Write a completion script for a shell to stdout
-    #[command(hide = true)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the manual page to stdout
-    #[command(hide = true)]
     Man,
 }
 
@@ -54,14 +52,14 @@ pub(crate) struct SurveyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Which way the bytes go
-    #[arg(long, value_parser = PossibleValuesParser::new(PATHS.iter().map(|row| row.name)))]
+    #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))))]
     pub(crate) path: String,
     /// A directory (a scratch file is made there and removed), a file or a block device
     #[arg(long, value_name = "T")]
     pub(crate) target: Option<PathBuf>,
     /// Which direction, in which order
-    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.iter().map(|rw| rw.name())))]
-    pub(crate) rw: String,
+    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
+    pub(crate) rw: Rw,
     /// The size of each transfer
     #[arg(long, default_value = "4k", value_parser = block_bytes, value_name = "SIZE")]
     pub(crate) bs: u32,
@@ -87,10 +85,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     pub(crate) rwmixread: u8,
     /// The order of requests, on iopath's own paths
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_parser = described(ELEVATORS.iter().map(|row| (row.name, row.about))), value_name = "NAME")]
     pub(crate) elevator: Option<String>,
-    /// How iopath's own paths do their system calls: auto, uring or threads
-    #[arg(long, value_name = "E")]
+    /// How iopath's own paths do their system calls
+    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)), value_name = "E")]
     pub(crate) engine: Option<String>,
     /// Where random offsets and contents come from
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -112,7 +110,12 @@ pub(crate) struct ShowArgs {
     pub(crate) no_color: bool,
 }
 
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+/// Names from a table, each with its line in the long help.
+fn described(rows: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+    PossibleValuesParser::new(rows.map(|(name, about)| PossibleValue::new(name).help(about)))
+}
+
+fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
 }
 
@@ -135,7 +138,7 @@ fn survey_time(text: &str) -> Result<Duration, String> {
     ))
 }
 
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let parsed = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
     match parsed {
