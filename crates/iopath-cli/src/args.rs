@@ -1,14 +1,15 @@
 //! The command line. What each argument means is in its help; what becomes of it, in the command's own file.
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Sector};
-use iopath_lab::Rw;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
+use iopath_lab::{ELEVATORS, Engine, Rw};
 use iopath_log::{event_name, event_named};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,13 +32,11 @@ pub(crate) enum Command {
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),
     /// Write a completion script for a shell to stdout
-    #[command(hide = true)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the manual page to stdout
-    #[command(hide = true)]
     Man,
 }
 
@@ -60,14 +59,14 @@ pub(crate) struct SurveyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Which way the bytes go
-    #[arg(long, value_parser = PossibleValuesParser::new(PATHS.iter().map(|row| row.name)))]
+    #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))))]
     pub(crate) path: String,
     /// A directory (a scratch file is made there and removed), a file or a block device
     #[arg(long, value_name = "T")]
     pub(crate) target: Option<PathBuf>,
     /// Which direction, in which order
-    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.iter().map(|rw| rw.name())))]
-    pub(crate) rw: String,
+    #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
+    pub(crate) rw: Rw,
     /// The size of each transfer
     #[arg(long, default_value = "4k", value_parser = block_bytes, value_name = "SIZE")]
     pub(crate) bs: u32,
@@ -93,10 +92,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     pub(crate) rwmixread: u8,
     /// The order of requests, on iopath's own paths, with settings: `deadline:read_expire_ms=100`
-    #[arg(long, value_name = "NAME[:SETTING=N,…]")]
+    #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<String>,
-    /// How iopath's own paths do their system calls: auto, uring or threads
-    #[arg(long, value_name = "E")]
+    /// How iopath's own paths do their system calls
+    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)), value_name = "E")]
     pub(crate) engine: Option<String>,
     /// Where random offsets and contents come from
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -163,7 +162,25 @@ pub(crate) struct ShowArgs {
     pub(crate) no_color: bool,
 }
 
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+/// Names from a table, each with its line in the long help.
+fn described(rows: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+    PossibleValuesParser::new(rows.map(|(name, about)| PossibleValue::new(name).help(about)))
+}
+
+/// An elevator and its settings, as they stand on the command line.
+fn elevator(text: &str) -> Result<String, String> {
+    text.parse::<ElevatorSpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn elevators_help() -> String {
+    let rows = ELEVATORS.iter().map(|row| format!("\n- {}: {}", row.name, row.about));
+    format!(
+        "The order of requests, on iopath's own paths, with settings: deadline:read_expire_ms=100\n{}",
+        rows.collect::<String>()
+    )
+}
+
+fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
 }
 
@@ -186,7 +203,7 @@ fn survey_time(text: &str) -> Result<Duration, String> {
     ))
 }
 
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let parsed = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
     match parsed {

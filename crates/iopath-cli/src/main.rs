@@ -9,45 +9,59 @@ mod survey;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
+use iopath_lab::LabError;
 use std::process::ExitCode;
 
-/// What went wrong lies with the arguments (2) or with anything else (1).
+/// Exit codes: what went wrong lies with the arguments (2) or with anything else (1).
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let done = match Cli::try_parse() {
+        Ok(cli) => run(&cli.command),
         Err(error) => return usage(&error),
-    };
-    let done = match cli.command {
-        Command::Run(args) => run::run(&args),
-        Command::Survey(args) => survey::run(&args),
-        Command::Log(args) => log::log(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "iopath", &mut std::io::stdout());
-            Ok(())
-        }
-        Command::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(Into::into)
-        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("iopath: {}", output::one_line(&error));
-            ExitCode::from(FAILURE)
+            let is_usage = error.downcast_ref().is_some_and(LabError::is_usage);
+            ExitCode::from(if is_usage { USAGE } else { FAILURE })
         }
     }
 }
 
-/// Help goes to stdout and is no failure; a wrong argument is one line on stderr.
+fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Survey(args) => survey::run(args),
+        Command::Log(args) => log::log(args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "iopath", &mut script);
+            output::print(&String::from_utf8(script)?)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            output::print(&String::from_utf8(page)?)
+        }
+    }
+}
+
+/// Help goes to stdout and is no failure, or to stderr where a command is missing; a wrong argument is one line on
+/// stderr.
 fn usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let _ = error.print();
+    if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+    } else {
+        eprintln!("iopath: {}", output::usage_line(&error.to_string()));
+    }
     ExitCode::from(USAGE)
 }

@@ -1,26 +1,27 @@
 //! `iopath run`: one workload, several repeats, a table.
 
 use crate::args::RunArgs;
-use crate::output::{Output, fits_stdout};
+use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::{Rw, Workload, table};
+use iopath_lab::{Workload, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show);
+    let output = Output::new(&args.show, args.target.as_deref())?;
     let mut bar = Bar::new(output.has_fancy_stderr());
-    let report = iopath_lab::report(&workload(args)?, &mut bar)?;
+    let report = iopath_lab::report(&workload(args), &mut bar);
     bar.finish();
+    let report = report?;
     for warning in report.runs.iter().flat_map(|run| &run.warnings) {
         eprintln!("iopath: {warning}");
     }
-    output.show(&report, &table::table(&report.runs, fits_stdout()))
+    output.show(&report, &table::table(&report.runs, table::terminal_width()))
 }
 
-fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
-    Ok(Workload {
+fn workload(args: &RunArgs) -> Workload {
+    Workload {
         path: args.path.clone(),
         target: args.target.clone(),
-        rw: args.rw.parse::<Rw>()?,
+        rw: args.rw,
         block_bytes: args.bs,
         io_depth: args.iodepth,
         jobs: args.numjobs,
@@ -36,5 +37,5 @@ fn workload(args: &RunArgs) -> anyhow::Result<Workload> {
         log: args.log.clone(),
         log_limit_bytes: args.log_limit,
         overwrite: args.overwrite,
-    })
+    }
 }

@@ -77,24 +77,20 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
     let missing = directory.path().join("missing");
     let missing = missing.to_str().unwrap();
     let cases: &[(&[&str], &[&str])] = &[
-        (&["--path", "kernel-direct"], &["kernel-direct needs a target"]),
         (&["--path", "kernel-direct", "--target", missing], &["missing does not exist"]),
         (
             &["--path", "kernel-direct", "--target", file, "--bs", "1000"],
             &["1000 bytes", "not a multiple of"],
         ),
-        (
-            &["--path", "iopath-direct", "--target", file, "--bs", "1000"],
-            &["1000 bytes", "not a multiple of"],
-        ),
         (&["--path", "kernel-buffered", "--target", file, "--rw", "write"], &["destroys", "--overwrite"]),
         (&["--path", "kernel-buffered", "--target", file, "--size", "2m"], &["holds 1 MiB", "2 MiB"]),
-        (&["--path", "iopath-direct", "--target", file, "--elevator", "lift"], &["\"lift\"", "none, ascend"]),
-        (&["--path", "null", "--elevator", "lift"], &["\"lift\"", "none, ascend"]),
-        (&["--path", "iopath-direct", "--target", file, "--engine", "steam"], &["\"steam\"", "threads"]),
-        (&["--path", "kernel-direct", "--target", file, "--elevator", "none"], &["takes no elevator"]),
+        (
+            &["--path", "kernel-buffered", "--target", file, "--bs", "1m", "--numjobs", "2"],
+            &["holds 1 MiB", "2 MiB", "--numjobs"],
+        ),
         (&["--path", "kernel-direct", "--target", "/dev/null"], &["/dev/null"]),
         (&["--path", "kernel-direct", "--target", file, "--json", "/nowhere/at/all"], &["/nowhere/at/all"]),
+        (&["--path", "kernel-direct", "--target", file, "--json", file], &["is the target", "--json"]),
     ];
     for (args, told) in cases {
         let run = iopath(&["run", "--repeat", "1"]).args(*args).output().unwrap();
@@ -109,19 +105,29 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
 }
 
 #[test]
-fn an_unknown_name_is_a_usage_error_with_those_known() {
-    for (args, told) in [
-        (["--path", "kernel"], "kernel-buffered"),
-        (["--rw", "sideways"], "randread"),
-        (["--bs", "4q"], "powers of 1024"),
-        (["--runtime", "soon"], "500ms"),
-        (["--iodepth", "many"], "invalid"),
-    ] {
-        let run = iopath(&["run"]).args(args).output().unwrap();
-        let text = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(2), "{args:?}: {text}");
-        assert!(text.contains(args[1]) && text.contains(told), "{args:?}: {text}");
-        assert!(run.stdout.is_empty());
+fn results_that_cannot_be_written_are_noticed_before_anything_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = iopath(&["run", "--path", "null", "--json"]).arg(directory.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert_eq!((run.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    let json = directory.path().join("result.json");
+    let run = iopath(&["run", "--path", "null", "--bs", "0", "--json"]).arg(&json).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(!json.exists(), "a run that fails leaves no file");
+}
+
+#[test]
+fn whoever_stops_reading_is_no_failure_and_a_full_disk_is() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let null = ["run", "--path", "null", "--size", "1m", "--repeat", "1"];
+    for args in [&null[..], &["completions", "bash"], &["man"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = iopath(args).stdout(writer).output().unwrap();
+        assert_eq!(run.status.code(), Some(0), "{args:?}: {}", last_line(&run.stderr));
+        let run = iopath(args).stdout(full()).output().unwrap();
+        let line = last_line(&run.stderr);
+        assert!(run.status.code() == Some(1) && line.contains("cannot write to stdout"), "{args:?}: {line}");
     }
 }
 

@@ -43,5 +43,5 @@ fn measure(arguments: &[String]) -> Result<String, Box<dyn std::error::Error>> {
     };
     let result = run(&workload, &mut Silent)?;
     let warnings = result.warnings.join("\n");
-    Ok(format!("{}\n{warnings}", table(&[result], false)))
+    Ok(format!("{}\n{warnings}", table(&[result], None)))
 }

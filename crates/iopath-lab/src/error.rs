@@ -73,7 +73,7 @@ pub enum LabError {
     /// Not enough room for a scratch file.
     #[error(
         "a scratch file in {} needs {} and a margin of {}, but only {} are free; \
-         free some space, name another directory or use a smaller --size",
+         free some space, name another directory or, for a run, use a smaller --size",
         directory.display(), format_size(*needed), format_size(*margin), format_size(*free)
     )]
     NoSpace {
@@ -87,8 +87,8 @@ pub enum LabError {
         free: u64,
     },
     /// The target has fewer bytes than the workload wants to touch.
-    #[error("{} holds {}, less than the {} asked for; use a smaller --size", target.display(),
-        format_size(*has), format_size(*wanted))]
+    #[error("{} holds {}, less than the {} to be touched (a block for each job at least); name a larger one, or use a \
+        smaller --size, --bs or --numjobs", target.display(), format_size(*has), format_size(*wanted))]
     TooSmall {
         /// The target.
         target: PathBuf,
@@ -214,6 +214,19 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Whether what was asked for is at fault, whatever the machine and the target are.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::NoTarget { .. }
+                | Self::Unknown { .. }
+                | Self::NotForPath { .. }
+                | Self::OutOfRange { .. }
+                | Self::Engine(_)
+                | Self::Elevator(_)
+        )
+    }
+
     /// For `map_err`: what the system refused, in terms of what was tried with which file.
     pub fn io(action: &'static str, target: &Path) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();

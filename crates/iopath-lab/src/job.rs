@@ -98,8 +98,8 @@ pub(crate) fn run(
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
     let mut tally = Tally { latency_ns: latencies(), bytes: [0; 2], ios: 0 };
     let started_ns = clock.now_ns();
-    let deadline_ns =
-        terms.runtime.map_or(u64::MAX, |runtime| started_ns.saturating_add(runtime.as_nanos() as u64));
+    let runtime_ns = terms.runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok());
+    let deadline_ns = runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns));
     loop {
         let submitted_ns = clock.now_ns();
         while let Some(&slot) = free.last() {

@@ -26,6 +26,7 @@ pub mod table;
 pub mod workload;
 
 pub use error::LabError;
+pub use iopath::{ELEVATORS, Engine};
 pub use place::Place;
 pub use progress::Progress;
 pub use result::{Report, RunResult, TargetFacts};

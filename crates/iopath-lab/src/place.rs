@@ -102,11 +102,11 @@ impl Place {
             target::may_overwrite(&target)?;
             claim = Some(open_exclusive(&target, false, Contents::Kept)?);
         }
-        let size_bytes = workload.size_bytes.unwrap_or(target.size_bytes);
-        if size_bytes > target.size_bytes {
-            let (has, wanted) = (target.size_bytes, size_bytes);
+        let (has, wanted) = (target.size_bytes, workload.size_bytes.unwrap_or(workload.size_bytes_min()));
+        if wanted > has {
             return Err(LabError::TooSmall { target: target.path, has, wanted });
         }
+        let size_bytes = workload.size_bytes.unwrap_or(has);
         let unwritten = unwritten(&target, size_bytes);
         Ok(Self {
             target: Some(target),

@@ -45,6 +45,7 @@ pub fn parse_size(text: &str) -> Result<u64, BadSize> {
 /// hundredth of a unit is given in bytes below 1 MiB and rounded above.
 pub fn format_size(bytes: u64) -> String {
     let (unit, power) = match bytes {
+        1 => return "1 byte".to_owned(),
         0..0x400 => return format!("{bytes} bytes"),
         0x400..0x10_0000 => ("KiB", 10),
         0x10_0000..0x4000_0000 => ("MiB", 20),
@@ -95,6 +96,8 @@ mod tests {
     #[test]
     fn writes_what_it_reads_where_exact() {
         for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
             (512, "512 bytes"),
             (1000, "1000 bytes"),
             (4096, "4 KiB"),

@@ -3,8 +3,8 @@
 use std::env;
 use std::io::IsTerminal;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table, TableComponent};
 
 use crate::result::{RunResult, Spread};
 use crate::size::format_size;
@@ -38,28 +38,44 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 /// One line for each result, units in the head: MB/s is 10^6 bytes a second, GiB 2^30 bytes; `±95%` is half the 95%
 /// interval of MB/s over MB/s; device I/O is the mean size of the disk's requests.
 ///
-/// `fit` breaks lines to the width of the terminal; leave it out for pipes and files.
-pub fn table(runs: &[RunResult], fit: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header(COLUMNS);
-    for between_rows in [
-        TableComponent::HorizontalLines,
-        TableComponent::MiddleIntersections,
-        TableComponent::LeftBorderIntersections,
-        TableComponent::RightBorderIntersections,
-    ] {
-        table.remove_style(between_rows);
-    }
-    if fit {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    for run in runs {
-        table.add_row(cells(run));
-    }
+/// Where that is wider than `width` columns of text, each result has a column instead.
+pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
+    let rows: Vec<_> = runs.iter().map(cells).collect();
+    let lines = one_line_each(&rows);
+    let widest = lines.lines().map(|line| line.chars().count()).max();
+    if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines }
+}
+
+fn one_line_each(rows: &[[String; COLUMNS.len()]]) -> String {
+    let mut table = ruled();
+    table.set_header(COLUMNS).add_rows(rows);
     for column in table.column_iter_mut().skip(FIRST_NUMBER) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt()
+}
+
+fn one_column_each(rows: &[[String; COLUMNS.len()]]) -> String {
+    let mut table = ruled();
+    for (index, name) in COLUMNS.into_iter().enumerate() {
+        table.add_row(std::iter::once(name).chain(rows.iter().map(|row| row[index].as_str())));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+/// A table with a rule under its head, and no more lines than that.
+pub(crate) fn ruled() -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_style(TableComponent::HeaderLines, '─');
+    table
+}
+
+/// Columns of text of the terminal on stdout; none if there is no terminal.
+pub fn terminal_width() -> Option<u16> {
+    Table::new().width()
 }
 
 fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
@@ -161,16 +177,27 @@ mod tests {
 
     #[test]
     fn every_column_has_its_number_and_unit() {
-        let text = table(&[result(), RunResult { device: None, ..result() }], false);
+        let text = table(&[result(), RunResult { device: None, ..result() }], None);
         let cells = |line: &str| -> Vec<String> {
             line.split("  ").map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
         };
         let lines: Vec<Vec<String>> = text.lines().map(cells).collect();
-        assert_eq!(lines[1], COLUMNS);
+        assert_eq!(lines[0], COLUMNS);
         let numbers = ["1", "2", "107", "10.0%", "26214", "76.7 µs", "1.30 ms", "1.25", "4.77", "8.00 KiB"];
-        assert_eq!(lines[3][..3], ["kernel-direct", "randread", "4 KiB"]);
-        assert_eq!(lines[3][3..], numbers);
-        assert_eq!(lines[4].last().map(String::as_str), Some("-"), "{text}");
+        assert_eq!(lines[2][..3], ["kernel-direct", "randread", "4 KiB"]);
+        assert_eq!(lines[2][3..], numbers);
+        assert_eq!(lines[3].last().map(String::as_str), Some("-"), "{text}");
+    }
+
+    #[test]
+    fn no_word_is_broken_on_a_narrow_terminal() {
+        let runs = [result(), result()];
+        let wide = table(&runs, Some(120));
+        assert_eq!(wide, table(&runs, None));
+        let narrow = table(&runs, Some(80));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        let line = narrow.lines().find(|line| line.contains("CPU µs/IO"));
+        assert_eq!(line.map(|line| line.matches("4.77").count()), Some(2), "{narrow}");
     }
 
     #[test]

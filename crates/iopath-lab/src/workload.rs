@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use iopath_core::SECTOR_BYTES;
+use iopath_core::elevator::ElevatorSpec;
+use iopath_os::Engine;
+
 use crate::error::LabError;
 use crate::path::{PathRow, find_path};
 use crate::size::format_size;
@@ -173,26 +177,43 @@ impl Workload {
         in_range("--bs", self.block_bytes, 1..=BLOCK_BYTES_MAX, || {
             format!("1 byte to {}", format_size(BLOCK_BYTES_MAX.into()))
         })?;
+        if row.queued && !self.block_bytes.is_multiple_of(SECTOR_BYTES as u32) {
+            let range = format!("a multiple of {SECTOR_BYTES}, a sector, on iopath's own paths");
+            return Err(LabError::OutOfRange { what: "--bs", value: self.block_bytes.into(), range });
+        }
         in_range("--iodepth", self.io_depth, 1..=DEPTH_MAX, depth_range)?;
         in_range("--numjobs", self.jobs, 1..=JOBS_MAX, || format!("1 to {JOBS_MAX}"))?;
         in_range("--repeat", self.repeat, 1..=u32::MAX, || "1 or more".to_owned())?;
         in_range("--rwmixread", self.rwmixread.into(), 0..=100, || "0 to 100".to_owned())?;
+        if let Some(size_bytes) = self.size_bytes {
+            self.check_size(size_bytes)?;
+        }
         let log = self.log.as_ref().map(|log| log.display().to_string());
         for (setting, value) in [("elevator", &self.elevator), ("engine", &self.engine), ("log", &log)] {
             if let (Some(value), false) = (value, row.queued) {
                 return Err(LabError::NotForPath { path: row.name, setting, value: value.clone() });
             }
         }
+        if let Some(name) = &self.elevator {
+            name.parse::<ElevatorSpec>()?;
+        }
+        if let Some(name) = &self.engine {
+            name.parse::<Engine>()?;
+        }
         Ok(())
+    }
+
+    /// The fewest bytes that there can be to touch: a block for each job.
+    pub(crate) fn size_bytes_min(&self) -> u64 {
+        u64::from(self.block_bytes) * u64::from(self.jobs)
     }
 
     /// Checks that the bytes to touch hold a block for each job.
     pub(crate) fn check_size(&self, size_bytes: u64) -> Result<(), LabError> {
-        let least = u64::from(self.block_bytes) * u64::from(self.jobs);
-        if size_bytes >= least {
+        if size_bytes >= self.size_bytes_min() {
             return Ok(());
         }
-        let range = format!("{} or more, a block for each job", format_size(least));
+        let range = format!("{} or more, a block for each job", format_size(self.size_bytes_min()));
         Err(LabError::OutOfRange { what: "--size", value: size_bytes, range })
     }
 }
@@ -238,6 +259,23 @@ mod tests {
         Workload::default().check().unwrap();
         Workload::default().check_size(4096).unwrap();
         Workload { jobs: 2, ..Workload::default() }.check_size(4096).unwrap_err();
+    }
+
+    #[test]
+    fn what_a_path_of_ours_cannot_do_is_refused_before_anything_is_written() {
+        let ours = Workload { path: "iopath-direct".to_owned(), ..Workload::default() };
+        for (workload, said) in [
+            (Workload { block_bytes: 1000, ..ours.clone() }, "--bs 1000 is out of range: a multiple of 512"),
+            (
+                Workload { elevator: Some("lift".to_owned()), ..ours.clone() },
+                "no elevator is called \"lift\"",
+            ),
+            (Workload { engine: Some("steam".to_owned()), ..ours.clone() }, "no engine is called \"steam\""),
+            (Workload { size_bytes: Some(100), ..ours.clone() }, "--size 100 is out of range: 4 KiB"),
+        ] {
+            let error = workload.check().unwrap_err();
+            assert!(error.is_usage() && error.to_string().starts_with(said), "{error}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Copies a file past the page cache, 1 MiB at a time, blocking: `cargo run --example copy -- FROM TO`.
+//! Copies a file past the page cache, 1 MiB at a time, blocking: `cargo run -p iopath --example copy -- FROM TO`.
 
 use iopath::{AlignedBuf, Options, Volume};
 

@@ -1,5 +1,5 @@
 //! Reads 4 KiB blocks at random places, 32 at a time from one thread, and says how many a second:
-//! `cargo run --release --example random_reads -- FILE`.
+//! `cargo run --release -p iopath --example random_reads -- FILE`.
 
 use iopath::{BatchOptions, Options, Volume};
 use rand::{Rng, SeedableRng};

@@ -54,6 +54,9 @@ const TURN_OVERHEAD: Duration = Duration::from_millis(15);
 /// How fast buffers are made and filled, in bytes a second: a low guess.
 const FILL_SPEED: f64 = 1e9;
 
+/// Random reads through the page cache end with this part of the target: one in 20 comes from memory then, at most.
+const CACHED_RANDOM_PART: u64 = 10;
+
 /// One turn writes no more than this: memory cells wear out.
 const WRITE_BYTES_MAX: u64 = 128 << 20;
 
@@ -80,7 +83,7 @@ impl Cell {
     }
 
     /// What it is as a workload over `terms.size_bytes`, `slice` long. Reads through the page cache end with the
-    /// target, or they would read it again from memory; writes are as many as the target takes in that time, or the
+    /// target, or, if random, with a part of it, or they would read it again from memory; writes are as many as the target takes in that time, or the
     /// flush at their end would take longer than all else.
     pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Workload {
         let is_cached = self.path == "kernel-buffered";
@@ -90,6 +93,7 @@ impl Cell {
                 Some(bytes.clamp(self.block_bytes.into(), WRITE_BYTES_MAX))
             }
             Rw::Read if is_cached => Some(terms.size_bytes),
+            Rw::RandRead if is_cached => Some(terms.size_bytes / CACHED_RANDOM_PART),
             _ => None,
         };
         Workload {
@@ -317,7 +321,9 @@ mod tests {
         let slice = Duration::from_millis(100);
         let workload = |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1 }.workload(&terms, slice);
         assert_eq!(workload("kernel-buffered", Rw::Read).io_bytes, Some(GIB));
+        assert_eq!(workload("kernel-buffered", Rw::RandRead).io_bytes, Some(GIB / 10));
         assert_eq!(workload("kernel-direct", Rw::Read).io_bytes, None);
+        assert_eq!(workload("kernel-direct", Rw::RandRead).io_bytes, None);
         assert_eq!(workload("kernel-direct", Rw::Write).io_bytes, Some(10_000_000));
         assert_eq!(workload("kernel-direct", Rw::Write).runtime, Some(slice));
     }

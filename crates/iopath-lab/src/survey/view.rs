@@ -3,10 +3,6 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::TableComponent::{
-    HorizontalLines, LeftBorderIntersections, MiddleIntersections, RightBorderIntersections,
-};
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{Cell, CellAlignment, Color, Table};
 
 use super::Survey;
@@ -14,17 +10,16 @@ use super::compare::{self, Choice, CpuOf, rate};
 use super::plan::PATHS;
 use crate::result::RunResult;
 use crate::size::format_size;
-use crate::table::{digits, time};
+use crate::table::{digits, ruled, time};
 use crate::workload::Rw;
 
-/// Columns of text.
-const WIDTH: usize = 100;
+/// Columns of text: those of a terminal that nobody has made larger.
+const WIDTH: usize = 80;
 
 /// Repeats further apart than this are marked.
 const SPREAD_MAX: f64 = 0.10;
 
-const LEGEND: &str =
-    "▲ fastest  △ differs no more than it spreads  ▼ slowest  ~ repeats spread more than 10%";
+const LEGEND: &str = "▲ fastest  △ differs no more than it spreads  ▼ slowest  ~ spread above 10%";
 
 impl Survey {
     /// The whole as text; with colours if it is for a terminal that shows them.
@@ -38,7 +33,7 @@ impl Survey {
                 let _ = write!(text, "\n{title}: MB/s, CPU s/GiB\n{table}\n");
             }
         }
-        let _ = write!(text, "{LEGEND}\n\nRandom reads of 4 KiB\n{}\n", self.random(is_fancy));
+        let _ = write!(text, "\n{LEGEND}\n\nRandom reads of 4 KiB\n{}\n", self.random(is_fancy));
         for left_out in &self.left_out {
             text.push_str(&wrap(&format!("Left out: {left_out}"), "", "  "));
         }
@@ -109,15 +104,14 @@ impl Survey {
     fn figure(&self, run: &RunResult, choice: &Choice) -> Cell {
         let (mbs, price) = (digits(rate(run) / 1e6), digits(self.cpu_of.price(run)));
         let (sign, color) = mark(run, choice);
-        colored(right(format!("{mbs:>6} {price:>6} {sign}{}", noise(run))), color)
+        colored(right(format!("{mbs:>5} {price:>5} {sign}{}", noise(run))), color)
     }
 
     /// One row for each path and depth, and what the tool itself costs.
     fn random(&self, is_fancy: bool) -> String {
         let runs = self.runs(Rw::RandRead);
         let mut table = plain_table(is_fancy);
-        let [first, rest @ ..] =
-            ["path", "in flight", "IOPS", "half within", "99% within", "CPU µs each", ""];
+        let [first, rest @ ..] = ["path", "depth", "IOPS", "half within", "99% within", "CPU µs each", ""];
         table.set_header(std::iter::once(Cell::new(first)).chain(rest.map(right)));
         let choice = Choice::of(&runs, self.cpu_of);
         let null = self.report.runs.iter().find(|run| run.path == "null");
@@ -143,12 +137,7 @@ impl Survey {
 }
 
 fn plain_table(is_fancy: bool) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY);
-    // Rules above, below and under the head are enough.
-    for line in [HorizontalLines, MiddleIntersections, LeftBorderIntersections, RightBorderIntersections] {
-        table.remove_style(line);
-    }
+    let mut table = ruled();
     if is_fancy {
         table.enforce_styling()
     } else {

@@ -14,8 +14,8 @@ use super::{Direction, Done, Slots, Transfer};
 
 /// A file mapped into memory, and a buffer to copy to and from. Depth 1.
 ///
-/// A mapping that can no longer be read or written (the file shrank, the device failed) makes the transfer an error,
-/// EIO, and all that follow, instead of ending the process.
+/// A mapping that can no longer be read or written makes the transfer an error, and all that follow, instead of ending
+/// the process: `UnexpectedEof` where the file shrank, EIO where the device failed.
 #[derive(Debug)]
 pub struct Mmap {
     /// Dropped before the mapping is: see `drop`.
@@ -106,8 +106,17 @@ impl Mmap {
 
     fn check(&self) -> io::Result<()> {
         match &self.watch {
-            Some(watch) if watch.faulted() => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Some(watch) if watch.faulted() => Err(self.fault()),
             _ => Ok(()),
+        }
+    }
+
+    fn fault(&self) -> io::Error {
+        match self.file.metadata() {
+            Ok(about) if about.is_file() && about.len() < self.len as u64 => {
+                io::ErrorKind::UnexpectedEof.into()
+            }
+            _ => io::Error::from_raw_os_error(libc::EIO),
         }
     }
 }
