@@ -104,6 +104,10 @@ fn nothing_is_written_unless_asked() {
     assert!(matches!(Volume::open(path.parent().unwrap(), &options()), Err(OpenError::Directory(_))));
     let unknown = Volume::open(&path, &options().elevator("lift")).unwrap_err().to_string();
     assert!(unknown.contains("lift") && unknown.contains("ascend"), "{unknown}");
+    Volume::open(&path, &options().elevator("deadline:read_expire_ms=100")).unwrap();
+    let wrong =
+        Volume::open(&path, &options().elevator("deadline:read_expire_ms=x")).unwrap_err().to_string();
+    assert!(wrong.contains("read_expire_ms=x is not a whole number"), "{wrong}");
 }
 
 #[test]

@@ -249,19 +249,14 @@ fn scattered(len: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn what_is_ahead_is_what_comes_and_asking_for_memory_changes_nothing() {
+fn what_is_ahead_is_what_comes() {
     let mut set = SortedSet::with_capacity(20_000);
     let mut state = 1_u64;
     for value in 0..20_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         set.insert(state >> 8, value);
     }
-    let keys: Vec<_> = set.range(..).map(|(key, _)| key).step_by(100).collect();
-    let before: Vec<_> = set.range(..).collect();
-    set.prefetch(keys.iter().copied());
-    assert!(set.range(..).eq(before.iter().copied()));
-    set.check();
-    let mut head = keys[50];
+    let mut head = 1 << 54;
     let mut foreseen = 0;
     for _ in 0..10_000 {
         head = set.pop_at_or_after(head).unwrap().0;
