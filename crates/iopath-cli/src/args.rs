@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// Measure one workload on one path, several times
     Run(Box<RunArgs>),
+    /// List the elevators and what can be set in each
+    Elevators,
     /// Summarise a request log on one page, or dump it
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),

@@ -1,6 +1,7 @@
 //! The `iopath` program: arguments in, the lab called, results shown. No logic of its own.
 
 mod args;
+mod elevators;
 mod log;
 mod output;
 mod progress;
@@ -36,6 +37,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
+        Command::Elevators => elevators::list(),
         Command::Log(args) => log::log(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -70,3 +70,13 @@ fn what_is_no_log_is_refused_in_one_line() {
         assert!(stderr.contains(told), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn every_elevator_is_listed_with_its_settings() {
+    let list = iopath(&["elevators"]).output().unwrap();
+    let text = String::from_utf8(list.stdout).unwrap();
+    for kind in iopath_lab::ELEVATORS {
+        assert!(text.contains(&format!("{}: {}", kind.name, kind.about)), "{text}");
+        assert!(kind.tunables().iter().all(|tunable| text.contains(tunable.name)), "{text}");
+    }
+}

@@ -17,7 +17,7 @@ pub struct BatchOptions {
 }
 
 impl BatchOptions {
-    const PLUG: u32 = 8;
+    const PLUG: u32 = 32;
 
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
@@ -33,9 +33,9 @@ impl BatchOptions {
         self
     }
 
-    /// How many requests the batch holds back for others to join them. When there are more, which is when they
-    /// are no neighbours, they go off, so that the device has work while the rest is added: 8 unless set. More
-    /// costs fewer system calls.
+    /// How many requests the batch holds back for others to join them: 32 unless set, as in Linux. When there
+    /// are more, which is when they are no neighbours, they go off, so that the device has work while the rest is
+    /// added. More costs fewer system calls.
     #[must_use]
     pub const fn plug(mut self, requests: u32) -> Self {
         self.plug = requests;

@@ -1,0 +1,16 @@
+//! `iopath elevators`: every elevator with its settings.
+
+use crate::output;
+use iopath_lab::ELEVATORS;
+use std::fmt::Write;
+
+pub(crate) fn list() -> anyhow::Result<()> {
+    let mut text = String::new();
+    for kind in ELEVATORS {
+        writeln!(text, "{}: {}", kind.name, kind.about)?;
+        for tunable in kind.tunables() {
+            writeln!(text, "    {tunable}")?;
+        }
+    }
+    output::print(&text)
+}
