@@ -219,11 +219,6 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.stats()
     }
 
-    /// The queue, to change its elevator or look at its limits.
-    pub const fn queue(&self) -> &RequestQueue<Segment> {
-        &self.queue
-    }
-
     /// Tells `sink` of every step of every I/O from now on.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.queue.start_log(sink);
