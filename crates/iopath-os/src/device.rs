@@ -7,6 +7,7 @@ mod transfer;
 mod uring;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_core::BlockDevice;
@@ -40,11 +41,39 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// request needs to be continued: poll, then wait again.
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
+    /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, there is
+    /// nothing to wait for, and polling brings what is in flight.
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::new(NothingToWaitFor)
+    }
+
+    /// The device ends after `sectors` sectors from now on: the file that it stands on was resized. Ignored by
+    /// devices whose size is their own.
+    fn set_capacity(&mut self, _sectors: u64) {}
+
     /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
     fn in_flight(&self) -> u32;
 
     /// System calls made so far for I/O: for tests and for the price of an I/O.
     fn syscalls(&self) -> u64;
+}
+
+/// Waits for a device that somebody else may hand requests to meanwhile.
+///
+/// One thread waits at a time, and nobody else polls completions until it is back: what it waits for may be over
+/// otherwise. Requests must have been committed, and at least one be in flight.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// Returns when a completion may be there to be polled, when `timeout` has passed, or early.
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
+}
+
+#[derive(Debug)]
+struct NothingToWaitFor;
+
+impl Watch for NothingToWaitFor {
+    fn wait(&self, _timeout: Option<Duration>) -> Result<(), WaitError> {
+        Ok(())
+    }
 }
 
 /// The system refused to take requests or to wait. What was submitted stays submitted.

@@ -3,6 +3,7 @@
 //! orders and merges nothing: that is the core.
 
 mod aligned;
+mod buffered;
 mod clock;
 mod cpu;
 pub mod device;
@@ -16,11 +17,12 @@ mod runner;
 pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
+pub use buffered::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
     AnyThread, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Threads, ThreadsConfig, Uring,
-    UringConfig, WaitError,
+    UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::system_error;

@@ -17,7 +17,7 @@ pub struct BatchOptions {
 }
 
 impl BatchOptions {
-    const PLUG: u32 = 32;
+    pub(crate) const PLUG: u32 = 32;
 
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {

@@ -16,6 +16,7 @@
 //! ```
 
 mod batch;
+mod cached;
 mod error;
 mod open;
 mod options;
@@ -23,10 +24,11 @@ mod shards;
 mod volume;
 
 pub use batch::{Batch, BatchOptions, Done, Refused};
+pub use cached::Lent;
 pub use error::{Error, OpenError};
 pub use iopath_core::elevator::ELEVATORS;
 pub use iopath_core::{IoError, LogSink, Op, QueueStats, Stream};
-pub use iopath_os::{AlignedBuf, Engine, Fallback, PoolBuf};
+pub use iopath_os::{Advice, AlignedBuf, BufferedStats, Engine, Fallback, PoolBuf};
 pub use open::Facts;
-pub use options::{Options, Path};
+pub use options::{Options, Path, Readahead, Unaligned};
 pub use volume::Volume;

@@ -1,5 +1,6 @@
 //! Opens what a volume stands on and finds out what it is. Does no I/O on its contents.
 
+use crate::batch::BatchOptions;
 use crate::error::OpenError;
 use crate::options::{Options, Path};
 use iopath_core::elevator::ElevatorSpec;
@@ -101,6 +102,19 @@ impl Source {
         self.options.depth.clamp(1, self.limits.depth_max)
     }
 
+    /// A queue and engine for the page cache, which is to know the memory in `pool`.
+    pub(crate) fn cache_runner(
+        &self,
+        bios_max: u32,
+        pool: &BufferPool,
+    ) -> Result<Opened<SharedRunner>, OpenError> {
+        let depth = self.depth();
+        let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool.clone()) };
+        let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
+        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, BatchOptions::PLUG));
+        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+    }
+
     fn queue(&self, bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {
         QueueConfig {
             bios_max,
@@ -145,7 +159,7 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
     file.map_err(system(&target.path, what))
 }
 
-fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+pub(crate) fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::System { path, what, source }
 }
@@ -153,6 +167,6 @@ fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) ->
 impl Source {
     /// Whether a read may end with the file rather than with its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.options.path == Path::Direct
+        self.options.path != Path::Raw
     }
 }

@@ -2,12 +2,13 @@
 //! thread is `batch.rs`.
 
 use crate::batch::{Batch, BatchOptions};
+use crate::cached::{self, OpenedCache};
 use crate::error::{Error, OpenError};
 use crate::open::{Facts, SharedRunner, Source};
-use crate::options::Options;
+use crate::options::{Options, Path as Way};
 use crate::shards::Shards;
 use iopath_core::{Extent, IoError, Op, SubmitError};
-use iopath_os::RunError;
+use iopath_os::{Buffered, Opened, RunError};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,25 +33,32 @@ struct Shared {
     source: Source,
     facts: Facts,
     shards: Shards,
+    cache: Option<Buffered>,
 }
 
 impl Volume {
     /// Opens a file or block device.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
-        let first = source.shared_runner()?;
+        let (first, cache, engine, fallback) = if options.is_cached() {
+            let OpenedCache { cache, engine, fallback } = cached::open(&source, &target)?;
+            (None, Some(cache), engine, fallback)
+        } else {
+            let Opened { device, engine, fallback } = source.shared_runner()?;
+            (Some(device), None, engine, fallback)
+        };
         let facts = Facts {
             path: target.path.clone(),
             size_bytes: target.size_bytes,
             block_bytes: source.limits.logical_block_bytes,
             memory_align_bytes: source.limits.memory_align_bytes,
             request_bytes_max: source.limits.request_bytes_max,
-            engine: first.engine.name(),
-            fallback: first.fallback,
+            engine: engine.name(),
+            fallback,
             target,
         };
-        let shards = Shards::new(first.device);
-        Ok(Self { shared: Arc::new(Shared { source, facts, shards }) })
+        let shards = Shards::new(first);
+        Ok(Self { shared: Arc::new(Shared { source, facts, shards, cache }) })
     }
 
     /// What was found out when it was opened.
@@ -66,6 +74,13 @@ impl Volume {
     /// Reads into `buffer` from byte `offset` on, and returns how many bytes that were: all of `buffer`, or on
     /// the direct path as many as there are up to the end of the volume.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        match &self.shared.cache {
+            Some(cache) if self.is_buffered() => self.read_cached(cache, buffer, offset),
+            _ => self.read_direct(buffer, offset),
+        }
+    }
+
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(0);
@@ -90,6 +105,9 @@ impl Volume {
     /// Sends every write that has returned to the medium.
     pub fn flush(&self) -> Result<(), Error> {
         self.check_writable(Op::Flush, 0)?;
+        if let Some(cache) = &self.shared.cache {
+            return self.flush_cached(cache);
+        }
         self.run(Op::Flush, Extent::EMPTY, |runner| runner.command(Op::Flush, Extent::EMPTY))
     }
 
@@ -110,6 +128,13 @@ impl Volume {
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
+        match &self.shared.cache {
+            Some(cache) if self.is_buffered() => self.write_cached(cache, buffer, offset, fua),
+            _ => self.write_direct(buffer, offset, fua),
+        }
+    }
+
+    fn write_direct(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
         let extent = self.writable(Op::Write, offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(());
@@ -143,6 +168,19 @@ impl Volume {
             RunError::Io(source) => self.failed(op, extent, source),
             RunError::Refused(error) => self.refused(&error),
         })
+    }
+
+    /// Whether reads and writes go through the page cache.
+    fn is_buffered(&self) -> bool {
+        self.shared.source.options.path == Way::Buffered
+    }
+
+    pub(crate) fn cache_if_any(&self) -> Option<&Buffered> {
+        self.shared.cache.as_ref()
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.shared.source.options.write
     }
 
     /// The error of an I/O that the device could not do.
@@ -194,10 +232,15 @@ impl Volume {
     pub(crate) fn writable(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
         self.check_writable(op, offset)?;
         let extent = self.whole_blocks(op, offset, bytes)?;
-        if extent.offset() + extent.bytes() > self.facts().size_bytes {
-            return Err(self.past_end(op, offset, bytes));
-        }
+        self.check_within(op, offset, bytes)?;
         Ok(extent)
+    }
+
+    pub(crate) fn check_within(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.size_bytes() => Ok(()),
+            _ => Err(self.past_end(op, offset, bytes)),
+        }
     }
 
     pub(crate) fn check_writable(&self, op: Op, offset: u64) -> Result<(), Error> {

@@ -39,6 +39,19 @@ impl PageCache {
         taken
     }
 
+    /// Takes the mark off a page that is on its way: whether it has been reached while it bore one, which is for
+    /// [`crate::readahead::Readahead::on_marker`].
+    pub fn take_mark(&mut self, page: Page) -> bool {
+        let Some(frame) = self.hot.find(page) else { return false };
+        std::mem::take(&mut self.meta(frame).is_marked)
+    }
+
+    /// `waiter` waits for any frame no longer; whether it did.
+    pub fn stop_starving(&mut self, waiter: u64) -> bool {
+        let place = self.starved.iter().position(|starved| *starved == waiter);
+        place.and_then(|place| self.starved.remove(place)).is_some()
+    }
+
     /// A frame has lost its last pin while somebody waited for one: [`super::Hot::unpin`] said so.
     pub fn handle_unpinned(&mut self) {
         self.feed_starved();
