@@ -90,8 +90,12 @@ impl PageCache {
     }
 
     /// Gives a page that has just been read to the writer who had it read, unless readers wait for it, too. Were the
-    /// writer told to try again, the page might be gone by then, and so on for ever.
+    /// writer told to try again, the page might be gone by then, and so on for ever. Under direct I/O the writer tries
+    /// again all the same, and waits for its end.
     pub(super) fn hand_to_writer(&mut self, frame: u32) -> bool {
+        if self.directs.blocks(self.frames[frame as usize].page) {
+            return false;
+        }
         let first = self.meta(frame).waiters;
         let mut next = first;
         while next != NOBODY {
