@@ -3,11 +3,12 @@
 
 use crate::batch::{Batch, BatchOptions};
 use crate::error::{Error, OpenError};
-use crate::open::{Facts, SharedRunner, Source};
+use crate::open::{Facts, Source};
 use crate::options::Options;
 use crate::shards::Shards;
+use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SubmitError};
-use iopath_os::RunError;
+use iopath_os::{RealDevice, RunError, Runner};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -130,19 +131,23 @@ impl Volume {
         &self,
         op: Op,
         extent: Extent,
-        act: impl FnOnce(&mut SharedRunner) -> Result<(), RunError>,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
         let make = || Ok(self.shared.source.shared_runner()?.device);
         let path = || self.facts().path.clone();
         let ran = self
             .shared
             .shards
-            .with(make, act)
+            .with(make, |shard| act(shard.runner(self.tuning())))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
         ran.map_err(|error| match error {
             RunError::Io(source) => self.failed(op, extent, source),
             RunError::Refused(error) => self.refused(&error),
         })
+    }
+
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.shared.source.tuning
     }
 
     /// The error of an I/O that the device could not do.
