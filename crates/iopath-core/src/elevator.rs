@@ -96,7 +96,8 @@ pub trait Elevator: fmt::Debug + Send {
     /// A dispatched request is over.
     fn completed(&mut self, _tag: Tag, _requests: &RequestTable, _now: Instant) {}
 
-    /// When to ask [`Elevator::dispatch`] again although nothing happened.
+    /// When to ask [`Elevator::dispatch`] again although nothing happened: later than the last time it gave none.
+    /// One that holds every request back says when, or the path waits for ever.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }

@@ -1,5 +1,6 @@
 //! The request queue: what a bio passes between its submitter and the device. The state machine and its
-//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`; `log` tells of each.
+//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`; `log` tells of each;
+//! `tune` changes the elevator.
 
 mod complete;
 mod flush;
@@ -8,10 +9,11 @@ mod merge;
 mod order;
 mod plug;
 mod split;
+mod tune;
 
-use crate::bio::{Bio, BioDone, Op, Stream};
+use crate::bio::{Bio, BioDone, Op};
 use crate::device::Io;
-use crate::elevator::{Elevator, ElevatorError, ElevatorSpec};
+use crate::elevator::{Elevator, ElevatorSpec};
 use crate::error::SubmitError;
 use crate::limits::Limits;
 use crate::log::{Event, Log, Subject};
@@ -111,6 +113,8 @@ pub struct RequestQueue<M> {
     order: Order,
     plug: Plug,
     elevator: Box<dyn Elevator>,
+    /// What `elevator` is and how it is set.
+    spec: ElevatorSpec,
     flush: Flush,
     /// Requests that the device gave back, to be dispatched before all others.
     requeued: VecDeque<Tag>,
@@ -150,6 +154,7 @@ impl<M: Memory> RequestQueue<M> {
             order: Order::new(bio_slots),
             plug: Plug::new((config.plug_requests_max as usize).clamp(1, requests_max)),
             elevator: config.elevator.build(requests.capacity()),
+            spec: config.elevator.clone(),
             flush: Flush::new(flush_tag, bios_max as usize),
             requeued: VecDeque::with_capacity(depth as usize),
             waiting: VecDeque::with_capacity(bio_slots),
@@ -265,45 +270,14 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// When to call [`RequestQueue::handle_timeout`] and then [`RequestQueue::poll_dispatch`] although
-    /// nothing completed.
+    /// nothing completed. While the device has all it can take nothing is due, whatever the elevator says: only a
+    /// completion helps.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        match (self.gate, self.elevator.poll_timeout()) {
-            (Gate::Until(due), _) => Some(due),
-            (_, due) => due,
+        match self.gate {
+            Gate::Until(due) => Some(due),
+            Gate::Open if self.in_flight < self.depth => self.elevator.poll_timeout(),
+            Gate::Open | Gate::UntilCompletion => None,
         }
-    }
-
-    /// Lets another elevator take over what is queued, the oldest first. Allocates; weights of streams go
-    /// with the elevator that they were set in.
-    pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
-        let mut next = spec.build(self.requests.capacity());
-        let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
-        queued.sort_by_key(|tag| self.requests[*tag].arrived());
-        for tag in queued {
-            next.insert(tag, &self.requests, now);
-        }
-        self.elevator = next;
-    }
-
-    /// The value of a tunable of the elevator.
-    pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
-        self.elevator.tunable(name)
-    }
-
-    /// Sets a tunable of the elevator; it counts from the next request on.
-    pub fn set_tunable(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
-        self.elevator.set_tunable(name, value)
-    }
-
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others. Only elevators with
-    /// shares (`fair`) heed it.
-    pub fn set_weight(&mut self, stream: Stream, weight: u32) {
-        self.elevator.set_weight(stream, weight);
-    }
-
-    /// The name of the elevator.
-    pub fn elevator(&self) -> &'static str {
-        self.elevator.name()
     }
 
     /// Requests at the device.

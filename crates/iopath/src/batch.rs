@@ -1,10 +1,11 @@
 //! Many I/Os in flight from one thread: buffers go in with an I/O and come back with its completion.
 
 use crate::error::{Error, OpenError};
+use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
-use iopath_core::{Extent, LogSink, Op, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf};
+use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
+use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf, RealDevice, Runner};
 
 /// How large a batch is.
 #[derive(Debug, Clone)]
@@ -14,6 +15,7 @@ pub struct BatchOptions {
     gather: u32,
     plug: u32,
     stream: Stream,
+    priority: Priority,
 }
 
 impl BatchOptions {
@@ -22,7 +24,8 @@ impl BatchOptions {
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
         let io_depth = if io_depth == 0 { 1 } else { io_depth };
-        Self { io_depth, buffer_bytes, gather: 1, plug: Self::PLUG, stream: Stream(0) }
+        let (stream, priority) = (Stream(0), Priority::BestEffort);
+        Self { io_depth, buffer_bytes, gather: 1, plug: Self::PLUG, stream, priority }
     }
 
     /// How many completions a wait gathers before it returns: 1 unless set, so that the first is there as soon
@@ -42,10 +45,17 @@ impl BatchOptions {
         self
     }
 
-    /// Whose I/Os these are, for elevators that share the device out.
+    /// Whose I/Os these are unless one says otherwise, for elevators that share the device out.
     #[must_use]
     pub const fn stream(mut self, stream: Stream) -> Self {
         self.stream = stream;
+        self
+    }
+
+    /// How urgent they are unless one says otherwise, for elevators that go by it.
+    #[must_use]
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 }
@@ -78,6 +88,7 @@ pub struct Batch {
     engine: Engine,
     gather: u32,
     stream: Stream,
+    priority: Priority,
 }
 
 /// An I/O of a batch that is over.
@@ -113,6 +124,7 @@ impl Batch {
             engine: opened.engine,
             gather: options.gather,
             stream: options.stream,
+            priority: options.priority,
         })
     }
 
@@ -123,32 +135,48 @@ impl Batch {
 
     /// Adds a read of `bytes` bytes from byte `offset` on into the start of `buffer`.
     pub fn read(&mut self, buffer: PoolBuf, bytes: usize, offset: u64, token: u64) -> Result<(), Refused> {
+        self.read_with(buffer, bytes, offset, token, &IoOptions::new())
+    }
+
+    /// The same with options of its own.
+    pub fn read_with(
+        &mut self,
+        buffer: PoolBuf,
+        bytes: usize,
+        offset: u64,
+        token: u64,
+        options: &IoOptions,
+    ) -> Result<(), Refused> {
         match self.volume.readable(offset, bytes as u64) {
-            Ok((extent, _)) => self.add(Op::Read, extent, Some(buffer), false, token),
+            Ok((extent, _)) => self.add(Op::Read, extent, Some(buffer), token, options),
             Err(error) => Err(Refused { error, buffer: Some(buffer) }),
         }
     }
 
     /// Adds a write of the first `bytes` bytes of `buffer` to byte `offset` on.
     pub fn write(&mut self, buffer: PoolBuf, bytes: usize, offset: u64, token: u64) -> Result<(), Refused> {
-        self.add_write(buffer, bytes, offset, false, token)
+        self.write_with(buffer, bytes, offset, token, &IoOptions::new())
     }
 
-    /// The same, on the medium when it completes (forced unit access).
-    pub fn write_durably(
+    /// The same with options of its own.
+    pub fn write_with(
         &mut self,
         buffer: PoolBuf,
         bytes: usize,
         offset: u64,
         token: u64,
+        options: &IoOptions,
     ) -> Result<(), Refused> {
-        self.add_write(buffer, bytes, offset, true, token)
+        match self.volume.writable(Op::Write, offset, bytes as u64) {
+            Ok(extent) => self.add(Op::Write, extent, Some(buffer), token, options),
+            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
+        }
     }
 
     /// Adds a flush: it sends every write to the medium that had completed when it was added.
     pub fn flush(&mut self, token: u64) -> Result<(), Refused> {
         match self.volume.check_writable(Op::Flush, 0) {
-            Ok(()) => self.add(Op::Flush, Extent::EMPTY, None, false, token),
+            Ok(()) => self.add(Op::Flush, Extent::EMPTY, None, token, &IoOptions::new()),
             Err(error) => Err(Refused { error, buffer: None }),
         }
     }
@@ -156,14 +184,14 @@ impl Batch {
     /// Adds a discard of `bytes` bytes from byte `offset` on.
     pub fn discard(&mut self, offset: u64, bytes: u64, token: u64) -> Result<(), Refused> {
         match self.volume.writable(Op::Discard, offset, bytes) {
-            Ok(extent) => self.add(Op::Discard, extent, None, false, token),
+            Ok(extent) => self.add(Op::Discard, extent, None, token, &IoOptions::new()),
             Err(error) => Err(Refused { error, buffer: None }),
         }
     }
 
     /// Sends off what was added, without waiting.
     pub fn submit(&mut self) {
-        self.runner.hand_over();
+        self.runner().hand_over();
     }
 
     /// The next I/O that is over. Sends off what was added and waits if it must; `None` when nothing is under
@@ -173,7 +201,8 @@ impl Batch {
             return Ok(Some(done));
         }
         let path = || self.volume.facts().path.clone();
-        self.runner.wait(self.gather).map_err(|source| Error::Wait { path: path(), source })?;
+        let waited = self.runner.runner(self.volume.tuning()).wait(self.gather);
+        waited.map_err(|source| Error::Wait { path: path(), source })?;
         Ok(self.take())
     }
 
@@ -181,14 +210,14 @@ impl Batch {
     /// [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
-            self.runner.look();
+            self.runner().look();
             self.take()
         })
     }
 
     /// The next I/O that the last wait or poll found to be over: costs no system call.
     pub fn take(&mut self) -> Option<Done> {
-        let Finished { token, op, extent, buffer, result } = self.runner.poll()?;
+        let Finished { token, op, extent, buffer, result } = self.runner.as_is_mut().poll()?;
         let result = match result {
             Ok(()) => Ok(self.bytes_of(extent)),
             Err(error) => Err(self.volume.failed(op, extent, error)),
@@ -198,12 +227,12 @@ impl Batch {
 
     /// Tells `sink` of every step of every I/O from now on: crate `iopath-log` has one that writes a file.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.runner.start_log(sink);
+        self.runner().start_log(sink);
     }
 
     /// I/Os added and not yet given back.
     pub const fn under_way(&self) -> u32 {
-        self.runner.jobs_in()
+        self.runner.as_is().jobs_in()
     }
 
     /// What carries out the I/O: `uring` or `threads`.
@@ -213,12 +242,12 @@ impl Batch {
 
     /// What the queue has done so far.
     pub const fn stats(&self) -> &QueueStats {
-        self.runner.stats()
+        self.runner.as_is().stats()
     }
 
     /// System calls made for I/O so far.
     pub fn syscalls(&self) -> u64 {
-        self.runner.syscalls()
+        self.runner.as_is().syscalls()
     }
 
     /// How much of an extent lies before the end of the volume.
@@ -227,35 +256,35 @@ impl Batch {
         extent.bytes().min(before_end) as usize
     }
 
-    fn add_write(
-        &mut self,
-        buffer: PoolBuf,
-        bytes: usize,
-        offset: u64,
-        fua: bool,
-        token: u64,
-    ) -> Result<(), Refused> {
-        match self.volume.writable(Op::Write, offset, bytes as u64) {
-            Ok(extent) => self.add(Op::Write, extent, Some(buffer), fua, token),
-            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
-        }
-    }
-
     fn add(
         &mut self,
         op: Op,
         extent: Extent,
         buffer: Option<PoolBuf>,
-        fua: bool,
         token: u64,
+        options: &IoOptions,
     ) -> Result<(), Refused> {
-        let job = Job { op, extent, buffer, fua, stream: self.stream, token };
-        self.runner.submit(job).map_err(|iopath_os::Refused { error, buffer }| {
+        let IoOptions { stream, priority, durable } = *options;
+        let job = Job {
+            op,
+            extent,
+            buffer,
+            fua: durable && op == Op::Write,
+            stream: stream.unwrap_or(self.stream),
+            priority: priority.unwrap_or(self.priority),
+            token,
+        };
+        self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
             let error = match &error {
-                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.runner.jobs_in() },
+                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.under_way() },
                 other => self.volume.refused(other),
             };
             Refused { error, buffer }
         })
+    }
+
+    /// The runner with the elevator that the volume asks for.
+    pub(crate) fn runner(&mut self) -> &mut Runner<dyn RealDevice> {
+        self.runner.runner(self.volume.tuning())
     }
 }

@@ -18,16 +18,19 @@
 mod batch;
 mod cached;
 mod error;
+mod io_options;
 mod open;
 mod options;
 mod shards;
+mod tuning;
 mod volume;
 
 pub use batch::{Batch, BatchOptions, Done, Refused};
 pub use cached::Lent;
 pub use error::{Error, OpenError};
-pub use iopath_core::elevator::ELEVATORS;
-pub use iopath_core::{IoError, LogSink, Op, QueueStats, Stream};
+pub use io_options::IoOptions;
+pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
+pub use iopath_core::{IoError, LogSink, Op, Priority, QueueStats, Stream};
 pub use iopath_os::{Advice, AlignedBuf, BufferedStats, Engine, Fallback, PoolBuf};
 pub use open::Facts;
 pub use options::{Options, Path, Readahead, Unaligned};

@@ -3,7 +3,7 @@
 use crate::batch::BatchOptions;
 use crate::error::OpenError;
 use crate::options::{Options, Path};
-use iopath_core::elevator::ElevatorSpec;
+use crate::tuning::{Tuned, Tuning};
 use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
@@ -47,15 +47,15 @@ pub(crate) struct Source {
     pub(crate) file: Arc<File>,
     pub(crate) limits: Limits,
     pub(crate) options: Options,
-    elevator: ElevatorSpec,
+    pub(crate) tuning: Tuning,
 }
 
-pub(crate) type SharedRunner = Runner<dyn RealDevice + Send>;
-pub(crate) type OwnRunner = Runner<dyn RealDevice>;
+pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
+pub(crate) type OwnRunner = Tuned<dyn RealDevice>;
 
 impl Source {
     pub(crate) fn open(path: &FilePath, options: &Options) -> Result<(Self, Target), OpenError> {
-        let elevator = options.elevator.parse()?;
+        let tuning = Tuning::new(options.elevator.parse()?);
         if let Some(bytes) = options.create_bytes {
             create(path, bytes)?;
         }
@@ -71,7 +71,7 @@ impl Source {
             request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
-        Ok((Self { file: Arc::new(file), limits, options: options.clone(), elevator }, target))
+        Ok((Self { file: Arc::new(file), limits, options: options.clone(), tuning }, target))
     }
 
     /// A queue and engine for threads that take turns.
@@ -79,7 +79,7 @@ impl Source {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
         let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(1, depth, depth));
+        let runner = self.tuning.runner(opened.device, &Self::queue(1, depth, depth));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
@@ -93,7 +93,7 @@ impl Source {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
         let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug));
+        let runner = self.tuning.runner(opened.device, &Self::queue(bios_max, depth, plug));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
 
@@ -107,21 +107,21 @@ impl Source {
         &self,
         bios_max: u32,
         pool: &BufferPool,
-    ) -> Result<Opened<SharedRunner>, OpenError> {
+    ) -> Result<Opened<Runner<dyn RealDevice + Send>>, OpenError> {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool.clone()) };
         let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, BatchOptions::PLUG));
-        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+        let runner = self.tuning.runner(opened.device, &Self::queue(bios_max, depth, BatchOptions::PLUG));
+        Ok(Opened { device: runner.untuned(), engine: opened.engine, fallback: opened.fallback })
     }
 
-    fn queue(&self, bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {
+    fn queue(bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {
         QueueConfig {
             bios_max,
             requests_max: bios_max.max(depth),
             depth,
             plug_requests_max,
-            elevator: self.elevator.clone(),
+            ..QueueConfig::default()
         }
     }
 }

@@ -4,11 +4,12 @@
 use crate::batch::{Batch, BatchOptions};
 use crate::cached::{self, OpenedCache};
 use crate::error::{Error, OpenError};
-use crate::open::{Facts, SharedRunner, Source};
+use crate::open::{Facts, Source};
 use crate::options::{Options, Path as Way};
 use crate::shards::Shards;
+use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SubmitError};
-use iopath_os::{Buffered, Opened, RunError};
+use iopath_os::{Buffered, Opened, RealDevice, RunError, Runner};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -155,14 +156,14 @@ impl Volume {
         &self,
         op: Op,
         extent: Extent,
-        act: impl FnOnce(&mut SharedRunner) -> Result<(), RunError>,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
         let make = || Ok(self.shared.source.shared_runner()?.device);
         let path = || self.facts().path.clone();
         let ran = self
             .shared
             .shards
-            .with(make, act)
+            .with(make, |shard| act(shard.runner(self.tuning())))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
         ran.map_err(|error| match error {
             RunError::Io(source) => self.failed(op, extent, source),
@@ -181,6 +182,10 @@ impl Volume {
 
     pub(crate) fn is_writable(&self) -> bool {
         self.shared.source.options.write
+    }
+
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.shared.source.tuning
     }
 
     /// The error of an I/O that the device could not do.

@@ -1,36 +1,9 @@
 //! The behaviour of a volume on a real file, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{AlignedBuf, BatchOptions, Engine, Error, OpenError, Options, Path, Volume};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
+mod support;
 
-const KIB: usize = 1024;
-
-/// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
-fn scratch(bytes: u64) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("volume");
-    match Volume::open(&path, &options().create(bytes)) {
-        Ok(_) => Some((directory, path)),
-        Err(OpenError::Direct(error)) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn options() -> Options {
-    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
-    Options::new().engine(engine.parse::<Engine>().unwrap())
-}
-
-fn filled(bytes: usize, seed: u64) -> AlignedBuf {
-    let mut buffer = AlignedBuf::new(bytes).unwrap();
-    ChaCha8Rng::seed_from_u64(seed).fill(&mut buffer[..]);
-    buffer
-}
+use iopath::{AlignedBuf, BatchOptions, Error, OpenError, Path, Volume};
+use support::{KIB, filled, keeps_order, options, scratch};
 
 #[test]
 fn reads_what_was_written_whatever_the_length() {
@@ -154,47 +127,7 @@ fn a_batch_keeps_order_where_ranges_overlap() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     for elevator in iopath::ELEVATORS {
         let volume = Volume::open(&path, &options().write(true).elevator(elevator.name)).unwrap();
-        let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
-        let mut rng = ChaCha8Rng::seed_from_u64(7);
-        // What each 4 KiB block holds once all that was added is done, and what each read must return.
-        let mut blocks = [0_u8; 64];
-        volume.write_at(&AlignedBuf::new(256 * KIB).unwrap(), 0).unwrap();
-        let mut expected = BTreeMap::new();
-        for token in 0..2000 {
-            let mut buffer = loop {
-                match batch.buffer() {
-                    Some(buffer) => break buffer,
-                    None => check(&batch.wait().unwrap().expect("some are under way"), &mut expected),
-                }
-            };
-            let count = rng.random_range(1..=4);
-            let first = rng.random_range(0..=64 - count);
-            let (offset, bytes) = (first as u64 * 4096, count * 4096);
-            if rng.random_bool(0.5) {
-                buffer[..bytes].fill(token as u8);
-                blocks[first..first + count].fill(token as u8);
-                batch.write(buffer, bytes, offset, token).unwrap();
-            } else {
-                expected.insert(token, blocks[first..first + count].to_vec());
-                batch.read(buffer, bytes, offset, token).unwrap();
-            }
-        }
-        while let Some(done) = batch.wait().unwrap() {
-            check(&done, &mut expected);
-        }
-        assert!(expected.is_empty(), "reads that never came back: {expected:?}");
-        assert_eq!(batch.under_way(), 0);
-    }
-}
-
-fn check(done: &iopath::Done, expected: &mut BTreeMap<u64, Vec<u8>>) {
-    let bytes = *done.result.as_ref().unwrap();
-    let Some(blocks) = expected.remove(&done.token) else { return };
-    let buffer = done.buffer.as_ref().unwrap();
-    assert_eq!(bytes, blocks.len() * 4096);
-    for (block, held) in blocks.iter().enumerate() {
-        let read = &buffer[block * 4096..(block + 1) * 4096];
-        assert!(read.iter().all(|byte| byte == held), "read {} block {block} is not {held}", done.token);
+        keeps_order(&volume, 7, |_, _| ());
     }
 }
 

@@ -1,7 +1,7 @@
 //! An elevator and its settings as chosen by name: `deadline:read_expire_ms=100,fifo_batch=8`. Always a valid
 //! choice: what is wrong with a text is found when it is read, not when a queue is made of it.
 
-use super::tunable::checked_place;
+use super::tunable::{checked_place, place};
 use super::{ELEVATORS, Elevator, ElevatorKind, Tunable};
 use std::fmt;
 use std::str::FromStr;
@@ -106,9 +106,34 @@ impl ElevatorSpec {
 
     /// The same with a tunable set.
     pub fn with(mut self, name: &str, value: u64) -> Result<Self, ElevatorError> {
+        self.set(name, value)?;
+        Ok(self)
+    }
+
+    /// Sets a tunable.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
         let place = checked_place(self.kind.name, self.kind.tunables(), name, value)?;
         self.values[place] = value;
-        Ok(self)
+        Ok(())
+    }
+
+    /// The value of a tunable.
+    pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
+        Ok(self.values[place(self.kind.name, self.kind.tunables(), name)?])
+    }
+
+    /// What can be set, and what it is set to.
+    pub fn tunables(&self) -> impl ExactSizeIterator<Item = (&'static Tunable, u64)> {
+        self.kind.tunables().iter().zip(self.values.iter().copied())
+    }
+
+    /// Whether the other is the same elevator, however set.
+    pub fn is_of_kind(&self, other: &Self) -> bool {
+        self.kind.name == other.kind.name && std::ptr::fn_addr_eq(self.kind.build, other.kind.build)
+    }
+
+    pub(crate) fn values(&self) -> &[u64] {
+        &self.values
     }
 
     /// The elevator's name.
@@ -161,9 +186,8 @@ impl fmt::Display for ElevatorSpec {
     /// As it is read: the name, and what is set otherwise than by default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
-        let settings = self.kind.tunables().iter().zip(&self.values);
         let mut separator = ':';
-        for (tunable, value) in settings.filter(|(tunable, value)| **value != tunable.default) {
+        for (tunable, value) in self.tunables().filter(|(tunable, value)| *value != tunable.default) {
             write!(f, "{separator}{}={value}", tunable.name)?;
             separator = ',';
         }

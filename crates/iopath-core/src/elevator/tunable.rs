@@ -54,7 +54,11 @@ impl dyn Elevator + '_ {
 }
 
 /// Where in `table` the tunable of that name is.
-fn place(elevator: &'static str, table: &'static [Tunable], name: &str) -> Result<usize, ElevatorError> {
+pub(super) fn place(
+    elevator: &'static str,
+    table: &'static [Tunable],
+    name: &str,
+) -> Result<usize, ElevatorError> {
     let unknown = || ElevatorError::UnknownTunable { elevator, name: name.to_owned(), known: table };
     table.iter().position(|tunable| tunable.name == name).ok_or_else(unknown)
 }

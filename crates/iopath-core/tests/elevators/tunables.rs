@@ -34,6 +34,7 @@ fn every_tunable_is_set_while_requests_are_queued() {
                 queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), value), Instant::ZERO).unwrap();
                 queue.set_tunable(tunable.name, value).unwrap();
                 assert_eq!(queue.tunable(tunable.name).unwrap(), value);
+                assert_eq!(queue.elevator_spec().tunable(tunable.name).unwrap(), value);
                 while let Some(tag) = queue.poll_dispatch(Instant::ZERO).map(|io| io.tag) {
                     queue.handle_completion(tag, Ok(()), Instant::ZERO);
                 }
@@ -60,4 +61,30 @@ fn settings_as_written_reach_the_elevator_of_a_queue() {
     assert_eq!(queue.tunable("read_expire_ms").unwrap(), 100);
     assert_eq!(queue.tunable("fifo_batch").unwrap(), 8);
     assert_eq!(queue.tunable("writes_starved").unwrap(), 2);
+}
+
+#[test]
+fn a_queue_that_follows_keeps_an_elevator_of_the_same_kind() {
+    // Of the two that are queued the further one comes first if the head has been there.
+    let order_after = |spec: &ElevatorSpec| {
+        let config = QueueConfig { elevator: "two-list".parse().unwrap(), ..QueueConfig::default() };
+        let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &config);
+        let read = |queue: &mut RequestQueue<LengthOnly>, place| {
+            let extent = Extent::new(Sector(place), 8).unwrap();
+            queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), 0), Instant::ZERO).unwrap();
+        };
+        read(&mut queue, 500);
+        assert!(queue.poll_dispatch(Instant::ZERO).is_some());
+        read(&mut queue, 100);
+        read(&mut queue, 900);
+        queue.follow(spec, Instant::ZERO);
+        assert_eq!(queue.elevator_spec().to_string(), spec.to_string());
+        assert_eq!(queue.elevator(), spec.name());
+        let next = queue.poll_dispatch(Instant::ZERO).map(|io| io.extent.start().0);
+        next.unwrap()
+    };
+    assert_eq!(order_after(&"two-list".parse().unwrap()), 900, "it kept its head");
+    assert_eq!(order_after(&"ascend".parse().unwrap()), 100, "another took over");
+    let spec = ElevatorSpec::default();
+    assert!(spec.is_of_kind(&"none".parse().unwrap()) && !spec.is_of_kind(&"ascend".parse().unwrap()));
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::{Extent, Limits, Op, QueueConfig, SECTOR_BYTES, Stream};
+use iopath_core::{Extent, Limits, Op, Priority, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_log::LogWriter;
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
@@ -67,8 +67,15 @@ impl Connection for NullConnection {
         };
         let extent = Extent::from_bytes(transfer.offset, u64::from(transfer.bytes));
         let extent = extent.ok_or(io::ErrorKind::InvalidInput)?;
-        let job =
-            Job { op, extent, buffer: self.idle.pop(), fua: false, stream: self.stream, token: slot.into() };
+        let job = Job {
+            op,
+            extent,
+            buffer: self.idle.pop(),
+            fua: false,
+            stream: self.stream,
+            priority: Priority::default(),
+            token: slot.into(),
+        };
         self.runner.submit(job).map_err(|refused| io::Error::other(refused.error.to_string()))
     }
 

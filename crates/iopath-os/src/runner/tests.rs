@@ -1,0 +1,86 @@
+//! A runner over devices in memory: whose buffers are where, when it waits and when it spins not.
+
+use super::*;
+use crate::device::Ram;
+use crate::pool::BufferPool;
+use iopath_core::{BlockDevice, Io, Tag};
+
+fn runner(sectors: u64) -> Runner<Ram> {
+    let config = QueueConfig { bios_max: 4, ..QueueConfig::default() };
+    Runner::new(Box::new(Ram::new(sectors).unwrap()), &config)
+}
+
+fn extent(block: u64, blocks: u64) -> Extent {
+    Extent::from_bytes(block * 4096, blocks * 4096).unwrap()
+}
+
+fn job(op: Op, block: u64, buffer: PoolBuf, token: u64) -> Job {
+    let (stream, priority) = (Stream(0), Priority::default());
+    Job { op, extent: extent(block, 1), buffer: Some(buffer), fua: false, stream, priority, token }
+}
+
+#[test]
+fn a_buffer_comes_back_with_its_token_and_what_was_read() {
+    let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
+    for token in 0..4 {
+        let mut buffer = pool.take().unwrap();
+        buffer.fill(token as u8 + 1);
+        runner.submit(job(Op::Write, token, buffer, token)).unwrap();
+    }
+    assert!(pool.take().is_none(), "all are lent");
+    runner.wait(1).unwrap();
+    while let Some(done) = runner.poll() {
+        done.result.unwrap();
+    }
+    runner.submit(job(Op::Read, 2, pool.take().unwrap(), 9)).unwrap();
+    runner.wait(1).unwrap();
+    let done = runner.poll().unwrap();
+    assert_eq!((done.token, done.extent, runner.jobs_in()), (9, extent(2, 1), 0));
+    assert!(done.buffer.unwrap().iter().all(|byte| *byte == 3));
+}
+
+#[test]
+fn refusing_gives_the_buffer_back() {
+    let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
+    let refused = runner.submit(job(Op::Read, 8, pool.take().unwrap(), 0)).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::OutOfRange { capacity: 64, .. }), "{refused}");
+    assert!(refused.buffer.is_some() && runner.jobs_in() == 0);
+    let small = Job { extent: extent(0, 2), ..job(Op::Read, 0, refused.buffer.unwrap(), 0) };
+    let refused = runner.submit(small).unwrap_err();
+    assert!(matches!(refused.error, SubmitError::MemoryMismatch { memory_bytes: 4096, .. }), "{refused}");
+}
+
+#[test]
+fn borrowed_memory_is_written_and_read() {
+    let mut runner = runner(64);
+    let written: Vec<u8> = (0..8192_u32).map(|index| (index % 251) as u8).collect();
+    runner.write(extent(1, 2), &written, true).unwrap();
+    let mut read = vec![0; 8192];
+    runner.read(extent(1, 2), &mut read).unwrap();
+    assert_eq!(read, written);
+    assert!(
+        matches!(runner.read(extent(1, 1), &mut read), Err(RunError::Refused(_))),
+        "length and extent differ"
+    );
+    runner.command(Op::Flush, Extent::EMPTY).unwrap();
+}
+
+#[test]
+fn dropped_with_jobs_under_way_it_gives_their_buffers_back() {
+    let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
+    runner.submit(job(Op::Read, 0, pool.take().unwrap(), 0)).unwrap();
+    drop(runner);
+    assert!(pool.take().is_some());
+}
+
+#[test]
+#[should_panic(expected = "2 requests of somebody else's")]
+fn a_device_with_requests_of_somebody_elses_is_not_taken() {
+    let mut device = Ram::new(64).unwrap();
+    for bits in [1, 2] {
+        let flush = Io::new(Tag::from_bits(bits), Op::Flush, Extent::EMPTY, &[]);
+        device.submit(&flush, clock::now()).unwrap();
+    }
+    // Their completions would pass for those of the runner's own, and give away memory that is in use.
+    let _ = Runner::new(Box::new(device), &QueueConfig::default());
+}

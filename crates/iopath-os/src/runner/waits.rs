@@ -1,0 +1,254 @@
+//! When a runner waits, for what and with which timer: on a device that takes its time and notes each wait. No test
+//! here counts on a clock but to be slower than it says.
+
+use super::*;
+use crate::pool::BufferPool;
+use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
+use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, RequestTable, Tag};
+use std::collections::VecDeque;
+
+/// How long the elevator holds each request back, and how much longer the device takes for it.
+const HELD_FOR: Duration = Duration::from_millis(1);
+const TAKES: Duration = Duration::from_millis(10);
+
+/// Moves no byte, takes its time, and notes what it is asked.
+#[derive(Debug)]
+struct Watched {
+    limits: Limits,
+    takes: Duration,
+    in_flight: VecDeque<(Instant, Tag)>,
+    waits: Vec<Wait>,
+    polls: u32,
+}
+
+/// A wait: how many requests were at the device, for how many it was, and how long at most.
+#[derive(Debug, PartialEq, Eq)]
+struct Wait {
+    in_flight: u32,
+    completions: u32,
+    timeout: Option<Duration>,
+}
+
+impl BlockDevice for Watched {
+    type Memory = Segment;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
+        self.in_flight.push_back((clock::now() + self.takes, io.tag));
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {}
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        self.polls += 1;
+        let (due, tag) = *self.in_flight.front()?;
+        (due <= now).then(|| self.in_flight.pop_front())?;
+        Some(Completion { tag, result: Ok(()) })
+    }
+}
+
+// SAFETY: touches no memory at all.
+unsafe impl RealDevice for Watched {
+    fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.waits.push(Wait { in_flight: self.in_flight(), completions, timeout });
+        let last = completions.min(self.in_flight()).saturating_sub(1);
+        if let Some((due, _)) = self.in_flight.get(last as usize) {
+            let left = due.saturating_since(clock::now());
+            std::thread::sleep(timeout.map_or(left, |timeout| timeout.min(left)));
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight.len() as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.waits.len() as u64
+    }
+}
+
+/// First come, first served, none before `HELD_FOR` after its arrival.
+///
+/// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
+#[derive(Debug, Default)]
+struct Hold(VecDeque<(Instant, Tag)>);
+
+impl Elevator for Hold {
+    fn name(&self) -> &'static str {
+        "hold"
+    }
+
+    fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
+        self.0.push_back((requests[tag].arrived() + HELD_FOR, tag));
+    }
+
+    fn dispatch(&mut self, _requests: &RequestTable, now: Instant) -> Option<Tag> {
+        let (due, tag) = *self.0.front()?;
+        (due <= now).then(|| self.0.pop_front())?;
+        Some(tag)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
+        StarvationBound { after: HELD_FOR, dispatches: queued_max as u64 }
+    }
+
+    fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
+
+    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
+        self.0.pop_front().map(|(_, tag)| tag)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.0.front().map(|(due, _)| *due)
+    }
+}
+
+const HOLD: ElevatorKind = ElevatorKind {
+    name: "hold",
+    about: "holds each request back for a while",
+    build: |_| Box::<Hold>::default(),
+};
+
+fn runner(depth: u32, takes: Duration, elevator: ElevatorSpec) -> Runner<Watched> {
+    let limits = Limits { depth_max: depth, ..Limits::with_capacity(1 << 20) };
+    let device = Watched { limits, takes, in_flight: VecDeque::new(), waits: Vec::new(), polls: 0 };
+    let config = QueueConfig { bios_max: 64, depth, elevator, ..QueueConfig::default() };
+    Runner::new(Box::new(device), &config)
+}
+
+/// Adds `count` reads of which no two touch.
+fn submit(runner: &mut Runner<Watched>, pool: &BufferPool, count: u32) {
+    for token in 0..u64::from(count) {
+        let job = Job {
+            op: Op::Read,
+            extent: Extent::from_bytes(token << 14, 4096).unwrap(),
+            buffer: pool.take(),
+            fua: false,
+            stream: Stream(0),
+            priority: Priority::default(),
+            token,
+        };
+        runner.submit(job).unwrap();
+    }
+}
+
+fn finish(runner: &mut Runner<Watched>) {
+    while runner.jobs_in() > 0 {
+        runner.wait(1).unwrap();
+        while runner.poll().is_some() {}
+    }
+}
+
+#[test]
+fn who_waits_for_what_is_plugged_unplugs_it_and_sets_no_timer() {
+    for count in [1, 7, 32] {
+        let (mut runner, pool) =
+            (runner(64, TAKES, ElevatorSpec::default()), BufferPool::new(32, 4096).unwrap());
+        submit(&mut runner, &pool, count);
+        assert_eq!(runner.device.in_flight(), 0, "they are plugged");
+        assert_eq!(runner.queue.poll_timeout(), None, "no timer will unplug them");
+        runner.wait(count).unwrap();
+        // All had gone to the device when the wait began, and nothing but their end can end it.
+        assert_eq!(runner.device.waits, [Wait { in_flight: count, completions: count, timeout: None }]);
+        assert_eq!(std::iter::from_fn(|| runner.poll()).count(), count as usize);
+    }
+}
+
+#[test]
+fn a_blocking_call_never_stays_plugged() {
+    let mut runner = runner(1, Duration::ZERO, ElevatorSpec::default());
+    let (extent, mut memory) = (Extent::from_bytes(0, 4096).unwrap(), [0; 4096]);
+    runner.read(extent, &mut memory).unwrap();
+    runner.write(extent, &memory, true).unwrap();
+    let at_the_device = |wait: &Wait| wait.in_flight == 1 && wait.timeout.is_none();
+    assert!(runner.device.waits.len() == 2 && runner.device.waits.iter().all(at_the_device));
+}
+
+#[test]
+fn a_full_device_is_waited_for_once_although_the_elevator_is_due() {
+    let (mut runner, pool) = (runner(1, TAKES, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
+    submit(&mut runner, &pool, 4);
+    finish(&mut runner);
+    // Each of the four in its turn: the next one is due all the time and cannot go.
+    let alone = |wait: &Wait| *wait == Wait { in_flight: 1, completions: 1, timeout: None };
+    assert!(
+        runner.device.waits.len() == 4 && runner.device.waits.iter().all(alone),
+        "{:?}",
+        runner.device.waits
+    );
+}
+
+#[test]
+fn an_elevator_that_holds_everything_back_is_slept_for() {
+    let (mut runner, pool) =
+        (runner(4, Duration::ZERO, ElevatorSpec::new(HOLD)), BufferPool::new(1, 4096).unwrap());
+    submit(&mut runner, &pool, 1);
+    finish(&mut runner);
+    // Looked at before, after the sleep, and after the wait for what went off then, each time until nothing was there.
+    assert!(runner.device.polls <= 6, "{} looks at the device in a millisecond", runner.device.polls);
+}
+
+#[test]
+fn what_is_held_back_goes_when_it_is_due_though_others_are_at_the_device() {
+    let takes = HELD_FOR * 250;
+    let (mut runner, pool) = (runner(4, takes, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
+    submit(&mut runner, &pool, 1);
+    runner.hand_over();
+    std::thread::sleep(HELD_FOR);
+    runner.look();
+    assert_eq!(runner.device.in_flight(), 1);
+    submit(&mut runner, &pool, 1);
+    runner.wait(1).unwrap();
+    let [held, whole @ ..] = &runner.device.waits[..] else { panic!("it waits") };
+    assert!(held.timeout.is_some_and(|timeout| timeout <= HELD_FOR), "{held:?}");
+    assert!(whole.iter().any(|wait| wait.in_flight == 2), "the second joined the first: {whole:?}");
+    finish(&mut runner);
+}
+
+#[test]
+#[should_panic(expected = "hold holds everything back and says not how long")]
+fn an_elevator_that_never_gives_up_what_it_has_is_called_by_name() {
+    #[derive(Debug, Default)]
+    struct Never(Hold);
+
+    impl Elevator for Never {
+        fn name(&self) -> &'static str {
+            "hold"
+        }
+
+        fn insert(&mut self, tag: Tag, requests: &RequestTable, now: Instant) {
+            self.0.insert(tag, requests, now);
+        }
+
+        fn dispatch(&mut self, _requests: &RequestTable, _now: Instant) -> Option<Tag> {
+            None
+        }
+
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn starvation_bound(&self, op: Op, priority: Priority, queued_max: usize) -> StarvationBound {
+            self.0.starvation_bound(op, priority, queued_max)
+        }
+
+        fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
+
+        fn take_any(&mut self, requests: &RequestTable) -> Option<Tag> {
+            self.0.take_any(requests)
+        }
+    }
+    let never = ElevatorKind { build: |_| Box::<Never>::default(), ..HOLD };
+    let (mut runner, pool) = (runner(4, TAKES, ElevatorSpec::new(never)), BufferPool::new(1, 4096).unwrap());
+    submit(&mut runner, &pool, 1);
+    finish(&mut runner);
+}

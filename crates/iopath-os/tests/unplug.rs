@@ -1,0 +1,116 @@
+//! One system call hands a whole plug over to the kernel, on a ring, counted.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use iopath_core::log::Event;
+use iopath_core::{Extent, Instant, LogSink, Op, Priority, QueueConfig, Record, Stream};
+use iopath_os::{BufferPool, Geometry, Job, OneThread, RealDevice, Runner, Uring, UringConfig, limits_of};
+
+const DEPTH: u32 = 64;
+
+/// A ring over a scratch file; `None`, said on stderr, where there is none.
+fn runner(pool: &BufferPool, plug_requests_max: u32) -> Option<Runner<Uring<OneThread>>> {
+    let file: File = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    file.set_len(1 << 24).unwrap();
+    let geometry =
+        Geometry { memory_align_bytes: 512, logical_block_bytes: 4096, request_bytes_max: 1 << 20 };
+    let limits = limits_of(&file, &geometry).unwrap();
+    let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
+    match Uring::<OneThread>::new(Arc::new(file), &limits, &config) {
+        Ok(device) => {
+            let config =
+                QueueConfig { bios_max: DEPTH, depth: DEPTH, plug_requests_max, ..QueueConfig::default() };
+            Some(Runner::new(Box::new(device), &config))
+        }
+        Err(refused) => {
+            eprintln!("skipped: io_uring is refused here: {refused}");
+            None
+        }
+    }
+}
+
+/// Adds a read that touches no other.
+fn submit<D: RealDevice>(runner: &mut Runner<D>, pool: &BufferPool, token: u64) {
+    let job = Job {
+        op: Op::Read,
+        extent: Extent::from_bytes(token << 14, 4096).unwrap(),
+        buffer: pool.take(),
+        fua: false,
+        stream: Stream(0),
+        priority: Priority::default(),
+        token,
+    };
+    runner.submit(job).unwrap();
+}
+
+fn collect<D: RealDevice>(runner: &mut Runner<D>) -> u32 {
+    let mut over = 0;
+    while let Some(done) = runner.poll() {
+        done.result.unwrap();
+        over += 1;
+    }
+    over
+}
+
+#[test]
+fn submitting_and_waiting_for_a_whole_plug_is_one_system_call() {
+    let pool = BufferPool::new(DEPTH, 4096).unwrap();
+    let Some(mut runner) = runner(&pool, DEPTH) else { return };
+    for count in [1, 2, 17, DEPTH] {
+        let before = runner.syscalls();
+        (0..count.into()).for_each(|token| submit(&mut runner, &pool, token));
+        assert_eq!(runner.syscalls(), before, "what is plugged costs nothing");
+        runner.wait(count).unwrap();
+        assert_eq!((collect(&mut runner), runner.syscalls() - before), (count, 1));
+    }
+}
+
+#[test]
+fn submitting_a_whole_plug_without_a_wait_is_one_system_call() {
+    let pool = BufferPool::new(DEPTH, 4096).unwrap();
+    let Some(mut runner) = runner(&pool, DEPTH) else { return };
+    (0..DEPTH.into()).for_each(|token| submit(&mut runner, &pool, token));
+    runner.hand_over();
+    assert_eq!(runner.syscalls(), 1);
+    runner.hand_over();
+    assert_eq!(runner.syscalls(), 1, "there was nothing to hand over");
+    while runner.jobs_in() > 0 {
+        runner.wait(DEPTH).unwrap();
+        collect(&mut runner);
+    }
+}
+
+/// Counts how often a queue is unplugged.
+#[derive(Debug)]
+struct Unplugs(Arc<AtomicU64>);
+
+impl LogSink for Unplugs {
+    fn take(&mut self, records: &[Record], _first: Instant) {
+        let unplugs = records.iter().filter(|record| record.event() == Some(Event::Unplug));
+        self.0.fetch_add(unplugs.count() as u64, Relaxed);
+    }
+}
+
+#[test]
+fn a_plug_that_overflows_is_one_system_call_each_time() {
+    let pool = BufferPool::new(DEPTH, 4096).unwrap();
+    let Some(mut runner) = runner(&pool, 8) else { return };
+    let unplugs = Arc::new(AtomicU64::new(0));
+    runner.start_log(Box::new(Unplugs(Arc::clone(&unplugs))));
+    let mut over = 0;
+    for token in 0..DEPTH.into() {
+        submit(&mut runner, &pool, token);
+    }
+    // The last eight are plugged still, and go off with the wait for all.
+    let handed_over = runner.syscalls();
+    assert_eq!(handed_over, u64::from(DEPTH) / 8 - 1);
+    while over < DEPTH {
+        runner.wait(DEPTH).unwrap();
+        over += collect(&mut runner);
+    }
+    let syscalls = runner.syscalls();
+    drop(runner);
+    assert_eq!((syscalls, unplugs.load(Relaxed)), (handed_over + 1, handed_over + 1));
+}

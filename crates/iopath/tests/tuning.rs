@@ -1,0 +1,226 @@
+//! Elevators and their settings changed while I/O runs, and what priorities and streams of single I/Os do, on a real
+//! file with the engine that `IOPATH_TEST_ENGINE` names.
+
+mod support;
+
+use iopath::{AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, IoOptions, Priority, Stream, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{KIB, filled, keeps_order, options, scratch};
+
+fn spec(text: &str) -> ElevatorSpec {
+    text.parse().unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+/// Some elevator, everything that can be set in it set to something.
+fn random_spec(rng: &mut ChaCha8Rng) -> ElevatorSpec {
+    let spec = ElevatorSpec::new(ELEVATORS[rng.random_range(0..ELEVATORS.len())]);
+    let set = spec.clone();
+    set.tunables().fold(spec, |spec, (tunable, _)| {
+        spec.with(tunable.name, rng.random_range(tunable.range.clone())).unwrap()
+    })
+}
+
+/// Adds a read of the 4 KiB block of that number, which is its token, too.
+fn read(batch: &mut Batch, block: u64, options: &IoOptions) {
+    let buffer = batch.buffer().expect("room for it");
+    batch.read_with(buffer, 4 * KIB, block * 4096, block, options).unwrap();
+}
+
+/// The tokens in the order of completion.
+fn order(batch: &mut Batch) -> Vec<u64> {
+    let mut tokens = Vec::new();
+    while let Some(done) = batch.wait().unwrap() {
+        assert_eq!(done.result.unwrap(), 4 * KIB);
+        tokens.push(done.token);
+    }
+    tokens
+}
+
+#[test]
+fn a_batch_full_of_io_loses_and_reorders_nothing_while_its_elevator_changes() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    for seed in 0..4 {
+        // Fewer at the device than in the batch: the elevator has something to hand over.
+        let volume = Volume::open(&path, &options().write(true).depth(2)).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut changes = 0;
+        keeps_order(&volume, seed, |batch, _| {
+            changes += 1;
+            match rng.random_range(0..8) {
+                0 => batch.set_elevator(&random_spec(&mut rng)),
+                1 => volume.set_elevator(&random_spec(&mut rng)),
+                2 => {
+                    let tunables: Vec<_> = batch.tunables().collect();
+                    for (tunable, _) in tunables {
+                        batch.set_tunable(tunable.name, rng.random_range(tunable.range.clone())).unwrap();
+                    }
+                }
+                3 => batch.submit(),
+                _ => changes -= 1,
+            }
+        });
+        assert!(changes > 500, "seed {seed}: {changes}");
+    }
+}
+
+#[test]
+fn threads_read_on_while_the_elevator_of_the_volume_changes() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let written = filled(1 << 20, 3);
+    volume.write_at(&written, 0).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (volume, stop, written) = (&volume, &stop, &written);
+            scope.spawn(move || {
+                let mut rng = ChaCha8Rng::seed_from_u64(thread);
+                let mut buffer = AlignedBuf::new(16 * KIB).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let start = rng.random_range(0..64) * 16 * KIB;
+                    assert_eq!(volume.read_at(&mut buffer, start as u64).unwrap(), 16 * KIB);
+                    assert!(buffer[..] == written[start..start + 16 * KIB], "thread {thread} at {start}");
+                }
+            });
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(9);
+        for _ in 0..500 {
+            let spec = random_spec(&mut rng);
+            volume.set_elevator(&spec);
+            assert_eq!(volume.elevator().to_string(), spec.to_string());
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn what_is_set_in_the_volume_orders_what_its_batches_hold_already() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(1)).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
+    for block in [100, 60, 20, 80, 40] {
+        read(&mut batch, block, &IoOptions::new());
+    }
+    batch.submit();
+    std::thread::scope(|scope| {
+        scope.spawn(|| volume.set_elevator(&spec("ascend")));
+    });
+    // One had gone to the device as first come; the others are sorted now.
+    assert_eq!(order(&mut batch), [100, 20, 40, 60, 80]);
+    assert_eq!(batch.elevator().name(), "ascend");
+}
+
+#[test]
+fn what_a_batch_sets_is_its_own_until_the_volume_is_changed() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().elevator("deadline:fifo_batch=4")).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
+    let mut other = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
+    assert_eq!((volume.tunable("fifo_batch").unwrap(), batch.tunable("fifo_batch").unwrap()), (4, 4));
+    batch.set_tunable("fifo_batch", 9).unwrap();
+    assert_eq!((volume.tunable("fifo_batch").unwrap(), other.tunable("fifo_batch").unwrap()), (4, 4));
+    assert_eq!(batch.tunable("fifo_batch").unwrap(), 9);
+    volume.set_tunable("read_expire_ms", 77).unwrap();
+    for batch in [&mut batch, &mut other] {
+        assert_eq!(batch.elevator().to_string(), "deadline:read_expire_ms=77,fifo_batch=4");
+    }
+    let mut late = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
+    assert_eq!(late.elevator().to_string(), "deadline:read_expire_ms=77,fifo_batch=4");
+}
+
+#[test]
+fn a_setting_that_cannot_be_is_refused_with_its_name_its_value_and_its_range() {
+    let Some((_directory, path)) = scratch(64 << 10) else { return };
+    let volume = Volume::open(&path, &options().elevator("deadline")).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
+    let refused = "deadline: fifo_batch=0 is out of range; set 1 to 65535 requests";
+    assert_eq!(volume.set_tunable("fifo_batch", 0).unwrap_err().to_string(), refused);
+    assert_eq!(batch.set_tunable("fifo_batch", 0).unwrap_err().to_string(), refused);
+    for unknown in [
+        volume.set_tunable("no_such", 1),
+        batch.set_tunable("no_such", 1),
+        batch.tunable("no_such").map(drop),
+    ] {
+        let unknown = unknown.unwrap_err().to_string();
+        assert!(unknown.contains("\"no_such\"; it has: read_expire_ms"), "{unknown}");
+    }
+    assert_eq!(volume.elevator().to_string(), "deadline", "nothing was changed");
+    assert_eq!(batch.elevator().to_string(), "deadline");
+}
+
+/// How many others complete between the adding of an urgent read and its end, at most, in a batch that is
+/// kept full. No two blocks touch: a request is one read.
+fn passed_by(volume: &Volume) -> u32 {
+    let mut batch = volume.batch(&BatchOptions::new(64, 4 * KIB)).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let (mut worst, mut waited) = (0, 0);
+    let mut urgent = None;
+    for step in 0..600 {
+        while batch.under_way() < 63 {
+            read(&mut batch, rng.random_range(0..400) * 2, &IoOptions::new());
+        }
+        if urgent.is_none() && step % 5 == 0 {
+            let block = 802 + rng.random_range(0..100) * 2;
+            read(&mut batch, block, &IoOptions::new().priority(Priority::RealTime));
+            (urgent, waited) = (Some(block), 0);
+        }
+        let done = batch.wait().unwrap().expect("some are under way");
+        if Some(done.token) == urgent {
+            (urgent, worst) = (None, worst.max(waited));
+        } else {
+            waited += 1;
+        }
+    }
+    worst
+}
+
+#[test]
+fn an_urgent_stream_passes_what_a_slow_device_has_not_begun() {
+    let Some((_directory, path)) = scratch(4 << 20) else { return };
+    // One at the device at a time: that one, and no other, may still go before.
+    let open = |elevator| Volume::open(&path, &options().depth(1).elevator(elevator)).unwrap();
+    let (deadline, none) = (passed_by(&open("deadline")), passed_by(&open("none")));
+    assert!(deadline <= 1, "{deadline} went before an urgent read");
+    assert!(none > 30, "{none}: without an elevator that goes by urgency it waits for its turn");
+}
+
+#[test]
+fn the_priority_of_a_batch_is_that_of_each_io_that_has_none() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(1).elevator("deadline")).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB).priority(Priority::Idle)).unwrap();
+    for block in [10, 20, 30] {
+        read(&mut batch, block, &IoOptions::new());
+    }
+    read(&mut batch, 40, &IoOptions::new().priority(Priority::BestEffort));
+    assert_eq!(order(&mut batch), [40, 10, 20, 30]);
+}
+
+#[test]
+fn streams_of_one_batch_share_the_device_by_weight() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(1).elevator("fair")).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(32, 4 * KIB)).unwrap();
+    batch.set_weight(Stream(1), 300);
+    let mut completed = [0_u32; 2];
+    let mut rng = ChaCha8Rng::seed_from_u64(6);
+    let mut add = |batch: &mut Batch, stream: u64| {
+        let block = rng.random_range(0..60) * 4 + stream;
+        read(batch, block, &IoOptions::new().stream(Stream(stream as u32)));
+    };
+    for each in 0..32 {
+        add(&mut batch, each % 2);
+    }
+    for _ in 0..800 {
+        let done = batch.wait().unwrap().expect("some are under way");
+        let stream = done.token % 4;
+        completed[stream as usize] += 1;
+        drop(done);
+        add(&mut batch, stream);
+    }
+    let share = f64::from(completed[1]) / f64::from(completed[0]);
+    assert!((2.7..3.3).contains(&share), "{completed:?}");
+}
