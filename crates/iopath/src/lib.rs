@@ -25,8 +25,10 @@ mod volume;
 pub use batch::{Batch, BatchOptions, Done, Refused};
 pub use error::{Error, OpenError};
 pub use iopath_core::elevator::ELEVATORS;
-pub use iopath_core::{IoError, LogSink, Op, QueueStats, Stream};
-pub use iopath_os::{AlignedBuf, Engine, Fallback, PoolBuf};
+pub use iopath_core::{Extent, IoError, LogSink, Op, QueueStats, Stream};
+pub use iopath_os::{
+    AlignedBuf, Engine, Fallback, Fault, Faults, MemoryConfig, MemoryDisk, NoMemory, PoolBuf,
+};
 pub use open::Facts;
 pub use options::{Options, Path};
 pub use volume::Volume;

@@ -7,7 +7,8 @@ use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
-    BufferPool, EngineConfig, Fallback, Geometry, Opened, REQUEST_BYTES, RealDevice, Runner, limits_of,
+    BufferPool, EngineConfig, Fallback, Faulty, Geometry, MemoryDisk, REQUEST_BYTES, RealDevice, Runner,
+    limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// Threads of one engine, where threads are used.
 const THREADS_MAX: u32 = 32;
+
+/// The engine of a memory disk.
+const MEMORY: &str = "memory";
 
 /// What was found out about a volume when it was opened.
 #[derive(Debug, Clone)]
@@ -32,7 +36,7 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The most bytes of one request; longer I/O is split.
     pub request_bytes_max: u64,
-    /// What carries out the I/O: `uring` or `threads`.
+    /// What carries out the I/O: `uring`, `threads` or `memory`.
     pub engine: &'static str,
     /// Why it is not the engine asked for or the best there is: one line for whoever runs the program.
     pub fallback: Option<Fallback>,
@@ -40,10 +44,25 @@ pub struct Facts {
     pub target: Target,
 }
 
-/// An open file or device, from which engines are made.
+/// What bytes lie on, and what carries I/O on them out.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    File(Arc<File>),
+    Memory(MemoryDisk),
+}
+
+/// A queue on an engine that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened<R> {
+    pub(crate) runner: R,
+    pub(crate) engine: &'static str,
+    pub(crate) fallback: Option<Fallback>,
+}
+
+/// An open file, device or memory disk, from which engines are made.
 #[derive(Debug)]
 pub(crate) struct Source {
-    pub(crate) file: Arc<File>,
+    pub(crate) backing: Backing,
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     elevator: ElevatorSpec,
@@ -70,16 +89,39 @@ impl Source {
             request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
-        Ok((Self { file: Arc::new(file), limits, options: options.clone(), elevator }, target))
+        let backing = Backing::File(Arc::new(file));
+        Ok((Self { backing, limits, options: options.clone(), elevator }, target))
+    }
+
+    /// A memory disk has no alignment to be found out, and nobody's data to be destroyed.
+    pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
+        let elevator = options.elevator.parse()?;
+        let mut limits = disk.limits();
+        let block = u64::from(limits.logical_block_bytes);
+        let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
+        limits.request_bytes_max = (request_bytes_max / block * block).max(block);
+        let target = Target::of_memory(disk.size_bytes());
+        let backing = Backing::Memory(disk.clone());
+        Ok((Self { backing, limits, options: options.clone(), elevator }, target))
     }
 
     /// A queue and engine for threads that take turns.
     pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
-        let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(1, depth, depth));
-        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+        let (mut device, engine, fallback) = match &self.backing {
+            Backing::File(file) => {
+                let opened = self.options.engine.open_shared(file, &self.limits, &config)?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Memory(disk) => {
+                (Box::new(disk.open_with(self.limits.clone())) as Box<dyn RealDevice + Send>, MEMORY, None)
+            }
+        };
+        if let Some(faults) = &self.options.faults {
+            device = Box::new(Faulty::new(device, faults));
+        }
+        Ok(Opened { runner: Runner::new(device, &self.queue(1, depth, depth)), engine, fallback })
     }
 
     /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
@@ -91,9 +133,19 @@ impl Source {
     ) -> Result<Opened<OwnRunner>, OpenError> {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
-        let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
-        let runner = Runner::new(opened.device, &self.queue(bios_max, depth, plug));
-        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+        let (mut device, engine, fallback) = match &self.backing {
+            Backing::File(file) => {
+                let opened = self.options.engine.open(file, &self.limits, &config)?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Memory(disk) => {
+                (Box::new(disk.open_with(self.limits.clone())) as Box<dyn RealDevice>, MEMORY, None)
+            }
+        };
+        if let Some(faults) = &self.options.faults {
+            device = Box::new(Faulty::new(device, faults));
+        }
+        Ok(Opened { runner: Runner::new(device, &self.queue(bios_max, depth, plug)), engine, fallback })
     }
 
     /// The depth asked for, as far as there can be such a device.

@@ -1,6 +1,6 @@
 //! How a volume is opened. Plain data: what is done with it is in `open.rs`.
 
-use iopath_os::Engine;
+use iopath_os::{Engine, Faults};
 
 /// Which way I/O goes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +31,7 @@ pub struct Options {
     pub(crate) elevator: String,
     pub(crate) depth: u32,
     pub(crate) request_bytes_max: Option<u64>,
+    pub(crate) faults: Option<Faults>,
 }
 
 impl Default for Options {
@@ -45,6 +46,7 @@ impl Default for Options {
             elevator: "none".to_owned(),
             depth: 32,
             request_bytes_max: None,
+            faults: None,
         }
     }
 }
@@ -121,6 +123,25 @@ impl Options {
     #[must_use]
     pub const fn request_bytes_max(mut self, bytes: u64) -> Self {
         self.request_bytes_max = Some(bytes);
+        self
+    }
+
+    /// What is to go wrong at the device, file or memory: for tests of what a program does then.
+    ///
+    /// ```
+    /// use iopath::{Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    ///
+    /// let faults = Faults::new(1);
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true).faults(&faults))?;
+    /// faults.add(Fault::error(IoError::NoSpace).on(Op::Write).times(1));
+    /// assert!(volume.write_at(&[1; 4096], 0).is_err());
+    /// assert!(volume.write_at(&[1; 4096], 0).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn faults(mut self, faults: &Faults) -> Self {
+        self.faults = Some(faults.clone());
         self
     }
 }

@@ -7,7 +7,8 @@ use crate::open::{Facts, SharedRunner, Source};
 use crate::options::Options;
 use crate::shards::Shards;
 use iopath_core::{Extent, IoError, Op, SubmitError};
-use iopath_os::RunError;
+use iopath_os::target::Target;
+use iopath_os::{MemoryDisk, RunError};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,6 +39,36 @@ impl Volume {
     /// Opens a file or block device.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
+        Self::of(source, target)
+    }
+
+    /// Opens a disk in memory: for tests of programs that use a volume, with faults ([`Options::faults`]) and power
+    /// failures if they like. Any number of volumes can be open on one disk.
+    ///
+    /// ```
+    /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true))?;
+    /// volume.write_at(&[1; 4096], 0)?;
+    /// volume.flush()?;
+    /// volume.write_at(&[2; 4096], 0)?;
+    ///
+    /// // The power fails; of each sector the last version written and not flushed is lost.
+    /// disk.crash(|versions| versions - 1);
+    /// assert!(volume.flush().is_err(), "what was open is gone");
+    /// let volume = Volume::memory(&disk, &Options::new())?;
+    /// let mut bytes = [0; 4096];
+    /// volume.read_at(&mut bytes, 0)?;
+    /// assert_eq!(bytes, [1; 4096]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::memory(disk, options)?;
+        Self::of(source, target)
+    }
+
+    fn of(source: Source, target: Target) -> Result<Self, OpenError> {
         let first = source.shared_runner()?;
         let facts = Facts {
             path: target.path.clone(),
@@ -45,11 +76,11 @@ impl Volume {
             block_bytes: source.limits.logical_block_bytes,
             memory_align_bytes: source.limits.memory_align_bytes,
             request_bytes_max: source.limits.request_bytes_max,
-            engine: first.engine.name(),
+            engine: first.engine,
             fallback: first.fallback,
             target,
         };
-        let shards = Shards::new(first.device);
+        let shards = Shards::new(first.runner);
         Ok(Self { shared: Arc::new(Shared { source, facts, shards }) })
     }
 
@@ -132,7 +163,7 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut SharedRunner) -> Result<(), RunError>,
     ) -> Result<(), Error> {
-        let make = || Ok(self.shared.source.shared_runner()?.device);
+        let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
         let ran = self
             .shared
