@@ -1,7 +1,8 @@
 //! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
 
+mod fault;
+mod memory;
 mod null;
-mod ram;
 mod threads;
 mod transfer;
 mod uring;
@@ -14,8 +15,9 @@ use iopath_core::BlockDevice;
 
 use crate::memory::Segment;
 
+pub use fault::{Fault, Faults, Faulty};
+pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk};
 pub use null::Null;
-pub use ram::Ram;
 pub use threads::{Threads, ThreadsConfig};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};
@@ -98,6 +100,6 @@ pub struct DeviceKind {
 pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
-    DeviceKind { name: "memory", about: "bytes in memory, gone when dropped" },
+    DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
     DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
 ];

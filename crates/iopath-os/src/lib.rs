@@ -21,8 +21,8 @@ pub use buffered::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, Bu
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Threads, ThreadsConfig, Uring,
-    UringConfig, WaitError, Watch,
+    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk, Null,
+    OneThread, RealDevice, Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::system_error;

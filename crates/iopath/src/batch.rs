@@ -5,7 +5,7 @@ use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
 use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf, RealDevice, Runner};
+use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner};
 
 /// How large a batch is.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ pub struct Batch {
     volume: Volume,
     runner: OwnRunner,
     pool: BufferPool,
-    engine: Engine,
+    engine: &'static str,
     gather: u32,
     stream: Stream,
     priority: Priority,
@@ -119,7 +119,7 @@ impl Batch {
         let opened = source.own_runner(options.io_depth, options.plug, pool.clone())?;
         Ok(Self {
             volume,
-            runner: opened.device,
+            runner: opened.runner,
             pool,
             engine: opened.engine,
             gather: options.gather,
@@ -235,9 +235,9 @@ impl Batch {
         self.runner.as_is().jobs_in()
     }
 
-    /// What carries out the I/O: `uring` or `threads`.
-    pub fn engine(&self) -> &'static str {
-        self.engine.name()
+    /// What carries out the I/O: `uring`, `threads` or `memory`.
+    pub const fn engine(&self) -> &'static str {
+        self.engine
     }
 
     /// What the queue has done so far.

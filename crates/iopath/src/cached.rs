@@ -9,7 +9,7 @@ use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{Extent, Op};
 use iopath_os::target::{Kind, Target};
-use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Engine, Fallback};
+use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Fallback};
 use std::fs::{File, OpenOptions};
 
 /// The largest page.
@@ -24,7 +24,7 @@ const READAHEAD_BYTES_MAX: u64 = 64 << 20;
 /// A cache that was opened, and on what.
 pub(crate) struct OpenedCache {
     pub(crate) cache: Buffered,
-    pub(crate) engine: Engine,
+    pub(crate) engine: &'static str,
     pub(crate) fallback: Option<Fallback>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     let config = config(source, target)?;
     let CacheConfig { io_pages_max, reads_max, writes_max, .. } = config.cache;
     let bios_max = (reads_max + writes_max) * io_pages_max + 1;
-    let (mut engine, mut fallback) = (Engine::Auto, None);
+    let (mut engine, mut fallback) = ("", None);
     let cache = Buffered::new(config, |pool| {
         let opened = source.cache_runner(bios_max, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
-        Ok::<_, OpenError>(opened.device)
+        Ok::<_, OpenError>(opened.runner.untuned())
     })?;
     Ok(OpenedCache { cache, engine, fallback })
 }

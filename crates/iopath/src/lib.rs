@@ -30,8 +30,11 @@ pub use cached::Lent;
 pub use error::{Error, OpenError};
 pub use io_options::IoOptions;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
-pub use iopath_core::{IoError, LogSink, Op, Priority, QueueStats, Stream};
-pub use iopath_os::{Advice, AlignedBuf, BufferedStats, Engine, Fallback, PoolBuf};
+pub use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream};
+pub use iopath_os::{
+    Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, MemoryConfig, MemoryDisk, NoMemory,
+    PoolBuf,
+};
 pub use open::Facts;
 pub use options::{Options, Path, Readahead, Unaligned};
 pub use volume::Volume;

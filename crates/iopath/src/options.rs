@@ -1,6 +1,6 @@
 //! How a volume is opened. Plain data: what is done with it is in `open.rs`.
 
-use iopath_os::Engine;
+use iopath_os::{Engine, Faults};
 
 /// Which way I/O goes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,6 +63,7 @@ pub struct Options {
     pub(crate) cache_bytes: u64,
     pub(crate) page_bytes: u32,
     pub(crate) readahead: Readahead,
+    pub(crate) faults: Option<Faults>,
 }
 
 impl Default for Options {
@@ -81,6 +82,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             page_bytes: 4096,
             readahead: Readahead::Auto,
+            faults: None,
         }
     }
 }
@@ -199,5 +201,23 @@ impl Options {
     /// Whether there is a page cache.
     pub(crate) fn is_cached(&self) -> bool {
         self.path == Path::Buffered || self.unaligned == Unaligned::Buffered
+    }
+    /// What is to go wrong at the device, file or memory: for tests of what a program does then.
+    ///
+    /// ```
+    /// use iopath::{Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    ///
+    /// let faults = Faults::new(1);
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true).faults(&faults))?;
+    /// faults.add(Fault::error(IoError::NoSpace).on(Op::Write).times(1));
+    /// assert!(volume.write_at(&[1; 4096], 0).is_err());
+    /// assert!(volume.write_at(&[1; 4096], 0).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn faults(mut self, faults: &Faults) -> Self {
+        self.faults = Some(faults.clone());
+        self
     }
 }

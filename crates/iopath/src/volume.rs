@@ -4,12 +4,13 @@
 use crate::batch::{Batch, BatchOptions};
 use crate::cached::{self, OpenedCache};
 use crate::error::{Error, OpenError};
-use crate::open::{Facts, Source};
+use crate::open::{Facts, Opened, Source};
 use crate::options::{Options, Path as Way};
 use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SubmitError};
-use iopath_os::{Buffered, Opened, RealDevice, RunError, Runner};
+use iopath_os::target::Target;
+use iopath_os::{Buffered, MemoryDisk, RealDevice, RunError, Runner};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,12 +42,42 @@ impl Volume {
     /// Opens a file or block device.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
-        let (first, cache, engine, fallback) = if options.is_cached() {
+        Self::of(source, target)
+    }
+
+    /// Opens a disk in memory: for tests of programs that use a volume, with faults ([`Options::faults`]) and power
+    /// failures if they like. Any number of volumes can be open on one disk.
+    ///
+    /// ```
+    /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true))?;
+    /// volume.write_at(&[1; 4096], 0)?;
+    /// volume.flush()?;
+    /// volume.write_at(&[2; 4096], 0)?;
+    ///
+    /// // The power fails; of each sector the last version written and not flushed is lost.
+    /// disk.crash(|versions| versions - 1);
+    /// assert!(volume.flush().is_err(), "what was open is gone");
+    /// let volume = Volume::memory(&disk, &Options::new())?;
+    /// let mut bytes = [0; 4096];
+    /// volume.read_at(&mut bytes, 0)?;
+    /// assert_eq!(bytes, [1; 4096]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::memory(disk, options)?;
+        Self::of(source, target)
+    }
+
+    fn of(source: Source, target: Target) -> Result<Self, OpenError> {
+        let (first, cache, engine, fallback) = if source.options.is_cached() {
             let OpenedCache { cache, engine, fallback } = cached::open(&source, &target)?;
             (None, Some(cache), engine, fallback)
         } else {
-            let Opened { device, engine, fallback } = source.shared_runner()?;
-            (Some(device), None, engine, fallback)
+            let Opened { runner, engine, fallback } = source.shared_runner()?;
+            (Some(runner), None, engine, fallback)
         };
         let facts = Facts {
             path: target.path.clone(),
@@ -54,7 +85,7 @@ impl Volume {
             block_bytes: source.limits.logical_block_bytes,
             memory_align_bytes: source.limits.memory_align_bytes,
             request_bytes_max: source.limits.request_bytes_max,
-            engine: engine.name(),
+            engine,
             fallback,
             target,
         };
@@ -158,7 +189,7 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
-        let make = || Ok(self.shared.source.shared_runner()?.device);
+        let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
         let ran = self
             .shared

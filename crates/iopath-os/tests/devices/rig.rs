@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, Tag};
 use iopath_os::{
-    AlignedBuf, AnyThread, BufferPool, Geometry, OneThread, Ram, RealDevice, Segment, Threads, ThreadsConfig,
-    Uring, UringConfig, limits_of, now,
+    AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, Geometry, MemoryConfig, MemoryDisk, OneThread,
+    RealDevice, Segment, Threads, ThreadsConfig, Uring, UringConfig, limits_of, now,
 };
 
 /// The logical block of the scratch files: what most disks with 4 KiB pages take.
@@ -24,15 +24,20 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
     direct: bool,
-    /// On a file; `None` for a device that needs none.
-    open: Option<Open>,
+    open: Place,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    File(Open),
+    Memory(fn(&MemoryDisk) -> Box<dyn RealDevice>),
 }
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring",
         direct: true,
-        open: Some(|file, limits, _| {
+        open: Place::File(|file, limits, _| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
@@ -40,7 +45,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring, registered buffers",
         direct: true,
-        open: Some(|file, limits, pool| {
+        open: Place::File(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
@@ -48,15 +53,33 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring, any thread",
         direct: true,
-        open: Some(|file, limits, pool| {
+        open: Place::File(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "threads", direct: true, open: Some(open_threads) },
-    Row { name: "threads, page cache", direct: false, open: Some(open_threads) },
-    Row { name: "memory", direct: false, open: None },
+    Row { name: "threads", direct: true, open: Place::File(open_threads) },
+    Row { name: "threads, page cache", direct: false, open: Place::File(open_threads) },
+    Row {
+        name: "threads, shuffled and cut short",
+        direct: true,
+        open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
+    },
+    Row { name: "memory", direct: false, open: Place::Memory(|disk| Box::new(disk.open())) },
+    Row {
+        name: "memory, shuffled and cut short",
+        direct: false,
+        open: Place::Memory(|disk| hampered(Box::new(disk.open()))),
+    },
 ];
+
+/// Makes things difficult for a device, but not impossible.
+fn hampered(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
+    let faults = Faults::new(1);
+    faults.shuffle(true);
+    faults.add(Fault::short().one_in(3));
+    Box::new(Faulty::new(device, &faults))
+}
 
 fn open_threads(file: Arc<File>, limits: &Limits, _: &BufferPool) -> Option<Box<dyn RealDevice>> {
     let config = ThreadsConfig { depth: DEPTH, threads_max: 8 };
@@ -73,12 +96,14 @@ pub(crate) struct Rig {
 impl Rig {
     /// A device of `sectors` sectors of zeroes; `None` where the system refuses this kind.
     pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
-        let Some(open) = row.open else {
-            let device = Box::new(Ram::new(sectors).expect("memory"));
-            return Some(Self { name: row.name, device, file: None, pool: pool() });
-        };
-        let file = row.scratch(sectors * 512);
-        Self::on(row.name, open, file)
+        match row.open {
+            Place::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
+            Place::Memory(open) => {
+                let config = MemoryConfig { cache_bytes: 64 << 10, ..MemoryConfig::of_bytes(sectors * 512) };
+                let device = open(&MemoryDisk::new(&config).expect("memory"));
+                Some(Self { name: row.name, device, file: None, pool: pool() })
+            }
+        }
     }
 
     fn on(name: &'static str, open: Open, file: Arc<File>) -> Option<Self> {
@@ -89,7 +114,8 @@ impl Rig {
 
     /// The same kind of device on another file; `None` for one that needs none.
     pub(crate) fn new_on(row: &Row, file: Arc<File>) -> Option<Self> {
-        Self::on(row.name, row.open?, file)
+        let Place::File(open) = row.open else { return None };
+        Self::on(row.name, open, file)
     }
 
     /// Submits one request and waits for its end.
