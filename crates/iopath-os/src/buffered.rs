@@ -19,6 +19,7 @@
 //! needs, and holding a frame what a write needs. Frames live in an arena that outlives the device.
 
 mod arena;
+mod beside;
 mod borrow;
 mod control;
 mod counter;
@@ -46,6 +47,7 @@ use counter::Counter;
 use state::{Place, State};
 use turn::Guard;
 
+pub use beside::Beside;
 pub use borrow::Borrowed;
 pub use control::Advice;
 

@@ -17,7 +17,7 @@ mod runner;
 pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
-pub use buffered::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
+pub use buffered::{Advice, Beside, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
@@ -25,7 +25,7 @@ pub use device::{
     OneThread, RealDevice, Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
-pub use errno::system_error;
+pub use errno::{io_error_of, system_error};
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

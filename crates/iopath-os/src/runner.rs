@@ -257,10 +257,13 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.poll_timeout()
     }
 
-    /// The device ends after `sectors` sectors from now on.
-    pub fn set_capacity(&mut self, sectors: u64) {
-        self.device.set_capacity(sectors);
-        self.queue.set_capacity(sectors);
+    /// The same, with a device that ends after `sectors` sectors from now on: of a file that was resized.
+    pub fn ending_at(&mut self, sectors: u64) -> &mut Self {
+        if self.queue.limits().capacity != sectors {
+            self.device.set_capacity(sectors);
+            self.queue.set_capacity(sectors);
+        }
+        self
     }
 
     fn take(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {

@@ -5,9 +5,9 @@ use crate::error::{Error, OpenError};
 use crate::open::{Source, system};
 use crate::options::{Options, Readahead};
 use crate::volume::Volume;
+use iopath_core::Op;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
-use iopath_core::{Extent, Op};
 use iopath_os::target::{Kind, Target};
 use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Fallback};
 use std::fs::{File, OpenOptions};
@@ -167,12 +167,5 @@ impl Volume {
             BufferedError::Wait(source) => Error::Wait { path, source },
             BufferedError::AllBorrowed { pages } => Error::AllBorrowed { path, pages },
         }
-    }
-
-    /// A direct I/O on `extent` begins: it sees what the cache holds, and the cache does not outlive what it writes.
-    /// Over when the guard is dropped.
-    pub(crate) fn beside_cache(&self, op: Op, extent: Extent) -> Result<(), Error> {
-        let _ = (op, extent);
-        Ok(())
     }
 }

@@ -16,6 +16,8 @@
 //! ```
 
 mod batch;
+mod beside;
+mod bounce;
 mod cached;
 mod error;
 mod io_options;
@@ -26,6 +28,7 @@ mod tuning;
 mod volume;
 
 pub use batch::{Batch, BatchOptions, Done, Refused};
+pub use beside::Direct;
 pub use cached::Lent;
 pub use error::{Error, OpenError};
 pub use io_options::IoOptions;

@@ -8,8 +8,7 @@ use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
-    BufferPool, EngineConfig, Fallback, Faulty, Geometry, MemoryDisk, REQUEST_BYTES, RealDevice, Runner,
-    limits_of,
+    BufferPool, EngineConfig, Fallback, Faulty, Geometry, MemoryDisk, REQUEST_BYTES, RealDevice, limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};

@@ -97,7 +97,7 @@ fn what_is_lent_stays_as_it_was_while_others_write() {
     let Some((_directory, path)) = scratch(&before) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let lent = volume.borrow(100, 40_000).unwrap();
-    volume.write_at(&[1; 50_000], 0).unwrap();
+    volume.write_at(&vec![1; 50_000], 0).unwrap();
     assert!(lent.slices().flatten().eq(&before[100..40_100]));
     let mut now = vec![0; 50_000];
     volume.read_at(&mut now, 0).unwrap();
@@ -162,7 +162,9 @@ fn threads_see_whole_writes_of_a_page_and_all_of_them() {
                 })
             })
             .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        for writer in writers {
+            writer.join().unwrap();
+        }
         stop.store(true, Ordering::Relaxed);
     });
     let file = std::fs::read(&path).unwrap();

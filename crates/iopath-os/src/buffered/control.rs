@@ -1,6 +1,4 @@
-//! Flushes, advice, a new size: what is neither a read nor a write.
-
-use std::sync::atomic::Ordering;
+//! Flushes and advice: what is neither a read nor a write.
 
 use iopath_core::PageRange;
 use iopath_core::cache::Outcome;
@@ -80,13 +78,5 @@ impl Shared {
             Outcome::Failed(error) => Err(error.into()),
             other => unreachable!("a flush is told {other:?}"),
         }
-    }
-
-    pub(super) fn set_size(&self, state: &mut Guard<'_>, size_bytes: u64) {
-        state.place.size_bytes = size_bytes;
-        let (sectors, end) = (state.place.sectors(), state.place.end());
-        state.runner.set_capacity(sectors);
-        state.readahead.set_end(end);
-        self.size_bytes.store(size_bytes, Ordering::Release);
     }
 }

@@ -1,7 +1,7 @@
 //! Reads: a hit for each page, or the wait for it.
 
 use iopath_core::cache::{Frame, Lookup, Outcome};
-use iopath_core::{Page, PageRange};
+use iopath_core::{IoError, Page, PageRange};
 
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
@@ -80,6 +80,7 @@ impl Shared {
             state.collect();
         }
         loop {
+            let size = self.size();
             state.now = clock::now();
             let is_on_its_way = state.cache.is_cached(page);
             let waiter = state.enlist();
@@ -101,6 +102,8 @@ impl Shared {
             state = locked;
             match outcome {
                 Outcome::Pinned(frame) => return Ok(frame),
+                // The volume was cut off while the page was on its way: what is left of it is read again.
+                Outcome::Failed(IoError::EndOfDevice) if self.size() != size => {}
                 Outcome::Failed(error) => return Err(error.into()),
                 Outcome::Retry => {}
                 other => unreachable!("a reader is told {other:?}"),

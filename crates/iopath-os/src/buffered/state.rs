@@ -15,7 +15,7 @@ use slab::Slab;
 use super::arena::Arena;
 use crate::clock;
 use crate::device::RealDevice;
-use crate::errno::io_error;
+use crate::errno::io_error_of;
 use crate::memory::Segment;
 use crate::runner::Runner;
 
@@ -271,9 +271,9 @@ impl State {
         // SAFETY: being written, so nobody writes to it.
         let bytes = unsafe { self.arena.bytes(frame, there as usize, left as usize) };
         let written = match &self.place.tail {
-            Some(file) => file.write_all_at(bytes, offset + there).map_err(|error| {
-                error.raw_os_error().map_or(IoError::Media, |errno| io_error(Op::Write, errno))
-            }),
+            Some(file) => {
+                file.write_all_at(bytes, offset + there).map_err(|error| io_error_of(Op::Write, &error))
+            }
             None => Err(IoError::Alignment),
         };
         let io = &mut self.under_way[io.tag.0 as usize];

@@ -100,7 +100,7 @@ impl Write<'_> {
             match state.cache.begin_write(page, part, waiter as u64) {
                 WriteStep::Into(frame) => self.hold(Piece { frame, ..piece }),
                 WriteStep::Copy { from, to } => {
-                    self.hold(Piece { frame: to, copy_from: Some(from), ..piece })
+                    self.hold(Piece { frame: to, copy_from: Some(from), ..piece });
                 }
                 WriteStep::Wait => {
                     if part == Part::Some && state.cache.is_cached(page) {
