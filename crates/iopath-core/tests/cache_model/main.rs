@@ -146,7 +146,7 @@ fn every_schedule_of_three_calls_with_direct_ones_is_coherent() {
     let (cold, clean, dirty) = (
         explore_direct(3, 3, 0, &[]),
         explore_direct(3, 3, 0, &CLEAN),
-        explore_direct(3, 3, 0, &DIRTY) + explore_direct(3, 2, 0, &DIRTY[..1]),
+        explore_direct(3, 3, 0, &DIRTY) + explore_direct(3, 2, 0, &DIRTY),
     );
     eprintln!("{cold} + {clean} + {dirty} schedules");
     assert!(cold > 10_000 && clean > 10_000 && dirty > 10_000);
