@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use world::{Call, Step, World};
+use world::{Call, Device, Step, World};
 
 const STEPS_PER_LIFE: u64 = 2_000;
 
@@ -43,20 +43,13 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
     let may_lose = failures_max > 0;
     let mut schedules = 0;
     for kind in 0..8 {
-        let device = Device { writes_late: kind & 1 > 0, directs_late: kind & 2 > 0, loses: kind & 4 > 0 };
-        if (has_direct || !device.directs_late) && (may_lose || !device.loses) {
+        let device =
+            Device { writes_late: kind & 1 > 0, directs_late: kind & 2 > 0, flush_loses: kind & 4 > 0 };
+        if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
             schedules += explore_on(device, calls, frames, failures_max, prepare);
         }
     }
     schedules
-}
-
-/// When a device takes the bytes, and how a flush fails.
-#[derive(Debug, Clone, Copy)]
-struct Device {
-    writes_late: bool,
-    directs_late: bool,
-    loses: bool,
 }
 
 fn explore_on(device: Device, calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
@@ -64,10 +57,7 @@ fn explore_on(device: Device, calls: &[Call], frames: u32, failures_max: usize, 
     let mut schedules = 0;
     loop {
         let mut world = World::new(config(frames), 3);
-        world.writes_late = device.writes_late;
-        world.directs_late = device.directs_late;
-        world.takes_hints = device.directs_late;
-        world.flush_loses = device.loses;
+        world.manners = device;
         for call in prepare {
             world.call(*call);
             replay(&mut world, &[], 0);
@@ -221,15 +211,14 @@ fn live(seed: u64) -> (u64, u64) {
     let mut world = World::new(config, pages as usize);
     let calls_max = rng.random_range(1..12);
     let fails = rng.random_range(0..40);
-    world.flush_loses = rng.random();
+    world.manners.flush_loses = rng.random();
     for _ in 0..STEPS_PER_LIFE {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
-        world.writes_late = rng.random();
+        world.manners.writes_late = rng.random();
         if world.open_calls() < calls_max && rng.random_bool(0.5) {
             world.call(random_call(&mut rng, pages));
         }
-        world.directs_late = rng.random();
-        world.takes_hints = rng.random();
+        world.manners.directs_late = rng.random();
         if rng.random_bool(0.02) {
             world.forget_loss();
         }

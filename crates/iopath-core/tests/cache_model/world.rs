@@ -73,6 +73,17 @@ pub(crate) enum Step {
     Direct(usize, bool),
 }
 
+/// What devices differ in.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Device {
+    /// It takes what is in the frames when it ends a write, rather than when it began.
+    pub(crate) writes_late: bool,
+    /// It does a direct I/O when it ends it, rather than when it began.
+    pub(crate) directs_late: bool,
+    /// A failed flush loses what was not on the medium.
+    pub(crate) flush_loses: bool,
+}
+
 pub(crate) struct World {
     cache: PageCache,
     arena: Vec<Bytes>,
@@ -84,14 +95,7 @@ pub(crate) struct World {
     direct: Vec<Going>,
     tasks: Vec<Task>,
     writes: u64,
-    /// The device takes what is in the frames when it ends a write, rather than when it began.
-    pub(crate) writes_late: bool,
-    /// The same of direct I/O.
-    pub(crate) directs_late: bool,
-    /// Direct reads ask no lock where nothing is dirty.
-    pub(crate) takes_hints: bool,
-    /// A failed flush loses what the device had not put on the medium.
-    pub(crate) flush_loses: bool,
+    pub(crate) manners: Device,
     pub(crate) now: Instant,
     lost: BTreeSet<usize>,
     /// Pages at the device to be read that nobody has dropped since.
@@ -112,10 +116,7 @@ impl World {
             direct: Vec::new(),
             tasks: Vec::new(),
             writes: 0,
-            writes_late: false,
-            directs_late: false,
-            takes_hints: false,
-            flush_loses: false,
+            manners: Device::default(),
             now: Instant::ZERO,
             lost: BTreeSet::new(),
             being_read: BTreeSet::new(),
@@ -359,7 +360,7 @@ impl World {
             Op::Write if is_ok => {
                 for ((page, frame), early) in io.pages.iter().zip(&frames).zip(bytes) {
                     let late = self.arena[frame.0 as usize];
-                    self.device[page.0 as usize] = if self.writes_late { late } else { early };
+                    self.device[page.0 as usize] = if self.manners.writes_late { late } else { early };
                 }
             }
             Op::Write => {}
@@ -373,7 +374,7 @@ impl World {
 
     /// A flush fails; which pages the device has lost.
     fn fail_flush(&mut self) -> Vec<usize> {
-        if !self.flush_loses {
+        if !self.manners.flush_loses {
             return Vec::new();
         }
         self.lose_direct();
