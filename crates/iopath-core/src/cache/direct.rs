@@ -15,7 +15,7 @@
 //! A read waits for what was dirty when it came, told by epoch as for a flush. A write waits for the writers who were
 //! in its range when it came; nobody comes after them. Neither waits for a pin, or for another direct I/O.
 
-use super::{Frame, Outcome, PageCache, Ready};
+use super::{Outcome, PageCache, Ready};
 use crate::bio::Op;
 use crate::error::IoError;
 use crate::page::{Page, PageRange};
@@ -252,10 +252,9 @@ impl PageCache {
         self.directs.blocked = blocked;
     }
 
-    /// Whether the page of a frame is a mere copy: under direct I/O that has seen to what was dirty, it is dropped later
-    /// and must not become dirty whatever the device lost.
-    pub(super) fn is_under_direct(&self, Frame(frame): Frame) -> bool {
-        let page = self.frames[frame as usize].page;
+    /// Whether direct I/O on `page` has seen to what was dirty: what is cached since then is a mere copy, which must not
+    /// become dirty whatever the device lost.
+    pub(super) fn is_under_direct(&self, page: Page) -> bool {
         self.directs.registered().any(|(_, direct)| direct.is_cleared() && direct.range.contains(page))
     }
 }

@@ -5,7 +5,7 @@
 //! but one look at each such page on its one sweep over the sectors.
 
 use super::io::IoSlot;
-use super::{Frame, Meta, Outcome, PageCache, Ready, State};
+use super::{Meta, Outcome, PageCache, Ready, State};
 use crate::bio::Op;
 use crate::error::IoError;
 use crate::page::{Page, PageRange};
@@ -192,10 +192,14 @@ impl PageCache {
     /// left the cache and were read again do not know that they were among that: if there may be such, all are written.
     fn dirty_again(&mut self, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
-            let Meta { state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
+            let Meta { page, state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
             let is_lost = flushed_by > self.flushes.good;
             let is_due = is_lost || (all && state == State::Clean);
-            if !is_due || self.is_under_direct(Frame(frame)) {
+            if !is_due {
+                continue;
+            }
+            if state == State::Clean && self.is_under_direct(page) {
+                self.drop_frame(frame, false);
                 continue;
             }
             self.meta(frame).flushed_by = 0;

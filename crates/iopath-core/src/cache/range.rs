@@ -56,7 +56,7 @@ impl PageCache {
     }
 
     /// Whether the page of a frame is dropped.
-    fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
+    pub(super) fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
         let old = *self.meta(frame);
         if old.is_held || (old.is_unsaved() && !and_dirty) {
             return false;

@@ -70,6 +70,11 @@ impl Contents {
         self.halves[halves].iter_mut().for_each(|half| half.cuts += 1);
     }
 
+    /// Whether a truncation is under way that gives a half up.
+    pub(super) fn is_cut(&self, half: HalfNumber) -> bool {
+        self.halves[half].cuts > 0
+    }
+
     /// What was given up is not there any more; what is, is not known yet.
     pub(super) fn end_cut(&mut self, halves: Range<HalfNumber>) {
         for half in &mut self.halves[halves] {

@@ -53,7 +53,7 @@ impl World {
         let step = match call {
             Call::DirectRead(..) => {
                 self.tasks[index].owes = self.contents.oldest_of_all();
-                if self.takes_hints && self.cache.hot().is_clean() {
+                if self.cache.hot().is_clean() {
                     return self.start_direct(index, None);
                 }
                 self.cache.begin_direct(Op::Read, pages_of(&halves), waiter)
@@ -75,7 +75,7 @@ impl World {
         let halves = self.direct_halves(call);
         self.tasks[task].stage = Stage::Waiting;
         let mut going =
-            Going { task, tag, number: None, halves, is_late: self.directs_late, found: Vec::new() };
+            Going { task, tag, number: None, halves, is_late: self.manners.directs_late, found: Vec::new() };
         if !matches!(call, Call::DirectRead(..)) {
             self.writes += 1;
             going.number = Some(self.writes);

@@ -1,6 +1,8 @@
 //! What the page cache promises its callers, one promise a test, and its lock-free half under threads. The bytes are
 //! checked against a model in `cache_model`.
 
+mod direct;
+
 use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
