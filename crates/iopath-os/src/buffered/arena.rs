@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn frames_are_apart_and_neighbours_make_a_run() {
         let arena = Arena::new(4, 8192).unwrap();
-        let fill = [[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
+        let fill = vec![[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
         for (frame, bytes) in (0..).map(Frame).zip(&fill) {
             // SAFETY: nobody else knows the arena.
             unsafe { arena.copy_in(frame, 0, bytes) };
