@@ -59,10 +59,9 @@ impl BufferPool {
         self.shared.buffer_bytes
     }
 
-    /// Whether two buffers lie in the same region.
-    pub(crate) fn is_one_region(&self, a: u32, b: u32) -> bool {
-        let region = |number| number as usize / self.shared.buffers_per_region;
-        region(a) == region(b)
+    /// How many buffers lie in each region but the last, which may have fewer.
+    pub(crate) fn buffers_per_region(&self) -> usize {
+        self.shared.buffers_per_region
     }
 
     /// Start and length of each region to register, in the order of their numbers. Valid as long as the pool or a

@@ -18,6 +18,9 @@ const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// The fewest pages: some at the device, some on their way to readers and writers.
 const PAGES_MIN: u64 = 16;
 
+/// Room for runs of pages on their way between cache and device. A run is one for each piece of memory that it lies in.
+const BIOS_MAX: u32 = 1024;
+
 /// The most bytes read ahead and not yet used.
 const READAHEAD_BYTES_MAX: u64 = 64 << 20;
 
@@ -31,11 +34,9 @@ pub(crate) struct OpenedCache {
 /// Makes the cache that the options ask for.
 pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
     let config = config(source, target)?;
-    let CacheConfig { io_pages_max, reads_max, writes_max, .. } = config.cache;
-    let bios_max = (reads_max + writes_max) * io_pages_max + 1;
     let (mut engine, mut fallback) = ("", None);
     let cache = Buffered::new(config, |pool| {
-        let opened = source.cache_runner(bios_max, pool)?;
+        let opened = source.cache_runner(BIOS_MAX, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
         Ok::<_, OpenError>(opened.runner.untuned())
     })?;
@@ -77,7 +78,8 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
 }
 
 fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
-    let (page_bytes, min_bytes) = (options.page_bytes, block_bytes.max(4096));
+    let page_bytes = options.page_bytes;
+    let min_bytes = block_bytes.max(iopath_os::page_bytes() as u32);
     if page_bytes.is_power_of_two() && (min_bytes..=PAGE_BYTES_MAX).contains(&page_bytes) {
         return Ok(page_bytes);
     }

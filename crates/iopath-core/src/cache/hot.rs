@@ -77,7 +77,15 @@ impl Hot {
     /// No lock, no system call, no allocation; one atomic addition if the page was touched before.
     #[inline]
     pub fn try_pin(&self, page: Page) -> Option<Pinned> {
+        self.try_pin_ahead(page, |_| ())
+    }
+
+    /// The same; `ahead` is told the frame as soon as it is known, pinned or not: to have its bytes fetched into the
+    /// processor's cache while this waits for the frame's state to come from memory.
+    #[inline]
+    pub fn try_pin_ahead(&self, page: Page, ahead: impl FnOnce(Frame)) -> Option<Pinned> {
         let frame = self.find(page)?;
+        ahead(Frame(frame));
         let hot = &self.frames[frame as usize];
         let word = hot.word.fetch_add(1, Ordering::Acquire);
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {

@@ -14,9 +14,13 @@ use crate::pool::{BufferPool, PoolBuf};
 pub(super) struct Arena {
     /// Each frame's memory, at its number. Taken from the pool for good, so that nobody else gets it.
     buffers: Box<[PoolBuf]>,
-    starts: Box<[Start]>,
+    /// Where each region starts. Frames lie in it one after the other, so that finding one reads no table.
+    regions: Box<[Start]>,
+    /// Frames of a region, as a power of two.
+    region_shift: u32,
+    /// Bytes of a page, as a power of two.
+    page_shift: u32,
     pool: BufferPool,
-    page_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +32,49 @@ unsafe impl Send for Start {}
 unsafe impl Sync for Start {}
 
 impl Arena {
+    /// # Panics
+    /// If the size of a page is no power of two, or less than the machine's: a bug of the caller.
     pub(super) fn new(frames: u32, page_bytes: u32) -> Result<Self, NoMemory> {
         let pool = BufferPool::new(frames, page_bytes as usize)?;
+        let per_region = pool.buffers_per_region();
+        let is_plain = pool.buffer_bytes() == page_bytes as usize;
+        assert!(is_plain && page_bytes.is_power_of_two() && per_region.is_power_of_two(), "{page_bytes}");
         let buffers: Box<[PoolBuf]> = std::iter::from_fn(|| pool.take()).collect();
-        let starts = buffers.iter().map(|buffer| Start(buffer.start())).collect();
-        Ok(Self { buffers, starts, pool, page_bytes: page_bytes as usize })
+        let regions = buffers.iter().step_by(per_region).map(|buffer| Start(buffer.start())).collect();
+        let (region_shift, page_shift) = (per_region.trailing_zeros(), page_bytes.trailing_zeros());
+        Ok(Self { buffers, regions, region_shift, page_shift, pool })
+    }
+
+    /// Bytes of a page.
+    pub(super) const fn page_bytes(&self) -> usize {
+        1 << self.page_shift
+    }
+
+    /// The first byte of a frame.
+    #[inline]
+    fn start(&self, Frame(frame): Frame) -> NonNull<u8> {
+        assert!((frame as usize) < self.buffers.len(), "there is no frame {frame}");
+        let region = self.regions[(frame >> self.region_shift) as usize].0;
+        let in_region = (frame as usize & ((1 << self.region_shift) - 1)) << self.page_shift;
+        // SAFETY: the pool numbers its buffers region by region, each after the one before, and there is this one.
+        unsafe { region.add(in_region) }
+    }
+
+    /// Has the processor fetch the bytes of a frame from byte `from` on: the first of them; it sees to the rest when
+    /// they are read.
+    #[inline]
+    pub(super) fn fetch(&self, frame: Frame, from: usize) {
+        const LINES: usize = 4;
+        const LINE_BYTES: usize = 64;
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..LINES {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let address = self.start(frame).as_ptr().wrapping_add(from + line * LINE_BYTES);
+            // SAFETY: a hint; it reads nothing that the program could see, and any address will do.
+            unsafe { _mm_prefetch(address.cast::<i8>(), _MM_HINT_T0) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (frame, from, LINES, LINE_BYTES);
     }
 
     /// All of it, for a ring to register.
@@ -55,15 +97,14 @@ impl Arena {
     /// # Safety
     /// Until the slice is gone the frame is pinned: then nothing writes to it.
     pub(super) unsafe fn bytes(&self, frame: Frame, from: usize, bytes: usize) -> &[u8] {
-        assert!(from + bytes <= self.page_bytes, "{bytes} bytes from {from} on are not in a page");
+        assert!(from + bytes <= self.page_bytes(), "{bytes} bytes from {from} on are not in a page");
         // SAFETY: in the frame, initialised when the pool was made, and by the caller's promise not written to.
-        unsafe { std::slice::from_raw_parts(self.starts[frame.0 as usize].0.as_ptr().add(from), bytes) }
+        unsafe { std::slice::from_raw_parts(self.start(frame).as_ptr().add(from), bytes) }
     }
 
     /// Whether the bytes of `next` follow those of `frame` in memory.
     pub(super) fn is_followed_by(&self, frame: Frame, next: Frame) -> bool {
-        let [a, b] = [frame, next].map(|frame| self.starts[frame.0 as usize].0.as_ptr().addr());
-        b == a + self.page_bytes && self.pool.is_one_region(frame.0, next.0)
+        next.0 == frame.0 + 1 && next.0 >> self.region_shift == frame.0 >> self.region_shift
     }
 
     /// As [`Arena::bytes`], over frames that follow one another in memory.
@@ -72,7 +113,7 @@ impl Arena {
     /// As there, for all of them: each of those up to `from + bytes` is followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
         // SAFETY: the start is derived from that of its whole region, which the caller says the run does not leave.
-        unsafe { std::slice::from_raw_parts(self.starts[first.0 as usize].0.as_ptr().add(from), bytes) }
+        unsafe { std::slice::from_raw_parts(self.start(first).as_ptr().add(from), bytes) }
     }
 
     /// Copies `source` into a frame, from byte `to` on.
@@ -81,13 +122,13 @@ impl Arena {
     /// The caller holds the frame for writing, or knows that nobody else looks at it.
     pub(super) unsafe fn copy_in(&self, frame: Frame, to: usize, source: &[u8]) {
         assert!(
-            to + source.len() <= self.page_bytes,
+            to + source.len() <= self.page_bytes(),
             "{} bytes from {to} on are not in a page",
             source.len()
         );
         // SAFETY: in the frame, which is the caller's alone.
         unsafe {
-            let target = self.starts[frame.0 as usize].0.as_ptr().add(to);
+            let target = self.start(frame).as_ptr().add(to);
             std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
         }
     }
@@ -97,9 +138,9 @@ impl Arena {
     /// # Safety
     /// As [`Arena::copy_in`].
     pub(super) unsafe fn zero(&self, frame: Frame, from: usize) {
-        assert!(from <= self.page_bytes, "byte {from} is not in a page");
+        assert!(from <= self.page_bytes(), "byte {from} is not in a page");
         // SAFETY: in the frame, which is the caller's alone.
-        unsafe { self.starts[frame.0 as usize].0.as_ptr().add(from).write_bytes(0, self.page_bytes - from) }
+        unsafe { self.start(frame).as_ptr().add(from).write_bytes(0, self.page_bytes() - from) }
     }
 }
 

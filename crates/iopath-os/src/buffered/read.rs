@@ -32,16 +32,16 @@ impl Shared {
     /// byte is, and whether it was there.
     #[inline]
     pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<(Frame, usize, bool), BufferedError> {
-        let page_bytes = self.page_bytes as u64;
-        let from = (offset % page_bytes) as usize;
-        if let Some(pinned) = self.hot.try_pin(Page(offset / page_bytes)) {
+        let from = offset as usize & (self.page_bytes - 1);
+        let page = Page(offset >> self.page_bytes.trailing_zeros());
+        let range = || PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32);
+        if let Some(pinned) = self.hot.try_pin_ahead(page, |frame| self.arena.fetch(frame, from)) {
             if pinned.is_marked {
-                self.reach_marker(PageRange::touched_by(offset, bytes as u64, page_bytes as u32));
+                self.reach_marker(range());
             }
             return Ok((pinned.frame, from, true));
         }
-        let range = PageRange::touched_by(offset, bytes as u64, page_bytes as u32);
-        Ok((self.fault(range)?, from, false))
+        Ok((self.fault(range())?, from, false))
     }
 
     #[inline]

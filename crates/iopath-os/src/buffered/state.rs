@@ -9,7 +9,7 @@ use std::thread::Thread;
 
 use iopath_core::cache::{Frame, IoTag, Outcome, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
-use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES};
+use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES, SubmitError};
 use slab::Slab;
 
 use super::arena::Arena;
@@ -31,6 +31,8 @@ pub(super) struct State {
     under_way: Vec<UnderWay>,
     /// Those that are over, and not yet told to the cache.
     over: VecDeque<IoTag>,
+    /// Bios that the queue has no room for.
+    backlog: VecDeque<Piece>,
     /// Empty between calls.
     frames: Vec<Frame>,
     pub(super) waiters: Slab<Waiter>,
@@ -76,6 +78,15 @@ struct UnderWay {
     error: Option<IoError>,
 }
 
+/// A part of an I/O of the cache: a bio.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    tag: IoTag,
+    op: Op,
+    extent: Extent,
+    memory: Option<Segment>,
+}
+
 impl State {
     pub(super) fn new(
         runner: Runner<dyn RealDevice + Send>,
@@ -86,6 +97,7 @@ impl State {
     ) -> Self {
         let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
         Self {
+            backlog: VecDeque::with_capacity(cache.config().io_pages_max as usize),
             frames: Vec::with_capacity(cache.config().io_pages_max as usize),
             runner,
             cache,
@@ -134,6 +146,10 @@ impl State {
         self.runner.look();
         while let Some(done) = self.runner.poll() {
             self.end_bio(IoTag(done.token as u32), done.result);
+        }
+        if !self.backlog.is_empty() {
+            self.work_off();
+            self.runner.hand_over();
         }
         self.settle();
     }
@@ -250,10 +266,33 @@ impl State {
 
     fn submit(&mut self, tag: IoTag, op: Op, extent: Extent, memory: Option<Segment>) {
         self.under_way[tag.0 as usize].bios_left += 1;
-        if self.runner.submit_segment(op, extent, memory, u64::from(tag.0)).is_err() {
-            // There is room for every bio that the cache may have under way, so it is the range or the operation.
-            let error = if op == Op::Flush { IoError::Unsupported } else { IoError::EndOfDevice };
-            self.end_bio(tag, Err(error));
+        let piece = Piece { tag, op, extent, memory };
+        if !self.backlog.is_empty() || !self.try_submit(piece) {
+            self.backlog.push_back(piece);
+        }
+    }
+
+    /// Whether the queue has taken it, or refuses it for good; if not, there is no room at the moment.
+    fn try_submit(&mut self, piece: Piece) -> bool {
+        let Piece { tag, op, extent, memory } = piece;
+        match self.runner.submit_segment(op, extent, memory, u64::from(tag.0)) {
+            Ok(()) => true,
+            Err(SubmitError::QueueFull(_)) => false,
+            Err(_) => {
+                // The volume has become shorter, or the device knows no such operation.
+                let error = if op == Op::Flush { IoError::Unsupported } else { IoError::EndOfDevice };
+                self.end_bio(tag, Err(error));
+                true
+            }
+        }
+    }
+
+    /// Submits what there was no room for.
+    fn work_off(&mut self) {
+        while let Some(piece) = self.backlog.front().copied()
+            && self.try_submit(piece)
+        {
+            self.backlog.pop_front();
         }
     }
 

@@ -145,11 +145,11 @@ impl Write<'_> {
 
     /// Copies into the pages that are held. Without the lock.
     fn fill(&mut self) {
-        let Shared { arena, page_bytes, .. } = self.shared;
+        let arena = &self.shared.arena;
         for piece in &mut self.held.pieces[..self.held.count] {
             if let Some(from) = piece.copy_from.take() {
                 // SAFETY: `from` is pinned, and the frame is held by this writer, nobody else looks at it.
-                unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, *page_bytes)) };
+                unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, arena.page_bytes())) };
                 self.shared.unpin(from);
             }
             let source = &self.bytes[piece.start..piece.end];
