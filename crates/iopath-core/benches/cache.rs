@@ -1,11 +1,12 @@
-//! What the page cache costs without its memory: a hit, a miss that evicts, a page written and written back.
+//! What the page cache costs without its memory: a hit, a miss that evicts, a page written and written back, direct
+//! I/O beside it.
 
 // criterion's macros make an undocumented function.
 #![allow(missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use iopath_core::cache::{CacheConfig, Lookup, Outcome, PageCache, Part, WriteStep};
-use iopath_core::{Instant, Page};
+use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
+use iopath_core::{Instant, Op, Page, PageRange};
 use std::hint::black_box;
 
 const FRAMES: u32 = 65_536;
@@ -58,6 +59,18 @@ fn cache(criterion: &mut Criterion) {
     group.bench_function("miss/random", |bench| {
         bench.iter(|| read(&mut full, next(&mut state, u64::from(FRAMES) * 16)));
     });
+    // 512 KiB of which nothing is cached: of a cache that is full, and of one that has never been used.
+    let mut unused = PageCache::new(CacheConfig { frames: FRAMES, ..CacheConfig::default() });
+    for (name, cache) in [("full", &mut full), ("unused", &mut unused)] {
+        group.bench_function(format!("direct/{name}"), |bench| {
+            bench.iter(|| {
+                let range = PageRange::new(next(&mut state, 1 << 30) + u64::from(FRAMES) * 16, 128);
+                if let DirectStep::Go(tag) = cache.begin_direct(Op::Write, range, 0) {
+                    cache.end_direct(black_box(tag));
+                }
+            });
+        });
+    }
     let mut page = 0;
     group.bench_function("write/sequential", |bench| {
         bench.iter(|| {

@@ -33,12 +33,17 @@
 //! its last pin goes. Bytes of a frame change only between `begin_write` and `end_write` and while the page is being
 //! read, and at those times no reader can pin it.
 //!
+//! # Direct I/O beside it (rule 2 of the path)
+//!
+//! [`PageCache::begin_direct`] writes back and drops what lies in its range, and keeps writers out of it until
+//! [`PageCache::end_direct`]; [`PageCache::begin_truncate`] does so for a volume that shrinks. See `cache/direct.rs`.
+//!
 //! # Errors (rule 6 of the path)
 //!
 //! A failed write-back leaves its pages dirty, and every flush that covers them tries again and fails until it
-//! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] drops them. A failed
-//! flush of the device makes the pages dirty again that it should have covered; if some of those are not in the
-//! cache any more, every later flush fails until [`PageCache::forget_loss`].
+//! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
+//! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
+//! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
 
 mod direct;
 mod flush;

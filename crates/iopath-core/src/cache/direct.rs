@@ -90,7 +90,8 @@ impl Default for Directs {
 }
 
 impl PageCache {
-    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches.
+    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Then, as after
+    /// [`PageCache::end_direct`], [`PageCache::poll_io`] and [`PageCache::poll_ready`] may have more to say.
     ///
     /// After [`DirectStep::Go`] the device holds all that was written through the cache before, and until
     /// [`PageCache::end_direct`] no write is let at a page of a range that is not merely read. Nobody who is in the midst

@@ -112,10 +112,10 @@ impl Hot {
 
     /// Whether no page is dirty, or on its way to the device: then a direct read may go without the lock.
     ///
-    /// Whoever ends a write, or makes a page dirty otherwise, says so before the lock is given back and before the page
-    /// can be read; that all is clean is said after the last write-back completed. So one who starts a direct read after
-    /// a write returned, or after a read returned its bytes, either finds `false` here, or the bytes are at the device.
-    /// A write that ends later than this looks was not over when the direct read started, and need not be seen by it.
+    /// Whoever ends a write says so before the page can be read and before the write returns; that all is clean is said
+    /// after the last write-back completed. So one who starts a direct read after a write returned, or after a read
+    /// returned its bytes, either finds `false` here, or the bytes are at the device. A write that ends after this has
+    /// looked was not over when the direct read started, and need not be seen by it.
     ///
     /// There is no such thing for direct writes: that nothing is cached now does not keep a writer out while the direct
     /// write is at the device, so it has to be registered, and that takes the lock.

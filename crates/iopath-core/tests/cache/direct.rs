@@ -39,11 +39,12 @@ fn a_writer_waits_for_the_last_of_the_direct_writes_on_its_page_and_no_other() {
     let mut cache = cache(8);
     let first = go(&mut cache, Op::Write, PageRange::new(Page(0), 2));
     let second = go(&mut cache, Op::Discard, PageRange::new(Page(1), 2));
+    assert_eq!(cache.begin_write(Page(0), Part::Whole, 6), WriteStep::Wait);
     assert_eq!(cache.begin_write(Page(1), Part::Whole, 7), WriteStep::Wait);
     assert_eq!(cache.begin_write(Page(2), Part::Whole, 8), WriteStep::Wait);
     write(&mut cache, 3, NOW);
     cache.end_direct(first);
-    assert_eq!(outcomes(&mut cache), []);
+    assert_eq!(outcomes(&mut cache), [(6, Outcome::Retry)]);
     cache.end_direct(second);
     assert_eq!(outcomes(&mut cache), [(7, Outcome::Retry), (8, Outcome::Retry)]);
     write(&mut cache, 1, NOW);
@@ -114,4 +115,31 @@ fn a_volume_that_shrinks_gives_up_dirt_and_waits_for_writers_and_the_device() {
     cache.flush(3);
     let ios = all_io(&mut cache, NOW);
     assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(0), 1)]);
+}
+
+#[test]
+fn what_a_failed_flush_may_have_lost_is_not_written_again_under_a_truncation() {
+    let mut cache = cache(8);
+    write(&mut cache, 0, NOW);
+    cache.flush(1);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Ok(()));
+    let flush = all_io(&mut cache, NOW);
+    assert_eq!(flush.iter().map(|io| io.op).collect::<Vec<_>>(), [Op::Flush]);
+    // What has left the cache may be lost: then all that is cached is written again.
+    cache.invalidate(PageRange::ALL);
+    write(&mut cache, 5, NOW);
+    cache.write_back(PageRange::ALL, 2);
+    let writes = all_io(&mut cache, NOW);
+    assert_eq!(cache.begin_truncate(Page(4), 3), DirectStep::Wait);
+    cache.read(Page(5), 4);
+    cache.read(Page(3), 4);
+    let reads = all_io(&mut cache, NOW);
+    finish(&mut cache, &reads, Ok(()));
+    finish(&mut cache, &flush, Err(IoError::Media));
+    finish(&mut cache, &writes, Ok(()));
+    assert_eq!(cache.stats().dirty, 1, "page 3 is before the new end");
+    assert!(
+        outcomes(&mut cache).iter().any(|(waiter, told)| *waiter == 3 && matches!(told, Outcome::Direct(_)))
+    );
 }
