@@ -8,8 +8,6 @@
 //!     │ write, whole page        begin_write │ │ written
 //!     ▼                            end_write ▼ │
 //!   filling ────────────────────────────▶ dirty ───▶ writing ── error ──▶ dirty (failed)
-//!                                            ▲          │
-//!                                            └──────────┘ written to meanwhile
 //! ```
 //!
 //! Events come in as methods; work goes out through [`PageCache::poll_io`] (runs of pages to read, to write in sector
@@ -22,15 +20,16 @@
 //! [`Hot`] half, which any thread may use without the lock. The front in crate `iopath` does
 //!
 //! ```text
-//!   read:   hot.try_pin(page) ──▶ copy or lend the frame's bytes ──▶ hot.unpin(frame)
-//!             │ not there                  (is_marked: lock, tell readahead)
+//!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, tell readahead)
+//!   lend:   hot.try_pin(page) ──▶ lend the frame's bytes ──▶ hot.unpin(frame)
+//!             │ not there
 //!             ▼
 //!           lock: cache.read(page, waiter) ──▶ poll_io ──▶ queue, device ──▶ handle_completion ──▶ poll_ready
 //! ```
 //!
 //! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
 //! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
-//! its last pin goes. Bytes of a frame change only between `begin_write` and `end_write` and while the page is being
+//! its last pin goes. So it is with a frame at the device: what is being written stays as it is. Bytes of a frame change only between `begin_write` and `end_write` and while the page is being
 //! read, and at those times no reader can pin it.
 //!
 //! # Direct I/O beside it (rule 2 of the path)
@@ -163,8 +162,6 @@ struct Meta {
     state: State,
     /// A writer is copying into it: no reader is let in, and write-back leaves it alone.
     is_held: bool,
-    /// Writing only: written to since. `epoch` and `since` are of that.
-    is_redirtied: bool,
     /// At the device, but its page is elsewhere or dropped: free when it is back and unpinned.
     is_orphan: bool,
     /// Its last write-back failed.
@@ -177,8 +174,6 @@ struct Meta {
     in_main: bool,
     /// In which epoch it became dirty.
     epoch: u64,
-    /// Writing only: the epoch of what is on its way.
-    write_epoch: u64,
     /// When it became dirty.
     since: Instant,
     /// The flush of the device that covers its last write-back.
@@ -207,7 +202,6 @@ impl Meta {
         page: Page::MAX,
         state: State::Free,
         is_held: false,
-        is_redirtied: false,
         is_orphan: false,
         is_failed: false,
         is_alone: false,
@@ -215,7 +209,6 @@ impl Meta {
         is_marked: false,
         in_main: false,
         epoch: 0,
-        write_epoch: 0,
         since: Instant::ZERO,
         flushed_by: 0,
         waiters: NOBODY,

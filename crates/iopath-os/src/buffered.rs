@@ -3,7 +3,7 @@
 //! `readahead`, state machines without memory, threads or time. This gives them all three.
 //!
 //! ```text
-//!   read:   hot.try_pin(page) ──▶ copy or lend the frame's bytes ──▶ unpin         no lock, no system call
+//!   read:   hot.visit(page), hot.try_pin(page) ──▶ copy or lend the frame's bytes  no lock, no system call
 //!             │ not there
 //!             ▼
 //!           lock ─▶ cache.read, readahead.on_miss ─▶ poll_io ─▶ queue ─▶ device    one system call
@@ -114,7 +114,7 @@ struct Shared {
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
-    hits: Counter,
+    borrowed_hits: Counter,
     has_flusher: AtomicBool,
     state: Mutex<State>,
     /// Something has become dirty, or all is to end: for the flusher.
@@ -156,7 +156,7 @@ impl Buffered {
             watch: runner.watch(),
             page_bytes: page_bytes as usize,
             size_bytes: AtomicU64::new(size_bytes),
-            hits: Counter::default(),
+            borrowed_hits: Counter::default(),
             has_flusher: AtomicBool::new(false),
             state: Mutex::new(State::new(runner, cache, readahead, arena, place)),
             dirt: Condvar::new(),
@@ -178,7 +178,7 @@ impl Buffered {
     pub fn stats(&self) -> BufferedStats {
         let state = self.shared.lock();
         BufferedStats {
-            hits: self.shared.hits.sum(),
+            hits: self.shared.hot.visits() + self.shared.borrowed_hits.sum(),
             cache: state.cache.stats(),
             readahead: *state.readahead.stats(),
             readahead_bytes: state.readahead.distance_bytes(),

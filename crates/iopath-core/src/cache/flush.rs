@@ -112,13 +112,12 @@ impl PageCache {
         filed as u64 + held as u64 + self.pages_at_device(range)
     }
 
-    /// Writes of pages in `range` at the device, those counted twice that must be written again.
+    /// Writes of pages in `range` at the device.
     fn pages_at_device(&self, range: PageRange) -> u64 {
         let is_write = |io: &IoSlot| io.op == Op::Write && !io.pages.and(range).is_empty();
         let writes = self.ios.iter().filter(|(_, io)| is_write(io));
         let frames = writes.flat_map(|(_, io)| self.links.iter(&io.list));
-        let metas = frames.map(|frame| &self.frames[frame as usize]).filter(|meta| range.contains(meta.page));
-        metas.map(|meta| 1 + u64::from(meta.is_redirtied)).sum()
+        frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
     }
 
     /// The next dirty frame that an open flush covers.

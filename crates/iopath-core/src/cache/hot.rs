@@ -10,10 +10,15 @@
 //! not, it takes the pin back and goes the slow way. Eviction clears VALID in the same step in which it sees that
 //! there are no pins. So a frame that is pinned and valid stays what it is until the pin is gone. A look-up that
 //! meets a table entry on the move may miss a page that is there; the slow way finds it.
+//!
+//! Who only copies a page ([`Hot::visit`]) writes nothing that other threads write, so that hits scale: rather than
+//! pin the frame it says on its own [`Lane`] which frame it is in. Who takes a frame from its readers clears VALID
+//! first and then looks at all lanes; the reader first writes its lane and then looks at VALID. Both steps of both are
+//! sequentially consistent, so at least one of the two sees the other (hazard pointers: Michael, 2004).
 
 use super::Frame;
 use crate::page::Page;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;
@@ -29,6 +34,9 @@ pub struct Hot {
     slots: Box<[AtomicU32]>,
     shift: u32,
     frames: Box<[HotFrame]>,
+    lanes: Box<[Lane]>,
+    /// Lanes from this one on were never used.
+    lanes_end: AtomicUsize,
     /// Somebody waits for a frame: who takes the last pin off one says so.
     is_starved: AtomicBool,
     is_clean: Alone<AtomicBool>,
@@ -38,6 +46,16 @@ pub struct Hot {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone<T>(T);
+
+/// A thread's own, in cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane {
+    /// The frame that its thread is in, or `NO_FRAME`.
+    frame: AtomicU32,
+    /// Visits. Changed only by who is in a frame.
+    visits: AtomicU64,
+}
 
 #[derive(Debug)]
 struct HotFrame {
@@ -55,7 +73,25 @@ pub struct Pinned {
     pub is_marked: bool,
 }
 
+impl Default for Lane {
+    fn default() -> Self {
+        Self { frame: AtomicU32::new(NO_FRAME), visits: AtomicU64::new(0) }
+    }
+}
+
+/// Leaves the frame whatever happens in it.
+struct Visit<'a>(&'a Lane);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.frame.store(NO_FRAME, Ordering::Release);
+    }
+}
+
 impl Hot {
+    /// More threads than this share lanes: while one is in a frame, another with the same lane pins instead.
+    pub const LANES: usize = 64;
+
     pub(super) fn new(frames: u32) -> Self {
         let slots = (frames as usize * 2).next_power_of_two().max(4);
         let frame = |_| HotFrame {
@@ -67,38 +103,81 @@ impl Hot {
             slots: (0..slots).map(|_| AtomicU32::new(NO_FRAME)).collect(),
             shift: 64 - slots.trailing_zeros(),
             frames: (0..frames).map(frame).collect(),
+            lanes: (0..Self::LANES).map(|_| Lane::default()).collect(),
+            lanes_end: AtomicUsize::new(0),
             is_starved: AtomicBool::new(false),
             is_clean: Alone(AtomicBool::new(true)),
         }
     }
 
-    /// Pins `page` if it is there to be read: the whole of a hit. Counts a touch.
+    /// Lets `act` look at `page` if it is there to be read: the whole of a hit. Counts a touch. The frame stays what it
+    /// is until `act` returns, which should be soon: it is not told when somebody waits for a frame.
+    ///
+    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes fetched
+    /// into the processor's cache while this waits for the frame's state to come from memory.
+    ///
+    /// No lock, no system call, no allocation, and no write to what other threads write unless the page was hardly
+    /// touched before.
+    #[inline]
+    pub fn visit<R>(
+        &self,
+        lane: usize,
+        page: Page,
+        ahead: impl FnOnce(Frame),
+        act: impl FnOnce(Pinned) -> R,
+    ) -> Option<R> {
+        let frame = self.find(page)?;
+        ahead(Frame(frame));
+        let lane = self.lane(lane);
+        if lane.frame.compare_exchange(NO_FRAME, frame, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return self.visit_pinned(page, act);
+        }
+        let visit = Visit(lane);
+        let hot = &self.frames[frame as usize];
+        let word = hot.word.load(Ordering::SeqCst);
+        if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
+            return None;
+        }
+        // Changed by who is in the lane alone: no addition that other processors would have to hear of.
+        visit.0.visits.store(visit.0.visits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(act(hot.touched(frame, word)))
+    }
+
+    /// Pages found by [`Hot::visit`] so far.
+    pub fn visits(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.visits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Pins `page` if it is there to be read. Counts a touch.
     ///
     /// No lock, no system call, no allocation; one atomic addition if the page was touched before.
     #[inline]
     pub fn try_pin(&self, page: Page) -> Option<Pinned> {
-        self.try_pin_ahead(page, |_| ())
-    }
-
-    /// The same; `ahead` is told the frame as soon as it is known, pinned or not: to have its bytes fetched into the
-    /// processor's cache while this waits for the frame's state to come from memory.
-    #[inline]
-    pub fn try_pin_ahead(&self, page: Page, ahead: impl FnOnce(Frame)) -> Option<Pinned> {
         let frame = self.find(page)?;
-        ahead(Frame(frame));
         let hot = &self.frames[frame as usize];
         let word = hot.word.fetch_add(1, Ordering::Acquire);
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
             self.unpin(Frame(frame));
             return None;
         }
-        let touches = hot.touches.load(Ordering::Relaxed);
-        if touches < TOUCHES_MAX {
-            // Two threads may count one touch together: good enough for a guess at what is used.
-            hot.touches.store(touches + 1, Ordering::Relaxed);
+        Some(hot.touched(frame, word))
+    }
+
+    #[cold]
+    fn visit_pinned<R>(&self, page: Page, act: impl FnOnce(Pinned) -> R) -> Option<R> {
+        let pinned = self.try_pin(page)?;
+        let result = act(pinned);
+        self.unpin(pinned.frame);
+        Some(result)
+    }
+
+    #[inline]
+    fn lane(&self, thread: usize) -> &Lane {
+        let number = thread % Self::LANES;
+        if number >= self.lanes_end.load(Ordering::Relaxed) {
+            self.lanes_end.fetch_max(number + 1, Ordering::SeqCst);
         }
-        let is_marked = word & MARKED != 0 && hot.word.fetch_and(!MARKED, Ordering::Relaxed) & MARKED != 0;
-        Some(Pinned { frame: Frame(frame), is_marked })
+        &self.lanes[number]
     }
 
     /// Takes a pin off. Whether somebody waits for a frame, and this may be one: then the state machine must be told
@@ -190,16 +269,27 @@ impl Hot {
         debug_assert!(word & (VALID | MARKED) == 0, "frame {frame} published twice");
     }
 
-    /// Takes the frame from new readers; whether it has none.
-    pub(super) fn revoke(&self, frame: u32) -> bool {
-        self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::Acquire) & PINS == 0
+    /// Takes the frame from new readers.
+    pub(super) fn revoke(&self, frame: u32) {
+        self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::SeqCst);
     }
 
     /// Takes the frame from readers if it has none; whether it is taken.
     pub(super) fn try_retire(&self, frame: u32) -> bool {
         let word = &self.frames[frame as usize].word;
         let retire = |word: u32| (word & PINS == 0).then_some(word & !(VALID | MARKED));
-        word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, retire).is_ok()
+        let Ok(before) = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, retire) else { return false };
+        if self.is_visited(frame) {
+            word.fetch_or(before & (VALID | MARKED), Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    /// Whether a reader says that it is in the frame. To be asked after VALID was cleared.
+    fn is_visited(&self, frame: u32) -> bool {
+        let lanes = &self.lanes[..self.lanes_end.load(Ordering::SeqCst)];
+        lanes.iter().any(|lane| lane.frame.load(Ordering::SeqCst) == frame)
     }
 
     /// Pins a frame whether or not it may be read: for the state machine.
@@ -207,8 +297,9 @@ impl Hot {
         self.frames[frame as usize].word.fetch_add(1, Ordering::Acquire);
     }
 
+    /// Whether a reader is in a frame that new ones are not let at.
     pub(super) fn is_pinned(&self, frame: u32) -> bool {
-        self.frames[frame as usize].word.load(Ordering::Acquire) & PINS > 0
+        self.frames[frame as usize].word.load(Ordering::SeqCst) & PINS > 0 || self.is_visited(frame)
     }
 
     /// Whether readers are let at the frame.
@@ -242,6 +333,20 @@ impl Hot {
     /// How many steps of probing from one slot to another.
     const fn steps(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & (self.slots.len() - 1)
+    }
+}
+
+impl HotFrame {
+    /// A reader is let in: counts the touch, and takes the mark.
+    #[inline]
+    fn touched(&self, frame: u32, word: u32) -> Pinned {
+        let touches = self.touches.load(Ordering::Relaxed);
+        if touches < TOUCHES_MAX {
+            // Two threads may count one touch together: good enough for a guess at what is used.
+            self.touches.store(touches + 1, Ordering::Relaxed);
+        }
+        let is_marked = word & MARKED != 0 && self.word.fetch_and(!MARKED, Ordering::Relaxed) & MARKED != 0;
+        Pinned { frame: Frame(frame), is_marked }
     }
 }
 
@@ -284,5 +389,32 @@ mod tests {
         hot.unpin(Frame(2));
         assert!(hot.try_retire(2));
         assert_eq!(hot.try_pin(Page(7)), None);
+    }
+
+    #[test]
+    fn a_visited_frame_is_not_retired_and_no_lane_stays_taken() {
+        let hot = Hot::new(4);
+        hot.insert(Page(7), 2);
+        hot.publish(2, 0, true);
+        let seen = hot.visit(
+            5,
+            Page(7),
+            |_| (),
+            |pinned| {
+                assert!(pinned.is_marked && !hot.try_retire(2));
+                // The lane is taken: another thread of that number pins.
+                hot.visit(5 + Hot::LANES, Page(7), |_| (), |pinned| assert!(!pinned.is_marked)).unwrap();
+                pinned.frame
+            },
+        );
+        assert_eq!(seen, Some(Frame(2)));
+        assert_eq!(hot.visits(), 1);
+        assert!(hot.try_retire(2));
+        assert_eq!(hot.visit(5, Page(7), |_| (), |_| ()), None);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            hot.publish(2, 0, false);
+            hot.visit(5, Page(7), |_| (), |_| panic!("in the frame"));
+        }));
+        assert!(panics.is_err() && hot.try_retire(2));
     }
 }

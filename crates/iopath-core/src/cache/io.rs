@@ -143,7 +143,6 @@ impl PageCache {
             self.links.push_back(&mut list, frame);
             let meta = self.meta(frame);
             meta.state = State::Writing;
-            meta.write_epoch = meta.epoch;
             if meta.is_alone || list.len() == self.config.io_pages_max {
                 break;
             }
@@ -223,21 +222,12 @@ impl PageCache {
             // Dropped or not, it is on the device now, and may be read from there.
             self.flushes.page_leaves(flushed_by);
             self.release(frame);
-        } else if old.is_redirtied {
-            meta.state = State::Dirty;
-            meta.is_redirtied = false;
-            self.links.push_back(&mut self.aged, frame);
-            if !old.is_held {
-                self.file_dirty(frame);
-            }
         } else {
             meta.state = State::Clean;
             self.unsaved -= 1;
-            if !old.is_held {
-                self.replacement.insert(frame, old.in_main, &mut self.links);
-            }
+            self.replacement.insert(frame, old.in_main, &mut self.links);
         }
-        self.page_done(old.page, old.write_epoch, None);
+        self.page_done(old.page, old.epoch, None);
     }
 
     /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad.
@@ -251,16 +241,8 @@ impl PageCache {
         let meta = self.meta(frame);
         meta.state = State::Dirty;
         meta.is_alone = true;
-        meta.is_redirtied = false;
-        meta.epoch = old.write_epoch;
         self.links.push_back(&mut self.aged, frame);
-        if !old.is_held {
-            self.file_dirty(frame);
-        }
-        if old.is_redirtied {
-            // Both versions are one again, and are written once.
-            self.page_done(old.page, old.epoch, None);
-        }
+        self.file_dirty(frame);
     }
 
     /// The page cannot be written. It stays dirty, and the flushes that cover it fail.
@@ -278,13 +260,9 @@ impl PageCache {
                 self.become_dirty(next, now);
             }
         } else {
-            self.meta(frame).is_redirtied = false;
             self.meta(frame).is_failed = true;
             self.become_dirty(frame, now);
         }
-        self.page_done(old.page, old.write_epoch, is_lost.then_some(error));
-        if old.is_redirtied {
-            self.page_done(old.page, old.epoch, Some(error));
-        }
+        self.page_done(old.page, old.epoch, is_lost.then_some(error));
     }
 }

@@ -68,7 +68,6 @@ impl PageCache {
         match old.state {
             State::Reading | State::Writing => {
                 self.meta(frame).is_orphan = true;
-                self.meta(frame).is_redirtied = false;
             }
             State::ToRead => {
                 self.links.remove(&mut self.to_read, frame);
@@ -84,7 +83,7 @@ impl PageCache {
                 self.release(frame);
             }
         }
-        if old.state == State::Dirty || old.is_redirtied {
+        if old.state == State::Dirty {
             self.page_done(old.page, old.epoch, None);
         }
         true

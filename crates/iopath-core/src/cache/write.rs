@@ -19,7 +19,7 @@ pub enum Part {
 pub enum WriteStep {
     /// Copy into this frame, then [`PageCache::end_write`]. Nobody else reads or writes it.
     Into(Frame),
-    /// The page is pinned where it is: copy the whole page from `from` to `to`, unpin `from`, then as for `Into(to)`.
+    /// The page is pinned where it is, or at the device: copy the whole page from `from` to `to`, unpin `from`, then as for `Into(to)`.
     Copy {
         /// Where the page's bytes are; pinned for the writer.
         from: Frame,
@@ -42,11 +42,12 @@ impl PageCache {
             self.wait_for_page(page, waiter, false);
             return WriteStep::Wait;
         }
-        let step = if self.hot.try_retire(frame) {
+        // What is at the device stays as it is, too: whoever computes a checksum of it there may rely on that.
+        let step = if state != State::Writing && self.hot.try_retire(frame) {
             self.hold(frame);
             WriteStep::Into(Frame(frame))
         } else {
-            self.begin_pinned(frame, part, waiter)
+            self.move_page(frame, part, waiter)
         };
         if let (Part::Whole, WriteStep::Into(Frame(frame))) = (part, step) {
             // Of what could not be written nothing is left.
@@ -65,19 +66,12 @@ impl PageCache {
         let place = self.held.iter().position(|held| *held == frame);
         let place = place.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
         self.held.swap_remove(place);
-        let epoch = self.epoch;
         let meta = self.meta(frame);
         meta.is_held = false;
         meta.is_ahead = false;
         match meta.state {
             State::Filling | State::Clean => self.become_dirty(frame, now),
             State::Dirty => self.file_dirty(frame),
-            State::Writing if !meta.is_redirtied => {
-                meta.is_redirtied = true;
-                meta.epoch = epoch;
-                meta.since = now;
-            }
-            State::Writing => {}
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
         // Said before anyone can read it: who has seen it and then reads around the cache must see it again.
@@ -114,8 +108,8 @@ impl PageCache {
         }
     }
 
-    /// Moves a pinned page to another frame, held for the writer.
-    fn begin_pinned(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
+    /// Moves a page that is pinned or at the device to another frame, held for the writer.
+    fn move_page(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
         let Some(to) = self.take_spare() else {
             self.starve(waiter);
             return WriteStep::Wait;
@@ -128,20 +122,16 @@ impl PageCache {
         self.hot.revoke(from);
         self.hot.remove(from);
         // At the device, the bytes of `to` are as good as written; what was written since is not.
-        let is_dirty = old.state == State::Dirty || old.is_redirtied;
+        let is_dirty = old.state == State::Dirty;
         let state = if is_dirty { State::Dirty } else { State::Clean };
-        *self.meta(to) = Meta { state, is_held: true, is_redirtied: false, is_marked: false, ..old };
+        *self.meta(to) = Meta { state, is_held: true, is_marked: false, ..old };
         self.hot.insert(old.page, to);
         self.held.push(to);
         if is_dirty {
             self.links.push_back(&mut self.aged, to);
         }
         match old.state {
-            State::Writing => {
-                self.meta(from).is_orphan = true;
-                self.meta(from).is_redirtied = false;
-                self.unsaved += u32::from(is_dirty);
-            }
+            State::Writing => self.meta(from).is_orphan = true,
             State::Dirty => {
                 self.unfile_dirty(from);
                 self.release(from);

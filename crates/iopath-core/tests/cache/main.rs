@@ -271,7 +271,7 @@ fn borrowers_see_a_page_until_they_let_go_and_later_readers_the_device() {
 }
 
 #[test]
-fn threads_pin_only_pages_that_stay_while_they_are_pinned() {
+fn threads_pin_and_visit_only_pages_that_stay_meanwhile() {
     let (frames, pages) = (64_u32, 200_u64);
     let mut cache = cache(frames);
     let hot = std::sync::Arc::clone(cache.hot());
@@ -287,12 +287,17 @@ fn threads_pin_only_pages_that_stay_while_they_are_pinned() {
                 while !is_over.load(Ordering::Relaxed) {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let page = (state >> 33) % pages;
-                    if let Some(pinned) = hot.try_pin(Page(page)) {
+                    let look_at = |frame: Frame| {
                         for _ in 0..4 {
-                            assert_eq!(arena[pinned.frame.0 as usize].load(Ordering::Relaxed), page);
+                            assert_eq!(arena[frame.0 as usize].load(Ordering::Relaxed), page);
                         }
-                        hot.unpin(pinned.frame);
                         hits.fetch_add(1, Ordering::Relaxed);
+                    };
+                    if state >> 63 == 0 {
+                        hot.visit(seed as usize, Page(page), |_| (), |pinned| look_at(pinned.frame));
+                    } else if let Some(pinned) = hot.try_pin(Page(page)) {
+                        look_at(pinned.frame);
+                        hot.unpin(pinned.frame);
                     }
                 }
             });

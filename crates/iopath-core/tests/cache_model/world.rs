@@ -195,6 +195,10 @@ impl World {
         }
         while self.cache.poll_evicted_unused().is_some() {}
         assert_eq!(self.cache.hot().is_clean(), self.cache.stats().dirty == 0);
+        for InFlight { io, frames, bytes } in self.in_flight.iter().filter(|it| it.io.op == Op::Write) {
+            let there = frames.iter().map(|frame| self.arena[frame.0 as usize]);
+            assert!(there.eq(bytes.iter().copied()), "{io:?} changes on its way");
+        }
         for task in &self.tasks {
             if let Stage::Pinned(frame, bytes) = task.stage {
                 assert_eq!(self.arena[frame.0 as usize], bytes, "{task:?} sees its page change");

@@ -31,18 +31,19 @@ impl Buffered {
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
         let shared = &*self.shared;
         let there = shared.size().saturating_sub(offset).min(bytes as u64) as usize;
-        let from = (offset % shared.page_bytes as u64) as usize;
+        let (_, from) = shared.locate(offset);
         // Dropped on an error, which gives back what is pinned by then.
         let mut borrowed = Borrowed { shared, frames: Frames::new(), from, bytes: 0 };
         let mut hits = 0;
         while borrowed.bytes < there {
             let left = there - borrowed.bytes;
-            let (frame, from, is_hit) = shared.pin(offset + borrowed.bytes as u64, left)?;
+            let at = offset + borrowed.bytes as u64;
+            let (frame, is_hit) = shared.pin(at, left)?;
             borrowed.frames.push(frame);
-            borrowed.bytes += left.min(shared.page_bytes - from);
+            borrowed.bytes += left.min(shared.page_bytes - shared.locate(at).1);
             hits += u64::from(is_hit);
         }
-        shared.hits.add(hits);
+        shared.borrowed_hits.add(hits);
         Ok(borrowed)
     }
 }

@@ -1,6 +1,5 @@
 //! Counts what many threads do, each on a cache line of its own.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// More threads than this share lines: the count stays right, and costs more.
@@ -27,7 +26,7 @@ impl Default for Counter {
 impl Counter {
     #[inline]
     pub(super) fn add(&self, count: u64) {
-        self.lanes[lane()].count.fetch_add(count, Relaxed);
+        self.lanes[thread_number() % LANES].count.fetch_add(count, Relaxed);
     }
 
     pub(super) fn sum(&self) -> u64 {
@@ -35,13 +34,14 @@ impl Counter {
     }
 }
 
-/// The calling thread's.
-fn lane() -> usize {
+/// The calling thread's number, from 0 on.
+#[inline]
+pub(super) fn thread_number() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static LANE: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed) % LANES);
+        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
     }
-    LANE.get()
+    NUMBER.with(|number| *number)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use iopath_core::cache::{Frame, Lookup, Outcome};
 use iopath_core::{IoError, Page, PageRange};
 
+use super::counter::thread_number;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -12,36 +13,58 @@ impl Buffered {
         let shared = &*self.shared;
         let there = shared.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..there];
-        let (mut done, mut hits) = (0, 0);
+        let thread = thread_number();
+        let mut done = 0;
         while done < there {
-            let (frame, from, is_hit) = shared.pin(offset + done as u64, there - done)?;
+            let (page, from) = shared.locate(offset + done as u64);
             let bytes = (there - done).min(shared.page_bytes - from);
-            // SAFETY: the frame is pinned until after the copy.
-            buffer[done..done + bytes].copy_from_slice(unsafe { shared.arena.bytes(frame, from, bytes) });
-            shared.unpin(frame);
+            let target = &mut buffer[done..done + bytes];
+            let mut copy = |frame| {
+                // SAFETY: the frame is visited or pinned until after the copy.
+                target.copy_from_slice(unsafe { shared.arena.bytes(frame, from, bytes) });
+            };
+            let range = || shared.range(offset + done as u64, there - done);
+            let ahead = |frame| shared.arena.fetch(frame, from);
+            let visited = shared.hot.visit(thread, page, ahead, |pinned| {
+                if pinned.is_marked {
+                    shared.reach_marker(range());
+                }
+                copy(pinned.frame);
+            });
+            if visited.is_none() {
+                let frame = shared.fault(range())?;
+                copy(frame);
+                shared.unpin(frame);
+            }
             done += bytes;
-            hits += u64::from(is_hit);
         }
-        shared.hits.add(hits);
         Ok(there)
     }
 }
 
 impl Shared {
-    /// Pins the page of byte `offset`, of which a read wants `bytes` bytes and those after. Its frame, where in it the
-    /// byte is, and whether it was there.
+    /// The page of byte `offset`, and where in it the byte is.
     #[inline]
-    pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<(Frame, usize, bool), BufferedError> {
-        let from = offset as usize & (self.page_bytes - 1);
-        let page = Page(offset >> self.page_bytes.trailing_zeros());
-        let range = || PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32);
-        if let Some(pinned) = self.hot.try_pin_ahead(page, |frame| self.arena.fetch(frame, from)) {
-            if pinned.is_marked {
-                self.reach_marker(range());
-            }
-            return Ok((pinned.frame, from, true));
+    pub(super) const fn locate(&self, offset: u64) -> (Page, usize) {
+        let in_page = self.page_bytes as u64 - 1;
+        (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
+    }
+
+    pub(super) fn range(&self, offset: u64, bytes: usize) -> PageRange {
+        PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32)
+    }
+
+    /// Pins the page of byte `offset`, of which somebody wants `bytes` bytes and those after. Its frame, and whether it
+    /// was there.
+    #[inline]
+    pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<(Frame, bool), BufferedError> {
+        let Some(pinned) = self.hot.try_pin(self.locate(offset).0) else {
+            return Ok((self.fault(self.range(offset, bytes))?, false));
+        };
+        if pinned.is_marked {
+            self.reach_marker(self.range(offset, bytes));
         }
-        Ok((self.fault(range())?, from, false))
+        Ok((pinned.frame, true))
     }
 
     #[inline]

@@ -28,6 +28,9 @@ const STARVED_MAX: Duration = Duration::from_secs(10);
 /// How often it looks whether that is so.
 const NAP: Duration = Duration::from_secs(1);
 
+/// The first time it looks soon: a reader who merely copies is out of its frame by then.
+const FIRST_NAP: Duration = Duration::from_micros(100);
+
 impl Shared {
     /// Waits until the waiter's turn has come, and strikes it off the list.
     pub(super) fn wait<'a>(
@@ -53,8 +56,11 @@ impl Shared {
                 // Whoever has what is waited for is another thread of the program.
                 let start = clock::now();
                 drop(state);
-                std::thread::park_timeout(NAP);
+                std::thread::park_timeout(if asleep.is_zero() { FIRST_NAP } else { NAP });
                 state = self.lock();
+                // Readers who merely copy do not say when they leave a frame.
+                state.cache.handle_unpinned();
+                state.settle();
                 asleep += clock::now().saturating_since(start);
                 if asleep >= STARVED_MAX && state.cache.stop_starving(waiter as u64) {
                     state.waiters.remove(waiter);
