@@ -35,6 +35,7 @@ mod limits;
 mod list;
 pub mod log;
 mod memory;
+pub mod mapper;
 mod merge;
 mod page;
 mod queue;
