@@ -92,7 +92,9 @@ pub enum MapError {
     #[error("the file lies where it lies: a {0} mapping cannot change")]
     Fixed(&'static str),
     /// The block lies further out than the map has pointers for.
-    #[error("byte {offset} lies beyond the {max} bytes that the map can point to; use larger blocks or extents")]
+    #[error(
+        "byte {offset} lies beyond the {max} bytes that the map can point to; use larger blocks or extents"
+    )]
     TooFar {
         /// Where in the file.
         offset: u64,

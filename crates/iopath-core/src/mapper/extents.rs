@@ -211,6 +211,16 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
+    struct Given(u64);
+    impl Space for Given {
+        fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
+            None
+        }
+        fn give_back(&mut self, extent: Extent) {
+            self.0 += extent.sectors();
+        }
+    }
+
     fn map() -> ExtentMap {
         ExtentMap::new(&FileLayout { block_bytes: 4096, size_bytes: 100 * BLOCK, capacity: 1 << 20 }).unwrap()
     }
@@ -241,18 +251,12 @@ mod tests {
         map.add(0, at(50, 10), false);
         map.commit(blocks(4, 2)).unwrap();
         let seen = |map: &ExtentMap, first| map.map(blocks(first, 100 - first)).unwrap();
-        assert_eq!(seen(&map, 0), Mapping { file: blocks(0, 4), place: Place::Unwritten(at(50, 4)), boundary: false });
+        assert_eq!(
+            seen(&map, 0),
+            Mapping { file: blocks(0, 4), place: Place::Unwritten(at(50, 4)), boundary: false }
+        );
         assert_eq!(seen(&map, 4).place, Place::Written(at(54, 2)));
         assert_eq!(seen(&map, 6).place, Place::Unwritten(at(56, 4)));
-        struct Given(u64);
-        impl Space for Given {
-            fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
-                None
-            }
-            fn give_back(&mut self, extent: Extent) {
-                self.0 += extent.sectors();
-            }
-        }
         let mut given = Given(0);
         map.unmap(blocks(3, 5), &mut given).unwrap();
         assert_eq!(given.0, 5 * BLOCK / SECTOR_BYTES);

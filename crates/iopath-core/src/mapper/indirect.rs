@@ -115,7 +115,8 @@ impl IndirectMap {
     }
 
     fn pointer_to(&self, place: Extent) -> Option<u32> {
-        let fits = place.sectors() == self.block_sectors() && place.start().0.is_multiple_of(self.block_sectors());
+        let fits =
+            place.sectors() == self.block_sectors() && place.start().0.is_multiple_of(self.block_sectors());
         fits.then(|| u32::try_from(place.start().0 / self.block_sectors()).ok()).flatten()
     }
 
@@ -158,7 +159,9 @@ impl IndirectMap {
             place = match (place, next) {
                 (Place::Hole, Place::Hole) => Place::Hole,
                 (Place::Written(a), Place::Written(b)) if a.is_followed_by(b) => Place::Written(joined(a, b)),
-                (Place::Unwritten(a), Place::Unwritten(b)) if a.is_followed_by(b) => Place::Unwritten(joined(a, b)),
+                (Place::Unwritten(a), Place::Unwritten(b)) if a.is_followed_by(b) => {
+                    Place::Unwritten(joined(a, b))
+                }
                 _ => break,
             };
             run_end = next_end;

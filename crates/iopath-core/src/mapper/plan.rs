@@ -119,7 +119,9 @@ impl FromStr for Boundary {
 #[non_exhaustive]
 pub enum PlanError {
     /// Offset or length are not whole blocks of the device.
-    #[error("bytes {file} of the file are not whole blocks of {block_bytes} bytes; align them, or go through a buffer")]
+    #[error(
+        "bytes {file} of the file are not whole blocks of {block_bytes} bytes; align them, or go through a buffer"
+    )]
     Unaligned {
         /// What was asked for.
         file: FileRange,

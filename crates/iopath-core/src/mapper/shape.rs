@@ -164,7 +164,9 @@ mod tests {
 
     #[test]
     fn indirect_blocks_are_counted_as_a_walk_meets_them() {
-        for (first, blocks) in [(0, 12), (0, 13), (5, 300), (268, 1), (260, 700), (65_800, 10), (65_804, 600), (3, 0)] {
+        for (first, blocks) in
+            [(0, 12), (0, 13), (5, 300), (268, 1), (260, 700), (65_800, 10), (65_804, 600), (3, 0)]
+        {
             let mut met = std::collections::BTreeSet::new();
             for block in first..first + blocks {
                 let path = KIB.path(block).unwrap();

@@ -51,6 +51,7 @@ impl<S: Space> Quarantine<S> {
     ///
     /// # Panics
     /// If it is of another quarantine: a bug of the caller.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is ended once")]
     pub fn end(&mut self, ticket: Ticket) {
         let Ticket(number) = ticket;
         let open = number.checked_sub(self.first).and_then(|index| self.open.get_mut(index as usize));

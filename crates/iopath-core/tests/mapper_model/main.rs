@@ -51,7 +51,10 @@ fn no_stale_byte_is_ever_visible() {
     }
     eprintln!("{all:?}");
     let least = steps / 1000;
-    assert!(all.reads > least && all.writes > least && all.failed_writes > least / 10, "lives met too little");
+    assert!(
+        all.reads > least && all.writes > least && all.failed_writes > least / 10,
+        "lives met too little"
+    );
     assert!(all.punches > least / 4 && all.growths > least / 4 && all.truncations > least / 10);
     assert!(all.metadata_reads > least / 4 && all.kept_back > least / 10 && all.out_of_space > 0);
 }

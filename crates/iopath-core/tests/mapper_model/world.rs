@@ -77,7 +77,8 @@ impl World {
     pub(crate) fn new(kind: &MapperKind, rng: &mut ChaCha8Rng) -> Self {
         let block_bytes = 1024;
         let can_change = kind.name != "identity";
-        let first = if can_change { CHANGES.choose(rng).unwrap().saturating_sub(rng.random_range(0..40)) } else { 0 };
+        let first =
+            if can_change { CHANGES.choose(rng).unwrap().saturating_sub(rng.random_range(0..40)) } else { 0 };
         let window = FileRange::new(first * block_bytes, WINDOW_BLOCKS * block_bytes);
         let capacity = DEVICE_BLOCKS * block_bytes / SECTOR_BYTES;
         let size_bytes = if can_change { window.start() } else { capacity * SECTOR_BYTES };
@@ -333,7 +334,11 @@ impl World {
         for (cell, stamp) in seen.iter().enumerate().take((shown.bytes() / CELL) as usize) {
             let may_be = &may_see[first + cell];
             let at = shown.start() + cell as u64 * CELL;
-            assert!(may_be.contains(stamp), "{}: byte {at} is {stamp}, may be {may_be:?}", self.mapper.name());
+            assert!(
+                may_be.contains(stamp),
+                "{}: byte {at} is {stamp}, may be {may_be:?}",
+                self.mapper.name()
+            );
         }
     }
 

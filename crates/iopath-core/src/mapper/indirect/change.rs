@@ -67,7 +67,12 @@ impl IndirectMap {
     }
 
     /// Takes away one block or passes over a hole; the next to look at.
-    fn unlink_block(&mut self, block: u64, freed: &mut Freed, space: &mut dyn Space) -> Result<u64, MapError> {
+    fn unlink_block(
+        &mut self,
+        block: u64,
+        freed: &mut Freed,
+        space: &mut dyn Space,
+    ) -> Result<u64, MapError> {
         let Some(path) = self.shape.path(block) else { return Ok(u64::MAX) };
         let found = self.find(block, &path)?;
         if let Some(pointer) = self.reserved.remove(&block) {

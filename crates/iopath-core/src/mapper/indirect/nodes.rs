@@ -1,6 +1,6 @@
 //! Indirect blocks in memory: which pointers each has, and which has changed. Knows no file: see `indirect.rs`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The fewest blocks that a walk of three indirect blocks comes to its end with.
 const LEAST: usize = 4;
@@ -8,7 +8,9 @@ const LEAST: usize = 4;
 #[derive(Debug, Clone)]
 pub(super) struct Nodes {
     /// By the number of their block.
-    nodes: BTreeMap<u32, Node>,
+    by_block: BTreeMap<u32, Node>,
+    /// Those that have changed: indirect blocks between them and a block of the file, and the number of their block.
+    dirty: BTreeSet<(usize, u32)>,
     /// In the order in which they came; may name some that are gone.
     order: VecDeque<u32>,
     /// The most that are kept, but for those that have changed.
@@ -18,8 +20,7 @@ pub(super) struct Nodes {
 #[derive(Debug, Clone)]
 struct Node {
     pointers: Box<[u32]>,
-    /// Indirect blocks between it and a block of the file; `None` while it is as on the medium.
-    dirty: Option<usize>,
+    is_dirty: bool,
 }
 
 /// The pointers in a block's bytes.
@@ -29,30 +30,31 @@ pub(super) fn decode(bytes: &[u8]) -> Box<[u32]> {
 
 impl Nodes {
     pub(super) const fn new(max: usize) -> Self {
-        Self { nodes: BTreeMap::new(), order: VecDeque::new(), max }
+        Self { by_block: BTreeMap::new(), dirty: BTreeSet::new(), order: VecDeque::new(), max }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+        self.by_block.len()
     }
 
     pub(super) fn get(&self, block: u32) -> Option<&[u32]> {
-        self.nodes.get(&block).map(|node| &*node.pointers)
+        self.by_block.get(&block).map(|node| &*node.pointers)
     }
 
     /// Sets a pointer in a block that is in memory and `height` indirect blocks above the file's.
     pub(super) fn set(&mut self, block: u32, slot: usize, pointer: u32, height: usize) {
-        let node = self.nodes.get_mut(&block).expect("a block that was just walked through is in memory");
+        let node = self.by_block.get_mut(&block).expect("a block that was just walked through is in memory");
         node.pointers[slot] = pointer;
-        node.dirty = Some(height);
+        node.is_dirty = true;
+        self.dirty.insert((height, block));
     }
 
     /// One read from the device. What is in memory is newer.
     pub(super) fn insert(&mut self, block: u32, pointers: Box<[u32]>) {
-        if self.nodes.contains_key(&block) {
+        if self.by_block.contains_key(&block) {
             return;
         }
-        self.nodes.insert(block, Node { pointers, dirty: None });
+        self.by_block.insert(block, Node { pointers, is_dirty: false });
         self.order.push_back(block);
         self.shrink(self.max);
     }
@@ -60,12 +62,14 @@ impl Nodes {
     /// A new one, without a pointer.
     pub(super) fn create(&mut self, block: u32, pointers: u64, height: usize) {
         let empty = vec![0; pointers as usize].into_boxed_slice();
-        self.nodes.insert(block, Node { pointers: empty, dirty: Some(height) });
+        self.by_block.insert(block, Node { pointers: empty, is_dirty: true });
+        self.dirty.insert((height, block));
         self.order.push_back(block);
     }
 
     pub(super) fn remove(&mut self, block: u32) {
-        self.nodes.remove(&block);
+        self.by_block.remove(&block);
+        self.dirty.retain(|(_, known)| *known != block);
         self.order.retain(|known| *known != block);
     }
 
@@ -82,13 +86,13 @@ impl Nodes {
     /// Drops the oldest that are as on the medium, while there are more than `max`.
     fn shrink(&mut self, max: usize) {
         let mut candidates = self.order.len();
-        while self.nodes.len() > max && candidates > 0 {
+        while self.by_block.len() > max && candidates > 0 {
             candidates -= 1;
             let Some(oldest) = self.order.pop_front() else { return };
-            if self.nodes.get(&oldest).is_some_and(|node| node.dirty.is_some()) {
+            if self.by_block.get(&oldest).is_some_and(|node| node.is_dirty) {
                 self.order.push_back(oldest);
             } else {
-                self.nodes.remove(&oldest);
+                self.by_block.remove(&oldest);
             }
         }
     }
@@ -99,9 +103,8 @@ impl Nodes {
 
     /// A block to be written, the nearest to the file first.
     pub(super) fn poll_dirty(&mut self) -> Option<(u32, Box<[u8]>)> {
-        let dirty = self.nodes.iter().filter_map(|(block, node)| Some((node.dirty?, *block)));
-        let (_, block) = dirty.min()?;
-        self.nodes.get_mut(&block).expect("just found").dirty = None;
+        let (_, block) = self.dirty.pop_first()?;
+        self.by_block.get_mut(&block)?.is_dirty = false;
         let bytes = self.bytes(block)?;
         self.shrink(self.max);
         Some((block, bytes))

@@ -22,7 +22,8 @@ impl PunchPlan {
     pub fn new(file: FileRange, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
         let block = mapper.block_bytes().into();
         let reaches_end = file.end() >= mapper.size_bytes() && !file.is_empty();
-        let punched = if reaches_end { FileRange::between(file.start(), file.outward(block).end()) } else { file };
+        let punched =
+            if reaches_end { FileRange::between(file.start(), file.outward(block).end()) } else { file };
         let blocks = punched.inward(block);
         let (head, tail) = if blocks.is_empty() {
             (file, FileRange::default())

@@ -32,7 +32,7 @@ impl ReadPlan {
         Ok(Self {
             rest: file.and(inside.outward(limits.logical_block_bytes.into())),
             bytes: inside.bytes(),
-            gather: Gather::new(Op::Read, boundary),
+            gather: Gather::new(Op::Read, boundary, mapper.block_bytes()),
         })
     }
 
@@ -65,10 +65,8 @@ impl ReadPlan {
                 self.rest = self.rest.from_offset(mapping.file.end());
                 return Some(Step::Zeroes { file: mapping.file });
             };
-            let file = self.gather.portion(mapping.file, mapping.boundary, mapper.block_bytes());
-            let place = place.split_at(file.bytes() / crate::SECTOR_BYTES).0;
-            if self.gather.push(file, place, mapping.boundary) {
-                self.rest = self.rest.from_offset(file.end());
+            if self.gather.push(&mapping, place) {
+                self.rest = self.rest.from_offset(mapping.file.end());
             }
         }
     }

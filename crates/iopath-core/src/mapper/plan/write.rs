@@ -59,14 +59,15 @@ impl WritePlan {
     ) -> Result<Self, PlanError> {
         check_direct(file, mapper, limits)?;
         let grows = !file.is_empty() && file.end() > mapper.size_bytes();
-        let gap = if grows { ZeroPlan::before_growth(file.start(), mapper, limits)? } else { ZeroPlan::EMPTY };
+        let gap =
+            if grows { ZeroPlan::before_growth(file.start(), mapper, limits)? } else { ZeroPlan::EMPTY };
         Ok(Self {
             file,
             rest: file,
             block_bytes: mapper.block_bytes(),
             size_bytes: mapper.size_bytes(),
             gap,
-            gather: Gather::new(Op::Write, boundary),
+            gather: Gather::new(Op::Write, boundary, mapper.block_bytes()),
             head_is_done: false,
             tail: None,
             has_new: false,
@@ -76,7 +77,11 @@ impl WritePlan {
 
     /// The blocks that must not be written, punched or grown over by another meanwhile.
     pub fn footprint(&self) -> FileRange {
-        let start = if self.file.end() > self.size_bytes { self.file.start().min(self.size_bytes) } else { self.file.start() };
+        let start = if self.file.end() > self.size_bytes {
+            self.file.start().min(self.size_bytes)
+        } else {
+            self.file.start()
+        };
         FileRange::between(start, self.file.end()).outward(self.block_bytes.into())
     }
 
@@ -100,7 +105,9 @@ impl WritePlan {
                 Err(Metadata(place)) => return Some(Step::Metadata { place }),
             };
             let place = match mapping.place {
-                Place::Hole => return Some(Step::Allocate { file: mapping.file.outward(self.block_bytes.into()) }),
+                Place::Hole => {
+                    return Some(Step::Allocate { file: mapping.file.outward(self.block_bytes.into()) });
+                }
                 Place::Written(place) => place,
                 Place::Unwritten(place) => {
                     self.has_new = true;
@@ -111,10 +118,8 @@ impl WritePlan {
                     place
                 }
             };
-            let file = self.gather.portion(mapping.file, mapping.boundary, self.block_bytes);
-            let place = place.split_at(file.bytes() / SECTOR_BYTES).0;
-            if self.gather.push(file, place, mapping.boundary) {
-                self.rest = self.rest.from_offset(file.end());
+            if self.gather.push(&mapping, place) {
+                self.rest = self.rest.from_offset(mapping.file.end());
             }
         }
     }
@@ -152,7 +157,10 @@ impl WritePlan {
     fn take_head(&mut self, file: FileRange, place: Extent) -> Option<Step> {
         let block_start = self.file.start() / u64::from(self.block_bytes) * u64::from(self.block_bytes);
         let head = FileRange::between(block_start, self.file.start());
-        if std::mem::replace(&mut self.head_is_done, true) || head.is_empty() || file.start() != self.file.start() {
+        if std::mem::replace(&mut self.head_is_done, true)
+            || head.is_empty()
+            || file.start() != self.file.start()
+        {
             return None;
         }
         let sectors = head.bytes() / SECTOR_BYTES;
