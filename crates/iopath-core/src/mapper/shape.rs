@@ -103,6 +103,15 @@ impl IndirectShape {
         total
     }
 
+    /// Indirect blocks that are on the ways to both of two blocks.
+    pub fn indirect_blocks_shared(self, a: u64, b: u64) -> u64 {
+        let (Some(a), Some(b)) = (self.path(a), self.path(b)) else { return 0 };
+        if a.depth != b.depth {
+            return 0;
+        }
+        a.slots[..a.depth].iter().zip(&b.slots[..b.depth]).take_while(|(a, b)| a == b).count() as u64
+    }
+
     /// The way to `block`; `None` if it lies behind all that can be pointed to.
     pub(super) fn path(self, block: u64) -> Option<Path> {
         let depth = (0..4).rev().find(|depth| block >= self.first_below(*depth))? as usize;
@@ -162,6 +171,13 @@ mod tests {
         }
     }
 
+    /// Indirect blocks on the way to either block.
+    fn ends_met(a: u64, b: u64) -> u64 {
+        let ways = [a, b].map(|block| KIB.path(block).unwrap());
+        let met = ways.iter().flat_map(|path| (0..path.depth).map(|level| path.slots[..=level].to_vec()));
+        met.collect::<std::collections::BTreeSet<_>>().len() as u64
+    }
+
     #[test]
     fn indirect_blocks_are_counted_as_a_walk_meets_them() {
         for (first, blocks) in
@@ -173,6 +189,10 @@ mod tests {
                 met.extend((0..path.depth).map(|level| path.slots[..=level].to_vec()));
             }
             assert_eq!(KIB.indirect_blocks(first, blocks), met.len() as u64, "{blocks} from {first}");
+            let last = first + blocks - 1;
+            let both = KIB.indirect_blocks(first, 1) + KIB.indirect_blocks(last, 1);
+            let either = if first == last { both / 2 } else { ends_met(first, last) };
+            assert_eq!(KIB.indirect_blocks_shared(first, last), both - either, "{first} and {last}");
         }
     }
 }
