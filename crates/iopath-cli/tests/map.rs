@@ -60,7 +60,7 @@ fn number(value: &Value) -> u64 {
 }
 
 /// Requests for a block size; every byte of the file is in them once.
-fn requests<'a>(map: &'a Value, block_bytes: u64) -> &'a Value {
+fn requests(map: &Value, block_bytes: u64) -> &Value {
     let list = map["requests"].as_array().unwrap();
     let found = list.iter().find(|requests| requests["block_bytes"] == block_bytes);
     let found = found.unwrap_or_else(|| panic!("{block_bytes} in {map}"));

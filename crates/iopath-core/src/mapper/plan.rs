@@ -71,8 +71,8 @@ pub enum Step {
 /// found missing and read: so the device is asked for the indirect block first, moves there, back, and on past it. The
 /// flag tells that in time: what is pending is submitted, and both reach the disk in order.
 ///
-/// The flag of a mapping of many blocks is about its *last* block. Linux up to 2.6.19 (`fs/direct-io.c`) kept it for all
-/// blocks of the mapping, and so submitted each by itself: a mapping that reaches a boundary, in a large sequential
+/// The flag of a mapping of many blocks is about its *last* block. Linux in 2006 (2.6.19-rc3, `fs/direct-io.c`) kept it for
+/// all blocks of the mapping, and so submitted each by itself: a mapping that reaches a boundary, in a large sequential
 /// transfer nearly every one, fell apart into bios of a single block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {

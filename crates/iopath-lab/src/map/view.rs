@@ -36,7 +36,7 @@ impl FileMap {
                 let _ = write!(text, ", none across {}", format_size(chunk_bytes));
             }
             if let Some(boundary) = limits.boundary {
-                let _ = write!(text, "; {}", at_boundaries(boundary));
+                let _ = write!(text, "\n{}", at_boundaries(boundary));
             }
             let _ = write!(text, "\n{}", self.request_table());
         }
@@ -130,9 +130,9 @@ fn request_row(requests: &Requests) -> Vec<String> {
 
 fn at_boundaries(boundary: BoundaryName) -> &'static str {
     match boundary {
-        BoundaryName::EveryBlock => "before an indirect block every block is a request (every-block)",
-        BoundaryName::Once => "a request ends before an indirect block (once)",
-        BoundaryName::Ignore => "requests reach over indirect blocks (ignore)",
+        BoundaryName::EveryBlock => "Before an indirect block every block is a request (every-block)",
+        BoundaryName::Once => "A request ends before an indirect block (once)",
+        BoundaryName::Ignore => "Requests reach over indirect blocks (ignore)",
     }
 }
 
