@@ -4,6 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
+use iopath_core::mapper::Boundary;
 use iopath_core::{Extent, Sector};
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     /// Summarise a request log on one page, or dump it
     #[command(args_conflicts_with_subcommands = true)]
     Log(LogArgs),
+    /// Show where a file lies, and which requests a direct read of it becomes
+    Map(MapArgs),
     /// Write a completion script for a shell to stdout
     Completions {
         /// The shell
@@ -113,6 +116,24 @@ pub(crate) struct RunArgs {
     pub(crate) overwrite: bool,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MapArgs {
+    /// A regular file; it is not read
+    pub(crate) file: PathBuf,
+    /// The sizes of reads, from the start of the file to its end
+    #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    pub(crate) bs: Vec<u64>,
+    /// What a read does before an indirect block, in a file that is mapped by blocks (ext2, ext3)
+    #[arg(long, value_parser = PossibleValuesParser::new(Boundary::ALL.map(Boundary::name)).try_map(|name| name.parse::<Boundary>()))]
+    pub(crate) boundary: Option<Boundary>,
+    /// Show every extent, however many there are
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write the map as JSON to stdout
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod args;
 mod elevators;
 mod log;
+mod map;
 mod output;
 mod progress;
 mod run;
@@ -39,6 +40,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Survey(args) => survey::run(args),
         Command::Elevators => elevators::list(),
         Command::Log(args) => log::log(args),
+        Command::Map(args) => map::run(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "iopath", &mut script);

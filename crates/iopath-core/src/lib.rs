@@ -34,6 +34,7 @@ mod error;
 mod limits;
 mod list;
 pub mod log;
+pub mod mapper;
 mod memory;
 mod merge;
 mod page;

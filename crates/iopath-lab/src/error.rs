@@ -7,7 +7,7 @@ use iopath::OpenError;
 use iopath_core::elevator::ElevatorError;
 use iopath_log::LogError;
 use iopath_os::kernel::Direction;
-use iopath_os::target::{DioError, Refusal, ResidencyError, TargetError};
+use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
 use iopath_os::{NoMemory, UnknownEngine};
 use thiserror::Error;
 
@@ -171,6 +171,22 @@ pub enum LabError {
         target: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// Something that has no extents.
+    #[error("{} is a {kind}, which has no extents; name a regular file", target.display())]
+    NotAFile {
+        /// The target.
+        target: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The extents of a file cannot be told.
+    #[error("{}: {source}", target.display())]
+    Extents {
+        /// The file.
+        target: PathBuf,
+        /// Why.
+        source: ExtentError,
     },
     /// What the target is cannot be learnt.
     #[error(transparent)]

@@ -67,7 +67,7 @@ impl TargetFacts {
 }
 
 impl DiskFacts {
-    fn of(disk: &Disk) -> Self {
+    pub(crate) fn of(disk: &Disk) -> Self {
         Self {
             name: disk.name.clone(),
             model: disk.model.clone(),

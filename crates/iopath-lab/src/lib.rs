@@ -10,6 +10,7 @@ mod engine;
 pub mod error;
 mod host;
 mod job;
+pub mod map;
 pub mod path;
 mod paths;
 mod place;

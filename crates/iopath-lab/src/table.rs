@@ -122,7 +122,7 @@ fn interval(spread: &Spread) -> String {
     format!("{:.1}%", (high - low) / 2.0 / spread.mean * 100.0)
 }
 
-fn mean_size(bytes: f64) -> String {
+pub(crate) fn mean_size(bytes: f64) -> String {
     if bytes < 1e3 { format!("{bytes:.0} bytes") } else { format!("{} KiB", digits(bytes / 1024.0)) }
 }
 

@@ -31,6 +31,13 @@ impl FileExtent {
         self.logical..self.logical.saturating_add(self.bytes)
     }
 
+    /// Whether it has blocks of its own at a known place, that hold the file's bytes as they are once written.
+    pub fn has_place(&self) -> bool {
+        let elsewhere =
+            ExtentFlags::UNKNOWN | ExtentFlags::INLINE | ExtentFlags::ENCODED | ExtentFlags(0x100);
+        !self.flags.intersects(elsewhere)
+    }
+
     /// Whether a direct read of it reaches the device: data is there, at a known place, on blocks of its own.
     pub fn is_written(&self) -> bool {
         !self.flags.intersects(ExtentFlags::UNWRITTEN | ExtentFlags::UNKNOWN | ExtentFlags::INLINE)
@@ -54,12 +61,34 @@ impl ExtentFlags {
     pub const INLINE: Self = Self(0x200 | 0x400);
     /// Allocated but never written: reads as zeroes without device I/O.
     pub const UNWRITTEN: Self = Self(0x800);
+    /// Put together from single blocks: the file is mapped by pointers to blocks (ext2, ext3), not by extents.
+    pub const MERGED: Self = Self(0x1000);
     /// Shared with another file (reflink, snapshot): a write goes elsewhere.
     pub const SHARED: Self = Self(0x2000);
+
+    /// Every bit that the kernel has a name for (`FIEMAP_EXTENT_*`), in words.
+    const WORDS: [(u32, &str); 11] = [
+        (0x1, "last"),
+        (0x2, "unknown place"),
+        (0x4, "delayed"),
+        (0x8, "encoded"),
+        (0x80, "encrypted"),
+        (0x100, "not aligned"),
+        (0x200, "inline"),
+        (0x400, "tail-packed"),
+        (0x800, "unwritten"),
+        (0x1000, "block-mapped"),
+        (0x2000, "shared"),
+    ];
 
     /// Whether any flag of `other` is set.
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// What is set, in words.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        Self::WORDS.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, word)| word)
     }
 
     /// The bits.
@@ -189,6 +218,15 @@ mod tests {
         let fails = |errno| all_batches(|_| Err(io::Error::from_raw_os_error(errno))).unwrap_err();
         assert!(matches!(fails(libc::EOPNOTSUPP), ExtentError::Unsupported { .. }));
         assert!(matches!(fails(libc::EIO), ExtentError::Failed { offset: 0, .. }));
+    }
+
+    #[test]
+    fn flags_are_told_in_words() {
+        let flags = ExtentFlags::UNWRITTEN | ExtentFlags::LAST | ExtentFlags::MERGED;
+        assert_eq!(flags.words().collect::<Vec<_>>(), ["last", "unwritten", "block-mapped"]);
+        assert_eq!(ExtentFlags::default().words().count(), 0);
+        let compressed = FileExtent { flags: ExtentFlags::ENCODED, ..written(0, 8) };
+        assert!(written(0, 8).has_place() && !compressed.has_place());
     }
 
     #[test]

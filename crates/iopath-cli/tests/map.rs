@@ -1,0 +1,208 @@
+//! `iopath map` as a user meets it, on real filesystems: what it says lies on the device where it says, and reads become
+//! as many requests as it says extents cut them into.
+
+#[path = "../../iopath-os/tests/support/mod.rs"]
+mod loops;
+mod support;
+
+use loops::{Alone, Loop, run, text};
+use rustix::fs::{FallocateFlags, fallocate};
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use support::{iopath, json_of};
+
+const KIB: u64 = 1024;
+const SIZE: u64 = 1024 * KIB;
+
+/// Filesystems to try: how to make one, and whether places in it are offsets on its device.
+const FILESYSTEMS: [(&str, &[&str], bool); 4] = [
+    ("ext2", &["mkfs.ext2", "-q", "-b", "1024"], true),
+    ("ext4", &["mkfs.ext4", "-q", "-b", "4096"], true),
+    ("xfs", &["mkfs.xfs", "-q"], true),
+    ("btrfs", &["mkfs.btrfs", "-q"], false),
+];
+
+/// A mounted filesystem on a loop device.
+fn mounted(alone: &Alone, make: &[&str]) -> Result<(Loop, PathBuf), String> {
+    let mut device = Loop::new(alone, 400, &[])?;
+    let disk = device.device.clone();
+    run(make[0], &[&make[1..], &[text(&disk)]].concat())?;
+    let at = device.mount(&disk)?;
+    Ok((device, at))
+}
+
+/// Calls `check` with the name of each filesystem that can be had here, its device, and a directory on it.
+fn on_each(check: impl Fn(&str, &Path, &Path, bool)) {
+    let alone = match Alone::wait() {
+        Ok(alone) => alone,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    for (name, make, is_placed) in FILESYSTEMS {
+        match mounted(&alone, make) {
+            Ok((device, at)) => check(name, &device.device, &at, is_placed),
+            Err(why) => eprintln!("skipped: no {name} here: {why}"),
+        }
+    }
+}
+
+fn map(file: &Path, args: &[&str]) -> Value {
+    json_of(&iopath(&["map", text(file), "--json"]).args(args).output().unwrap())
+}
+
+fn noise(bytes: u64, seed: u64) -> Vec<u8> {
+    (0..bytes).map(|at| ((at + seed * 7919).wrapping_mul(2_654_435_761) >> 13) as u8 | 1).collect()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is a number"))
+}
+
+/// Requests for a block size; every byte of the file is in them once.
+fn requests(map: &Value, block_bytes: u64) -> &Value {
+    let list = map["requests"].as_array().unwrap();
+    let found = list.iter().find(|requests| requests["block_bytes"] == block_bytes);
+    let found = found.unwrap_or_else(|| panic!("{block_bytes} in {map}"));
+    let sum =
+        ["request_bytes", "zero_bytes", "other_bytes"].map(|key| number(&found[key])).iter().sum::<u64>();
+    assert_eq!(sum, number(&found["covered_bytes"]), "{found}");
+    found
+}
+
+#[test]
+fn holes_and_unwritten_space_are_told_and_data_lies_where_it_says() {
+    on_each(|name, device, directory, is_placed| {
+        let path = directory.join("file");
+        let file = File::create(&path).unwrap();
+        file.write_all_at(&noise(64 * KIB, 1), 0).unwrap();
+        file.write_all_at(&noise(64 * KIB, 2), 128 * KIB).unwrap();
+        file.set_len(SIZE).unwrap();
+        let has_unwritten = fallocate(&file, FallocateFlags::empty(), 256 * KIB, 256 * KIB).is_ok();
+        file.sync_all().unwrap();
+
+        let map = map(&path, &["--bs", "64k,1m"]);
+        assert_eq!((&map["filesystem"], &map["size_bytes"]), (&name.into(), &SIZE.into()), "{map}");
+        let flagged = |flag: &str| map["extents"].to_string().contains(flag);
+        assert_eq!(flagged("unwritten"), has_unwritten, "{map}");
+        assert_eq!(flagged("block-mapped"), name == "ext2", "{map}");
+        assert_eq!(map["mapped_by"], if name == "ext2" { "blocks" } else { "extents" });
+        let blocks = requests(&map, 64 * KIB);
+        assert_eq!(
+            (&blocks["reads"], &blocks["zero_bytes"]),
+            (&16.into(), &(SIZE - 128 * KIB).into()),
+            "{name}"
+        );
+        assert!(number(&blocks["requests"]) >= 2 && number(&requests(&map, SIZE)["requests"]) >= 2, "{map}");
+
+        if is_placed {
+            check_places(&map, &path, device);
+        }
+        let table = iopath(&["map", text(&path)]).output().unwrap();
+        let table = String::from_utf8(table.stdout).unwrap();
+        assert!(table.contains("hole") && table.contains("64 KiB") && table.contains(name), "{table}");
+        assert_eq!(table.contains("indirect block"), name == "ext2", "{table}");
+    });
+}
+
+/// The device holds at each place what the file holds there.
+fn check_places(map: &Value, path: &Path, device: &Path) {
+    let (file, device) = (File::open(path).unwrap(), File::open(device).unwrap());
+    let mut checked = 0;
+    for extent in map["extents"].as_array().unwrap() {
+        if extent["flags"].to_string().contains("unwritten") {
+            continue;
+        }
+        let logical = number(&extent["logical_bytes"]);
+        let bytes = number(&extent["bytes"]).min(SIZE - logical) as usize;
+        let (mut told, mut held) = (vec![0; bytes], vec![1; bytes]);
+        file.read_exact_at(&mut told, logical).unwrap();
+        device.read_exact_at(&mut held, number(&extent["physical_bytes"])).unwrap();
+        assert!(told == held, "{extent} of {map}");
+        checked += bytes as u64;
+    }
+    assert_eq!(checked, 128 * KIB, "all that was written");
+}
+
+#[test]
+fn a_fragmented_file_is_as_many_requests_as_it_has_pieces() {
+    on_each(|name, _, directory, _| {
+        let path = directory.join("pieces");
+        let file = File::create(&path).unwrap();
+        for piece in 0..64 {
+            file.write_all_at(&noise(4 * KIB, piece), piece * 16 * KIB).unwrap();
+        }
+        file.set_len(SIZE).unwrap();
+        file.sync_all().unwrap();
+        let map = map(&path, &["--bs", "4k,1m"]);
+        assert!(map["extents"].as_array().unwrap().len() >= 64, "{name}: {map}");
+        let whole = requests(&map, SIZE);
+        assert!(
+            number(&whole["requests"]) >= 64 && whole["requests"] == whole["requests_of_a_read_max"],
+            "{map}"
+        );
+        let small = requests(&map, 4 * KIB);
+        assert_eq!(
+            (&small["reads"], &small["request_bytes"]),
+            (&256.into(), &(64 * 4 * KIB).into()),
+            "{name}"
+        );
+
+        let table = |args: &[&str]| {
+            let shown = iopath(&["map", text(&path)]).args(args).output().unwrap();
+            String::from_utf8(shown.stdout).unwrap()
+        };
+        assert!(table(&[]).contains("more: --all") && table(&[]).lines().count() < 50, "{}", table(&[]));
+        assert!(table(&["--all"]).lines().count() > 128);
+    });
+}
+
+#[test]
+fn a_boundary_for_every_block_makes_more_requests_of_a_block_mapped_file() {
+    on_each(|name, _, directory, _| {
+        let path = directory.join("file");
+        std::fs::write(&path, noise(SIZE, 3)).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let count = |boundary| {
+            let map = map(&path, &["--bs", "1m", "--boundary", boundary]);
+            (number(&requests(&map, SIZE)["requests"]), number(&requests(&map, SIZE)["metadata_requests"]))
+        };
+        let [every, once, ignore] = ["every-block", "once", "ignore"].map(count);
+        if name == "ext2" {
+            assert!(every.0 > 2 * once.0 && ignore.0 <= once.0, "{every:?} {once:?} {ignore:?}");
+            // Of 1,024 blocks 12 hang on the inode, 256 on an indirect, 256, 256 and 244 on those below a double one.
+            assert_eq!(once.1, 5);
+        } else {
+            assert_eq!([every, once, ignore], [once; 3], "{name}");
+            assert_eq!(once.1, 0);
+        }
+    });
+}
+
+#[test]
+fn an_empty_file_has_no_extent_and_no_request() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("empty");
+    File::create(&path).unwrap();
+    let answer = iopath(&["map", text(&path), "--json"]).output().unwrap();
+    if !answer.status.success() {
+        return eprintln!("skipped: no FIEMAP here: {}", String::from_utf8_lossy(&answer.stderr));
+    }
+    let map = json_of(&answer);
+    assert_eq!((&map["schema"], &map["size_bytes"]), (&"iopath.map/1".into(), &0.into()));
+    assert_eq!(map["extents"].as_array().map(Vec::len), Some(0));
+    assert!(map["requests"].as_array().unwrap().iter().all(|requests| requests["requests"] == 0), "{map}");
+}
+
+#[test]
+fn a_block_size_that_direct_reads_cannot_have_is_refused_by_name() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, noise(8192, 4)).unwrap();
+    let answer = iopath(&["map", text(&path), "--bs", "4k,1000"]).output().unwrap();
+    let stderr = String::from_utf8(answer.stderr).unwrap();
+    if stderr.contains("does not tell extents") || answer.status.success() {
+        return eprintln!("skipped: no FIEMAP or no direct I/O here: {stderr}");
+    }
+    assert!(stderr.contains("block size 1000 bytes") && stderr.lines().count() == 1, "{stderr}");
+}

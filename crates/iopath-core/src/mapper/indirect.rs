@@ -1,0 +1,248 @@
+//! The mapping by pointers to blocks, as ext2 and ext3 keep it: 12 in the inode, the others in indirect blocks, which
+//! are read before what lies behind them can be found. Has no journal, and writes nothing by itself.
+
+mod change;
+mod nodes;
+
+use super::shape::{IndirectShape, POINTERS, Path};
+use super::{DirtyMetadata, FileLayout, FileRange, MapError, Mapper, Mapping, Metadata, Place, Space};
+use crate::sector::{Extent, SECTOR_BYTES};
+use nodes::Nodes;
+use std::collections::BTreeMap;
+
+pub(super) const NAME: &str = "indirect";
+
+/// Indirect blocks kept in memory unless told otherwise: 4 MiB of 4 KiB blocks, for 4 GiB of a file.
+const RESIDENT_MAX: usize = 1024;
+
+/// No block: a hole.
+const NOTHING: u32 = 0;
+
+/// A file of pointers to blocks, in the form of ext2 (kernel `Documentation/filesystems/ext2.rst`): 32-bit numbers of
+/// blocks, little-endian in indirect blocks, 0 for a hole.
+///
+/// Indirect blocks are read when they are needed and forgotten when there are too many of them; those that changed stay
+/// until [`Mapper::poll_dirty`] has given them out. The map has no word for
+/// unwritten space: space is *reserved*, in memory only, and pointers are set to it when it is committed. An indirect
+/// block lies before the blocks that it is the first to point to, as ext2 places it.
+#[derive(Debug, Clone)]
+pub struct IndirectMap {
+    shape: IndirectShape,
+    size_bytes: u64,
+    /// Blocks of the device: a pointer leads to one of them.
+    blocks: u64,
+    inode: [u32; POINTERS],
+    nodes: Nodes,
+    /// Blocks of the file that have space no pointer leads to yet.
+    reserved: BTreeMap<u64, u32>,
+}
+
+/// What is found at the end of the way to a block.
+enum Found {
+    Block(u32),
+    /// No way from this level on: all blocks below `end` are holes, or reserved.
+    Nothing {
+        end: u64,
+    },
+}
+
+impl IndirectMap {
+    /// A file that is one hole.
+    ///
+    /// # Errors
+    /// [`MapError::BlockSize`]: ext2 has blocks of 1, 2 and 4 KiB. [`MapError::TooFar`].
+    pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
+        Self::open(layout, [NOTHING; POINTERS])
+    }
+
+    /// A file of which the inode has these pointers. None of its indirect blocks are in memory.
+    ///
+    /// # Errors
+    /// As [`IndirectMap::new`]; [`MapError::Corrupt`] if a pointer leads out of the device.
+    pub fn open(layout: &FileLayout, inode: [u32; POINTERS]) -> Result<Self, MapError> {
+        let block_bytes = layout.block_bytes;
+        if ![1024, 2048, 4096].contains(&block_bytes) {
+            return Err(MapError::BlockSize { mapper: NAME, block_bytes, range: "1024, 2048 or 4096" });
+        }
+        let blocks = layout.capacity / (u64::from(block_bytes) / SECTOR_BYTES);
+        if let Some(pointer) = inode.into_iter().find(|pointer| u64::from(*pointer) >= blocks.max(1)) {
+            return Err(MapError::Corrupt { place: Extent::EMPTY, pointer, blocks });
+        }
+        let mut map = Self {
+            shape: IndirectShape::new(block_bytes),
+            size_bytes: 0,
+            blocks,
+            inode,
+            nodes: Nodes::new(RESIDENT_MAX),
+            reserved: BTreeMap::new(),
+        };
+        map.set_size(layout.size_bytes)?;
+        Ok(map)
+    }
+
+    /// The pointers of the inode, for whoever keeps it. They change with [`Mapper::allocate`], [`Mapper::commit`] and
+    /// [`Mapper::unmap`], and go to the medium after the metadata of [`Mapper::poll_dirty`].
+    pub const fn inode(&self) -> &[u32; POINTERS] {
+        &self.inode
+    }
+
+    /// The contents of an indirect block that is in memory.
+    pub fn indirect_block(&self, place: Extent) -> Option<Box<[u8]>> {
+        self.nodes.bytes(self.pointer_to(place)?)
+    }
+
+    /// The same with at most `max` indirect blocks in memory, but for those that changed; 4 at least.
+    #[must_use]
+    pub fn with_resident_max(mut self, max: usize) -> Self {
+        self.nodes.set_max(max);
+        self
+    }
+
+    /// Indirect blocks in memory now.
+    pub fn resident(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn block_sectors(&self) -> u64 {
+        u64::from(self.shape.block_bytes()) / SECTOR_BYTES
+    }
+
+    /// Where a block of the device lies: `count` of them from `pointer` on.
+    fn place(&self, pointer: u32, count: u64) -> Extent {
+        let unit = u64::from(self.shape.block_bytes());
+        let place = Extent::from_bytes(u64::from(pointer) * unit, count * unit);
+        place.expect("a pointer leads to a block of the device")
+    }
+
+    fn pointer_to(&self, place: Extent) -> Option<u32> {
+        let fits =
+            place.sectors() == self.block_sectors() && place.start().0.is_multiple_of(self.block_sectors());
+        fits.then(|| u32::try_from(place.start().0 / self.block_sectors()).ok()).flatten()
+    }
+
+    /// Walks from the inode to `block`.
+    fn find(&self, block: u64, path: &Path) -> Result<Found, Metadata> {
+        let mut pointer = self.inode[path.slots[0]];
+        for (level, slot) in path.slots.iter().enumerate().skip(1).take(path.depth) {
+            if pointer == NOTHING {
+                return Ok(Found::Nothing { end: self.shape.below_end(block, path, level - 1) });
+            }
+            let node = self.nodes.get(pointer).ok_or_else(|| Metadata(self.place(pointer, 1)))?;
+            pointer = node[*slot];
+        }
+        Ok(if pointer == NOTHING { Found::Nothing { end: block + 1 } } else { Found::Block(pointer) })
+    }
+
+    /// What `block` is, and behind which block something else may begin.
+    fn look(&self, block: u64) -> Result<(Place, u64), Metadata> {
+        if let Some(pointer) = self.reserved.get(&block) {
+            return Ok((Place::Unwritten(self.place(*pointer, 1)), block + 1));
+        }
+        let Some(path) = self.shape.path(block) else { return Ok((Place::Hole, u64::MAX)) };
+        Ok(match self.find(block, &path)? {
+            Found::Block(pointer) => (Place::Written(self.place(pointer, 1)), block + 1),
+            Found::Nothing { end } => {
+                let reserved = self.reserved.range(block..end).next().map_or(end, |(next, _)| *next);
+                (Place::Hole, reserved)
+            }
+        })
+    }
+
+    /// The blocks of one kind from `first` on that lie one behind another; no further than `end`, nor than the share
+    /// of one indirect block, but for holes.
+    fn run(&self, first: u64, end: u64) -> Result<(Place, u64), Metadata> {
+        let (mut place, mut run_end) = self.look(first)?;
+        let share_end = self.shape.share_end(first).min(end);
+        while run_end < share_end {
+            // What has to be read for it ends the run.
+            let Ok((next, next_end)) = self.look(run_end) else { break };
+            place = match (place, next) {
+                (Place::Hole, Place::Hole) => Place::Hole,
+                (Place::Written(a), Place::Written(b)) if a.is_followed_by(b) => Place::Written(joined(a, b)),
+                (Place::Unwritten(a), Place::Unwritten(b)) if a.is_followed_by(b) => {
+                    Place::Unwritten(joined(a, b))
+                }
+                _ => break,
+            };
+            run_end = next_end;
+        }
+        Ok((place, run_end.min(end)))
+    }
+}
+
+fn joined(a: Extent, b: Extent) -> Extent {
+    a.join(b).expect("b follows a")
+}
+
+impl Mapper for IndirectMap {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.shape.block_bytes()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
+        let unit = u64::from(self.shape.block_bytes());
+        let touched = range.outward(unit);
+        let first = touched.start() / unit;
+        let (place, end) = self.run(first, touched.end() / unit)?;
+        let file = range.up_to(end.saturating_mul(unit));
+        let cut = |whole: Extent| {
+            let (_, rest) = whole.split_at((range.start() - touched.start()) / SECTOR_BYTES);
+            rest.split_at(file.bytes() / SECTOR_BYTES).0
+        };
+        let (place, boundary) = match place {
+            Place::Hole => (Place::Hole, false),
+            Place::Unwritten(whole) => (Place::Unwritten(cut(whole)), end == self.shape.share_end(first)),
+            Place::Written(whole) => (Place::Written(cut(whole)), end == self.shape.share_end(first)),
+        };
+        Ok(Mapping { file, place, boundary })
+    }
+
+    fn handle_metadata(&mut self, place: Extent, bytes: &[u8]) -> Result<(), MapError> {
+        let blocks = self.blocks;
+        let pointers: Box<[u32]> = nodes::decode(bytes);
+        if let Some(pointer) = pointers.iter().copied().find(|pointer| u64::from(*pointer) >= blocks) {
+            return Err(MapError::Corrupt { place, pointer, blocks });
+        }
+        let block = self.pointer_to(place).filter(|_| bytes.len() as u64 == place.bytes());
+        self.nodes.insert(block.expect("the bytes of a block that was asked for"), pointers);
+        Ok(())
+    }
+
+    fn allocate(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
+        self.reserve(range, space)
+    }
+
+    fn commit(&mut self, range: FileRange) -> Result<(), MapError> {
+        self.link(range)
+    }
+
+    fn unmap(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
+        self.unlink(range, space)
+    }
+
+    fn set_size(&mut self, bytes: u64) -> Result<(), MapError> {
+        let max = self.shape.blocks_max().saturating_mul(self.shape.block_bytes().into());
+        if bytes > max {
+            return Err(MapError::TooFar { offset: bytes, max });
+        }
+        self.size_bytes = bytes;
+        Ok(())
+    }
+
+    fn forget_metadata(&mut self) {
+        self.nodes.forget();
+    }
+
+    fn poll_dirty(&mut self) -> Option<DirtyMetadata> {
+        let (pointer, bytes) = self.nodes.poll_dirty()?;
+        Some(DirtyMetadata { place: self.place(pointer, 1), bytes })
+    }
+}

@@ -1,0 +1,170 @@
+//! Every row of `MAPPERS`: what holds of all mappers, however they keep what they know.
+
+use crate::{Ahead, KIB, Medium, layout, write};
+use iopath_core::mapper::{
+    Boundary, FileLayout, FileRange, MAPPERS, MapError, Mapper, MapperKind, Place, ReadPlan, Step, WritePlan,
+};
+use iopath_core::{Extent, Limits};
+
+const FILE: FileRange = FileRange::new(0, 600 * KIB);
+
+fn limits() -> Limits {
+    Limits::with_capacity(1 << 32)
+}
+
+/// A mapper of this kind for a file of 600 blocks of 1 KiB, all written; its space, and its metadata.
+fn written(kind: &MapperKind) -> (Box<dyn Mapper>, Ahead, Medium) {
+    let mut mapper = (kind.make)(&layout(1024, FILE.bytes())).unwrap();
+    let (mut space, mut medium) = (Ahead::new(64, 1 << 20), Medium::new());
+    let plan = WritePlan::new(FILE, &*mapper, &limits(), Boundary::Once).unwrap();
+    write(&mut *mapper, &mut space, &mut medium, &limits(), plan);
+    (mapper, space, medium)
+}
+
+/// All runs of `range`.
+fn runs(mapper: &mut dyn Mapper, medium: &Medium, range: FileRange) -> Vec<(FileRange, Place)> {
+    let (mut rest, mut runs) = (range, Vec::new());
+    while !rest.is_empty() {
+        match mapper.map(rest) {
+            Ok(mapping) => {
+                assert_eq!(mapping.file.start(), rest.start(), "{} answers from the start on", mapper.name());
+                assert!(
+                    !mapping.file.is_empty() && mapping.file.end() <= rest.end(),
+                    "and no further than asked"
+                );
+                runs.push((mapping.file, mapping.place));
+                rest = rest.from_offset(mapping.file.end());
+            }
+            Err(metadata) => mapper.handle_metadata(metadata.0, &medium[&metadata.0]).unwrap(),
+        }
+    }
+    runs
+}
+
+fn changing() -> impl Iterator<Item = &'static MapperKind> {
+    MAPPERS.iter().filter(|kind| {
+        let mut mapper = (kind.make)(&layout(1024, FILE.bytes())).unwrap();
+        mapper.set_size(FILE.bytes() + 1).is_ok()
+    })
+}
+
+#[test]
+fn names_are_told_apart_and_found_again() {
+    for (index, kind) in MAPPERS.iter().enumerate() {
+        assert!(MAPPERS[..index].iter().all(|other| other.name != kind.name));
+        assert_eq!((kind.make)(&layout(4096, 0)).unwrap().name(), kind.name);
+        assert!(!kind.about.is_empty());
+    }
+    assert_eq!(changing().count(), MAPPERS.len() - 1, "all but identity");
+}
+
+#[test]
+fn blocks_that_cannot_be_are_refused_by_name() {
+    for kind in MAPPERS {
+        for block_bytes in [0, 100, 256, 3000] {
+            let error = (kind.make)(&layout(block_bytes, 0)).unwrap_err();
+            assert!(error.to_string().contains(&format!("{} mapping", kind.name)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_has_one_place_for_each_sector_and_no_two_share_one() {
+    for kind in MAPPERS {
+        let (mut mapper, _, medium) = written(kind);
+        let mut places: Vec<Extent> = Vec::new();
+        for (file, place) in runs(&mut *mapper, &medium, FILE) {
+            let Place::Written(place) = place else { panic!("{}: {file} is {place:?}", kind.name) };
+            assert_eq!(place.bytes(), file.bytes());
+            assert!(places.iter().all(|other| !other.overlaps(place)), "{}: {place}", kind.name);
+            assert!(medium.keys().all(|metadata| !metadata.overlaps(place)), "{}: {place}", kind.name);
+            places.push(place);
+        }
+        for start in (0..FILE.bytes()).step_by(7 * 512) {
+            let part = FileRange::new(start, 512);
+            let Ok([(_, Place::Written(one))]) = <[_; 1]>::try_from(runs(&mut *mapper, &medium, part)) else {
+                panic!("{}: a sector in the middle of a block has a place", kind.name)
+            };
+            assert!(places.iter().any(|place| place.overlaps(one)), "{}: {one} is part of a run", kind.name);
+        }
+    }
+}
+
+#[test]
+fn metadata_that_is_forgotten_is_asked_for_and_says_the_same() {
+    for kind in MAPPERS {
+        let (mut mapper, _, medium) = written(kind);
+        let before = runs(&mut *mapper, &medium, FILE);
+        mapper.forget_metadata();
+        assert_eq!(runs(&mut *mapper, &medium, FILE), before, "{}", kind.name);
+        assert_eq!(mapper.poll_dirty(), None, "{}: reading changes nothing", kind.name);
+    }
+}
+
+#[test]
+fn space_is_unwritten_until_it_is_committed_and_a_hole_when_it_is_given_back() {
+    for kind in changing() {
+        let mut mapper = (kind.make)(&layout(1024, FILE.bytes())).unwrap();
+        let (mut space, medium) = (Ahead::new(64, 1 << 20), Medium::new());
+        let [part, rest] = [FileRange::new(10 * KIB, 300 * KIB), FileRange::new(100 * KIB, 210 * KIB)];
+        let is = |mapper: &mut dyn Mapper, range, told: fn(Place) -> bool| {
+            assert!(runs(mapper, &medium, range).iter().all(|(_, place)| told(*place)), "{}", kind.name);
+        };
+        is(&mut *mapper, FILE, |place| place == Place::Hole);
+        mapper.allocate(part, &mut space).unwrap();
+        let taken = (1 << 20) - space.left;
+        is(&mut *mapper, part, |place| matches!(place, Place::Unwritten(_)));
+        mapper.allocate(part, &mut space).unwrap();
+        assert_eq!((1 << 20) - space.left, taken, "{}: what has space gets none", kind.name);
+        mapper.commit(rest).unwrap();
+        is(&mut *mapper, part.up_to(rest.start()), |place| matches!(place, Place::Unwritten(_)));
+        is(&mut *mapper, rest, |place| matches!(place, Place::Written(_)));
+        mapper.unmap(part, &mut space).unwrap();
+        is(&mut *mapper, FILE, |place| place == Place::Hole);
+        assert_eq!(space.given_back, taken, "{}: no space is lost", kind.name);
+    }
+}
+
+#[test]
+fn a_read_covers_its_range_once_and_ends_with_the_file() {
+    for kind in MAPPERS {
+        let (mut mapper, _, medium) = written(kind);
+        for boundary in Boundary::ALL {
+            let asked = FileRange::new(100 * KIB, 1 << 20);
+            let mut plan = ReadPlan::new(asked, &*mapper, &limits(), boundary).unwrap();
+            assert_eq!(plan.bytes(), 500 * KIB);
+            let mut at = asked.start();
+            while let Some(step) = plan.poll_step(&*mapper, &limits()) {
+                match step {
+                    Step::Transfer { file, place } => {
+                        assert_eq!((file.start(), file.bytes()), (at, place.bytes()), "{}", kind.name);
+                        at = file.end();
+                    }
+                    Step::Metadata { place } => mapper.handle_metadata(place, &medium[&place]).unwrap(),
+                    Step::Submit => {}
+                    other => panic!("{}: {other:?}", kind.name),
+                }
+            }
+            assert_eq!(at, FILE.end(), "{}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_change_says_so() {
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 2048 };
+    let mut identity = (MAPPERS[0].make)(&layout).unwrap();
+    let mut space = Ahead::new(8, 8);
+    for refused in [
+        identity.set_size(5),
+        identity.allocate(FileRange::new(0, 4096), &mut space),
+        identity.unmap(FileRange::new(0, 4096), &mut space),
+    ] {
+        assert_eq!(refused, Err(MapError::Fixed("identity")));
+    }
+    assert_eq!(
+        identity.map(FileRange::new(1 << 20, 4096)).unwrap().place,
+        Place::Hole,
+        "behind the end is nothing"
+    );
+}

@@ -1,0 +1,74 @@
+//! What mappers and plans promise, one promise a test: which steps, in which order, and how many bios. Whether every
+//! byte is right is `tests/mapper_model`'s.
+
+mod boundary;
+mod conformance;
+mod indirect;
+mod plans;
+
+use iopath_core::mapper::{FileLayout, Mapper, Space, Step, WritePlan};
+use iopath_core::{Extent, Limits, Sector};
+use std::collections::HashMap;
+
+const KIB: u64 = 1024;
+
+fn layout(block_bytes: u32, size_bytes: u64) -> FileLayout {
+    FileLayout { block_bytes, size_bytes, capacity: 1 << 32 }
+}
+
+/// Space without end, handed out from one place on, but for what the test keeps.
+#[derive(Debug)]
+struct Ahead {
+    next: u64,
+    left: u64,
+    given_back: u64,
+}
+
+impl Ahead {
+    /// From the device's sector `next` on, `left` sectors.
+    fn new(next: u64, left: u64) -> Self {
+        Self { next, left, given_back: 0 }
+    }
+}
+
+impl Space for Ahead {
+    fn take(&mut self, sectors: u64, unit: u64, _near: Sector) -> Option<Extent> {
+        let sectors = sectors.min(self.left / unit * unit);
+        self.left -= sectors;
+        self.next += sectors;
+        Extent::new(Sector(self.next - sectors), sectors).filter(|extent| !extent.is_empty())
+    }
+
+    fn give_back(&mut self, extent: Extent) {
+        self.given_back += extent.sectors();
+    }
+}
+
+/// The medium as far as it holds metadata.
+type Medium = HashMap<Extent, Box<[u8]>>;
+
+/// Carries a write out and commits it; all its steps but those for space.
+fn write(
+    mapper: &mut dyn Mapper,
+    space: &mut dyn Space,
+    medium: &mut Medium,
+    limits: &Limits,
+    mut plan: WritePlan,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    while let Some(step) = plan.poll_step(mapper, limits) {
+        match step {
+            Step::Allocate { file } => mapper.allocate(file, space).unwrap(),
+            Step::Metadata { place } => {
+                mapper.handle_metadata(place, &medium[&place]).unwrap();
+                steps.push(step);
+            }
+            step => steps.push(step),
+        }
+    }
+    let wrote = plan.finish();
+    mapper.commit(wrote.commit).unwrap();
+    mapper.set_size(wrote.size_bytes.unwrap_or(mapper.size_bytes())).unwrap();
+    medium.extend(std::iter::from_fn(|| mapper.poll_dirty()).map(|dirty| (dirty.place, dirty.bytes)));
+    steps
+}

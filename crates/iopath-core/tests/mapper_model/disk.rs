@@ -1,0 +1,87 @@
+//! A device whose bytes are stamps, one for each cell of 64 bytes, and an allocator that scatters. Knows no file.
+
+use iopath_core::mapper::Space;
+use iopath_core::{Extent, SECTOR_BYTES, Sector};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Bytes that have one stamp: less than a sector, so that parts of a sector differ.
+pub(crate) const CELL: u64 = 64;
+
+/// What a cell holds: 0 for zeroes, others for one write each.
+pub(crate) type Stamp = u32;
+
+/// What was on the device before anybody wrote, and what metadata looks like to one who takes it for data.
+pub(crate) const STALE: Stamp = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) cells: Vec<Stamp>,
+    metadata: HashMap<Extent, Box<[u8]>>,
+}
+
+pub(crate) fn cells_of(place: Extent) -> Range<usize> {
+    (place.offset() / CELL) as usize..((place.offset() + place.bytes()) / CELL) as usize
+}
+
+impl Disk {
+    pub(crate) fn new(sectors: u64) -> Self {
+        Self { cells: vec![STALE; (sectors * SECTOR_BYTES / CELL) as usize], metadata: HashMap::new() }
+    }
+
+    pub(crate) fn write_metadata(&mut self, place: Extent, bytes: Box<[u8]>) {
+        self.cells[cells_of(place)].fill(STALE);
+        self.metadata.insert(place, bytes);
+    }
+
+    pub(crate) fn metadata(&self, place: Extent) -> &[u8] {
+        self.metadata.get(&place).expect("metadata is read where it was written")
+    }
+}
+
+/// Free blocks of the device, given out near where asked or anywhere.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    is_free: Vec<bool>,
+    unit: u64,
+    scatter: f64,
+    rng: ChaCha8Rng,
+}
+
+impl Blocks {
+    /// All but the first, which stands for holes.
+    pub(crate) fn new(count: usize, unit: u64, scatter: f64, rng: ChaCha8Rng) -> Self {
+        let mut is_free = vec![true; count];
+        is_free[0] = false;
+        Self { is_free, unit, scatter, rng }
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        self.is_free.iter().filter(|free| **free).count()
+    }
+}
+
+impl Space for Blocks {
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
+        assert_eq!(unit, self.unit);
+        let count = self.is_free.len();
+        let is_scattered = self.rng.random_bool(self.scatter);
+        let goal = if is_scattered { self.rng.random_range(0..count) } else { (near.0 / unit) as usize };
+        let first = (0..count).map(|step| (goal + step) % count).find(|block| self.is_free[*block])?;
+        let most = if is_scattered { self.rng.random_range(1..4) } else { (sectors / unit) as usize };
+        let most = most.min((sectors / unit) as usize);
+        let run = self.is_free[first..].iter().take(most).take_while(|free| **free).count();
+        self.is_free[first..first + run].fill(false);
+        Extent::new(Sector(first as u64 * unit), run as u64 * unit)
+    }
+
+    fn give_back(&mut self, extent: Extent) {
+        let first = (extent.start().0 / self.unit) as usize;
+        for block in &mut self.is_free[first..first + (extent.sectors() / self.unit) as usize] {
+            assert!(!*block, "space is given back once: {extent}");
+            *block = true;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Counts the requests that direct reads of a file become: the core's plan over the file's extents, cut to the disk's
+//! limits. Does no I/O.
+
+use std::path::Path;
+
+use iopath_core::mapper::{
+    Boundary, ExtentMap, FileLayout, FileRange, IndirectShape, Mapper, ReadPlan, Step,
+};
+use iopath_core::{Extent, Limits, SECTOR_BYTES, Sector};
+use iopath_os::REQUEST_BYTES;
+use iopath_os::target::{Disk, FileExtent, Target};
+use serde::{Deserialize, Serialize};
+
+use super::ReadLimits;
+use crate::error::LabError;
+
+/// Reads laid over a file at most, so that a large file is answered in a moment.
+const READS_MAX: u64 = 1 << 22;
+
+/// What reads of one size, one after another from the start, become.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// The size of each read, bytes.
+    pub block_bytes: u64,
+    /// How many reads.
+    pub reads: u64,
+    /// Bytes of the file that they cover: all, or as many as four million reads do.
+    pub covered_bytes: u64,
+    /// Requests that reach the disk.
+    pub requests: u64,
+    /// What these read, bytes.
+    pub request_bytes: u64,
+    /// The most requests of one read.
+    pub requests_of_a_read_max: u64,
+    /// Bytes of holes and unwritten space: zeroes without a request.
+    pub zero_bytes: u64,
+    /// Bytes that the kernel reads its own way: compressed, inline, without a place.
+    pub other_bytes: u64,
+    /// Indirect blocks that a reader who has none in memory reads beside the data; 0 where the file is mapped by extents.
+    pub metadata_requests: u64,
+}
+
+/// A file's extents as the core maps them, on the whole disk.
+#[derive(Debug)]
+pub(super) struct Layout {
+    map: ExtentMap,
+    /// What has no place of its own, in order.
+    other: Vec<FileRange>,
+    disk: Option<Disk>,
+    shape: Option<IndirectShape>,
+    extents: Vec<FileRange>,
+}
+
+impl Layout {
+    pub(super) fn new(target: &Target, found: &[FileExtent], block_bytes: u32, is_blocks: bool) -> Self {
+        let disk = target.backing.disk().cloned();
+        let partition = disk.as_ref().and_then(|disk| disk.partition.as_ref());
+        let offset = partition.and_then(|partition| partition.start_bytes).unwrap_or(0);
+        let layout =
+            |block_bytes| FileLayout { block_bytes, size_bytes: target.size_bytes, capacity: Sector::MAX.0 };
+        let mut map = ExtentMap::new(&layout(block_bytes))
+            .or_else(|_| ExtentMap::new(&layout(SECTOR_BYTES as u32)))
+            .expect("every map can have blocks of a sector");
+        let shape = is_blocks.then(|| IndirectShape::new(map.block_bytes()));
+        if let Some(shape) = shape {
+            map = map.with_boundaries(shape);
+        }
+        let (mut other, mut extents) = (Vec::new(), Vec::new());
+        for extent in found {
+            let file = FileRange::new(extent.logical, extent.bytes);
+            let place = Extent::from_bytes(extent.physical.saturating_add(offset), extent.bytes);
+            let place = place.filter(|_| extent.has_place());
+            if place.is_some_and(|place| map.add(extent.logical, place, extent.is_written())) {
+                extents.push(file);
+            } else {
+                other.push(file);
+            }
+        }
+        Self { map, other, disk, shape, extents }
+    }
+
+    /// What reads are cut to. Where no disk is known, what this program asks for at once.
+    pub(super) fn read_limits(&self, align_bytes: u32, boundary: Option<Boundary>) -> ReadLimits {
+        let disk = self.disk.as_ref();
+        ReadLimits {
+            align_bytes,
+            request_bytes_max: disk
+                .and_then(|disk| disk.max_sectors_kb)
+                .map_or(REQUEST_BYTES, |kib| kib << 10),
+            chunk_bytes: disk.and_then(|disk| disk.chunk_bytes),
+            boundary: boundary.map(Into::into),
+        }
+    }
+
+    /// Bytes of `file` that have no place of their own.
+    fn other_bytes(&self, file: FileRange) -> u64 {
+        let first = self.other.partition_point(|other| other.end() <= file.start());
+        let meeting = self.other[first..].iter().take_while(|other| other.start() < file.end());
+        meeting.map(|other| other.and(file).bytes()).sum()
+    }
+
+    /// Indirect blocks on the ways to what lies in `file`, each once.
+    fn metadata_requests(&self, file: FileRange) -> u64 {
+        let Some(shape) = self.shape else { return 0 };
+        let unit = u64::from(shape.block_bytes());
+        let (mut total, mut last) = (0, None);
+        for extent in self.extents.iter().map(|extent| extent.and(file)).filter(|extent| !extent.is_empty()) {
+            let (first, end) = (extent.start() / unit, extent.end().div_ceil(unit));
+            let known = last.map_or(0, |last| shape.indirect_blocks_shared(last, first));
+            total += shape.indirect_blocks(first, end - first) - known;
+            last = Some(end - 1);
+        }
+        total
+    }
+}
+
+/// Lays reads of `block_bytes` over a file.
+pub(super) fn requests(
+    layout: &Layout,
+    limits: &ReadLimits,
+    block_bytes: u64,
+    boundary: Boundary,
+    file: &Path,
+) -> Result<Requests, LabError> {
+    let alignment = u64::from(limits.align_bytes);
+    if block_bytes == 0 || !block_bytes.is_multiple_of(alignment) {
+        return Err(LabError::Unaligned { block_bytes, alignment, target: file.to_owned() });
+    }
+    let size_bytes = layout.map.size_bytes();
+    let device = Limits {
+        // Blocks of a filesystem are whole blocks of its disk, even where direct I/O asks for more.
+        logical_block_bytes: limits.align_bytes.min(layout.map.block_bytes()),
+        request_bytes_max: limits.request_bytes_max.max(alignment),
+        chunk_sectors: limits.chunk_bytes.unwrap_or(0) / SECTOR_BYTES,
+        ..Limits::with_capacity(Sector::MAX.0)
+    };
+    let reads = size_bytes.div_ceil(block_bytes).min(READS_MAX);
+    let covered = FileRange::between(0, size_bytes.min(reads.saturating_mul(block_bytes)));
+    let mut found = Requests {
+        block_bytes,
+        reads,
+        covered_bytes: covered.bytes(),
+        requests: 0,
+        request_bytes: 0,
+        requests_of_a_read_max: 0,
+        zero_bytes: 0,
+        other_bytes: 0,
+        metadata_requests: layout.metadata_requests(covered),
+    };
+    for read in 0..reads {
+        let range = FileRange::new(read * block_bytes, block_bytes);
+        let plan = ReadPlan::new(range, &layout.map, &device, boundary);
+        found.add(plan.expect("whole blocks, as checked"), layout, &device);
+    }
+    Ok(found)
+}
+
+impl Requests {
+    /// Counts one read.
+    fn add(&mut self, mut plan: ReadPlan, layout: &Layout, device: &Limits) {
+        let before = self.requests;
+        let inside = FileRange::between(0, layout.map.size_bytes());
+        while let Some(step) = plan.poll_step(&layout.map, device) {
+            match step {
+                Step::Transfer { place, .. } => {
+                    self.requests += 1;
+                    self.request_bytes += place.bytes();
+                }
+                Step::Zeroes { file } => {
+                    let file = file.and(inside);
+                    let other = layout.other_bytes(file);
+                    self.other_bytes += other;
+                    self.zero_bytes += file.bytes() - other;
+                }
+                _ => {}
+            }
+        }
+        self.requests_of_a_read_max = self.requests_of_a_read_max.max(self.requests - before);
+    }
+}

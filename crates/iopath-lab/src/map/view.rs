@@ -1,0 +1,151 @@
+//! How a map looks to people: a line on the file, a table of extents and holes, a table of requests. Computes nothing that
+//! is not in the map.
+
+use std::fmt::Write as _;
+
+use comfy_table::CellAlignment;
+
+use super::{BoundaryName, FileMap, MapExtent, Requests};
+use crate::size::format_size;
+use crate::table::{mean_size, ruled};
+
+/// Rows of the table of extents, unless all are wanted.
+const ROWS_MAX: usize = 24;
+
+impl FileMap {
+    /// The whole as text; every extent if `all`.
+    pub fn text(&self, all: bool) -> String {
+        let mut text = self.heading();
+        let rows = self.rows();
+        if !rows.is_empty() {
+            let shown = if all { rows.len() } else { rows.len().min(ROWS_MAX) };
+            let _ =
+                write!(text, "\n{}", table(&["logical", "physical", "length", "what"], 3, &rows[..shown]));
+            if shown < rows.len() {
+                let _ = writeln!(text, "… {} more: --all", rows.len() - shown);
+            }
+        }
+        if let (Some(limits), false) = (&self.limits, self.requests.is_empty()) {
+            let _ = write!(
+                text,
+                "\nDirect reads, aligned to {}; the disk takes {} at once",
+                format_size(limits.align_bytes.into()),
+                format_size(limits.request_bytes_max)
+            );
+            if let Some(chunk_bytes) = limits.chunk_bytes {
+                let _ = write!(text, ", none across {}", format_size(chunk_bytes));
+            }
+            if let Some(boundary) = limits.boundary {
+                let _ = write!(text, "\n{}", at_boundaries(boundary));
+            }
+            let _ = write!(text, "\n{}", self.request_table());
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn heading(&self) -> String {
+        let mut text = format!("{}: {}", self.path, format_size(self.size_bytes));
+        if let Some(filesystem) = &self.filesystem {
+            let _ = write!(text, " on {filesystem}");
+        }
+        if let Some(disk) = &self.disk {
+            let _ = write!(text, ", disk {}", disk.name);
+        }
+        let _ = writeln!(
+            text,
+            "; {}, {} written; mapped by {}, blocks of {}",
+            counted(self.extents.len(), "extent"),
+            self.written(),
+            self.mapped_by,
+            format_size(self.block_bytes.into())
+        );
+        text
+    }
+
+    /// Extents and the holes between them.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        let mut reached = 0;
+        let hole = |from: u64, to: u64| {
+            vec![from.to_string(), "-".to_owned(), format_size(to - from), "hole".to_owned()]
+        };
+        for extent in &self.extents {
+            if extent.logical_bytes > reached {
+                rows.push(hole(reached, extent.logical_bytes));
+            }
+            rows.push(row(extent));
+            reached = extent.logical_bytes.saturating_add(extent.bytes);
+        }
+        if reached < self.size_bytes {
+            rows.push(hole(reached, self.size_bytes));
+        }
+        rows
+    }
+
+    fn request_table(&self) -> String {
+        let has_metadata = self.mapped_by == "blocks";
+        let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
+        let mut columns = vec!["block", "reads", "requests", "mean size", "most a read", "zeroes"];
+        columns.extend(has_metadata.then_some("indirect blocks"));
+        columns.extend(has_other.then_some("read otherwise"));
+        let rows = self.requests.iter().map(|requests| {
+            let mut row = request_row(requests);
+            row.extend(has_metadata.then(|| requests.metadata_requests.to_string()));
+            row.extend(has_other.then(|| format_size(requests.other_bytes)));
+            row
+        });
+        let mut text = table(&columns, columns.len(), &rows.collect::<Vec<_>>());
+        if let Some(cut) = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes) {
+            let _ = write!(
+                text,
+                "Only the first {} are covered by {} reads of {}.",
+                format_size(cut.covered_bytes),
+                cut.reads,
+                format_size(cut.block_bytes)
+            );
+        }
+        text
+    }
+}
+
+fn row(extent: &MapExtent) -> Vec<String> {
+    // That it is the last is seen.
+    let flags: Vec<&str> = extent.flags.iter().map(String::as_str).filter(|flag| *flag != "last").collect();
+    let what = if flags.is_empty() { "written".to_owned() } else { flags.join(", ") };
+    let physical = extent.physical_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+    vec![extent.logical_bytes.to_string(), physical, format_size(extent.bytes), what]
+}
+
+fn request_row(requests: &Requests) -> Vec<String> {
+    let mean = requests.request_bytes as f64 / requests.requests as f64;
+    vec![
+        format_size(requests.block_bytes),
+        requests.reads.to_string(),
+        requests.requests.to_string(),
+        if requests.requests == 0 { "-".to_owned() } else { mean_size(mean) },
+        requests.requests_of_a_read_max.to_string(),
+        format_size(requests.zero_bytes),
+    ]
+}
+
+fn at_boundaries(boundary: BoundaryName) -> &'static str {
+    match boundary {
+        BoundaryName::EveryBlock => "Before an indirect block every block is a request (every-block)",
+        BoundaryName::Once => "A request ends before an indirect block (once)",
+        BoundaryName::Ignore => "Requests reach over indirect blocks (ignore)",
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A table of which the first `numbers` columns are numbers.
+fn table(columns: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
+    let mut table = ruled();
+    table.set_header(columns).add_rows(rows);
+    for column in table.column_iter_mut().take(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt() + "\n"
+}
