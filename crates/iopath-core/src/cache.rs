@@ -378,6 +378,19 @@ impl PageCache {
         Some(frame)
     }
 
+    /// Puts a clean frame where eviction finds it.
+    fn file_clean(&mut self, frame: u32) {
+        let in_main = self.meta(frame).in_main;
+        self.replacement.insert(frame, in_main, &mut self.links);
+        // While there is room, what leaves the small queue stays: a scan that fills the cache then goes round in that
+        // queue, and leaves the pages that came first, which serve the next scan better than the last.
+        if !self.free.is_empty()
+            && let Some(frame) = self.replacement.overflow(&mut self.links)
+        {
+            self.meta(frame).in_main = true;
+        }
+    }
+
     /// A page leaves the cache: what is to be remembered of it.
     fn leave(&mut self, frame: u32) {
         let Meta { page, state, is_ahead, flushed_by, .. } = *self.meta(frame);

@@ -186,8 +186,7 @@ impl PageCache {
         let meta = self.meta(frame);
         meta.state = State::Clean;
         meta.is_alone = false;
-        let in_main = meta.in_main;
-        self.replacement.insert(frame, in_main, &mut self.links);
+        self.file_clean(frame);
         if !self.hand_to_writer(frame) {
             self.publish(frame);
         }
@@ -225,7 +224,7 @@ impl PageCache {
         } else {
             meta.state = State::Clean;
             self.unsaved -= 1;
-            self.replacement.insert(frame, old.in_main, &mut self.links);
+            self.file_clean(frame);
         }
         self.page_done(old.page, old.epoch, None);
     }

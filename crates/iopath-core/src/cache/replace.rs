@@ -66,6 +66,14 @@ impl Replacement {
         links.push_back(if in_main { &mut self.main } else { &mut self.small }, frame);
     }
 
+    /// Moves the oldest frame of `small` to `main` if `small` has more than its share.
+    pub(super) fn overflow(&mut self, links: &mut Links) -> Option<u32> {
+        let is_over = self.small.len() > self.small_max;
+        let frame = is_over.then(|| links.pop_front(&mut self.small)).flatten()?;
+        links.push_back(&mut self.main, frame);
+        Some(frame)
+    }
+
     pub(super) fn remove(&mut self, frame: u32, in_main: bool, links: &mut Links) {
         links.remove(if in_main { &mut self.main } else { &mut self.small }, frame);
     }
