@@ -19,8 +19,8 @@ pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Threads, ThreadsConfig, Uring,
-    UringConfig, WaitError,
+    AnyThread, Bell, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Striped, StripedError, Threads,
+    ThreadsConfig, Uring, UringConfig, WaitError,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::system_error;

@@ -6,7 +6,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, IoError, Limits, Op, SECTOR_BYTES,
 };
 
-use super::{RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError};
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 
@@ -110,6 +110,11 @@ unsafe impl RealDevice for Ram {
 
     fn syscalls(&self) -> u64 {
         0
+    }
+
+    /// Never rings: what it takes is over at once.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -6,15 +6,17 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, Tag};
+use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, StripeConfig, Tag};
 use iopath_os::{
-    AlignedBuf, AnyThread, BufferPool, Geometry, OneThread, Ram, RealDevice, Segment, Threads, ThreadsConfig,
-    Uring, UringConfig, limits_of, now,
+    AlignedBuf, AnyThread, BufferPool, Geometry, OneThread, Ram, RealDevice, Segment, Striped, Threads,
+    ThreadsConfig, Uring, UringConfig, limits_of, now,
 };
 
 /// The logical block of the scratch files: what most disks with 4 KiB pages take.
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const DEPTH: u32 = 32;
+/// On one member of a stripe.
+const CHUNK_SECTORS: u64 = 64;
 
 type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
 
@@ -24,39 +26,50 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
     direct: bool,
-    /// On a file; `None` for a device that needs none.
-    open: Option<Open>,
+    /// On what.
+    open: On,
+}
+
+#[derive(Clone, Copy)]
+enum On {
+    /// A file.
+    File(Open),
+    /// Files of its own, as many as there are.
+    Files(&'static [Open]),
+    /// Nothing but memory.
+    Memory,
 }
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring",
         direct: true,
-        open: Some(|file, limits, _| {
+        open: On::File(|file, limits, _| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row {
-        name: "uring, registered buffers",
-        direct: true,
-        open: Some(|file, limits, pool| {
-            let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
-            Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
-        }),
-    },
+    Row { name: "uring, registered buffers", direct: true, open: On::File(open_uring) },
     Row {
         name: "uring, any thread",
         direct: true,
-        open: Some(|file, limits, pool| {
+        open: On::File(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "threads", direct: true, open: Some(open_threads) },
-    Row { name: "threads, page cache", direct: false, open: Some(open_threads) },
-    Row { name: "memory", direct: false, open: None },
+    Row { name: "threads", direct: true, open: On::File(open_threads) },
+    Row { name: "threads, page cache", direct: false, open: On::File(open_threads) },
+    Row { name: "memory", direct: false, open: On::Memory },
+    Row { name: "stripe of uring", direct: true, open: On::Files(&[open_uring as Open; 2]) },
+    Row { name: "stripe of uring and threads", direct: true, open: On::Files(&[open_uring, open_threads]) },
+    Row { name: "stripe of threads, page cache", direct: false, open: On::Files(&[open_threads as Open; 2]) },
 ];
+
+fn open_uring(file: Arc<File>, limits: &Limits, pool: &BufferPool) -> Option<Box<dyn RealDevice>> {
+    let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
+    Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
+}
 
 fn open_threads(file: Arc<File>, limits: &Limits, _: &BufferPool) -> Option<Box<dyn RealDevice>> {
     let config = ThreadsConfig { depth: DEPTH, threads_max: 8 };
@@ -73,12 +86,28 @@ pub(crate) struct Rig {
 impl Rig {
     /// A device of `sectors` sectors of zeroes; `None` where the system refuses this kind.
     pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
-        let Some(open) = row.open else {
-            let device = Box::new(Ram::new(sectors).expect("memory"));
-            return Some(Self { name: row.name, device, file: None, pool: pool() });
+        match row.open {
+            On::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
+            On::Files(open) => Self::on_files(row, open, sectors),
+            On::Memory => {
+                let device = Box::new(Ram::new(sectors).expect("memory"));
+                Some(Self { name: row.name, device, file: None, pool: pool() })
+            }
+        }
+    }
+
+    /// A stripe of a member for each of `open`.
+    fn on_files(row: &Row, open: &[Open], sectors: u64) -> Option<Self> {
+        let pool = pool();
+        let member_sectors = (sectors / open.len() as u64).max(CHUNK_SECTORS);
+        let member = |open: &Open| {
+            let file = row.scratch(member_sectors * 512);
+            open(Arc::clone(&file), &limits(&file), &pool)
         };
-        let file = row.scratch(sectors * 512);
-        Self::on(row.name, open, file)
+        let members: Option<Vec<_>> = open.iter().map(member).collect();
+        let config = StripeConfig { chunk_sectors: CHUNK_SECTORS, ..StripeConfig::default() };
+        let device = Box::new(Striped::new(members?, &config).expect("a stripe"));
+        Some(Self { name: row.name, device, file: None, pool })
     }
 
     fn on(name: &'static str, open: Open, file: Arc<File>) -> Option<Self> {
@@ -87,9 +116,10 @@ impl Rig {
         Some(Self { name, device, file: Some(file), pool })
     }
 
-    /// The same kind of device on another file; `None` for one that needs none.
+    /// The same kind of device on another file; `None` for one that has none, or more than one.
     pub(crate) fn new_on(row: &Row, file: Arc<File>) -> Option<Self> {
-        Self::on(row.name, row.open?, file)
+        let On::File(open) = row.open else { return None };
+        Self::on(row.name, open, file)
     }
 
     /// Submits one request and waits for its end.
