@@ -2,6 +2,7 @@
 
 use crate::error::OpenError;
 use crate::options::{Options, Path};
+use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
 use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
@@ -45,6 +46,8 @@ pub(crate) struct Source {
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) tuning: Tuning,
+    /// In place of `file`, where the volume is a stripe.
+    pub(crate) members: Option<Members>,
 }
 
 pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
@@ -68,14 +71,17 @@ impl Source {
             request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
-        Ok((Self { file: Arc::new(file), limits, options: options.clone(), tuning }, target))
+        Ok((Self { file: Arc::new(file), limits, options: options.clone(), tuning, members: None }, target))
     }
 
     /// A queue and engine for threads that take turns.
     pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
-        let opened = self.options.engine.open_shared(&self.file, &self.limits, &config)?;
+        let opened = match &self.members {
+            None => self.options.engine.open_shared(&self.file, &self.limits, &config)?,
+            Some(members) => members.open_shared(self.options.engine, &config)?,
+        };
         let runner = self.tuning.runner(opened.device, &Self::queue(1, depth, depth));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }
@@ -89,7 +95,10 @@ impl Source {
     ) -> Result<Opened<OwnRunner>, OpenError> {
         let depth = self.depth();
         let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
-        let opened = self.options.engine.open(&self.file, &self.limits, &config)?;
+        let opened = match &self.members {
+            None => self.options.engine.open(&self.file, &self.limits, &config)?,
+            Some(members) => members.open(self.options.engine, &config)?,
+        };
         let runner = self.tuning.runner(opened.device, &Self::queue(bios_max, depth, plug));
         Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
     }

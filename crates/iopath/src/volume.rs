@@ -8,8 +8,9 @@ use crate::options::Options;
 use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SubmitError};
+use iopath_os::target::Target;
 use iopath_os::{RealDevice, RunError, Runner};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A file or block device, open for direct or raw I/O.
@@ -39,10 +40,20 @@ impl Volume {
     /// Opens a file or block device.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
+        Self::on(source, target.path.clone(), target.size_bytes, target)
+    }
+
+    /// A volume of that name and size.
+    pub(crate) fn on(
+        source: Source,
+        path: PathBuf,
+        size_bytes: u64,
+        target: Target,
+    ) -> Result<Self, OpenError> {
         let first = source.shared_runner()?;
         let facts = Facts {
-            path: target.path.clone(),
-            size_bytes: target.size_bytes,
+            path,
+            size_bytes,
             block_bytes: source.limits.logical_block_bytes,
             memory_align_bytes: source.limits.memory_align_bytes,
             request_bytes_max: source.limits.request_bytes_max,
