@@ -40,6 +40,7 @@
 //! flush of the device makes the pages dirty again that it should have covered; if some of those are not in the
 //! cache any more, every later flush fails until [`PageCache::forget_loss`].
 
+mod direct;
 mod flush;
 mod ghost;
 mod hot;
@@ -56,6 +57,7 @@ use crate::error::IoError;
 use crate::page::Page;
 use crate::sorted::SortedSet;
 use crate::time::{Duration, Instant};
+use direct::Directs;
 use flush::Flushes;
 use io::{IoSlot, Writeback};
 use list::{Links, List};
@@ -65,6 +67,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use throttle::Throttle;
 
+pub use direct::{DirectStep, DirectTag};
 pub use hot::{Hot, Pinned};
 pub use io::{IoTag, PageIo};
 pub use range::Dropped;
@@ -132,7 +135,9 @@ pub enum Outcome {
     Retry,
     /// The flush or write-back is done.
     Done,
-    /// The page could not be read, or a page or the device not be flushed.
+    /// Direct I/O may go: as [`DirectStep::Go`].
+    Direct(DirectTag),
+    /// The page could not be read, or a page or the device not be flushed; direct I/O has not begun.
     Failed(IoError),
 }
 
@@ -263,6 +268,7 @@ pub struct PageCache {
     ios: Slab<IoSlot>,
     writeback: Writeback,
     flushes: Flushes,
+    directs: Directs,
     throttle: Throttle,
     /// Pages evicted that were read ahead and never used, for readahead to hear of.
     evicted_unused: VecDeque<Page>,
@@ -299,6 +305,7 @@ impl PageCache {
             ios: Slab::with_capacity(ios_max),
             writeback: Writeback::default(),
             flushes: Flushes::default(),
+            directs: Directs::default(),
             throttle: Throttle::new(&config),
             evicted_unused: VecDeque::with_capacity(Self::EVICTED_UNUSED_MAX),
             keeps_nothing: false,

@@ -302,6 +302,11 @@ impl<M: Memory> RequestQueue<M> {
         &self.limits
     }
 
+    /// The device ends after `sectors` sectors from now on: bios that reach further are refused.
+    pub fn set_capacity(&mut self, sectors: u64) {
+        self.limits.capacity = sectors;
+    }
+
     /// What the queue has done so far.
     pub const fn stats(&self) -> &QueueStats {
         &self.stats

@@ -1,14 +1,16 @@
 //! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
 
 mod bell;
+mod fault;
+mod memory;
 mod null;
-mod ram;
 mod stripe;
 mod threads;
 mod transfer;
 mod uring;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_core::BlockDevice;
@@ -16,8 +18,9 @@ use iopath_core::BlockDevice;
 use crate::memory::Segment;
 
 pub use bell::Bell;
+pub use fault::{Fault, Faults, Faulty};
+pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk};
 pub use null::Null;
-pub use ram::Ram;
 pub use stripe::{Striped, StripedError};
 pub use threads::{Threads, ThreadsConfig};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
@@ -44,6 +47,16 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// request needs to be continued: poll, then wait again.
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
+    /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, there is
+    /// nothing to wait for, and polling brings what is in flight.
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::new(NothingToWaitFor)
+    }
+
+    /// The device ends after `sectors` sectors from now on: the file that it stands on was resized. Ignored by
+    /// devices whose size is their own.
+    fn set_capacity(&mut self, _sectors: u64) {}
+
     /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
     fn in_flight(&self) -> u32;
 
@@ -62,6 +75,14 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
         (**self).commit_and_wait(completions, timeout)
     }
 
+    fn watch(&self) -> Arc<dyn Watch> {
+        (**self).watch()
+    }
+
+    fn set_capacity(&mut self, sectors: u64) {
+        (**self).set_capacity(sectors);
+    }
+
     fn in_flight(&self) -> u32 {
         (**self).in_flight()
     }
@@ -72,6 +93,24 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
 
     fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
         (**self).ring_when_over(bell)
+    }
+}
+
+/// Waits for a device that somebody else may hand requests to meanwhile.
+///
+/// One thread waits at a time, and nobody else polls completions until it is back: what it waits for may be over
+/// otherwise. Requests must have been committed, and at least one be in flight.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// Returns when a completion may be there to be polled, when `timeout` has passed, or early.
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
+}
+
+#[derive(Debug)]
+struct NothingToWaitFor;
+
+impl Watch for NothingToWaitFor {
+    fn wait(&self, _timeout: Option<Duration>) -> Result<(), WaitError> {
+        Ok(())
     }
 }
 
@@ -97,7 +136,7 @@ pub struct DeviceKind {
 pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
-    DeviceKind { name: "memory", about: "bytes in memory, gone when dropped" },
+    DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
     DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
 ];

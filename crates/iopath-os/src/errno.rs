@@ -24,6 +24,11 @@ pub(crate) fn io_error(op: Op, errno: i32) -> IoError {
     }
 }
 
+/// What the system's refusal of an `op` means for it.
+pub fn io_error_of(op: Op, error: &io::Error) -> IoError {
+    error.raw_os_error().map_or(IoError::Media, |errno| io_error(op, errno))
+}
+
 /// The same the other way: an [`IoError`] as the system would have said it, for who speaks of system errors.
 pub fn system_error(error: IoError) -> io::Error {
     io::Error::from_raw_os_error(match error {

@@ -3,6 +3,7 @@
 //! orders and merges nothing: that is the core.
 
 mod aligned;
+mod buffered;
 mod clock;
 mod cpu;
 pub mod device;
@@ -16,14 +17,15 @@ mod runner;
 pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
+pub use buffered::{Advice, Beside, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, Bell, DEVICES, DeviceKind, Null, OneThread, Ram, RealDevice, Striped, StripedError, Threads,
-    ThreadsConfig, Uring, UringConfig, WaitError,
+    AnyThread, Bell, DEVICES, DeviceKind, Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk, Null,
+    OneThread, RealDevice, Striped, StripedError, Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
-pub use errno::system_error;
+pub use errno::{io_error_of, system_error};
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

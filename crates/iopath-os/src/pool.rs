@@ -59,6 +59,12 @@ impl BufferPool {
         self.shared.buffer_bytes
     }
 
+    /// Whether two buffers lie in the same region.
+    pub(crate) fn is_one_region(&self, a: u32, b: u32) -> bool {
+        let region = |number| number as usize / self.shared.buffers_per_region;
+        region(a) == region(b)
+    }
+
     /// Start and length of each region to register, in the order of their numbers. Valid as long as the pool or a
     /// clone of it lives.
     pub(crate) fn regions(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
@@ -78,7 +84,8 @@ impl PoolBuf {
         self.number as usize / self.pool.shared.buffers_per_region
     }
 
-    fn start(&self) -> NonNull<u8> {
+    /// The first byte, without a reference to the bytes; valid as long as the pool lives.
+    pub(crate) fn start(&self) -> NonNull<u8> {
         let shared = &*self.pool.shared;
         let in_region = self.number as usize % shared.buffers_per_region;
         // SAFETY: the region holds `buffers_per_region` buffers, or the last one as many as were counted out of it.

@@ -13,9 +13,10 @@ use iopath_core::{
 };
 use slab::Slab;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::clock;
-use crate::device::{RealDevice, WaitError};
+use crate::device::{RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;
 
@@ -129,14 +130,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         // Lent before the queue sees it: whatever happens there, the memory stays.
         let number = self.lent.insert(Lent { op, extent, buffer, token });
         let bio = Bio { op, extent, memory, fua, stream, priority, token: number as u64 };
-        if let Err(error) = self.queue.submit_bio(bio, self.now) {
-            return Err(Refused { error, buffer: self.lent.remove(number).buffer });
-        }
-        if self.queue.has_dispatchable() {
-            self.dispatch();
-            self.device.commit(self.now);
-        }
-        Ok(())
+        self.take(bio).map_err(|error| Refused { error, buffer: self.lent.remove(number).buffer })
     }
 
     /// Sends off what was submitted, without waiting.
@@ -229,6 +223,56 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// Tells `sink` of every step of every I/O from now on.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.queue.start_log(sink);
+    }
+
+    /// Takes an I/O on memory that whoever made the segment keeps alive; plugged as by [`Runner::submit`].
+    pub(crate) fn submit_segment(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        memory: Option<Segment>,
+        token: u64,
+    ) -> Result<(), SubmitError<Segment>> {
+        self.plug();
+        let number = self.lent.insert(Lent { op, extent, buffer: None, token });
+        let (fua, stream, priority) = (false, Stream(0), Priority::default());
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: number as u64 };
+        self.take(bio).inspect_err(|_| {
+            self.lent.remove(number);
+        })
+    }
+
+    /// A way to wait for the device while others have this runner.
+    pub(crate) fn watch(&self) -> Arc<dyn Watch> {
+        self.device.watch()
+    }
+
+    /// Requests at the device.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.device.in_flight()
+    }
+
+    /// When [`Runner::look`] has something to do although nothing was over.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.queue.poll_timeout()
+    }
+
+    /// The same, with a device that ends after `sectors` sectors from now on: of a file that was resized.
+    pub fn ending_at(&mut self, sectors: u64) -> &mut Self {
+        if self.queue.limits().capacity != sectors {
+            self.device.set_capacity(sectors);
+            self.queue.set_capacity(sectors);
+        }
+        self
+    }
+
+    fn take(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
+        self.queue.submit_bio(bio, self.now)?;
+        if self.queue.has_dispatchable() {
+            self.dispatch();
+            self.device.commit(self.now);
+        }
+        Ok(())
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {

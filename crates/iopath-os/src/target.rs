@@ -65,6 +65,8 @@ pub enum Kind {
     Directory,
     /// A block device: a disk, a partition or something that looks like one (loop, md, dm, zram).
     BlockDevice,
+    /// Memory of the program's own, with no file behind it.
+    Memory,
 }
 
 /// The filesystem that a file or directory lies on.
@@ -176,9 +178,24 @@ impl Target {
         let stat =
             rustix::fs::statx(CWD, &path, AtFlags::empty(), wanted).map_err(|e| stat_error(e.into()))?;
         let kind = kind_of(&stat).map_err(|kind| TargetError::NotATarget { path: given.to_owned(), kind })?;
-        match kind {
-            Kind::BlockDevice => Self::of_device(roots, path, &stat),
-            Kind::RegularFile | Kind::Directory => Ok(Self::of_file(roots, path, kind, &stat)),
+        if kind == Kind::BlockDevice {
+            return Self::of_device(roots, path, &stat);
+        }
+        Ok(Self::of_file(roots, path, kind, &stat))
+    }
+
+    /// What there is to say of memory that stands in for a target.
+    pub fn of_memory(size_bytes: u64) -> Self {
+        Self {
+            path: PathBuf::from("memory"),
+            kind: Kind::Memory,
+            id: FileId { device: DeviceNumber { major: 0, minor: 0 }, inode: 0 },
+            device: None,
+            size_bytes,
+            allocated_bytes: None,
+            filesystem: None,
+            backing: Backing::None { reason: "it is memory".to_owned() },
+            mount_points: Vec::new(),
         }
     }
 

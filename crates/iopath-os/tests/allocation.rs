@@ -1,11 +1,13 @@
-//! Nothing on the way of an I/O allocates once a queue is warm: counted by the allocator itself.
+//! Nothing on the way of an I/O allocates once a queue, or a cache, is warm: counted by the allocator itself.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{
-    Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Stripe, StripeConfig,
+    Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, Op, Page, PageRange, QueueConfig, RequestQueue,
+    Stripe, StripeConfig,
 };
 use iopath_os::Null;
 
@@ -111,4 +113,50 @@ fn a_warm_stripe_never_allocates() {
     assert_eq!(ALLOCATIONS.get() - warm, 0, "the stripe allocates");
     assert!(stripe.queue_stats().all(|stats| stats.back_merges() > 0), "nothing merged on a member");
     assert!(queue.stats().requeued > 0, "the stripe was never busy");
+}
+
+/// Buffered and direct I/O on the same pages until nobody waits; how many had to.
+fn cache_lap(cache: &mut PageCache, lap: u64) -> u64 {
+    let now = Instant::ZERO;
+    let mut waits = 0;
+    for page in (0..8).map(|step| Page((lap * 8 + step) % 96)) {
+        if let WriteStep::Into(frame) = cache.begin_write(page, Part::Whole, 0) {
+            cache.end_write(frame, now);
+        }
+        if let Lookup::Hit(pinned) = cache.read(page + 3, 0) {
+            cache.hot().unpin(pinned.frame);
+        }
+    }
+    for step in 0..4 {
+        let op = if step % 2 == 0 { Op::Write } else { Op::Read };
+        let range = PageRange::new(Page((lap * 8 + step) % 96), 6);
+        match cache.begin_direct(op, range, 0) {
+            DirectStep::Go(tag) => cache.end_direct(tag),
+            DirectStep::Wait => waits += 1,
+        }
+        waits += u64::from(cache.begin_write(range.start(), Part::Some, 0) == WriteStep::Wait);
+    }
+    loop {
+        while let Some(io) = cache.poll_io(now) {
+            cache.handle_completion(io.tag, Ok(()), now);
+        }
+        let Some(ready) = cache.poll_ready() else { return waits };
+        match ready.outcome {
+            Outcome::Pinned(frame) => drop(cache.hot().unpin(frame)),
+            Outcome::Writable(frame) => drop(cache.end_write(frame, now)),
+            Outcome::Direct(tag) => cache.end_direct(tag),
+            Outcome::Retry | Outcome::Done => {}
+            Outcome::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_warm_cache_never_allocates_for_direct_io_beside_it() {
+    let mut cache = PageCache::new(CacheConfig { frames: 64, ..CacheConfig::default() });
+    (0..20).for_each(|number| assert!(cache_lap(&mut cache, number) > 0));
+    let warm = ALLOCATIONS.get();
+    let waits: u64 = (20..1000).map(|number| cache_lap(&mut cache, number)).sum();
+    assert_eq!(ALLOCATIONS.get() - warm, 0, "the cache allocates");
+    assert!(waits > 1000, "only {waits} waited");
 }

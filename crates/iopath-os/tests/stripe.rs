@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use iopath_core::{BlockDevice, Extent, Io, IoError, Limits, Op, StripeConfig, StripeError, Tag};
 use iopath_os::{
-    AlignedBuf, Engine, EngineConfig, Geometry, Ram, RealDevice, Segment, Striped, StripedError, limits_of,
+    AlignedBuf, Engine, EngineConfig, Geometry, MemoryConfig, MemoryDisk, RealDevice, Segment, Striped, StripedError, limits_of,
     now,
 };
 
@@ -155,7 +155,8 @@ fn what_one_member_alone_has_to_do_costs_what_it_costs_without_a_stripe() {
 
 #[test]
 fn members_of_all_kinds_and_none() {
-    let memory = |bytes| Box::new(Ram::new(bytes / 512).unwrap()) as Box<dyn RealDevice>;
+    let disk = |bytes| MemoryDisk::new(&MemoryConfig::of_bytes(bytes)).unwrap();
+    let memory = |bytes| Box::new(disk(bytes).open()) as Box<dyn RealDevice>;
     let files = files(2);
     let config = StripeConfig { chunk_sectors: CHUNK / 512, ..StripeConfig::default() };
     let inner = Striped::new(vec![memory(MEMBER), memory(MEMBER)], &config).unwrap();

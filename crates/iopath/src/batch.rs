@@ -4,8 +4,10 @@ use crate::error::{Error, OpenError};
 use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
+use iopath_core::cache::DirectTag;
 use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, Engine, Finished, Job, PoolBuf, RealDevice, Runner};
+use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner};
+use slab::Slab;
 
 /// How large a batch is.
 #[derive(Debug, Clone)]
@@ -19,7 +21,7 @@ pub struct BatchOptions {
 }
 
 impl BatchOptions {
-    const PLUG: u32 = 32;
+    pub(crate) const PLUG: u32 = 32;
 
     /// Room for `io_depth` I/Os at once, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
@@ -66,6 +68,10 @@ impl BatchOptions {
 /// with one system call. I/Os of one batch that overlap, one of them a write, are carried out in the order in
 /// which they were added; all others in any order. Dropping a batch waits for what is under way.
 ///
+/// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at [`Direct`](crate::Direct):
+/// from when a write is added until it is taken, buffered writes to its pages wait. A thread that has added one takes
+/// it before it writes there itself.
+///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Volume};
 ///
@@ -85,10 +91,19 @@ pub struct Batch {
     volume: Volume,
     runner: OwnRunner,
     pool: BufferPool,
-    engine: Engine,
+    engine: &'static str,
     gather: u32,
     stream: Stream,
     priority: Priority,
+    /// On a volume with a page cache: the I/Os under way, by the token that the runner has for them.
+    beside: Slab<BesideCache>,
+}
+
+/// An I/O beside the page cache.
+#[derive(Debug)]
+struct BesideCache {
+    token: u64,
+    tag: Option<DirectTag>,
 }
 
 /// An I/O of a batch that is over.
@@ -119,12 +134,13 @@ impl Batch {
         let opened = source.own_runner(options.io_depth, options.plug, pool.clone())?;
         Ok(Self {
             volume,
-            runner: opened.device,
+            runner: opened.runner,
             pool,
             engine: opened.engine,
             gather: options.gather,
             stream: options.stream,
             priority: options.priority,
+            beside: Slab::with_capacity(options.io_depth as usize),
         })
     }
 
@@ -218,6 +234,7 @@ impl Batch {
     /// The next I/O that the last wait or poll found to be over: costs no system call.
     pub fn take(&mut self) -> Option<Done> {
         let Finished { token, op, extent, buffer, result } = self.runner.as_is_mut().poll()?;
+        let token = self.end_beside(token);
         let result = match result {
             Ok(()) => Ok(self.bytes_of(extent)),
             Err(error) => Err(self.volume.failed(op, extent, error)),
@@ -235,9 +252,9 @@ impl Batch {
         self.runner.as_is().jobs_in()
     }
 
-    /// What carries out the I/O: `uring` or `threads`.
-    pub fn engine(&self) -> &'static str {
-        self.engine.name()
+    /// What carries out the I/O: `uring`, `threads` or `memory`.
+    pub const fn engine(&self) -> &'static str {
+        self.engine
     }
 
     /// What the queue has done so far.
@@ -265,6 +282,10 @@ impl Batch {
         options: &IoOptions,
     ) -> Result<(), Refused> {
         let IoOptions { stream, priority, durable } = *options;
+        let token = match self.begin_beside(op, extent, token) {
+            Ok(token) => token,
+            Err(error) => return Err(Refused { error, buffer }),
+        };
         let job = Job {
             op,
             extent,
@@ -275,6 +296,7 @@ impl Batch {
             token,
         };
         self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
+            self.end_beside(token);
             let error = match &error {
                 SubmitError::QueueFull(_) => Error::BatchFull { depth: self.under_way() },
                 other => self.volume.refused(other),
@@ -283,8 +305,39 @@ impl Batch {
         })
     }
 
-    /// The runner with the elevator that the volume asks for.
+    /// An I/O may go when this returns: the page cache, if there is one, and the I/O see each other's bytes. The token
+    /// that the runner is to have for it.
+    fn begin_beside(&mut self, op: Op, extent: Extent, token: u64) -> Result<u64, Error> {
+        let Some(cache) = self.volume.cache_if_any() else { return Ok(token) };
+        if op == Op::Flush {
+            self.volume.flush_cached(cache)?;
+        }
+        let tag = match self.volume.beside_cache(op, extent)? {
+            Some(beside) => beside.into_tag(),
+            None => None,
+        };
+        Ok(self.beside.insert(BesideCache { token, tag }) as u64)
+    }
+
+    /// An I/O is over, or has not begun; its own token.
+    fn end_beside(&mut self, token: u64) -> u64 {
+        let Some(cache) = self.volume.cache_if_any() else { return token };
+        let BesideCache { token, tag } = self.beside.remove(token as usize);
+        cache.end_direct(tag);
+        token
+    }
+
+    /// The runner with the elevator and the end that the volume has now.
     pub(crate) fn runner(&mut self) -> &mut Runner<dyn RealDevice> {
-        self.runner.runner(self.volume.tuning())
+        self.runner.runner(self.volume.tuning()).ending_at(self.volume.sectors())
+    }
+}
+
+impl Drop for Batch {
+    /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
+    fn drop(&mut self) {
+        while !self.beside.is_empty() && self.runner.as_is_mut().wait(u32::MAX).is_ok() {
+            while self.take().is_some() {}
+        }
     }
 }

@@ -54,6 +54,26 @@ pub enum OpenError {
     /// There is not enough memory for the buffers.
     #[error(transparent)]
     Memory(#[from] iopath_os::NoMemory),
+    /// A page cannot have that size.
+    #[error("pages of {page_bytes} bytes: choose a power of two from {min_bytes} to {max_bytes}")]
+    PageSize {
+        /// The size asked for.
+        page_bytes: u32,
+        /// The smallest there is here: a block of the target at least.
+        min_bytes: u32,
+        /// The largest.
+        max_bytes: u32,
+    },
+    /// A cache cannot have that size.
+    #[error("a cache of {cache_bytes} bytes: choose from {min_bytes} (16 pages) to {max_bytes}")]
+    CacheSize {
+        /// The size asked for.
+        cache_bytes: u64,
+        /// The least for pages of this size.
+        min_bytes: u64,
+        /// The most for pages of this size.
+        max_bytes: u64,
+    },
 }
 
 /// Why an I/O on a volume failed.
@@ -168,4 +188,31 @@ pub enum Error {
         /// Why.
         source: Box<OpenError>,
     },
+    /// There is no page cache to borrow from or to advise.
+    #[error("{} has no page cache; open it with Options::path(Path::Buffered)", .path.display())]
+    NotBuffered {
+        /// The volume.
+        path: PathBuf,
+    },
+    /// Every page of the cache is borrowed.
+    #[error("all {pages} pages of the cache of {} are borrowed; drop some, or open it with more cache", .path.display())]
+    AllBorrowed {
+        /// The volume.
+        path: PathBuf,
+        /// How many pages there are.
+        pages: u32,
+    },
+    /// Only files can be made longer or shorter.
+    #[error("{} cannot have {size_bytes} bytes: {source}", .path.display())]
+    Resize {
+        /// The volume.
+        path: PathBuf,
+        /// The size asked for.
+        size_bytes: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is not enough memory for a bounce buffer.
+    #[error(transparent)]
+    Memory(#[from] iopath_os::NoMemory),
 }

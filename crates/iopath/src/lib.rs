@@ -16,6 +16,9 @@
 //! ```
 
 mod batch;
+mod beside;
+mod bounce;
+mod cached;
 mod error;
 mod io_options;
 mod open;
@@ -26,11 +29,16 @@ mod tuning;
 mod volume;
 
 pub use batch::{Batch, BatchOptions, Done, Refused};
+pub use beside::Direct;
+pub use cached::Lent;
 pub use error::{Error, OpenError};
 pub use io_options::IoOptions;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
-pub use iopath_core::{IoError, LogSink, Op, Priority, QueueStats, Stream};
-pub use iopath_os::{AlignedBuf, Engine, Fallback, PoolBuf};
+pub use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream};
+pub use iopath_os::{
+    Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, MemoryConfig, MemoryDisk, NoMemory,
+    PoolBuf,
+};
 pub use open::Facts;
-pub use options::{Options, Path};
+pub use options::{Options, Path, Readahead, Unaligned};
 pub use volume::Volume;

@@ -1,5 +1,6 @@
 //! Opens what a volume stands on and finds out what it is. Does no I/O on its contents.
 
+use crate::batch::BatchOptions;
 use crate::error::OpenError;
 use crate::options::{Options, Path};
 use crate::stripe::Members;
@@ -7,7 +8,9 @@ use crate::tuning::{Tuned, Tuning};
 use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
-use iopath_os::{BufferPool, EngineConfig, Fallback, Geometry, Opened, REQUEST_BYTES, RealDevice, limits_of};
+use iopath_os::{
+    BufferPool, EngineConfig, Fallback, Faulty, Geometry, MemoryDisk, REQUEST_BYTES, RealDevice, limits_of,
+};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,6 +19,9 @@ use std::sync::Arc;
 
 /// Threads of one engine, where threads are used.
 const THREADS_MAX: u32 = 32;
+
+/// The engine of a memory disk.
+const MEMORY: &str = "memory";
 
 /// What was found out about a volume when it was opened.
 #[derive(Debug, Clone)]
@@ -31,7 +37,7 @@ pub struct Facts {
     pub memory_align_bytes: u32,
     /// The most bytes of one request; longer I/O is split.
     pub request_bytes_max: u64,
-    /// What carries out the I/O: `uring` or `threads`.
+    /// What carries out the I/O: `uring`, `threads` or `memory`.
     pub engine: &'static str,
     /// Why it is not the engine asked for or the best there is: one line for whoever runs the program.
     pub fallback: Option<Fallback>,
@@ -39,15 +45,29 @@ pub struct Facts {
     pub target: Target,
 }
 
-/// An open file or device, from which engines are made.
+/// What bytes lie on, and what carries I/O on them out.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    File(Arc<File>),
+    Memory(MemoryDisk),
+    Stripe(Members),
+}
+
+/// A queue on an engine that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened<R> {
+    pub(crate) runner: R,
+    pub(crate) engine: &'static str,
+    pub(crate) fallback: Option<Fallback>,
+}
+
+/// An open file, device or memory disk, from which engines are made.
 #[derive(Debug)]
 pub(crate) struct Source {
-    pub(crate) file: Arc<File>,
+    pub(crate) backing: Backing,
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) tuning: Tuning,
-    /// In place of `file`, where the volume is a stripe.
-    pub(crate) members: Option<Members>,
 }
 
 pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
@@ -71,19 +91,57 @@ impl Source {
             request_bytes_max: options.request_bytes_max.unwrap_or_else(|| request_bytes_max(&target)),
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
-        Ok((Self { file: Arc::new(file), limits, options: options.clone(), tuning, members: None }, target))
+        let backing = Backing::File(Arc::new(file));
+        Ok((Self { backing, limits, options: options.clone(), tuning }, target))
+    }
+
+    /// A memory disk has no alignment to be found out, and nobody's data to be destroyed.
+    pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
+        let tuning = Tuning::new(options.elevator.parse()?);
+        let mut limits = disk.limits();
+        let block = u64::from(limits.logical_block_bytes);
+        let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
+        limits.request_bytes_max = (request_bytes_max / block * block).max(block);
+        let target = Target::of_memory(disk.size_bytes());
+        let backing = Backing::Memory(disk.clone());
+        Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
     /// A queue and engine for threads that take turns.
     pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
         let depth = self.depth();
-        let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: None };
-        let opened = match &self.members {
-            None => self.options.engine.open_shared(&self.file, &self.limits, &config)?,
-            Some(members) => members.open_shared(self.options.engine, &config)?,
+        self.shared(&Self::queue(1, depth, depth), None)
+    }
+
+    /// A queue and engine for the page cache, which is to know the memory in `pool`.
+    pub(crate) fn cache_runner(
+        &self,
+        bios_max: u32,
+        pool: &BufferPool,
+    ) -> Result<Opened<SharedRunner>, OpenError> {
+        self.shared(&Self::queue(bios_max, self.depth(), BatchOptions::PLUG), Some(pool.clone()))
+    }
+
+    fn shared(
+        &self,
+        queue: &QueueConfig,
+        pool: Option<BufferPool>,
+    ) -> Result<Opened<SharedRunner>, OpenError> {
+        let (mut device, engine, fallback): (Box<dyn RealDevice + Send>, _, _) = match &self.backing {
+            Backing::File(file) => {
+                let opened = self.options.engine.open_shared(file, &self.limits, &self.engine(pool))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Stripe(members) => {
+                let opened = members.open_shared(self.options.engine, &self.engine(pool))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),
         };
-        let runner = self.tuning.runner(opened.device, &Self::queue(1, depth, depth));
-        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+        if let Some(faults) = &self.options.faults {
+            device = Box::new(Faulty::new(device, faults));
+        }
+        Ok(Opened { runner: self.tuning.runner(device, queue), engine, fallback })
     }
 
     /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
@@ -93,14 +151,27 @@ impl Source {
         plug: u32,
         pool: BufferPool,
     ) -> Result<Opened<OwnRunner>, OpenError> {
-        let depth = self.depth();
-        let config = EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool: Some(pool) };
-        let opened = match &self.members {
-            None => self.options.engine.open(&self.file, &self.limits, &config)?,
-            Some(members) => members.open(self.options.engine, &config)?,
+        let (mut device, engine, fallback): (Box<dyn RealDevice>, _, _) = match &self.backing {
+            Backing::File(file) => {
+                let opened = self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Stripe(members) => {
+                let opened = members.open(self.options.engine, &self.engine(Some(pool)))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),
         };
-        let runner = self.tuning.runner(opened.device, &Self::queue(bios_max, depth, plug));
-        Ok(Opened { device: runner, engine: opened.engine, fallback: opened.fallback })
+        if let Some(faults) = &self.options.faults {
+            device = Box::new(Faulty::new(device, faults));
+        }
+        let runner = self.tuning.runner(device, &Self::queue(bios_max, self.depth(), plug));
+        Ok(Opened { runner, engine, fallback })
+    }
+
+    fn engine(&self, pool: Option<BufferPool>) -> EngineConfig {
+        let depth = self.depth();
+        EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }
     }
 
     /// The depth asked for, as far as there can be such a device.
@@ -152,7 +223,7 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
     file.map_err(system(&target.path, what))
 }
 
-fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+pub(crate) fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::System { path, what, source }
 }
@@ -160,6 +231,6 @@ fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) ->
 impl Source {
     /// Whether a read may end with the file rather than with its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.options.path == Path::Direct
+        self.options.path != Path::Raw
     }
 }

@@ -1,6 +1,6 @@
 //! How a volume is opened. Plain data: what is done with it is in `open.rs`.
 
-use iopath_os::Engine;
+use iopath_os::{Engine, Faults};
 
 /// Which way I/O goes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,6 +11,34 @@ pub enum Path {
     Direct,
     /// Past the kernel's page cache, as a device: whole logical blocks, all of them or an error.
     Raw,
+    /// Past the kernel's page cache, through one of the volume's own: any offset, length and memory, with readahead
+    /// and write-back.
+    Buffered,
+}
+
+/// What becomes of direct I/O whose offset, length or memory does not fit the alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unaligned {
+    /// It is refused, with an error that names the numbers.
+    #[default]
+    Refuse,
+    /// It goes through an aligned buffer: a block that is written in part is read before. Writes of one volume that
+    /// share a block then wait for each other.
+    Bounce,
+    /// It goes through a page cache, which the volume then has.
+    Buffered,
+}
+
+/// How far the buffered path reads ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Readahead {
+    /// As far as makes the device faster, found by measuring.
+    #[default]
+    Auto,
+    /// Not at all.
+    Off,
+    /// Up to so many bytes.
+    Bytes(u64),
 }
 
 /// How to open a [`Volume`](crate::Volume): read-only, direct, with the engine that the system allows,
@@ -31,6 +59,11 @@ pub struct Options {
     pub(crate) elevator: String,
     pub(crate) depth: u32,
     pub(crate) request_bytes_max: Option<u64>,
+    pub(crate) unaligned: Unaligned,
+    pub(crate) cache_bytes: u64,
+    pub(crate) page_bytes: u32,
+    pub(crate) readahead: Readahead,
+    pub(crate) faults: Option<Faults>,
 }
 
 impl Default for Options {
@@ -45,6 +78,11 @@ impl Default for Options {
             elevator: "none".to_owned(),
             depth: 32,
             request_bytes_max: None,
+            unaligned: Unaligned::Refuse,
+            cache_bytes: 256 << 20,
+            page_bytes: 4096,
+            readahead: Readahead::Auto,
+            faults: None,
         }
     }
 }
@@ -121,6 +159,65 @@ impl Options {
     #[must_use]
     pub const fn request_bytes_max(mut self, bytes: u64) -> Self {
         self.request_bytes_max = Some(bytes);
+        self
+    }
+
+    /// `false` switches the program to buffered I/O without another change; `true` back to direct.
+    #[must_use]
+    pub const fn direct(mut self, direct: bool) -> Self {
+        self.path = if direct { Path::Direct } else { Path::Buffered };
+        self
+    }
+
+    /// What becomes of direct I/O that does not fit the alignment: refused unless asked otherwise.
+    #[must_use]
+    pub const fn unaligned(mut self, unaligned: Unaligned) -> Self {
+        self.unaligned = unaligned;
+        self
+    }
+
+    /// How much memory the page cache takes, if there is one: 256 MiB unless set.
+    #[must_use]
+    pub const fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// The size of its pages: a power of two from 4 KiB, unless set, to 64 KiB. Large ones cost less for each byte of
+    /// large reads and writes, and read more than was asked for where those are small.
+    #[must_use]
+    pub const fn page_bytes(mut self, bytes: u32) -> Self {
+        self.page_bytes = bytes;
+        self
+    }
+
+    /// How far it reads ahead.
+    #[must_use]
+    pub const fn readahead(mut self, readahead: Readahead) -> Self {
+        self.readahead = readahead;
+        self
+    }
+
+    /// Whether there is a page cache.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.path == Path::Buffered || self.unaligned == Unaligned::Buffered
+    }
+    /// What is to go wrong at the device, file or memory: for tests of what a program does then.
+    ///
+    /// ```
+    /// use iopath::{Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, Options, Volume};
+    ///
+    /// let faults = Faults::new(1);
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true).faults(&faults))?;
+    /// faults.add(Fault::error(IoError::NoSpace).on(Op::Write).times(1));
+    /// assert!(volume.write_at(&[1; 4096], 0).is_err());
+    /// assert!(volume.write_at(&[1; 4096], 0).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn faults(mut self, faults: &Faults) -> Self {
+        self.faults = Some(faults.clone());
         self
     }
 }

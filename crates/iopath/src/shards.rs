@@ -23,10 +23,10 @@ struct Place {
 }
 
 impl Shards {
-    /// Shards of which the calling thread has one already.
-    pub(crate) fn new(first: SharedRunner) -> Self {
+    /// Shards of which the calling thread may have one already.
+    pub(crate) fn new(first: Option<SharedRunner>) -> Self {
         let shards = Self { places: (0..PLACES).map(|_| Place::default()).collect() };
-        *shards.claim() = Some(first);
+        *shards.claim() = first;
         shards
     }
 

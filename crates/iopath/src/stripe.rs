@@ -2,11 +2,12 @@
 //! (`iopath_os::Striped`); here members are opened, and their engines.
 
 use crate::error::OpenError;
-use crate::open::Source;
+use crate::open::{Backing, Source};
 use crate::options::Options;
+use crate::tuning::Tuning;
 use crate::volume::Volume;
 use iopath_core::{Limits, SECTOR_BYTES, StripeConfig};
-use iopath_os::target::Target;
+use iopath_os::target::{Kind, Target};
 use iopath_os::{Engine, EngineConfig, EngineError, Opened, RealDevice, Striped, StripedError};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -51,17 +52,25 @@ impl Volume {
             Options { create_bytes: member_bytes(options, paths.len(), chunk_bytes), ..options.clone() };
         let opened: Vec<_> =
             paths.iter().map(|path| Source::open(path.as_ref(), &of_member)).collect::<Result<_, _>>()?;
-        refuse_the_same(&opened)?;
-        let files: Vec<_> =
-            opened.iter().map(|(source, _)| (Arc::clone(&source.file), source.limits.clone())).collect();
+        let mut files = Vec::with_capacity(opened.len());
+        let mut targets = Vec::with_capacity(opened.len());
+        for (source, target) in opened {
+            if let Backing::File(file) = source.backing {
+                files.push((file, source.limits));
+                targets.push(target);
+            }
+        }
+        refuse_the_same(&files, &targets)?;
         let of_members: Vec<&Limits> = files.iter().map(|(_, limits)| limits).collect();
         let limits = config.limits(&of_members).map_err(StripedError::Layout)?;
-        let path = names(opened.iter().map(|(_, target)| target.path.as_path()));
+        let path = names(targets.iter().map(|target| target.path.as_path()));
+        let first = targets.into_iter().next().expect("a stripe of no members is refused");
+        // Whole blocks at both ends, as a device has it, whatever the members are.
         let size_bytes = limits.capacity * SECTOR_BYTES;
-        let (first, target) = opened.into_iter().next().expect("a stripe of no members is refused");
-        let members = Some(Members { files, config });
-        let options = options.clone();
-        Self::on(Source { limits, options, members, ..first }, path, size_bytes, target)
+        let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
+        let (tuning, options) = (Tuning::new(options.elevator.parse()?), options.clone());
+        let backing = Backing::Stripe(Members { files, config });
+        Self::of(Source { backing, limits, options, tuning }, target)
     }
 }
 
@@ -72,10 +81,10 @@ fn member_bytes(options: &Options, members: usize, chunk_bytes: u64) -> Option<u
 }
 
 /// Refuses a file or device that is there twice, by whatever names.
-fn refuse_the_same(members: &[(Source, Target)]) -> Result<(), OpenError> {
+fn refuse_the_same(files: &[(Arc<File>, Limits)], targets: &[Target]) -> Result<(), OpenError> {
     let mut seen = BTreeSet::new();
-    for (source, target) in members {
-        let about = source.file.metadata();
+    for ((file, _), target) in files.iter().zip(targets) {
+        let about = file.metadata();
         let about = about.map_err(|source| OpenError::System {
             path: target.path.clone(),
             what: "examined",

@@ -69,6 +69,11 @@ impl<D: ?Sized + RealDevice> Tuned<D> {
         &self.runner
     }
 
+    /// The runner, for one who is told of changes ([`Volume::set_elevator`]) rather than looks for them.
+    pub(crate) fn untuned(self) -> Runner<D> {
+        self.runner
+    }
+
     /// The same to collect what is over.
     pub(crate) const fn as_is_mut(&mut self) -> &mut Runner<D> {
         &mut self.runner
@@ -105,6 +110,7 @@ impl Volume {
             Ok::<(), std::convert::Infallible>(())
         });
         let Ok(()) = changed;
+        self.tune_cache();
     }
 
     /// The value of a tunable of the elevator.
@@ -115,7 +121,17 @@ impl Volume {
     /// Sets a tunable of the elevator, on every thread and batch from its next I/O on. What a batch had set for itself
     /// gives way.
     pub fn set_tunable(&self, name: &str, value: u64) -> Result<(), ElevatorError> {
-        self.tuning().change(|wanted| wanted.set(name, value))
+        self.tuning().change(|wanted| wanted.set(name, value))?;
+        self.tune_cache();
+        Ok(())
+    }
+
+    /// The queue behind the page cache follows at once.
+    fn tune_cache(&self) {
+        if let Some(cache) = self.cache_if_any() {
+            let (wanted, _) = self.tuning().wanted();
+            cache.with_runner(|runner| runner.follow(&wanted));
+        }
     }
 }
 

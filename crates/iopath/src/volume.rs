@@ -2,16 +2,26 @@
 //! thread is `batch.rs`.
 
 use crate::batch::{Batch, BatchOptions};
+use crate::bounce::Bounce;
+use crate::cached::{self, OpenedCache};
 use crate::error::{Error, OpenError};
-use crate::open::{Facts, Source};
-use crate::options::Options;
+use crate::open::{Backing, Facts, Opened, Source};
+use crate::options::{Options, Path, Unaligned};
 use crate::shards::Shards;
 use crate::tuning::Tuning;
-use iopath_core::{Extent, IoError, Op, SubmitError};
+use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
 use iopath_os::target::Target;
-use iopath_os::{RealDevice, RunError, Runner};
-use std::path::{Path, PathBuf};
+use iopath_os::{Buffered, MemoryDisk, RealDevice, RunError, Runner};
+use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a read or write is carried out.
+enum Way<'a> {
+    Direct,
+    Cached(&'a Buffered),
+    Bounced(&'a Bounce),
+}
 
 /// A file or block device, open for direct or raw I/O.
 ///
@@ -34,35 +44,69 @@ struct Shared {
     source: Source,
     facts: Facts,
     shards: Shards,
+    cache: Option<Buffered>,
+    bounce: Option<Bounce>,
+    /// Where it ends; `facts` has where it ended when it was opened.
+    size_bytes: AtomicU64,
 }
 
 impl Volume {
     /// Opens a file or block device.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+    pub fn open(path: impl AsRef<FilePath>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
-        Self::on(source, target.path.clone(), target.size_bytes, target)
+        Self::of(source, target)
     }
 
-    /// A volume of that name and size.
-    pub(crate) fn on(
-        source: Source,
-        path: PathBuf,
-        size_bytes: u64,
-        target: Target,
-    ) -> Result<Self, OpenError> {
-        let first = source.shared_runner()?;
+    /// Opens a disk in memory: for tests of programs that use a volume, with faults ([`Options::faults`]) and power
+    /// failures if they like. Any number of volumes can be open on one disk.
+    ///
+    /// ```
+    /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
+    /// let volume = Volume::memory(&disk, &Options::new().write(true))?;
+    /// volume.write_at(&[1; 4096], 0)?;
+    /// volume.flush()?;
+    /// volume.write_at(&[2; 4096], 0)?;
+    ///
+    /// // The power fails; of each sector the last version written and not flushed is lost.
+    /// disk.crash(|versions| versions - 1);
+    /// assert!(volume.flush().is_err(), "what was open is gone");
+    /// let volume = Volume::memory(&disk, &Options::new())?;
+    /// let mut bytes = [0; 4096];
+    /// volume.read_at(&mut bytes, 0)?;
+    /// assert_eq!(bytes, [1; 4096]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(disk: &MemoryDisk, options: &Options) -> Result<Self, OpenError> {
+        let (source, target) = Source::memory(disk, options)?;
+        Self::of(source, target)
+    }
+
+    pub(crate) fn of(source: Source, target: Target) -> Result<Self, OpenError> {
+        let (first, cache, engine, fallback) = if source.options.is_cached() {
+            let OpenedCache { cache, engine, fallback } = cached::open(&source, &target)?;
+            (None, Some(cache), engine, fallback)
+        } else {
+            let Opened { runner, engine, fallback } = source.shared_runner()?;
+            (Some(runner), None, engine, fallback)
+        };
         let facts = Facts {
-            path,
-            size_bytes,
+            path: target.path.clone(),
+            size_bytes: target.size_bytes,
             block_bytes: source.limits.logical_block_bytes,
             memory_align_bytes: source.limits.memory_align_bytes,
             request_bytes_max: source.limits.request_bytes_max,
-            engine: first.engine.name(),
-            fallback: first.fallback,
+            engine,
+            fallback,
             target,
         };
-        let shards = Shards::new(first.device);
-        Ok(Self { shared: Arc::new(Shared { source, facts, shards }) })
+        let bounce = match source.options.unaligned {
+            Unaligned::Bounce => Some(Bounce::new(cached::tail(&source.options, &facts.target)?)),
+            Unaligned::Refuse | Unaligned::Buffered => None,
+        };
+        let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));
+        Ok(Self { shared: Arc::new(Shared { source, facts, shards, cache, bounce, size_bytes }) })
     }
 
     /// What was found out when it was opened.
@@ -72,12 +116,29 @@ impl Volume {
 
     /// The size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.facts().size_bytes
+        self.shared.size_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_size(&self, size_bytes: u64) {
+        self.shared.size_bytes.store(size_bytes, Ordering::Release);
+    }
+
+    /// Where the engines take the volume to end: whole blocks.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.size_bytes().next_multiple_of(u64::from(self.facts().block_bytes)) / SECTOR_BYTES
     }
 
     /// Reads into `buffer` from byte `offset` on, and returns how many bytes that were: all of `buffer`, or on
     /// the direct path as many as there are up to the end of the volume.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        match self.way(offset, buffer) {
+            Way::Direct => self.read_direct(buffer, offset),
+            Way::Cached(cache) => self.read_cached(cache, buffer, offset),
+            Way::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
+        }
+    }
+
+    pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(0);
@@ -102,6 +163,9 @@ impl Volume {
     /// Sends every write that has returned to the medium.
     pub fn flush(&self) -> Result<(), Error> {
         self.check_writable(Op::Flush, 0)?;
+        if let Some(cache) = &self.shared.cache {
+            return self.flush_cached(cache);
+        }
         self.run(Op::Flush, Extent::EMPTY, |runner| runner.command(Op::Flush, Extent::EMPTY))
     }
 
@@ -122,6 +186,15 @@ impl Volume {
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
+        match (self.way(offset, buffer), &self.shared.bounce) {
+            (Way::Direct, None) => self.write_direct(buffer, offset, fua),
+            (Way::Direct, Some(bounce)) => self.write_beside_bounced(bounce, buffer, offset, fua),
+            (Way::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
+            (Way::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
+        }
+    }
+
+    pub(crate) fn write_direct(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<(), Error> {
         let extent = self.writable(Op::Write, offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(());
@@ -144,17 +217,49 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
-        let make = || Ok(self.shared.source.shared_runner()?.device);
+        let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
+        let _beside = self.beside_cache(op, extent)?;
+        let sectors = self.sectors();
         let ran = self
             .shared
             .shards
-            .with(make, |shard| act(shard.runner(self.tuning())))
+            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(sectors)))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
         ran.map_err(|error| match error {
             RunError::Io(source) => self.failed(op, extent, source),
             RunError::Refused(error) => self.refused(&error),
         })
+    }
+
+    /// Which way a read or write of `memory` at `offset` takes.
+    fn way(&self, offset: u64, memory: &[u8]) -> Way<'_> {
+        let Shared { source, facts, cache, bounce, .. } = &*self.shared;
+        let fits = |number: u64, align_bytes: u32| number.is_multiple_of(u64::from(align_bytes));
+        let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
+            && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);
+        match (cache, bounce) {
+            (Some(cache), _) if source.options.path == Path::Buffered || !fits_all => Way::Cached(cache),
+            (_, Some(bounce)) if !fits_all => Way::Bounced(bounce),
+            _ => Way::Direct,
+        }
+    }
+
+    pub(crate) fn backing(&self) -> &Backing {
+        &self.shared.source.backing
+    }
+
+    /// Whether a read may end with the volume rather than with its range.
+    pub(crate) fn cuts_off_at_end(&self) -> bool {
+        self.shared.source.cuts_off_at_end()
+    }
+
+    pub(crate) fn cache_if_any(&self) -> Option<&Buffered> {
+        self.shared.cache.as_ref()
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.shared.source.options.write
     }
 
     pub(crate) fn tuning(&self) -> &Tuning {
@@ -163,7 +268,10 @@ impl Volume {
 
     /// The error of an I/O that the device could not do.
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
-        let (offset, bytes) = (extent.offset(), extent.bytes());
+        self.io_error(op, extent.offset(), extent.bytes(), source)
+    }
+
+    pub(crate) fn io_error(&self, op: Op, offset: u64, bytes: u64, source: IoError) -> Error {
         Error::Io { path: self.facts().path.clone(), op, offset, bytes, source }
     }
 
@@ -191,13 +299,13 @@ impl Volume {
 
     /// The extent of a read and how many bytes of it there are.
     pub(crate) fn readable(&self, offset: u64, bytes: u64) -> Result<(Extent, u64), Error> {
-        let size = self.facts().size_bytes;
+        let size = self.size_bytes();
         let extent = self.whole_blocks(Op::Read, offset, bytes)?;
         let end = extent.offset() + extent.bytes();
         if end <= size {
             return Ok((extent, bytes));
         }
-        if !self.shared.source.cuts_off_at_end() {
+        if !self.cuts_off_at_end() {
             return Err(self.past_end(Op::Read, offset, bytes));
         }
         let block = u64::from(self.facts().block_bytes);
@@ -210,10 +318,15 @@ impl Volume {
     pub(crate) fn writable(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
         self.check_writable(op, offset)?;
         let extent = self.whole_blocks(op, offset, bytes)?;
-        if extent.offset() + extent.bytes() > self.facts().size_bytes {
-            return Err(self.past_end(op, offset, bytes));
-        }
+        self.check_within(op, offset, bytes)?;
         Ok(extent)
+    }
+
+    pub(crate) fn check_within(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.size_bytes() => Ok(()),
+            _ => Err(self.past_end(op, offset, bytes)),
+        }
     }
 
     pub(crate) fn check_writable(&self, op: Op, offset: u64) -> Result<(), Error> {
@@ -247,7 +360,7 @@ impl Volume {
     }
 
     fn past_end(&self, op: Op, offset: u64, bytes: u64) -> Error {
-        let size_bytes = self.facts().size_bytes;
+        let size_bytes = self.size_bytes();
         Error::PastEnd { path: self.facts().path.clone(), op, offset, bytes, size_bytes }
     }
 }

@@ -4,6 +4,7 @@
 //! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
 //! but one look at each such page on its one sweep over the sectors.
 
+use super::io::IoSlot;
 use super::{Meta, Outcome, PageCache, Ready, State};
 use crate::bio::Op;
 use crate::error::IoError;
@@ -30,7 +31,7 @@ pub(super) struct Flushes {
 
 #[derive(Debug)]
 struct Flush {
-    waiter: u64,
+    then: Then,
     range: PageRange,
     /// Covers pages that became dirty in this epoch or before.
     epoch: u64,
@@ -39,7 +40,17 @@ struct Flush {
     /// Covered pages yet to be handed out lie here or above.
     cursor: Page,
     error: Option<IoError>,
-    wants_device: bool,
+}
+
+/// What is done when the pages of a flush are written.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// The device is flushed, then the waiter is told.
+    FlushDevice(u64),
+    /// The waiter is told.
+    Tell(u64),
+    /// A direct I/O, by its key, goes on.
+    Direct(usize),
 }
 
 impl Flush {
@@ -51,12 +62,12 @@ impl Flush {
 impl PageCache {
     /// Every write that ended before goes to the medium: [`Outcome::Done`] or [`Outcome::Failed`] for `waiter`.
     pub fn flush(&mut self, waiter: u64) {
-        self.start_flush(PageRange::ALL, waiter, true);
+        self.start_flush(PageRange::ALL, Then::FlushDevice(waiter));
     }
 
-    /// Dirty pages of `range` go to the device, if not to the medium: for direct I/O beside the cache.
+    /// Dirty pages of `range` go to the device, if not to the medium.
     pub fn write_back(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, waiter, false);
+        self.start_flush(range, Then::Tell(waiter));
     }
 
     /// Whether bytes were lost that no flush can bring back: then every flush fails.
@@ -69,24 +80,42 @@ impl PageCache {
         self.flushes.lost = None;
     }
 
-    fn start_flush(&mut self, range: PageRange, waiter: u64, wants_device: bool) {
-        let epoch = self.epoch;
-        self.epoch += 1;
-        let filed = self.dirty.range(range.start().0..range.end().0).count();
-        let is_held_dirty = |meta: &Meta| meta.state == State::Dirty && range.contains(meta.page);
-        let held = self.held.iter().filter(|frame| is_held_dirty(&self.frames[**frame as usize])).count();
-        let pages_left = filed as u64 + held as u64 + self.pages_at_device(range);
-        let flush =
-            Flush { waiter, range, epoch, pages_left, cursor: range.start(), error: None, wants_device };
-        let key = self.flushes.open.insert(flush);
+    /// As [`PageCache::write_back`] for a direct I/O: its range owes that many pages.
+    pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
+        assert!(pages_owed > 0, "nothing of {range} is to be written back");
+        self.open_flush(range, pages_owed, Then::Direct(direct));
+    }
+
+    fn start_flush(&mut self, range: PageRange, then: Then) {
+        let pages_left = self.pages_owed(range);
+        let key = self.open_flush(range, pages_left, then);
         if pages_left == 0 {
             self.end_pages(key);
         }
     }
 
+    fn open_flush(&mut self, range: PageRange, pages_left: u64, then: Then) -> usize {
+        let epoch = self.epoch;
+        self.epoch += 1;
+        let flush = Flush { then, range, epoch, pages_left, cursor: range.start(), error: None };
+        self.flushes.open.insert(flush)
+    }
+
+    /// How many writes it takes until everything in `range` that is dirty now is at the device.
+    pub(super) fn pages_owed(&self, range: PageRange) -> u64 {
+        if self.unsaved == 0 {
+            return 0;
+        }
+        let filed = self.dirty.range(range.start().0..range.end().0).count();
+        let is_held_dirty = |meta: &Meta| meta.state == State::Dirty && range.contains(meta.page);
+        let held = self.held.iter().filter(|frame| is_held_dirty(&self.frames[**frame as usize])).count();
+        filed as u64 + held as u64 + self.pages_at_device(range)
+    }
+
     /// Writes of pages in `range` at the device, those counted twice that must be written again.
     fn pages_at_device(&self, range: PageRange) -> u64 {
-        let writes = self.ios.iter().filter(|(_, io)| io.op == Op::Write);
+        let is_write = |io: &IoSlot| io.op == Op::Write && !io.pages.and(range).is_empty();
+        let writes = self.ios.iter().filter(|(_, io)| is_write(io));
         let frames = writes.flat_map(|(_, io)| self.links.iter(&io.list));
         let metas = frames.map(|frame| &self.frames[frame as usize]).filter(|meta| range.contains(meta.page));
         metas.map(|meta| 1 + u64::from(meta.is_redirtied)).sum()
@@ -123,16 +152,15 @@ impl PageCache {
 
     /// All pages of a flush are written, or some cannot be.
     fn end_pages(&mut self, key: usize) {
-        let Flush { waiter, error, wants_device, .. } = self.flushes.open.remove(key);
-        let outcome = match error {
-            Some(error) => Outcome::Failed(error),
-            None if wants_device => {
-                self.flushes.waiting.push(waiter);
-                return;
+        let Flush { then, error, .. } = self.flushes.open.remove(key);
+        match (then, error) {
+            (Then::Direct(direct), error) => self.directs.written(direct, error),
+            (Then::FlushDevice(waiter), None) => self.flushes.waiting.push(waiter),
+            (Then::FlushDevice(waiter) | Then::Tell(waiter), error) => {
+                let outcome = error.map_or(Outcome::Done, Outcome::Failed);
+                self.ready.push_back(Ready { waiter, outcome });
             }
-            None => Outcome::Done,
-        };
-        self.ready.push_back(Ready { waiter, outcome });
+        }
     }
 
     /// The device has been flushed, or could not be.
@@ -164,8 +192,14 @@ impl PageCache {
     /// left the cache and were read again do not know that they were among that: if there may be such, all are written.
     fn dirty_again(&mut self, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
-            let Meta { state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
-            if flushed_by <= self.flushes.good && !(all && state == State::Clean) {
+            let Meta { page, state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
+            let is_lost = flushed_by > self.flushes.good;
+            let is_due = is_lost || (all && state == State::Clean);
+            if !is_due {
+                continue;
+            }
+            if state == State::Clean && self.is_under_direct(page) {
+                self.drop_frame(frame, false);
                 continue;
             }
             self.meta(frame).flushed_by = 0;

@@ -31,7 +31,13 @@ pub struct Hot {
     frames: Box<[HotFrame]>,
     /// Somebody waits for a frame: who takes the last pin off one says so.
     is_starved: AtomicBool,
+    is_clean: Alone<AtomicBool>,
 }
+
+/// In cache lines of its own: it changes while hits read what is beside it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Alone<T>(T);
 
 #[derive(Debug)]
 struct HotFrame {
@@ -62,6 +68,7 @@ impl Hot {
             shift: 64 - slots.trailing_zeros(),
             frames: (0..frames).map(frame).collect(),
             is_starved: AtomicBool::new(false),
+            is_clean: Alone(AtomicBool::new(true)),
         }
     }
 
@@ -93,6 +100,27 @@ impl Hot {
         let word = self.frames[frame.0 as usize].word.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(word & PINS > 0, "frame {} unpinned more often than pinned", frame.0);
         word & PINS == 1 && self.is_starved.load(Ordering::SeqCst)
+    }
+
+    /// Whether no page is dirty, or on its way to the device: then a direct read may go without the lock.
+    ///
+    /// Whoever ends a write, or makes a page dirty otherwise, says so before the lock is given back and before the page
+    /// can be read; that all is clean is said after the last write-back completed. So one who starts a direct read after
+    /// a write returned, or after a read returned its bytes, either finds `false` here, or the bytes are at the device.
+    /// A write that ends later than this looks was not over when the direct read started, and need not be seen by it.
+    ///
+    /// There is no such thing for direct writes: that nothing is cached now does not keep a writer out while the direct
+    /// write is at the device, so it has to be registered, and that takes the lock.
+    #[inline]
+    pub fn is_clean(&self) -> bool {
+        self.is_clean.0.load(Ordering::Acquire)
+    }
+
+    /// Changes nothing where nothing has changed, so that the line stays with those who read it.
+    pub(super) fn set_clean(&self, is_clean: bool) {
+        if self.is_clean.0.load(Ordering::Relaxed) != is_clean {
+            self.is_clean.0.store(is_clean, Ordering::Release);
+        }
     }
 
     /// The frame of `page`, there to be read or not.

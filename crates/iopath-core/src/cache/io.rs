@@ -26,6 +26,7 @@ pub struct PageIo {
 #[derive(Debug)]
 pub(super) struct IoSlot {
     pub(super) op: Op,
+    pub(super) pages: PageRange,
     /// Its frames, in the order of their pages.
     pub(super) list: List,
 }
@@ -73,7 +74,7 @@ impl PageCache {
     /// # Panics
     /// If it was over before: a bug of the caller.
     pub fn handle_completion(&mut self, tag: IoTag, result: Result<(), IoError>, now: Instant) {
-        let IoSlot { op, mut list } = self.ios.remove(tag.0 as usize);
+        let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
         let pages = list.len();
         if op == Op::Flush {
             self.end_device_flush(result, now);
@@ -93,12 +94,14 @@ impl PageCache {
                 (_, Err(error)) => self.fail_write(frame, error, now),
             }
         }
+        self.hot.set_clean(self.unsaved == 0);
+        self.settle_directs();
         self.feed_starved();
     }
 
     fn start_io(&mut self, op: Op, first: Page, list: List) -> PageIo {
         let pages = PageRange::new(first, u64::from(list.len()));
-        let tag = IoTag(self.ios.insert(IoSlot { op, list }) as u32);
+        let tag = IoTag(self.ios.insert(IoSlot { op, pages, list }) as u32);
         PageIo { tag, op, pages }
     }
 

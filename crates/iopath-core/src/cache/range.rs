@@ -1,4 +1,4 @@
-//! Ranges of pages leave the cache: for direct I/O beside it, discards, truncation and advice.
+//! Ranges of pages leave the cache: for discards and advice, and for direct I/O and truncation (`direct.rs`).
 
 use super::{Meta, Outcome, PageCache, State};
 use crate::page::PageRange;
@@ -16,15 +16,20 @@ impl PageCache {
     /// Drops pages of `range`, but for dirty ones. Borrowed ones stay readable for those who have borrowed them, and a
     /// read after this one sees the device. Pages on their way are dropped when they arrive.
     pub fn invalidate(&mut self, range: PageRange) -> Dropped {
-        self.drop_range(range, false)
+        let dropped = self.drop_range(range, false);
+        self.settle_directs();
+        dropped
     }
 
-    /// Drops pages of `range`, dirty ones too: what was written to them is given up, errors included.
+    /// Drops pages of `range`, dirty ones too: what was written to them is given up, errors included. A writer in
+    /// the midst of a page keeps it: a volume that shrinks wants [`PageCache::begin_truncate`].
     pub fn discard(&mut self, range: PageRange) -> Dropped {
-        self.drop_range(range, true)
+        let dropped = self.drop_range(range, true);
+        self.settle_directs();
+        dropped
     }
 
-    fn drop_range(&mut self, range: PageRange, and_dirty: bool) -> Dropped {
+    pub(super) fn drop_range(&mut self, range: PageRange, and_dirty: bool) -> Dropped {
         let mut dropped = Dropped::default();
         let mut drop = |cache: &mut Self, frame: u32| {
             let is_dropped = cache.drop_frame(frame, and_dirty);
@@ -45,12 +50,13 @@ impl PageCache {
                 }
             }
         }
+        self.hot.set_clean(self.unsaved == 0);
         self.feed_starved();
         dropped
     }
 
     /// Whether the page of a frame is dropped.
-    fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
+    pub(super) fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
         let old = *self.meta(frame);
         if old.is_held || (old.is_unsaved() && !and_dirty) {
             return false;

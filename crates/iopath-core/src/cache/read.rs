@@ -39,6 +39,19 @@ impl PageCache {
         taken
     }
 
+    /// Takes the mark off a page that is on its way: whether it has been reached while it bore one, which is for
+    /// [`crate::readahead::Readahead::on_marker`].
+    pub fn take_mark(&mut self, page: Page) -> bool {
+        let Some(frame) = self.hot.find(page) else { return false };
+        std::mem::take(&mut self.meta(frame).is_marked)
+    }
+
+    /// `waiter` waits for any frame no longer; whether it did.
+    pub fn stop_starving(&mut self, waiter: u64) -> bool {
+        let place = self.starved.iter().position(|starved| *starved == waiter);
+        place.and_then(|place| self.starved.remove(place)).is_some()
+    }
+
     /// A frame has lost its last pin while somebody waited for one: [`super::Hot::unpin`] said so.
     pub fn handle_unpinned(&mut self) {
         self.feed_starved();
@@ -77,8 +90,12 @@ impl PageCache {
     }
 
     /// Gives a page that has just been read to the writer who had it read, unless readers wait for it, too. Were the
-    /// writer told to try again, the page might be gone by then, and so on for ever.
+    /// writer told to try again, the page might be gone by then, and so on for ever. Under direct I/O the writer tries
+    /// again all the same, and waits for its end.
     pub(super) fn hand_to_writer(&mut self, frame: u32) -> bool {
+        if self.directs.blocks(self.frames[frame as usize].page) {
+            return false;
+        }
         let first = self.meta(frame).waiters;
         let mut next = first;
         while next != NOBODY {

@@ -75,12 +75,18 @@ impl Replacement {
         self.small.len() + self.main.len()
     }
 
-    /// Takes out the frame to evict. Ends after four looks at each frame, even where all are pinned.
+    /// Takes out the frame to evict. Ends after four looks at each frame, even where all are pinned. Where all of one
+    /// queue are, the other makes room.
     pub(super) fn evict(&mut self, links: &mut Links, residents: &mut impl Residents) -> Option<u32> {
+        let (mut small_pinned, mut main_pinned) = (0, 0);
         for _ in 0..self.len() * 4 {
-            let is_small = self.small.len() >= self.small_max || self.main.is_empty();
-            let (queue, enough) =
-                if is_small { (&mut self.small, Self::PROMOTE_TOUCHES) } else { (&mut self.main, 1) };
+            let is_small = main_pinned >= self.main.len()
+                || (self.small.len() >= self.small_max && small_pinned < self.small.len());
+            let (queue, enough, pinned) = if is_small {
+                (&mut self.small, Self::PROMOTE_TOUCHES, &mut small_pinned)
+            } else {
+                (&mut self.main, 1, &mut main_pinned)
+            };
             let frame = links.pop_front(queue)?;
             match residents.judge(frame, enough) {
                 Verdict::Retired => {
@@ -93,7 +99,11 @@ impl Replacement {
                     residents.promote(frame);
                     links.push_back(&mut self.main, frame);
                 }
-                Verdict::Touched | Verdict::Pinned => links.push_back(queue, frame),
+                Verdict::Touched => links.push_back(queue, frame),
+                Verdict::Pinned => {
+                    links.push_back(queue, frame);
+                    *pinned += 1;
+                }
             }
         }
         None

@@ -39,6 +39,11 @@ pub struct CacheStats {
 }
 
 impl PageCache {
+    /// Pages whose bytes are nowhere else, now.
+    pub const fn dirty_pages(&self) -> u32 {
+        self.unsaved
+    }
+
     /// Looks at every frame.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats { dirty: u64::from(self.unsaved), ..self.stats };

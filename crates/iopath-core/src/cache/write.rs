@@ -31,8 +31,11 @@ pub enum WriteStep {
 }
 
 impl PageCache {
-    /// A write of `part` of `page` begins.
+    /// A write of `part` of `page` begins. Who waits must not be in the midst of another write.
     pub fn begin_write(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
+        if self.is_blocked(page, waiter) {
+            return WriteStep::Wait;
+        }
         let Some(frame) = self.hot.find(page) else { return self.begin_absent(page, part, waiter) };
         let Meta { state, is_held, .. } = *self.meta(frame);
         if is_held || matches!(state, State::ToRead | State::Reading | State::Filling) {
@@ -77,7 +80,10 @@ impl PageCache {
             State::Writing => {}
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
+        // Said before anyone can read it: who has seen it and then reads around the cache must see it again.
+        self.hot.set_clean(self.unsaved == 0);
         self.publish(frame);
+        self.writer_left(self.frames[frame as usize].page);
         self.throttle.pause(self.unsaved)
     }
 

@@ -2,7 +2,7 @@
 //! then long random lives. Not about speed, and not about threads.
 //!
 //! `IOPATH_MODEL_OPS` sets how many random steps in all (default 200,000), `IOPATH_MODEL_SEED` the one seed to live
-//! again.
+//! again. `IOPATH_MODEL_ALL=1` explores three calls with a failure from every start, which takes minutes.
 
 mod world;
 
@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use world::{Call, Step, World};
+use world::{Call, Device, Step, World};
 
 const STEPS_PER_LIFE: u64 = 2_000;
 
@@ -31,21 +31,33 @@ fn replay(world: &mut World, script: &[usize], failures_max: usize) -> Vec<usize
             return widths;
         }
         let step = steps[script.get(widths.len()).copied().unwrap_or(0)];
-        failures += usize::from(matches!(step, Step::Io(_, false)));
+        failures += usize::from(matches!(step, Step::Io(_, false) | Step::Direct(_, false)));
         widths.push(steps.len());
         world.take(step);
     }
 }
 
-/// Every schedule of these calls, each I/O ending in every order; how many there are.
+/// Every schedule of these calls, each I/O ending in every order, on every kind of device; how many there are.
 fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
+    let has_direct = calls.iter().any(|call| DIRECT.contains(call));
+    let may_lose = failures_max > 0;
+    let mut schedules = 0;
+    for kind in 0..8 {
+        let device =
+            Device { writes_late: kind & 1 > 0, directs_late: kind & 2 > 0, flush_loses: kind & 4 > 0 };
+        if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
+            schedules += explore_on(device, calls, frames, failures_max, prepare);
+        }
+    }
+    schedules
+}
+
+fn explore_on(device: Device, calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
     let mut script: Vec<usize> = Vec::new();
     let mut schedules = 0;
     loop {
         let mut world = World::new(config(frames), 3);
-        // Both moments at which a device may take the bytes, and both ways for a flush to fail.
-        world.writes_late = schedules % 2 == 1;
-        world.flush_loses = schedules % 4 >= 2;
+        world.manners = device;
         for call in prepare {
             world.call(*call);
             replay(&mut world, &[], 0);
@@ -59,7 +71,7 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
             widths
         });
         let widths = catch_unwind(run).unwrap_or_else(|panic| {
-            eprintln!("{prepare:?}, then {calls:?} in {frames} frames, schedule {script:?}");
+            eprintln!("{prepare:?}, then {calls:?} in {frames} frames on {device:?}, schedule {script:?}");
             resume_unwind(panic)
         });
         schedules += 1;
@@ -74,8 +86,8 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
     }
 }
 
-/// All calls that differ in kind, on pages 0 to 2.
-const CALLS: &[Call] = &[
+/// All buffered calls that differ in kind, on pages 0 to 2.
+const BUFFERED: &[Call] = &[
     Call::Read(0),
     Call::Read(1),
     Call::Write(0, Part::Whole),
@@ -88,19 +100,56 @@ const CALLS: &[Call] = &[
     Call::Prefetch(0, 3),
 ];
 
+/// All direct calls that differ in kind: on two pages, on one, on halves of two, on half of one.
+const DIRECT: &[Call] = &[
+    Call::DirectRead(0, 4),
+    Call::DirectWrite(0, 2),
+    Call::DirectWrite(1, 2),
+    Call::DirectWrite(1, 1),
+    Call::Truncate(1),
+];
+
+/// Every set of so many calls of a table, the same one more than once too.
+fn sets(size: usize, table: &[Call]) -> Vec<Vec<Call>> {
+    let of = |set: usize| (0..size).map(move |place| set / table.len().pow(place as u32) % table.len());
+    // The order of calls is a part of the schedule.
+    let sets = (0..table.len().pow(size as u32)).filter(|set| of(*set).is_sorted());
+    sets.map(|set| of(set).map(|call| table[call]).collect()).collect()
+}
+
 fn explore_all(size: usize, frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
-    let sets = CALLS.len().pow(size as u32);
-    let mut schedules = 0;
-    for set in 0..sets {
-        let chosen: Vec<usize> =
-            (0..size).map(|place| set / CALLS.len().pow(place as u32) % CALLS.len()).collect();
-        // The order of calls is a part of the schedule.
-        if chosen.is_sorted() {
-            let calls: Vec<Call> = chosen.into_iter().map(|call| CALLS[call]).collect();
-            schedules += explore(&calls, frames, failures_max, prepare);
-        }
-    }
-    schedules
+    sets(size, BUFFERED).iter().map(|calls| explore(calls, frames, failures_max, prepare)).sum()
+}
+
+/// Sets with direct I/O in them.
+fn explore_direct(size: usize, frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
+    let all = sets(size, &[BUFFERED, DIRECT].concat());
+    let direct = all.iter().filter(|calls| calls.iter().any(|call| DIRECT.contains(call)));
+    direct.map(|calls| explore(calls, frames, failures_max, prepare)).sum()
+}
+
+const DIRTY: [Call; 2] = [Call::Write(0, Part::Whole), Call::Write(1, Part::Whole)];
+const CLEAN: [Call; 3] = [Call::Read(0), Call::Read(1), Call::Read(2)];
+
+#[test]
+fn every_schedule_of_three_calls_with_direct_ones_is_coherent() {
+    let (cold, clean, dirty) = (
+        explore_direct(3, 3, 0, &[]),
+        explore_direct(3, 3, 0, &CLEAN),
+        explore_direct(3, 3, 0, &DIRTY) + explore_direct(3, 2, 0, &DIRTY),
+    );
+    eprintln!("{cold} + {clean} + {dirty} schedules");
+    assert!(cold > 10_000 && clean > 10_000 && dirty > 10_000);
+}
+
+#[test]
+fn every_schedule_of_three_calls_with_direct_ones_and_one_failure_tells_the_truth() {
+    let dirty = explore_direct(3, 3, 1, &DIRTY);
+    // What starts cold or clean has most of its failures in reads: three calls take minutes.
+    let size = if number("IOPATH_MODEL_ALL").is_some() { 3 } else { 2 };
+    let (cold, clean) = (explore_direct(size, 3, 1, &[]), explore_direct(size, 2, 1, &CLEAN));
+    eprintln!("{cold} + {clean} + {dirty} schedules");
+    assert!(cold > 5_000 && clean > 5_000 && dirty > 1_000_000);
 }
 
 #[test]
@@ -112,17 +161,14 @@ fn every_schedule_of_three_calls_is_coherent() {
 
 #[test]
 fn every_schedule_of_three_calls_on_dirty_pages_is_coherent() {
-    let prepare = [Call::Write(0, Part::Whole), Call::Write(1, Part::Whole)];
-    let schedules = explore_all(3, 3, 0, &prepare);
+    let schedules = explore_all(3, 3, 0, &DIRTY);
     eprintln!("{schedules} schedules");
     assert!(schedules > 10_000);
 }
 
 #[test]
 fn every_schedule_of_three_calls_with_any_one_failure_tells_the_truth() {
-    let prepare = [Call::Write(0, Part::Whole), Call::Write(1, Part::Whole)];
-    let schedules =
-        explore_all(3, 3, 1, &prepare) + explore_all(3, 2, 1, &[]) + explore_all(2, 3, 2, &prepare);
+    let schedules = explore_all(3, 3, 1, &DIRTY) + explore_all(3, 2, 1, &[]) + explore_all(2, 3, 2, &DIRTY);
     eprintln!("{schedules} schedules");
     assert!(schedules > 10_000);
 }
@@ -130,7 +176,14 @@ fn every_schedule_of_three_calls_with_any_one_failure_tells_the_truth() {
 fn random_call(rng: &mut ChaCha8Rng, pages: u64) -> Call {
     let page = rng.random_range(0..pages);
     let count = rng.random_range(1..=pages - page);
-    match rng.random_range(0..100) {
+    let half = rng.random_range(0..pages as usize * 2);
+    let halves = rng.random_range(1..=pages as usize * 2 - half);
+    match rng.random_range(0..120) {
+        100..105 => Call::DirectRead(half, halves),
+        105..110 => Call::DirectWrite(half, halves.min(5)),
+        110..112 => Call::DirectWrite(half, halves),
+        112..119 => Call::DirectWrite(half, 1),
+        119 => Call::Truncate(page),
         0..35 => Call::Read(page),
         35..55 => Call::Write(page, Part::Whole),
         55..75 => Call::Write(page, Part::Some),
@@ -158,12 +211,16 @@ fn live(seed: u64) -> (u64, u64) {
     let mut world = World::new(config, pages as usize);
     let calls_max = rng.random_range(1..12);
     let fails = rng.random_range(0..40);
-    world.flush_loses = rng.random();
+    world.manners.flush_loses = rng.random();
     for _ in 0..STEPS_PER_LIFE {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
-        world.writes_late = rng.random();
+        world.manners.writes_late = rng.random();
         if world.open_calls() < calls_max && rng.random_bool(0.5) {
             world.call(random_call(&mut rng, pages));
+        }
+        world.manners.directs_late = rng.random();
+        if rng.random_bool(0.02) {
+            world.forget_loss();
         }
         let steps = world.steps(rng.random_range(0..100) < fails);
         if let Some(step) = steps.choose(&mut rng) {

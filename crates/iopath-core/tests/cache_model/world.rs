@@ -4,9 +4,15 @@
 //! A page is two halves, each the number of the write that put it there. Numbers only grow, so a page on the medium
 //! is new enough if both its halves are.
 
+mod contents;
+mod direct;
+
+use contents::Contents;
+use direct::{Going, halves_of};
 use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Both halves of a page.
 type Bytes = [u64; 2];
@@ -21,6 +27,11 @@ pub(crate) enum Call {
     Invalidate(u64, u64),
     Discard(u64, u64),
     Prefetch(u64, u64),
+    /// First half and count.
+    DirectRead(usize, usize),
+    DirectWrite(usize, usize),
+    /// From this page on.
+    Truncate(u64),
 }
 
 /// How far a call has come.
@@ -39,8 +50,8 @@ enum Stage {
 struct Task {
     call: Call,
     stage: Stage,
-    /// Flush and write-back: what each page held when it was called, if that is known.
-    owes: Vec<Option<Bytes>>,
+    /// Flush, write-back, direct read: what each half held when it was called, if that is known.
+    owes: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -58,6 +69,19 @@ pub(crate) enum Step {
     Task(usize),
     /// The device ends an I/O: well or not.
     Io(usize, bool),
+    /// The device ends a direct I/O: well or not.
+    Direct(usize, bool),
+}
+
+/// What devices differ in.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Device {
+    /// It takes what is in the frames when it ends a write, rather than when it began.
+    pub(crate) writes_late: bool,
+    /// It does a direct I/O when it ends it, rather than when it began.
+    pub(crate) directs_late: bool,
+    /// A failed flush loses what was not on the medium.
+    pub(crate) flush_loses: bool,
 }
 
 pub(crate) struct World {
@@ -66,15 +90,12 @@ pub(crate) struct World {
     /// What a read of the device gives, and what is left without power.
     device: Vec<Bytes>,
     medium: Vec<Bytes>,
-    /// What a read of the cache must give; `None` after a discard, until somebody looks.
-    current: Vec<Option<Bytes>>,
+    contents: Contents,
     in_flight: Vec<InFlight>,
+    direct: Vec<Going>,
     tasks: Vec<Task>,
     writes: u64,
-    /// The device takes what is in the frames when it ends a write, rather than when it began.
-    pub(crate) writes_late: bool,
-    /// A failed flush loses what the device had not put on the medium.
-    pub(crate) flush_loses: bool,
+    pub(crate) manners: Device,
     pub(crate) now: Instant,
     lost: BTreeSet<usize>,
     /// Pages at the device to be read that nobody has dropped since.
@@ -90,12 +111,12 @@ impl World {
             arena: vec![[u64::MAX; 2]; config.frames as usize],
             device: vec![[0; 2]; pages],
             medium: vec![[0; 2]; pages],
-            current: vec![Some([0; 2]); pages],
+            contents: Contents::new(pages * 2),
             in_flight: Vec::new(),
+            direct: Vec::new(),
             tasks: Vec::new(),
             writes: 0,
-            writes_late: false,
-            flush_loses: false,
+            manners: Device::default(),
             now: Instant::ZERO,
             lost: BTreeSet::new(),
             being_read: BTreeSet::new(),
@@ -135,6 +156,12 @@ impl World {
                 }
             }
         }
+        for index in 0..self.direct.len() {
+            steps.push(Step::Direct(index, true));
+            if may_fail {
+                steps.push(Step::Direct(index, false));
+            }
+        }
         steps
     }
 
@@ -142,6 +169,7 @@ impl World {
         match step {
             Step::Task(index) => self.go_on(index),
             Step::Io(index, is_ok) => self.end_io(index, is_ok),
+            Step::Direct(index, is_ok) => self.end_direct(index, is_ok),
         }
         self.settle();
     }
@@ -156,13 +184,17 @@ impl World {
             assert_eq!(frames.len() as u64, io.pages.pages());
             if io.op == Op::Read {
                 for page in io.pages.iter() {
-                    assert!(self.being_read.insert(page.0), "page {page} is read twice at once");
+                    // A truncation drops pages some time after it was called.
+                    let is_first =
+                        self.being_read.insert(page.0) || self.contents.is_cut(page.0 as usize * 2);
+                    assert!(is_first, "page {page} is read twice at once");
                 }
             }
             let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
             self.in_flight.push(InFlight { io, frames, bytes });
         }
         while self.cache.poll_evicted_unused().is_some() {}
+        assert_eq!(self.cache.hot().is_clean(), self.cache.stats().dirty == 0);
         for task in &self.tasks {
             if let Stage::Pinned(frame, bytes) = task.stage {
                 assert_eq!(self.arena[frame.0 as usize], bytes, "{task:?} sees its page change");
@@ -195,22 +227,22 @@ impl World {
                 }
             }
             Call::Write(page, part) => match self.cache.begin_write(Page(page), part, waiter) {
-                WriteStep::Into(frame) => self.tasks[index].stage = Stage::Copying(frame),
+                WriteStep::Into(frame) => self.start_write(index, frame),
                 WriteStep::Copy { from, to } => {
                     self.arena[to.0 as usize] = self.arena[from.0 as usize];
                     if self.cache.hot().unpin(from) {
                         self.cache.handle_unpinned();
                     }
-                    self.tasks[index].stage = Stage::Copying(to);
+                    self.start_write(index, to);
                 }
                 WriteStep::Wait => {}
             },
             Call::Flush => {
-                self.tasks[index].owes = self.current.clone();
+                self.tasks[index].owes = self.contents.oldest_of_all();
                 self.cache.flush(waiter);
             }
             Call::WriteBack(start, pages) => {
-                self.tasks[index].owes = self.current.clone();
+                self.tasks[index].owes = self.contents.oldest_of_all();
                 self.cache.write_back(PageRange::new(Page(start), pages), waiter);
             }
             Call::Invalidate(start, pages) => {
@@ -224,7 +256,17 @@ impl World {
                 self.cache.prefetch(PageRange::new(Page(start), pages), |_| true);
                 self.tasks[index].stage = Stage::Over;
             }
+            Call::DirectRead(..) | Call::DirectWrite(..) | Call::Truncate(_) => self.begin_direct(index),
         }
+    }
+
+    /// A writer has the page to itself.
+    fn start_write(&mut self, index: usize, frame: Frame) {
+        let Call::Write(page, _) = self.tasks[index].call else {
+            unreachable!("only writes are given frames")
+        };
+        assert!(!self.is_under_direct(page), "a writer in page {page} under direct I/O");
+        self.tasks[index].stage = Stage::Copying(frame);
     }
 
     fn discard(&mut self, index: usize, range: PageRange) {
@@ -242,16 +284,16 @@ impl World {
     fn end_write(&mut self, index: usize, frame: Frame, page: u64, part: Part) {
         self.writes += 1;
         let bytes = &mut self.arena[frame.0 as usize];
+        let half = page as usize * 2;
         if part == Part::Some {
-            assert!(
-                self.current[page as usize].is_none_or(|current| current == *bytes),
-                "page {page}: stale bytes"
-            );
+            self.contents.look(half, bytes[0]);
+            self.contents.look(half + 1, bytes[1]);
             bytes[0] = self.writes;
         } else {
             *bytes = [self.writes; 2];
+            self.contents.write(half + 1, self.writes);
         }
-        self.current[page as usize] = Some(*bytes);
+        self.contents.write(half, self.writes);
         self.cache.end_write(frame, self.now);
         self.tasks[index].stage = Stage::Over;
     }
@@ -259,8 +301,8 @@ impl World {
     fn look_at(&mut self, index: usize, frame: Frame) {
         let Call::Read(page) = self.tasks[index].call else { unreachable!("only reads are given pins") };
         let bytes = self.arena[frame.0 as usize];
-        let current = self.current[page as usize].get_or_insert(bytes);
-        assert_eq!(bytes, *current, "a read of page {page} gets other bytes than were written");
+        self.contents.look(page as usize * 2, bytes[0]);
+        self.contents.look(page as usize * 2 + 1, bytes[1]);
         self.tasks[index].stage = Stage::Pinned(frame, bytes);
     }
 
@@ -268,9 +310,11 @@ impl World {
         assert_eq!(self.tasks[index].stage, Stage::Waiting, "woken without waiting: {outcome:?}");
         match outcome {
             Outcome::Pinned(frame) => self.look_at(index, frame),
-            Outcome::Writable(frame) => self.tasks[index].stage = Stage::Copying(frame),
+            Outcome::Writable(frame) => self.start_write(index, frame),
+            Outcome::Direct(tag) => self.start_direct(index, Some(tag)),
             Outcome::Retry => self.tasks[index].stage = Stage::New,
             Outcome::Failed(_) => {
+                assert!(!matches!(self.tasks[index].call, Call::Truncate(_)), "what fails is cut off");
                 self.failed += 1;
                 self.tasks[index].stage = Stage::Over;
             }
@@ -295,14 +339,10 @@ impl World {
             "a flush is done though {:?} are lost",
             self.lost
         );
-        for (page, owed) in owes.iter().enumerate().filter(|(page, _)| range.contains(Page(*page as u64))) {
-            let Some(owed) = owed else { continue };
-            let is_there = bytes[page][0] >= owed[0] && bytes[page][1] >= owed[1];
-            assert!(
-                is_there,
-                "{call:?}: page {page} holds {:?} on the {place}, {owed:?} is owed",
-                bytes[page]
-            );
+        for (half, owed) in owes.iter().enumerate() {
+            let Some(owed) = owed.filter(|_| range.contains(Page(half as u64 / 2))) else { continue };
+            let held = bytes[half / 2][half % 2];
+            assert!(held >= owed, "{call:?}: half {half} holds {held} on the {place}, {owed} is owed");
         }
     }
 
@@ -320,7 +360,7 @@ impl World {
             Op::Write if is_ok => {
                 for ((page, frame), early) in io.pages.iter().zip(&frames).zip(bytes) {
                     let late = self.arena[frame.0 as usize];
-                    self.device[page.0 as usize] = if self.writes_late { late } else { early };
+                    self.device[page.0 as usize] = if self.manners.writes_late { late } else { early };
                 }
             }
             Op::Write => {}
@@ -334,10 +374,16 @@ impl World {
 
     /// A flush fails; which pages the device has lost.
     fn fail_flush(&mut self) -> Vec<usize> {
-        if !self.flush_loses {
+        if !self.manners.flush_loses {
             return Vec::new();
         }
-        let lost = (0..self.device.len()).filter(|page| self.device[*page] != self.medium[*page]).collect();
+        self.lose_direct();
+        let is_lost = |half: usize| {
+            let (taken, left) = (self.device[half / 2][half % 2], self.medium[half / 2][half % 2]);
+            taken != left && !self.contents.accepts(half, left)
+        };
+        let lost = (0..self.device.len()).filter(|page| is_lost(page * 2) || is_lost(page * 2 + 1));
+        let lost = lost.collect();
         self.device.clone_from(&self.medium);
         lost
     }
@@ -347,7 +393,7 @@ impl World {
         for page in pages {
             // A writer may be overwriting what was lost: then the cache may say so or not.
             let is_written = self.is_written(page as u64) && self.cache.loss().is_none();
-            let is_gone = !self.holds(page as u64) && !is_written && self.current[page].is_some();
+            let is_gone = !self.holds(page as u64) && !is_written;
             if is_gone {
                 assert!(self.cache.loss().is_some(), "page {page} is lost, and nobody knows");
                 self.lost.insert(page);
@@ -358,9 +404,14 @@ impl World {
 
     /// Nobody knows what the page holds until somebody looks.
     fn forget(&mut self, page: usize) {
-        self.current[page] = None;
+        let halves = halves_of(PageRange::new(Page(page as u64), 1));
+        self.contents.forget(halves.clone());
+        self.forget_owed(halves);
+    }
+
+    fn forget_owed(&mut self, halves: Range<usize>) {
         for task in self.tasks.iter_mut().filter(|task| !task.owes.is_empty()) {
-            task.owes[page] = None;
+            task.owes[halves.clone()].fill(None);
         }
     }
 
@@ -375,11 +426,16 @@ impl World {
         self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying(_)) && is_writer(task))
     }
 
+    /// The owner has seen to what is lost.
+    pub(crate) fn forget_loss(&mut self) {
+        self.lost.clear();
+        self.cache.forget_loss();
+    }
+
     /// Lets everything end well, and checks that nothing is left behind.
     pub(crate) fn end(&mut self) {
         self.finish_all();
-        self.lost.clear();
-        self.cache.forget_loss();
+        self.forget_loss();
         let done = self.done;
         self.call(Call::Flush);
         self.finish_all();
@@ -406,6 +462,6 @@ impl World {
             }
         }
         assert_eq!(self.open_calls(), 0, "calls wait for ever: {:?}", self.tasks);
-        assert!(self.in_flight.is_empty());
+        assert!(self.in_flight.is_empty() && self.direct.is_empty());
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use super::{WaitError, Watch};
+
 /// Rung by devices ([`RealDevice::ring_when_over`](crate::RealDevice::ring_when_over)); a clone is the same bell.
 ///
 /// What was rung while nobody waited ends the next wait at once, so that nothing is missed.
@@ -47,6 +49,13 @@ impl Bell {
             Ok(_) | Err(Errno::INTR) => Ok(calls),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Watch for Bell {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        Self::wait(self, timeout)?;
+        Ok(())
     }
 }
 

@@ -2,13 +2,14 @@
 //! ([`Stripe`]); here they are waited for.
 
 use std::io;
+use std::sync::Arc;
 
 use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, QueueStats, Stripe, StripeConfig,
     StripeError,
 };
 
-use super::{Bell, RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::memory::Segment;
 
@@ -118,6 +119,10 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
             now = clock::now();
         }
         Ok(())
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::new(self.bell.clone())
     }
 
     fn in_flight(&self) -> u32 {

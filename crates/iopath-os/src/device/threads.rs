@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 
-use super::{Bell, RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use job::{Caller, Job};
 use worker::Shared;
@@ -175,8 +175,16 @@ unsafe impl RealDevice for Threads {
             }
             self.carry_out_own();
         }
-        self.shared.wait(wanted.saturating_sub(self.over.len()), timeout);
+        self.shared.wait_for(wanted.saturating_sub(self.over.len()), timeout);
         Ok(())
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.shared) as Arc<dyn Watch>
+    }
+
+    fn set_capacity(&mut self, sectors: u64) {
+        self.limits.capacity = sectors;
     }
 
     fn in_flight(&self) -> u32 {

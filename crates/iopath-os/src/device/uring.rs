@@ -4,6 +4,7 @@
 
 mod entry;
 mod setup;
+mod watch;
 
 use std::fmt;
 use std::fs::File;
@@ -17,12 +18,13 @@ use io_uring::{EnterFlags, IoUring, types};
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
 
 use super::transfer::{Step, Transfer, skip};
-use super::{Bell, RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::pool::BufferPool;
 use entry::Slot;
 
 pub(crate) use setup::{Refused, Stage};
+use watch::RingWatch;
 
 /// The most bytes of one request: its length has to fit into 31 bits, whole blocks of any size.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
@@ -68,6 +70,7 @@ pub struct Uring<T> {
     /// Rung by the kernel at each completion.
     bell: Option<Bell>,
     syscalls: u64,
+    watch: Arc<RingWatch>,
     /// The completions of the last system call have not been asked for to the end.
     fresh: bool,
     threads: PhantomData<T>,
@@ -104,6 +107,7 @@ impl<T> Uring<T> {
         let depth = config.depth.clamp(1, setup::ENTRIES_MAX);
         let ring = setup::ring(depth, one)?;
         setup::register_file(&ring, &file)?;
+        let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
         let registered = match &config.pool {
             Some(pool) => setup::register_buffers(&ring, pool)?,
             None => Box::default(),
@@ -127,6 +131,7 @@ impl<T> Uring<T> {
             iovecs: vec![no_memory; depth as usize * usize::from(segments_max)].into(),
             bell: None,
             syscalls: 0,
+            watch,
             fresh: false,
             threads: PhantomData,
         })
@@ -297,12 +302,20 @@ unsafe impl<T> RealDevice for Uring<T> {
         Ok(self.enter(wanted, timeout)?)
     }
 
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.watch) as Arc<dyn Watch>
+    }
+
+    fn set_capacity(&mut self, sectors: u64) {
+        self.limits.capacity = sectors;
+    }
+
     fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
     fn syscalls(&self) -> u64 {
-        self.syscalls
+        self.syscalls + self.watch.syscalls()
     }
 
     fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {

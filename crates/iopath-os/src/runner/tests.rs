@@ -1,13 +1,17 @@
 //! A runner over devices in memory: whose buffers are where, when it waits and when it spins not.
 
 use super::*;
-use crate::device::Ram;
+use crate::device::{MemoryConfig, MemoryDevice, MemoryDisk};
 use crate::pool::BufferPool;
 use iopath_core::{BlockDevice, Io, Tag};
 
-fn runner(sectors: u64) -> Runner<Ram> {
+fn device(sectors: u64) -> MemoryDevice {
+    MemoryDisk::new(&MemoryConfig::of_bytes(sectors * 512)).unwrap().open()
+}
+
+fn runner(sectors: u64) -> Runner<MemoryDevice> {
     let config = QueueConfig { bios_max: 4, ..QueueConfig::default() };
-    Runner::new(Box::new(Ram::new(sectors).unwrap()), &config)
+    Runner::new(Box::new(device(sectors)), &config)
 }
 
 fn extent(block: u64, blocks: u64) -> Extent {
@@ -76,7 +80,7 @@ fn dropped_with_jobs_under_way_it_gives_their_buffers_back() {
 #[test]
 #[should_panic(expected = "2 requests of somebody else's")]
 fn a_device_with_requests_of_somebody_elses_is_not_taken() {
-    let mut device = Ram::new(64).unwrap();
+    let mut device = device(64);
     for bits in [1, 2] {
         let flush = Io::new(Tag::from_bits(bits), Op::Flush, Extent::EMPTY, &[]);
         device.submit(&flush, clock::now()).unwrap();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, StripeConfig, Tag};
 use iopath_os::{
-    AlignedBuf, AnyThread, BufferPool, Geometry, OneThread, Ram, RealDevice, Segment, Striped, Threads,
-    ThreadsConfig, Uring, UringConfig, limits_of, now,
+    AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, Geometry, MemoryConfig, MemoryDisk, OneThread,
+    RealDevice, Segment, Striped, Threads, ThreadsConfig, Uring, UringConfig, limits_of, now,
 };
 
 /// The logical block of the scratch files: what most disks with 4 KiB pages take.
@@ -26,45 +26,64 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
     direct: bool,
-    /// On what.
-    open: On,
+    open: Place,
 }
 
 #[derive(Clone, Copy)]
-enum On {
-    /// A file.
+enum Place {
     File(Open),
-    /// Files of its own, as many as there are.
+    /// A stripe of so many members.
     Files(&'static [Open]),
-    /// Nothing but memory.
-    Memory,
+    Memory(fn(&MemoryDisk) -> Box<dyn RealDevice>),
 }
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring",
         direct: true,
-        open: On::File(|file, limits, _| {
+        open: Place::File(|file, limits, _| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "uring, registered buffers", direct: true, open: On::File(open_uring) },
+    Row {
+        name: "uring, registered buffers",
+        direct: true,
+        open: Place::File(open_uring),
+    },
     Row {
         name: "uring, any thread",
         direct: true,
-        open: On::File(|file, limits, pool| {
+        open: Place::File(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "threads", direct: true, open: On::File(open_threads) },
-    Row { name: "threads, page cache", direct: false, open: On::File(open_threads) },
-    Row { name: "memory", direct: false, open: On::Memory },
-    Row { name: "stripe of uring", direct: true, open: On::Files(&[open_uring as Open; 2]) },
-    Row { name: "stripe of uring and threads", direct: true, open: On::Files(&[open_uring, open_threads]) },
-    Row { name: "stripe of threads, page cache", direct: false, open: On::Files(&[open_threads as Open; 2]) },
+    Row { name: "threads", direct: true, open: Place::File(open_threads) },
+    Row { name: "threads, page cache", direct: false, open: Place::File(open_threads) },
+    Row {
+        name: "threads, shuffled and cut short",
+        direct: true,
+        open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
+    },
+    Row { name: "stripe of uring", direct: true, open: Place::Files(&[open_uring as Open; 2]) },
+    Row { name: "stripe of uring and threads", direct: true, open: Place::Files(&[open_uring, open_threads]) },
+    Row { name: "stripe of threads, page cache", direct: false, open: Place::Files(&[open_threads as Open; 2]) },
+    Row { name: "memory", direct: false, open: Place::Memory(|disk| Box::new(disk.open())) },
+    Row {
+        name: "memory, shuffled and cut short",
+        direct: false,
+        open: Place::Memory(|disk| hampered(Box::new(disk.open()))),
+    },
 ];
+
+/// Makes things difficult for a device, but not impossible.
+fn hampered(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
+    let faults = Faults::new(1);
+    faults.shuffle(true);
+    faults.add(Fault::short().one_in(3));
+    Box::new(Faulty::new(device, &faults))
+}
 
 fn open_uring(file: Arc<File>, limits: &Limits, pool: &BufferPool) -> Option<Box<dyn RealDevice>> {
     let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
@@ -87,10 +106,11 @@ impl Rig {
     /// A device of `sectors` sectors of zeroes; `None` where the system refuses this kind.
     pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
         match row.open {
-            On::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
-            On::Files(open) => Self::on_files(row, open, sectors),
-            On::Memory => {
-                let device = Box::new(Ram::new(sectors).expect("memory"));
+            Place::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
+            Place::Files(open) => Self::on_files(row, open, sectors),
+            Place::Memory(open) => {
+                let config = MemoryConfig { cache_bytes: 64 << 10, ..MemoryConfig::of_bytes(sectors * 512) };
+                let device = open(&MemoryDisk::new(&config).expect("memory"));
                 Some(Self { name: row.name, device, file: None, pool: pool() })
             }
         }
@@ -116,9 +136,9 @@ impl Rig {
         Some(Self { name, device, file: Some(file), pool })
     }
 
-    /// The same kind of device on another file; `None` for one that has none, or more than one.
+    /// The same kind of device on another file; `None` for one that needs none.
     pub(crate) fn new_on(row: &Row, file: Arc<File>) -> Option<Self> {
-        let On::File(open) = row.open else { return None };
+        let Place::File(open) = row.open else { return None };
         Self::on(row.name, open, file)
     }
 

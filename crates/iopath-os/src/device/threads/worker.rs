@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::job::{Caller, Job};
-use crate::device::Bell;
+use crate::device::{Bell, WaitError, Watch};
 
 /// What the threads and the device share.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     /// Waits until `wanted` jobs are over, but no longer than `timeout`.
-    pub(super) fn wait(&self, wanted: usize, timeout: Option<Duration>) {
+    pub(super) fn wait_for(&self, wanted: usize, timeout: Option<Duration>) {
         let mut over = lock(&self.over);
         over.wanted = wanted;
         let too_few = |over: &mut Over| over.jobs.len() < wanted;
@@ -155,6 +155,13 @@ impl Shared {
         if enough {
             self.enough_over.notify_one();
         }
+    }
+}
+
+impl Watch for Shared {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.wait_for(1, timeout);
+        Ok(())
     }
 }
 

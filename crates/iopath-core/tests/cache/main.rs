@@ -1,6 +1,8 @@
 //! What the page cache promises its callers, one promise a test, and its lock-free half under threads. The bytes are
 //! checked against a model in `cache_model`.
 
+mod direct;
+
 use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -317,4 +319,25 @@ fn threads_pin_only_pages_that_stay_while_they_are_pinned() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(hits.load(Ordering::Relaxed) > 0, "no thread ever hit");
+}
+
+#[test]
+fn pinned_pages_of_one_queue_do_not_keep_the_other_from_making_room() {
+    const FRAMES: u32 = 20;
+    let mut cache = cache(FRAMES);
+    for page in 0..u64::from(FRAMES) {
+        cache.read(Page(page), page);
+        let ios = all_io(&mut cache, NOW);
+        finish(&mut cache, &ios, Ok(()));
+        let told = outcomes(&mut cache);
+        let [(_, Outcome::Pinned(frame))] = told[..] else { panic!("{told:?}") };
+        if page < 10 {
+            cache.hot().unpin(frame);
+            // Touched again: a resident of the main queue when its turn comes.
+            let again = cache.hot().try_pin(Page(page)).expect("it was just read");
+            cache.hot().unpin(again.frame);
+        }
+    }
+    assert_eq!(cache.read(Page(100), 0), Lookup::Wait);
+    assert_eq!(cache.stats().starved, 0, "ten pages are not pinned");
 }

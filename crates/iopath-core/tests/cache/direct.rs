@@ -1,0 +1,117 @@
+//! What direct I/O and truncation beside the page cache promise, one promise a test. What bytes are read is checked
+//! against a model in `cache_model`.
+
+use super::{NOW, all_io, cache, finish, outcomes, write};
+use iopath_core::cache::{DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep};
+use iopath_core::{IoError, Op, Page, PageRange};
+
+fn write_all(cache: &mut PageCache, range: PageRange) {
+    for page in range.iter() {
+        write(cache, page.0, NOW);
+    }
+}
+
+fn go(cache: &mut PageCache, op: Op, range: PageRange) -> DirectTag {
+    let DirectStep::Go(tag) = cache.begin_direct(op, range, 0) else { panic!("a direct {op} waits") };
+    tag
+}
+
+#[test]
+fn a_page_borrowed_for_ever_holds_up_no_direct_write() {
+    let mut cache = cache(8);
+    let range = PageRange::new(Page(0), 2);
+    write(&mut cache, 0, NOW);
+    let borrowed = cache.hot().try_pin(Page(0)).unwrap().frame;
+    assert_eq!(cache.begin_direct(Op::Write, range, 5), DirectStep::Wait);
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(ios.len(), 1, "the page is written back first");
+    finish(&mut cache, &ios, Ok(()));
+    let told = outcomes(&mut cache);
+    let [(5, Outcome::Direct(tag))] = told[..] else { panic!("{told:?}") };
+    cache.end_direct(tag);
+    assert_eq!(cache.read(Page(0), 1), Lookup::Wait, "who reads now sees the device");
+    let other: Vec<Frame> = all_io(&mut cache, NOW).iter().flat_map(|io| cache.frames_of(io.tag)).collect();
+    assert!(!other.contains(&borrowed), "the borrower's frame is read into");
+}
+
+#[test]
+fn a_writer_waits_for_the_last_of_the_direct_writes_on_its_page_and_no_other() {
+    let mut cache = cache(8);
+    let first = go(&mut cache, Op::Write, PageRange::new(Page(0), 2));
+    let second = go(&mut cache, Op::Discard, PageRange::new(Page(1), 2));
+    assert_eq!(cache.begin_write(Page(1), Part::Whole, 7), WriteStep::Wait);
+    assert_eq!(cache.begin_write(Page(2), Part::Whole, 8), WriteStep::Wait);
+    write(&mut cache, 3, NOW);
+    cache.end_direct(first);
+    assert_eq!(outcomes(&mut cache), []);
+    cache.end_direct(second);
+    assert_eq!(outcomes(&mut cache), [(7, Outcome::Retry), (8, Outcome::Retry)]);
+    write(&mut cache, 1, NOW);
+}
+
+#[test]
+fn a_direct_write_over_what_cannot_be_written_back_fails_and_lets_writers_in() {
+    let mut cache = cache(8);
+    write(&mut cache, 0, NOW);
+    assert_eq!(cache.begin_direct(Op::WriteZeroes, PageRange::new(Page(0), 1), 5), DirectStep::Wait);
+    assert_eq!(cache.begin_write(Page(0), Part::Whole, 6), WriteStep::Wait);
+    let ios = all_io(&mut cache, NOW);
+    finish(&mut cache, &ios, Err(IoError::Media));
+    assert_eq!(outcomes(&mut cache), [(6, Outcome::Retry), (5, Outcome::Failed(IoError::Media))]);
+    write(&mut cache, 0, NOW);
+    assert_eq!(cache.stats().dirty, 1);
+}
+
+#[test]
+fn a_direct_read_waits_for_what_was_dirty_and_not_for_writers_who_go_on() {
+    let mut cache = cache(1000);
+    let range = PageRange::new(Page(0), 100);
+    write_all(&mut cache, range);
+    assert_eq!(cache.begin_direct(Op::Read, range, 9), DirectStep::Wait);
+    let mut written = 0;
+    while let Some(io) = cache.poll_io(NOW) {
+        // All of it is written to again while it is on its way, and more besides.
+        write_all(&mut cache, PageRange::new(Page(0), 200));
+        written += io.pages.pages();
+        finish(&mut cache, &[io], Ok(()));
+        if let [(9, Outcome::Direct(_))] = outcomes(&mut cache)[..] {
+            assert_eq!(written, 100);
+            return;
+        }
+    }
+    panic!("it waits for ever, {written} pages written");
+}
+
+#[test]
+fn a_direct_read_beside_dirty_pages_elsewhere_goes_at_once() {
+    let mut cache = cache(8);
+    assert!(cache.hot().is_clean());
+    write(&mut cache, 0, NOW);
+    assert!(!cache.hot().is_clean());
+    let tag = go(&mut cache, Op::Read, PageRange::new(Page(1), 100));
+    cache.end_direct(tag);
+    cache.flush(0);
+    let ios = all_io(&mut cache, NOW);
+    assert!(!cache.hot().is_clean(), "what is on its way is not there");
+    finish(&mut cache, &ios, Ok(()));
+    assert!(cache.hot().is_clean());
+}
+
+#[test]
+fn a_volume_that_shrinks_gives_up_dirt_and_waits_for_writers_and_the_device() {
+    let mut cache = cache(8);
+    write_all(&mut cache, PageRange::new(Page(0), 4));
+    cache.write_back(PageRange::new(Page(1), 1), 1);
+    let at_device = all_io(&mut cache, NOW);
+    let WriteStep::Into(frame) = cache.begin_write(Page(2), Part::Whole, 2) else { panic!("it waits") };
+    assert_eq!(cache.begin_truncate(Page(1), 5), DirectStep::Wait);
+    cache.end_write(frame, NOW);
+    assert_eq!(outcomes(&mut cache), [], "a write past the new end is at the device");
+    finish(&mut cache, &at_device, Err(IoError::Media));
+    let told = outcomes(&mut cache);
+    let [(1, Outcome::Done), (5, Outcome::Direct(tag))] = told[..] else { panic!("{told:?}") };
+    cache.end_direct(tag);
+    cache.flush(3);
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(0), 1)]);
+}

@@ -1,0 +1,174 @@
+//! Direct I/O and truncation in the world of the cache: at a queue of their own, so that nothing but the cache orders
+//! them with write-back. A device takes the bytes when it begins or when it ends.
+
+use super::contents::HalfNumber;
+use super::{Call, Stage, Task, World};
+use iopath_core::cache::{DirectStep, DirectTag};
+use iopath_core::{Op, Page, PageRange};
+use std::ops::Range;
+
+/// Direct I/O at the device.
+#[derive(Debug)]
+pub(super) struct Going {
+    task: usize,
+    /// `None`: a read that asked no lock.
+    tag: Option<DirectTag>,
+    /// What a write puts there.
+    number: Option<u64>,
+    halves: Range<HalfNumber>,
+    /// The device takes the bytes when it ends.
+    is_late: bool,
+    /// What a read has found.
+    found: Vec<u64>,
+}
+
+impl Going {
+    /// Whether it changes some of a page.
+    fn writes_to(&self, page: u64) -> bool {
+        self.number.is_some() && pages_of(&self.halves).contains(Page(page))
+    }
+}
+
+pub(super) fn halves_of(pages: PageRange) -> Range<HalfNumber> {
+    pages.start().0 as usize * 2..pages.end().0 as usize * 2
+}
+
+fn pages_of(halves: &Range<HalfNumber>) -> PageRange {
+    PageRange::touched_by(halves.start as u64, halves.len() as u64, 2)
+}
+
+impl World {
+    /// The halves of a direct call.
+    fn direct_halves(&self, call: Call) -> Range<HalfNumber> {
+        match call {
+            Call::DirectRead(start, halves) | Call::DirectWrite(start, halves) => start..start + halves,
+            Call::Truncate(end) => end as usize * 2..self.device.len() * 2,
+            call => unreachable!("{call:?} is not direct"),
+        }
+    }
+
+    pub(super) fn begin_direct(&mut self, index: usize) {
+        let (call, waiter) = (self.tasks[index].call, index as u64);
+        let halves = self.direct_halves(call);
+        let step = match call {
+            Call::DirectRead(..) => {
+                self.tasks[index].owes = self.contents.oldest_of_all();
+                if self.cache.hot().is_clean() {
+                    return self.start_direct(index, None);
+                }
+                self.cache.begin_direct(Op::Read, pages_of(&halves), waiter)
+            }
+            Call::Truncate(end) => {
+                self.contents.begin_cut(halves.clone());
+                self.forget_owed(halves);
+                self.cache.begin_truncate(Page(end), waiter)
+            }
+            _ => self.cache.begin_direct(Op::Write, pages_of(&halves), waiter),
+        };
+        if let DirectStep::Go(tag) = step {
+            self.start_direct(index, Some(tag));
+        }
+    }
+
+    pub(super) fn start_direct(&mut self, task: usize, tag: Option<DirectTag>) {
+        let call = self.tasks[task].call;
+        let halves = self.direct_halves(call);
+        self.tasks[task].stage = Stage::Waiting;
+        let mut going =
+            Going { task, tag, number: None, halves, is_late: self.manners.directs_late, found: Vec::new() };
+        if !matches!(call, Call::DirectRead(..)) {
+            self.writes += 1;
+            going.number = Some(self.writes);
+            self.check_range_is_free(&going, call);
+            self.contents.begin_direct(self.writes, going.halves.clone());
+        }
+        if !going.is_late {
+            self.carry_out(&mut going, true);
+        }
+        self.direct.push(going);
+    }
+
+    /// No writer is there, and what was written before is at the device.
+    fn check_range_is_free(&mut self, going: &Going, call: Call) {
+        let pages = pages_of(&going.halves);
+        self.being_read.retain(|page| !pages.contains(Page(*page)));
+        for page in pages.iter() {
+            assert!(!self.is_written(page.0), "{call:?} goes while a writer is in page {page}");
+        }
+        for half in halves_of(pages) {
+            let value = self.device[half / 2][half % 2];
+            let is_there = self.contents.accepts(half, value);
+            assert!(is_there, "{call:?} goes while half {half} is {value} on the device");
+        }
+    }
+
+    /// Bytes move between caller and device, all of them or, if it fails, perhaps the first.
+    fn carry_out(&mut self, going: &mut Going, is_ok: bool) {
+        let halves = going.halves.clone();
+        let Some(number) = going.number else {
+            going.found = halves.map(|half| self.device[half / 2][half % 2]).collect();
+            return;
+        };
+        let moved = if is_ok { halves.len() } else { 1 };
+        halves.take(moved).for_each(|half| self.device[half / 2][half % 2] = number);
+    }
+
+    pub(super) fn end_direct(&mut self, index: usize, is_ok: bool) {
+        let mut going = self.direct.remove(index);
+        if going.is_late {
+            self.carry_out(&mut going, is_ok);
+        }
+        self.tasks[going.task].stage = Stage::Over;
+        self.cache_ends(&going);
+        match going.number {
+            Some(number) => self.end_direct_write(&going, number, is_ok),
+            None if is_ok => self.check_found(&going),
+            None => {}
+        }
+        self.failed += u64::from(!is_ok);
+    }
+
+    fn cache_ends(&mut self, going: &Going) {
+        if let Some(tag) = going.tag {
+            self.cache.end_direct(tag);
+        }
+        if going.number.is_some() {
+            let pages = pages_of(&going.halves);
+            self.being_read.retain(|page| !pages.contains(Page(*page)));
+        }
+    }
+
+    fn end_direct_write(&mut self, going: &Going, number: u64, is_ok: bool) {
+        if matches!(self.tasks[going.task].call, Call::Truncate(_)) {
+            self.contents.end_cut(going.halves.clone());
+        }
+        self.contents.end_direct(number, is_ok);
+        for half in going.halves.clone() {
+            self.contents.settle(half, self.device[half / 2][half % 2]);
+        }
+    }
+
+    /// A direct read has found nothing older than what was there when it was called.
+    fn check_found(&self, going: &Going) {
+        let Task { call, owes, .. } = &self.tasks[going.task];
+        for (half, found) in going.halves.clone().zip(&going.found) {
+            let is_new = owes[half].is_none_or(|owed| *found >= owed);
+            assert!(is_new, "{call:?} finds {found} in half {half}, {owes:?} was there");
+        }
+    }
+
+    pub(super) fn is_under_direct(&self, page: u64) -> bool {
+        self.direct.iter().any(|going| going.writes_to(page))
+    }
+
+    /// The device loses what it has taken of what it is still writing, and takes it again; a read under way may find
+    /// what is left.
+    pub(super) fn lose_direct(&mut self) {
+        for going in &mut self.direct {
+            going.is_late |= going.number.is_some();
+            if going.number.is_none() {
+                self.tasks[going.task].owes.fill(None);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The buffered path for threads: reads and writes of any bytes, through a page cache with readahead and write-back of
+//! our own. Decides nothing: what is cached, read ahead, evicted and written back is `iopath_core::cache` and
+//! `readahead`, state machines without memory, threads or time. This gives them all three.
+//!
+//! ```text
+//!   read:   hot.try_pin(page) ──▶ copy or lend the frame's bytes ──▶ unpin         no lock, no system call
+//!             │ not there
+//!             ▼
+//!           lock ─▶ cache.read, readahead.on_miss ─▶ poll_io ─▶ queue ─▶ device    one system call
+//!             ▼
+//!           wait (turn.rs) ─▶ collect ─▶ handle_completion ─▶ poll_ready           one system call
+//! ```
+//!
+//! # Why this is sound
+//!
+//! Memory is shared between threads and the kernel by the rules of the page cache, which is safe code with a model
+//! test: bytes of a frame change only while a writer holds it (`begin_write` to `end_write`) or the device reads into
+//! it, and at those times nobody can pin it; a pinned frame stays what it is. So a pin is what a shared reference
+//! needs, and holding a frame what a write needs. Frames live in an arena that outlives the device.
+
+mod arena;
+mod beside;
+mod borrow;
+mod control;
+mod counter;
+mod flusher;
+mod read;
+mod state;
+mod turn;
+mod write;
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use iopath_core::IoError;
+use iopath_core::cache::{CacheConfig, CacheStats, Hot, PageCache};
+use iopath_core::readahead::{Pattern, Readahead, ReadaheadConfig, ReadaheadStats};
+
+use crate::aligned::NoMemory;
+use crate::device::{RealDevice, WaitError, Watch};
+use crate::pool::BufferPool;
+use crate::runner::Runner;
+use arena::Arena;
+use counter::Counter;
+use state::{Place, State};
+use turn::Guard;
+
+pub use beside::Beside;
+pub use borrow::Borrowed;
+pub use control::Advice;
+
+/// How to buffer.
+#[derive(Debug)]
+pub struct BufferedConfig {
+    /// The page cache.
+    pub cache: CacheConfig,
+    /// Readahead; `None` for none.
+    pub readahead: Option<ReadaheadConfig>,
+    /// Where the volume ends.
+    pub size_bytes: u64,
+    /// Direct I/O goes in multiples of this many bytes, which divides a page.
+    pub block_bytes: u32,
+    /// The same file, open for writing without `O_DIRECT`: for the bytes after its last whole block. Needed to write
+    /// to a file that has such.
+    pub tail: Option<File>,
+}
+
+/// Why a buffered read, write or flush failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferedError {
+    /// The device could not do it.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The system does not let the device go on.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// There is no frame to be had.
+    #[error("all {pages} pages of the cache are borrowed; drop borrowed pages, or make the cache larger")]
+    AllBorrowed {
+        /// How many there are.
+        pages: u32,
+    },
+}
+
+/// What the buffered path has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BufferedStats {
+    /// Pages that reads found without the lock.
+    pub hits: u64,
+    /// What the page cache has done.
+    pub cache: CacheStats,
+    /// What readahead has done.
+    pub readahead: ReadaheadStats,
+    /// How far ahead it reads, in bytes, as found so far.
+    pub readahead_bytes: u64,
+}
+
+/// A device with a page cache in front, for any number of threads.
+///
+/// Dropping it writes dirty pages back; what goes wrong then, nobody hears: [`Buffered::flush`] before.
+#[derive(Debug)]
+pub struct Buffered {
+    shared: Arc<Shared>,
+    flusher: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What threads share.
+#[derive(Debug)]
+struct Shared {
+    hot: Arc<Hot>,
+    arena: Arc<Arena>,
+    watch: Arc<dyn Watch>,
+    page_bytes: usize,
+    size_bytes: AtomicU64,
+    hits: Counter,
+    has_flusher: AtomicBool,
+    state: Mutex<State>,
+    /// Something has become dirty, or all is to end: for the flusher.
+    dirt: Condvar,
+}
+
+impl Buffered {
+    /// A cache in front of the device that `open` makes. It is handed the cache's memory, for `io_uring` to register.
+    ///
+    /// # Panics
+    /// If a page is not a multiple of a block: a bug of the caller.
+    pub fn new<E: From<NoMemory>>(
+        config: BufferedConfig,
+        open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
+    ) -> Result<Self, E> {
+        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail } = config;
+        let page_bytes = cache.page_bytes;
+        assert!(
+            page_bytes.is_multiple_of(block_bytes),
+            "pages of {page_bytes} bytes, blocks of {block_bytes}"
+        );
+        let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
+        let runner = open(arena.pool())?;
+        let place = Place {
+            page_bytes: u64::from(page_bytes),
+            block_bytes: u64::from(block_bytes),
+            size_bytes,
+            tail,
+        };
+        let is_off = readahead.is_none();
+        let mut readahead = Readahead::new(readahead.unwrap_or_default(), place.end());
+        if is_off {
+            readahead.set_pattern(Pattern::Random);
+        }
+        let cache = PageCache::new(cache);
+        let shared = Shared {
+            hot: Arc::clone(cache.hot()),
+            arena: Arc::clone(&arena),
+            watch: runner.watch(),
+            page_bytes: page_bytes as usize,
+            size_bytes: AtomicU64::new(size_bytes),
+            hits: Counter::default(),
+            has_flusher: AtomicBool::new(false),
+            state: Mutex::new(State::new(runner, cache, readahead, arena, place)),
+            dirt: Condvar::new(),
+        };
+        Ok(Self { shared: Arc::new(shared), flusher: Mutex::new(None) })
+    }
+
+    /// Where the volume ends, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.size()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u32 {
+        self.shared.page_bytes as u32
+    }
+
+    /// What it has done so far. Looks at every frame.
+    pub fn stats(&self) -> BufferedStats {
+        let state = self.shared.lock();
+        BufferedStats {
+            hits: self.shared.hits.sum(),
+            cache: state.cache.stats(),
+            readahead: *state.readahead.stats(),
+            readahead_bytes: state.readahead.distance_bytes(),
+        }
+    }
+
+    /// What the queue between cache and device does: its log, elevator and figures.
+    pub fn with_runner<R>(&self, act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> R) -> R {
+        act(&mut self.shared.lock().runner)
+    }
+}
+
+impl Shared {
+    /// # Panics
+    /// If a thread has panicked while it held the lock: what is in which frame is not known any more.
+    fn lock(&self) -> Guard<'_> {
+        self.state.lock().expect("a thread panicked in the page cache, whose state is unknown now")
+    }
+
+    fn size(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Buffered {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.shared.state.lock() {
+            state.is_closing = true;
+            self.shared.dirt.notify_all();
+        }
+        let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flusher) = flusher.take() {
+            // Fails only where the thread panicked, which has been reported on the spot.
+            let _ = flusher.join();
+        }
+        if !self.shared.state.is_poisoned() {
+            let _ = self.write_back();
+        }
+    }
+}

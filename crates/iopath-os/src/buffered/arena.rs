@@ -1,0 +1,127 @@
+//! The memory of the page cache's frames: aligned, on huge pages where the system allows, registered with `io_uring`.
+//! Which frame holds what, and who may touch it when, is the page cache's to know.
+
+use std::ptr::NonNull;
+
+use iopath_core::cache::Frame;
+
+use crate::aligned::NoMemory;
+use crate::memory::Segment;
+use crate::pool::{BufferPool, PoolBuf};
+
+/// As many pieces of memory as there are frames, each as large as a page.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Each frame's memory, at its number. Taken from the pool for good, so that nobody else gets it.
+    buffers: Box<[PoolBuf]>,
+    starts: Box<[Start]>,
+    pool: BufferPool,
+    page_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Start(NonNull<u8>);
+
+// SAFETY: a start gives no access by itself; every function that uses one says who may call it when.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
+
+impl Arena {
+    pub(super) fn new(frames: u32, page_bytes: u32) -> Result<Self, NoMemory> {
+        let pool = BufferPool::new(frames, page_bytes as usize)?;
+        let buffers: Box<[PoolBuf]> = std::iter::from_fn(|| pool.take()).collect();
+        let starts = buffers.iter().map(|buffer| Start(buffer.start())).collect();
+        Ok(Self { buffers, starts, pool, page_bytes: page_bytes as usize })
+    }
+
+    /// All of it, for a ring to register.
+    pub(super) const fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
+    /// The first `bytes` bytes of a frame as memory for a device.
+    ///
+    /// # Safety
+    /// As [`Segment::new`].
+    pub(super) unsafe fn segment(&self, frame: Frame, bytes: usize) -> Segment {
+        // SAFETY: the caller's promise; the memory lives as long as the arena.
+        let whole = unsafe { self.buffers[frame.0 as usize].segment() };
+        iopath_core::Memory::slice(whole, 0, bytes as u64)
+    }
+
+    /// The bytes of a frame from byte `from` on.
+    ///
+    /// # Safety
+    /// Until the slice is gone the frame is pinned: then nothing writes to it.
+    pub(super) unsafe fn bytes(&self, frame: Frame, from: usize, bytes: usize) -> &[u8] {
+        assert!(from + bytes <= self.page_bytes, "{bytes} bytes from {from} on are not in a page");
+        // SAFETY: in the frame, initialised when the pool was made, and by the caller's promise not written to.
+        unsafe { std::slice::from_raw_parts(self.starts[frame.0 as usize].0.as_ptr().add(from), bytes) }
+    }
+
+    /// Whether the bytes of `next` follow those of `frame` in memory.
+    pub(super) fn is_followed_by(&self, frame: Frame, next: Frame) -> bool {
+        let [a, b] = [frame, next].map(|frame| self.starts[frame.0 as usize].0.as_ptr().addr());
+        b == a + self.page_bytes && self.pool.is_one_region(frame.0, next.0)
+    }
+
+    /// As [`Arena::bytes`], over frames that follow one another in memory.
+    ///
+    /// # Safety
+    /// As there, for all of them: each of those up to `from + bytes` is followed by the next.
+    pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
+        // SAFETY: the start is derived from that of its whole region, which the caller says the run does not leave.
+        unsafe { std::slice::from_raw_parts(self.starts[first.0 as usize].0.as_ptr().add(from), bytes) }
+    }
+
+    /// Copies `source` into a frame, from byte `to` on.
+    ///
+    /// # Safety
+    /// The caller holds the frame for writing, or knows that nobody else looks at it.
+    pub(super) unsafe fn copy_in(&self, frame: Frame, to: usize, source: &[u8]) {
+        assert!(
+            to + source.len() <= self.page_bytes,
+            "{} bytes from {to} on are not in a page",
+            source.len()
+        );
+        // SAFETY: in the frame, which is the caller's alone.
+        unsafe {
+            let target = self.starts[frame.0 as usize].0.as_ptr().add(to);
+            std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
+        }
+    }
+
+    /// Zeroes a frame from byte `from` on.
+    ///
+    /// # Safety
+    /// As [`Arena::copy_in`].
+    pub(super) unsafe fn zero(&self, frame: Frame, from: usize) {
+        assert!(from <= self.page_bytes, "byte {from} is not in a page");
+        // SAFETY: in the frame, which is the caller's alone.
+        unsafe { self.starts[frame.0 as usize].0.as_ptr().add(from).write_bytes(0, self.page_bytes - from) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_apart_and_neighbours_make_a_run() {
+        let arena = Arena::new(4, 8192).unwrap();
+        let fill = vec![[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
+        for (frame, bytes) in (0..).map(Frame).zip(&fill) {
+            // SAFETY: nobody else knows the arena.
+            unsafe { arena.copy_in(frame, 0, bytes) };
+        }
+        // SAFETY: as above.
+        unsafe {
+            arena.zero(Frame(2), 8000);
+            assert_eq!(arena.bytes(Frame(1), 100, 50), &[2; 50]);
+            assert_eq!(arena.bytes(Frame(2), 7999, 2), &[3, 0]);
+            assert!(arena.is_followed_by(Frame(0), Frame(1)) && !arena.is_followed_by(Frame(1), Frame(0)));
+            assert_eq!(arena.run(Frame(0), 8191, 2), &[1, 2]);
+        }
+    }
+}

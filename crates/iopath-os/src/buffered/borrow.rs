@@ -1,0 +1,125 @@
+//! Borrowed pages: the cached bytes themselves, without a copy.
+
+use iopath_core::cache::Frame;
+
+use super::{Buffered, BufferedError, Shared};
+
+/// So many pages are borrowed without an allocation.
+const INLINE: usize = 8;
+
+/// Bytes of the cache, lent. They stay as they are until this is dropped: who writes to the range meanwhile writes to
+/// another copy of the page. What is borrowed is not evicted, so it is memory that the cache cannot use.
+#[derive(Debug)]
+pub struct Borrowed<'a> {
+    shared: &'a Shared,
+    frames: Frames,
+    /// Where the first byte is in the first frame.
+    from: usize,
+    bytes: usize,
+}
+
+/// A few frames here, more elsewhere.
+#[derive(Debug)]
+struct Frames {
+    few: [Frame; INLINE],
+    count: usize,
+    more: Vec<Frame>,
+}
+
+impl Buffered {
+    /// Lends `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume.
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
+        let shared = &*self.shared;
+        let there = shared.size().saturating_sub(offset).min(bytes as u64) as usize;
+        let from = (offset % shared.page_bytes as u64) as usize;
+        // Dropped on an error, which gives back what is pinned by then.
+        let mut borrowed = Borrowed { shared, frames: Frames::new(), from, bytes: 0 };
+        let mut hits = 0;
+        while borrowed.bytes < there {
+            let left = there - borrowed.bytes;
+            let (frame, from, is_hit) = shared.pin(offset + borrowed.bytes as u64, left)?;
+            borrowed.frames.push(frame);
+            borrowed.bytes += left.min(shared.page_bytes - from);
+            hits += u64::from(is_hit);
+        }
+        shared.hits.add(hits);
+        Ok(borrowed)
+    }
+}
+
+impl Borrowed<'_> {
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// All of it, if it lies in one piece: always so within a page, and often beyond.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        let mut slices = self.slices();
+        let first = slices.next().unwrap_or_default();
+        slices.next().is_none().then_some(first)
+    }
+
+    /// The pieces in order. Pages that lie side by side in memory are one.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let (mut next, mut from, mut left) = (0, self.from, self.bytes);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let (first, start) = (self.frames.get(next), from);
+            let arena = &self.shared.arena;
+            let mut bytes = left.min(self.shared.page_bytes - start);
+            next += 1;
+            while bytes < left && arena.is_followed_by(self.frames.get(next - 1), self.frames.get(next)) {
+                bytes += (left - bytes).min(self.shared.page_bytes);
+                next += 1;
+            }
+            (from, left) = (0, left - bytes);
+            // SAFETY: all of them are pinned until this is dropped, and each is followed by the next.
+            Some(unsafe { arena.run(first, start, bytes) })
+        })
+    }
+
+    /// Copies all of it into `target`, which is as long.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn copy_to(&self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.bytes, "target and borrowed bytes differ in length");
+        let mut done = 0;
+        for slice in self.slices() {
+            target[done..done + slice.len()].copy_from_slice(slice);
+            done += slice.len();
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        (0..self.frames.count).for_each(|number| self.shared.unpin(self.frames.get(number)));
+    }
+}
+
+impl Frames {
+    const fn new() -> Self {
+        Self { few: [Frame(0); INLINE], count: 0, more: Vec::new() }
+    }
+
+    fn push(&mut self, frame: Frame) {
+        match self.few.get_mut(self.count) {
+            Some(place) => *place = frame,
+            None => self.more.push(frame),
+        }
+        self.count += 1;
+    }
+
+    fn get(&self, number: usize) -> Frame {
+        if number < INLINE { self.few[number] } else { self.more[number - INLINE] }
+    }
+}

@@ -1,0 +1,326 @@
+//! What is under the lock: the page cache's state machine, readahead, and the queue and device that carry out what
+//! both ask for. Who waits, and who waits for the device on behalf of all: `turn.rs`.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::thread::Thread;
+
+use iopath_core::cache::{Frame, IoTag, Outcome, PageCache, PageIo};
+use iopath_core::readahead::{Readahead, Window};
+use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES};
+use slab::Slab;
+
+use super::arena::Arena;
+use crate::clock;
+use crate::device::RealDevice;
+use crate::errno::io_error_of;
+use crate::memory::Segment;
+use crate::runner::Runner;
+
+/// The cache, what feeds it, and who waits.
+#[derive(Debug)]
+pub(super) struct State {
+    // The device goes first, and waits for the I/O on the arena.
+    pub(super) runner: Runner<dyn RealDevice + Send>,
+    pub(super) cache: PageCache,
+    pub(super) readahead: Readahead,
+    pub(super) arena: Arc<Arena>,
+    /// I/Os of the cache at the device, by their tags.
+    under_way: Vec<UnderWay>,
+    /// Those that are over, and not yet told to the cache.
+    over: VecDeque<IoTag>,
+    /// Empty between calls.
+    frames: Vec<Frame>,
+    pub(super) waiters: Slab<Waiter>,
+    /// Some thread waits for the device on behalf of all, without the lock.
+    pub(super) is_driven: bool,
+    /// The system refuses to go on with I/O: the error number.
+    pub(super) broken: Option<i32>,
+    /// What writers owe in pauses.
+    pub(super) debt: std::time::Duration,
+    /// Times so far that somebody came by: whoever sees it stand still knows that nobody is about.
+    pub(super) steps: u64,
+    /// I/Os of the cache that are over.
+    pub(super) ended: u64,
+    pub(super) is_closing: bool,
+    pub(super) place: Place,
+    pub(super) now: Instant,
+}
+
+/// Where the pages lie on the device.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) page_bytes: u64,
+    pub(super) block_bytes: u64,
+    /// Where the volume ends.
+    pub(super) size_bytes: u64,
+    /// For what direct I/O cannot write: the bytes of a file after its last whole block.
+    pub(super) tail: Option<File>,
+}
+
+/// A thread that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    thread: Thread,
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// An I/O of the cache, cut into as many bios as it has pieces of memory.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    op: Op,
+    bytes: u64,
+    bios_left: u32,
+    error: Option<IoError>,
+}
+
+impl State {
+    pub(super) fn new(
+        runner: Runner<dyn RealDevice + Send>,
+        cache: PageCache,
+        readahead: Readahead,
+        arena: Arc<Arena>,
+        place: Place,
+    ) -> Self {
+        let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
+        Self {
+            frames: Vec::with_capacity(cache.config().io_pages_max as usize),
+            runner,
+            cache,
+            readahead,
+            arena,
+            under_way: Vec::with_capacity(ios_max as usize),
+            over: VecDeque::with_capacity(ios_max as usize),
+            waiters: Slab::with_capacity(64),
+            is_driven: false,
+            broken: None,
+            debt: std::time::Duration::ZERO,
+            steps: 0,
+            ended: 0,
+            is_closing: false,
+            place,
+            now: clock::now(),
+        }
+    }
+
+    /// A place for the calling thread to wait at.
+    pub(super) fn enlist(&mut self) -> usize {
+        self.waiters.insert(Waiter { thread: std::thread::current(), outcome: None })
+    }
+
+    /// Does what the cache wants done, and wakes those whose turn has come.
+    pub(super) fn settle(&mut self) {
+        self.steps += 1;
+        loop {
+            self.issue();
+            let Some(tag) = self.over.pop_front() else { break };
+            self.end(tag);
+        }
+        while let Some(page) = self.cache.poll_evicted_unused() {
+            self.readahead.on_evicted_unused(page);
+        }
+        while let Some(ready) = self.cache.poll_ready() {
+            let waiter = &mut self.waiters[ready.waiter as usize];
+            waiter.outcome = Some(ready.outcome);
+            waiter.thread.unpark();
+        }
+    }
+
+    /// Sees what is over at the device, and settles.
+    pub(super) fn collect(&mut self) {
+        self.now = clock::now();
+        self.runner.look();
+        while let Some(done) = self.runner.poll() {
+            self.end_bio(IoTag(done.token as u32), done.result);
+        }
+        self.settle();
+    }
+
+    /// Whoever drove does so no longer: somebody else who waits is to.
+    pub(super) fn pass_on(&self) {
+        if self.is_driven || self.runner.in_flight() == 0 {
+            return;
+        }
+        if let Some((_, waiter)) = self.waiters.iter().find(|(_, waiter)| waiter.outcome.is_none()) {
+            waiter.thread.unpark();
+        }
+    }
+
+    /// Lets everybody see that something is broken.
+    pub(super) fn wake_all(&self) {
+        self.waiters.iter().for_each(|(_, waiter)| waiter.thread.unpark());
+    }
+
+    /// A read finds `range.start()` neither cached nor on its way, but for what it has just asked for itself.
+    pub(super) fn on_miss(&mut self, range: PageRange) {
+        let cache = &self.cache;
+        let window = self.readahead.on_miss(range, |page| cache.is_cached(page), self.now);
+        self.prefetch(&window);
+    }
+
+    /// A read reaches a marked page, the first of `range`.
+    pub(super) fn on_marker(&mut self, range: PageRange) {
+        let cache = &self.cache;
+        if let Some(window) = self.readahead.on_marker(range, |page| cache.is_cached(page), self.now) {
+            self.prefetch(&window);
+        }
+    }
+
+    fn prefetch(&mut self, window: &Window) {
+        for range in window.ranges() {
+            self.cache.prefetch(range, |page| window.is_marked(page));
+        }
+    }
+
+    /// Hands over what the cache wants to read, write and flush.
+    fn issue(&mut self) {
+        let mut any = false;
+        while let Some(io) = self.cache.poll_io(self.now) {
+            self.start(io);
+            any = true;
+        }
+        if any {
+            self.runner.hand_over();
+        }
+    }
+
+    fn start(&mut self, io: PageIo) {
+        let tag = io.tag.0 as usize;
+        if self.under_way.len() <= tag {
+            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None };
+            self.under_way.resize(tag + 1, none);
+        }
+        let bytes = io.pages.pages() * self.place.page_bytes;
+        // One is ours until all are submitted.
+        self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, error: None };
+        match io.op {
+            Op::Flush => self.submit(io.tag, Op::Flush, Extent::EMPTY, None),
+            _ => self.transfer(io),
+        }
+        if io.op == Op::Read {
+            self.readahead.on_issued(bytes, self.now);
+        }
+        self.end_bio(io.tag, Ok(()));
+    }
+
+    /// Submits a bio for each run of frames that lie side by side.
+    fn transfer(&mut self, io: PageIo) {
+        let Place { page_bytes, .. } = self.place;
+        let first = io.pages.start().0 * page_bytes;
+        let end = self.place.end_of(io.op);
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.extend(self.cache.frames_of(io.tag));
+        let mut run: Option<(u64, Segment)> = None;
+        for (frame, number) in frames.iter().zip(0..) {
+            let offset = first + number * page_bytes;
+            let there = end.saturating_sub(offset).min(page_bytes);
+            if there < page_bytes {
+                self.meet_end(io, *frame, offset, there);
+            }
+            if there == 0 {
+                continue;
+            }
+            // SAFETY: the page cache lets nobody at a frame that is being read, and no writer at one that is being
+            // written, until the completion; the arena outlives the runner.
+            let segment = unsafe { self.arena.segment(*frame, there as usize) };
+            run = match run {
+                None => Some((offset, segment)),
+                Some((from, memory)) => Some(memory.join(segment).map_or_else(
+                    || {
+                        self.submit_run(io, from, memory);
+                        (offset, segment)
+                    },
+                    |joined| (from, joined),
+                )),
+            };
+        }
+        if let Some((from, memory)) = run {
+            self.submit_run(io, from, memory);
+        }
+        frames.clear();
+        self.frames = frames;
+    }
+
+    fn submit_run(&mut self, io: PageIo, offset: u64, memory: Segment) {
+        let extent = Extent::from_bytes(offset, memory.bytes()).expect("pages are whole sectors");
+        self.submit(io.tag, io.op, extent, Some(memory));
+    }
+
+    fn submit(&mut self, tag: IoTag, op: Op, extent: Extent, memory: Option<Segment>) {
+        self.under_way[tag.0 as usize].bios_left += 1;
+        if self.runner.submit_segment(op, extent, memory, u64::from(tag.0)).is_err() {
+            // There is room for every bio that the cache may have under way, so it is the range or the operation.
+            let error = if op == Op::Flush { IoError::Unsupported } else { IoError::EndOfDevice };
+            self.end_bio(tag, Err(error));
+        }
+    }
+
+    /// Only `there` bytes of a page are before the end of what direct I/O reaches.
+    fn meet_end(&mut self, io: PageIo, frame: Frame, offset: u64, there: u64) {
+        if io.op == Op::Read {
+            // SAFETY: being read, so nobody looks at it, and the device reads into the part before.
+            unsafe { self.arena.zero(frame, there as usize) };
+            return;
+        }
+        let left = self.place.size_bytes.saturating_sub(offset + there).min(self.place.page_bytes - there);
+        if left == 0 {
+            return;
+        }
+        // SAFETY: being written, so nobody writes to it.
+        let bytes = unsafe { self.arena.bytes(frame, there as usize, left as usize) };
+        let written = match &self.place.tail {
+            Some(file) => {
+                file.write_all_at(bytes, offset + there).map_err(|error| io_error_of(Op::Write, &error))
+            }
+            None => Err(IoError::Alignment),
+        };
+        let io = &mut self.under_way[io.tag.0 as usize];
+        io.error = io.error.or(written.err());
+    }
+
+    fn end_bio(&mut self, tag: IoTag, result: Result<(), IoError>) {
+        let io = &mut self.under_way[tag.0 as usize];
+        io.error = io.error.or(result.err());
+        io.bios_left -= 1;
+        if io.bios_left == 0 {
+            self.over.push_back(tag);
+        }
+    }
+
+    fn end(&mut self, tag: IoTag) {
+        self.ended += 1;
+        let UnderWay { op, bytes, error, .. } = self.under_way[tag.0 as usize];
+        if op == Op::Read {
+            let moved = if error.is_none() { bytes } else { 0 };
+            self.readahead.on_completed(bytes, moved, self.now);
+        }
+        self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+    }
+}
+
+impl Place {
+    /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end.
+    const fn end_of(&self, op: Op) -> u64 {
+        match op {
+            Op::Read => self.size_bytes.next_multiple_of(self.block_bytes),
+            _ => self.size_bytes / self.block_bytes * self.block_bytes,
+        }
+    }
+
+    /// The pages that `bytes` bytes at byte `offset` touch.
+    pub(super) fn pages(&self, offset: u64, bytes: u64) -> PageRange {
+        PageRange::touched_by(offset, bytes, self.page_bytes as u32)
+    }
+
+    /// The page after the last.
+    pub(super) const fn end(&self) -> Page {
+        Page(self.size_bytes.div_ceil(self.page_bytes))
+    }
+
+    /// The capacity of the device, in sectors.
+    pub(super) const fn sectors(&self) -> u64 {
+        self.size_bytes.next_multiple_of(self.block_bytes) / SECTOR_BYTES
+    }
+}

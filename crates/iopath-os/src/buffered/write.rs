@@ -1,0 +1,202 @@
+//! Writes: pages are taken under the lock, a few at a time, filled without it, and given back under it.
+
+use std::time::Duration;
+
+use iopath_core::cache::{Frame, Outcome, Part, WriteStep};
+use iopath_core::{IoError, Page};
+
+use super::turn::Guard;
+use super::{Buffered, BufferedError, Shared};
+use crate::clock;
+
+/// So many pages are taken at a time.
+const HELD_MAX: usize = 32;
+
+/// A pause shorter than this is put off: falling asleep and waking up cost more.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+impl Buffered {
+    /// Copies all of `bytes` into the cache, from byte `offset` on. It reaches the device by write-back, and the
+    /// medium with the next flush. Slowed when too much is dirty.
+    ///
+    /// # Errors
+    /// [`IoError::EndOfDevice`] if it reaches past the end of the volume. On any error a first part may be written.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
+        self.start_flusher();
+        let shared = &*self.shared;
+        let mut write = Write { shared, bytes, offset, begun: 0, held: Held::default() };
+        let mut state = shared.lock();
+        loop {
+            let waiter = write.take_pages(&mut state)?;
+            drop(state);
+            write.fill();
+            state = shared.lock();
+            write.give_back(&mut state);
+            if let Some(waiter) = waiter {
+                let (locked, outcome) = shared.wait(state, waiter)?;
+                state = locked;
+                write.go_on(outcome)?;
+            } else if write.begun == bytes.len() {
+                break;
+            }
+        }
+        let debt = std::mem::take(&mut state.debt);
+        if debt < PAUSE_MIN {
+            state.debt = debt;
+        } else {
+            drop(shared.pay(state, debt));
+        }
+        Ok(())
+    }
+}
+
+/// A write that is under way.
+struct Write<'a> {
+    shared: &'a Shared,
+    bytes: &'a [u8],
+    offset: u64,
+    /// How many of the bytes have a place: they are written, or their pages held.
+    begun: usize,
+    held: Held,
+}
+
+/// Pages that the writer holds.
+#[derive(Default)]
+struct Held {
+    pieces: [Piece; HELD_MAX],
+    count: usize,
+}
+
+/// A part of the bytes, and the page that they go to.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    frame: Frame,
+    /// The page must be copied from this frame first, which is pinned.
+    copy_from: Option<Frame>,
+    /// Where in the page, in bytes.
+    to: usize,
+    /// Which of the writer's bytes.
+    start: usize,
+    end: usize,
+    /// What follows in the page is not of the volume, or was never read: zeroes.
+    is_rest_zero: bool,
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self { frame: Frame(0), copy_from: None, to: 0, start: 0, end: 0, is_rest_zero: false }
+    }
+}
+
+impl Write<'_> {
+    /// Takes pages until all have a place, as many are held as may be, or one has to be waited for: then the waiter.
+    fn take_pages(&mut self, state: &mut Guard<'_>) -> Result<Option<usize>, BufferedError> {
+        while self.begun < self.bytes.len() && self.held.count < HELD_MAX {
+            let Some((page, part, piece)) = self.next_piece(state.place.size_bytes) else {
+                // The volume has shrunk. What is held is written; the rest has no place.
+                return if self.held.count > 0 { Ok(None) } else { Err(IoError::EndOfDevice.into()) };
+            };
+            let waiter = state.enlist();
+            match state.cache.begin_write(page, part, waiter as u64) {
+                WriteStep::Into(frame) => self.hold(Piece { frame, ..piece }),
+                WriteStep::Copy { from, to } => {
+                    self.hold(Piece { frame: to, copy_from: Some(from), ..piece });
+                }
+                WriteStep::Wait => {
+                    if part == Part::Some && state.cache.is_cached(page) {
+                        state.cache.take_mark(page);
+                    }
+                    state.now = clock::now();
+                    state.settle();
+                    return Ok(Some(waiter));
+                }
+            }
+            state.waiters.remove(waiter);
+        }
+        Ok(None)
+    }
+
+    /// What comes next, without its frame; `None` past the end.
+    fn next_piece(&self, size_bytes: u64) -> Option<(Page, Part, Piece)> {
+        let page_bytes = self.shared.page_bytes;
+        let at = self.offset + self.begun as u64;
+        let to = (at % page_bytes as u64) as usize;
+        let bytes = (self.bytes.len() - self.begun).min(page_bytes - to);
+        let end = at + bytes as u64;
+        if end > size_bytes {
+            return None;
+        }
+        let is_whole = to == 0 && (bytes == page_bytes || end == size_bytes);
+        let piece = Piece {
+            to,
+            start: self.begun,
+            end: self.begun + bytes,
+            is_rest_zero: is_whole,
+            ..Piece::default()
+        };
+        Some((Page(at / page_bytes as u64), if is_whole { Part::Whole } else { Part::Some }, piece))
+    }
+
+    fn hold(&mut self, piece: Piece) {
+        self.begun = piece.end;
+        self.held.pieces[self.held.count] = piece;
+        self.held.count += 1;
+    }
+
+    /// Copies into the pages that are held. Without the lock.
+    fn fill(&mut self) {
+        let Shared { arena, page_bytes, .. } = self.shared;
+        for piece in &mut self.held.pieces[..self.held.count] {
+            if let Some(from) = piece.copy_from.take() {
+                // SAFETY: `from` is pinned, and the frame is held by this writer, nobody else looks at it.
+                unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, *page_bytes)) };
+                self.shared.unpin(from);
+            }
+            let source = &self.bytes[piece.start..piece.end];
+            // SAFETY: held by this writer, so nobody else looks at it.
+            unsafe {
+                arena.copy_in(piece.frame, piece.to, source);
+                if piece.is_rest_zero {
+                    arena.zero(piece.frame, piece.to + source.len());
+                }
+            }
+        }
+    }
+
+    fn give_back(&mut self, state: &mut Guard<'_>) {
+        if self.held.count == 0 {
+            return;
+        }
+        state.now = clock::now();
+        let was_clean = state.cache.dirty_pages() == 0;
+        for piece in &self.held.pieces[..self.held.count] {
+            let now = state.now;
+            let pause = state.cache.end_write(piece.frame, now);
+            state.debt += pause;
+        }
+        self.held.count = 0;
+        if was_clean {
+            self.shared.dirt.notify_one();
+        }
+        if state.is_driven {
+            state.settle();
+        } else {
+            state.collect();
+        }
+    }
+
+    /// What the writer has waited for is there, or not.
+    fn go_on(&mut self, outcome: Outcome) -> Result<(), BufferedError> {
+        match outcome {
+            Outcome::Writable(frame) => {
+                let next = self.next_piece(u64::MAX);
+                let (_, _, piece) = next.expect("a writer waits for the page of its next bytes");
+                self.hold(Piece { frame, ..piece });
+                Ok(())
+            }
+            Outcome::Retry => Ok(()),
+            Outcome::Failed(error) => Err(error.into()),
+            other => unreachable!("a writer is told {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A disk whose medium is memory, shared by all the engines that are opened on it, and which can lose its power. What its
+//! write cache may lose then: `memory/cache.rs`. It does all that it is asked, at once: errors are `fault.rs`.
+
+mod cache;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, SECTOR_BYTES};
+
+use super::{Bell, RealDevice, WaitError};
+use crate::aligned::{AlignedBuf, NoMemory};
+use crate::memory::Segment;
+use cache::{Loss, WriteCache};
+
+/// The most requests at once.
+const DEPTH_MAX: u32 = 1024;
+
+/// What a [`MemoryDisk`] is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryConfig {
+    /// Bytes on it, any number.
+    pub size_bytes: u64,
+    /// Offsets and lengths are multiples of this many bytes: 512 or a larger power of two.
+    pub block_bytes: u32,
+    /// Memory addresses are multiples of this many bytes.
+    pub memory_align_bytes: u32,
+    /// Bytes of write cache that [`MemoryDisk::crash`] can lose; 0 for none: then what is written is there for good.
+    pub cache_bytes: u64,
+    /// Whether it knows forced unit access.
+    pub fua: bool,
+}
+
+impl MemoryConfig {
+    /// Zeroes in blocks of 512 bytes, with no demands on memory, without a cache to lose.
+    pub const fn of_bytes(size_bytes: u64) -> Self {
+        Self { size_bytes, block_bytes: 512, memory_align_bytes: 1, cache_bytes: 0, fua: true }
+    }
+}
+
+/// A disk in memory. Clones are the same disk; its bytes are there until the last clone and device are gone.
+///
+/// ```
+/// use iopath_os::{MemoryConfig, MemoryDisk};
+///
+/// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
+/// let device = disk.open();
+/// // … writes through `device`, then the power fails: of what was not flushed the older half survives.
+/// disk.crash(|versions| versions / 2);
+/// let device_after = disk.open();
+/// # let _ = (device, device_after);
+/// # Ok::<(), iopath_os::NoMemory>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct MemoryDisk {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: MemoryConfig,
+    /// How often it crashed: devices opened before the last time are gone.
+    crashes: AtomicU64,
+    medium: Mutex<Medium>,
+}
+
+#[derive(Debug)]
+struct Medium {
+    size_bytes: u64,
+    /// What reads give: whole blocks, zeroes beyond the size.
+    bytes: AlignedBuf,
+    cache: Option<WriteCache>,
+}
+
+impl MemoryDisk {
+    /// A disk of zeroes.
+    pub fn new(config: &MemoryConfig) -> Result<Self, NoMemory> {
+        let bytes = take(config.size_bytes, config.block_bytes)?;
+        let cache = match config.cache_bytes / SECTOR_BYTES {
+            0 => None,
+            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors as usize)),
+        };
+        let medium = Mutex::new(Medium { size_bytes: config.size_bytes, bytes, cache });
+        let shared = Shared { config: config.clone(), crashes: AtomicU64::new(0), medium };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A device on it. Any number may be open at once.
+    pub fn open(&self) -> MemoryDevice {
+        self.open_with(self.limits())
+    }
+
+    /// A device on it that states other limits than those of [`MemoryDisk::limits`], smaller requests, say.
+    pub fn open_with(&self, limits: Limits) -> MemoryDevice {
+        MemoryDevice {
+            disk: self.clone(),
+            limits,
+            opened_after: self.shared.crashes.load(Ordering::Acquire),
+            over: VecDeque::with_capacity(DEPTH_MAX as usize),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.medium().size_bytes
+    }
+
+    /// What a device opened now takes.
+    pub fn limits(&self) -> Limits {
+        let MemoryConfig { block_bytes, memory_align_bytes, cache_bytes, fua, .. } = self.shared.config;
+        let bytes = self.medium().bytes.len() as u64;
+        Limits {
+            depth_max: DEPTH_MAX,
+            logical_block_bytes: block_bytes,
+            memory_align_bytes,
+            discard_bytes_max: bytes,
+            write_zeroes_bytes_max: bytes,
+            volatile_cache: cache_bytes > 0,
+            fua,
+            ..Limits::with_capacity(bytes / SECTOR_BYTES)
+        }
+    }
+
+    /// Makes it end at another byte, as `ftruncate(2)` does to a file: what comes to it is zeroes. No crash undoes that.
+    /// Devices that are open keep the limits they had; beyond the new end they get an error.
+    pub fn resize(&self, size_bytes: u64) -> Result<(), NoMemory> {
+        let mut medium = self.medium();
+        let Medium { size_bytes: old, bytes, cache } = &mut *medium;
+        let block_bytes = self.shared.config.block_bytes;
+        let resized = |bytes: &[u8]| {
+            let mut resized = take(size_bytes, block_bytes)?;
+            let kept = size_bytes.min(*old) as usize;
+            resized[..kept].copy_from_slice(&bytes[..kept]);
+            Ok(resized)
+        };
+        let resized_bytes = resized(bytes)?;
+        if let Some(cache) = cache {
+            let medium = resized(cache.medium())?;
+            cache.resize(medium, size_bytes.min(*old));
+        }
+        *bytes = resized_bytes;
+        *old = size_bytes;
+        Ok(())
+    }
+
+    /// The power fails and comes back. Of what no completed flush or forced write covers, any part is lost: `choose` is
+    /// asked for each sector in question, in ascending order, how many of its `n` unsaved versions reached the medium,
+    /// and answers 0 (none: it is as it was saved last) to `n` (all: it is as it was written last), or less than the
+    /// number it is asked with. Devices that are open are gone: what they are asked from now on, and what they have not
+    /// yet reported, fails.
+    pub fn crash(&self, choose: impl FnMut(u32) -> u32) {
+        let mut medium = self.medium();
+        self.shared.crashes.fetch_add(1, Ordering::AcqRel);
+        medium.lose(Loss::Power, choose);
+    }
+
+    /// The same without the power failing: what a cache does whose flush failed. Devices stay open.
+    pub fn lose_unsaved(&self, choose: impl FnMut(u32) -> u32) {
+        self.medium().lose(Loss::Flush, choose);
+    }
+
+    /// Sectors of which a version is not on the medium.
+    pub fn unsaved_sectors(&self) -> usize {
+        self.medium().cache.as_ref().map_or(0, WriteCache::unsaved_sectors)
+    }
+
+    fn medium(&self) -> MutexGuard<'_, Medium> {
+        self.shared.medium.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Zeroed memory for that many bytes in whole blocks.
+fn take(bytes: u64, block_bytes: u32) -> Result<AlignedBuf, NoMemory> {
+    let whole = bytes.checked_next_multiple_of(u64::from(block_bytes)).and_then(|n| usize::try_from(n).ok());
+    let too_much = || NoMemory { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() };
+    AlignedBuf::new(whole.ok_or_else(too_much)?)
+}
+
+impl Medium {
+    /// Carries a request out; the number of the write, if its end must be told to the cache.
+    fn carry_out(&mut self, io: &Io<'_, Segment>) -> Result<Option<u64>, IoError> {
+        if io.op == Op::Flush {
+            if let Some(cache) = &mut self.cache {
+                cache.flush();
+            }
+            return Ok(None);
+        }
+        let range = io.extent.offset() as usize..io.extent.offset() as usize + io.extent.bytes() as usize;
+        if range.end > self.bytes.len() {
+            return Err(IoError::EndOfDevice);
+        }
+        let bytes = &mut self.bytes[range];
+        match io.op {
+            Op::Read | Op::Write => transfer(io, bytes),
+            Op::Discard | Op::WriteZeroes | Op::Flush => bytes.fill(0),
+        }
+        match &mut self.cache {
+            Some(cache) if io.op.is_write() => Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua))),
+            _ => Ok(None),
+        }
+    }
+
+    fn lose(&mut self, loss: Loss, choose: impl FnMut(u32) -> u32) {
+        if let Some(cache) = &mut self.cache {
+            cache.lose(loss, choose);
+            cache.show(&mut self.bytes);
+        }
+    }
+
+    fn completed(&mut self, write: u64) {
+        if let Some(cache) = &mut self.cache {
+            cache.completed(write);
+        }
+    }
+}
+
+fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
+    let mut rest = medium;
+    for segment in io.segments() {
+        let (part, after) = rest.split_at_mut(segment.len());
+        // SAFETY: whoever made the segment promised that the memory is there and ours until this request completes,
+        // which it has not; which of the two directions it is for, they chose with the operation.
+        unsafe {
+            if io.op == Op::Read {
+                segment.fill_from(part);
+            } else {
+                segment.copy_to(part);
+            }
+        }
+        rest = after;
+    }
+    assert!(rest.is_empty(), "{} of {} came with {} bytes too few", io.op, io.extent, rest.len());
+}
+
+/// One engine's face of a [`MemoryDisk`]. Carries a request out when it is submitted; what it wrote counts as completed,
+/// and a flush covers it, when that has been reported.
+#[derive(Debug)]
+pub struct MemoryDevice {
+    disk: MemoryDisk,
+    limits: Limits,
+    /// How often the disk had crashed when it was opened.
+    opened_after: u64,
+    over: VecDeque<Over>,
+}
+
+#[derive(Debug)]
+struct Over {
+    completion: Completion,
+    write: Option<u64>,
+}
+
+impl MemoryDevice {
+    fn is_gone(&self) -> bool {
+        self.disk.shared.crashes.load(Ordering::Acquire) != self.opened_after
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    type Memory = Segment;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// # Panics
+    /// If the request's memory is not as long as its extent: a bug of the caller.
+    fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
+        if self.over.len() >= self.limits.depth_max as usize {
+            return Err(Busy { tag: io.tag });
+        }
+        let mut medium = self.disk.medium();
+        let result = if self.is_gone() { Err(IoError::Gone) } else { medium.carry_out(io) };
+        drop(medium);
+        let completion = Completion { tag: io.tag, result: result.map(drop) };
+        self.over.push_back(Over { completion, write: result.unwrap_or(None) });
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {}
+
+    fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        let Over { mut completion, write } = self.over.pop_front()?;
+        if self.is_gone() {
+            completion.result = Err(IoError::Gone);
+        } else if let Some(write) = write {
+            self.disk.medium().completed(write);
+        }
+        Some(completion)
+    }
+}
+
+// SAFETY: copies before it reports a request as over, and keeps nothing of one that is.
+unsafe impl RealDevice for MemoryDevice {
+    fn commit_and_wait(&mut self, _completions: u32, _timeout: Option<Duration>) -> Result<(), WaitError> {
+        Ok(())
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.over.len() as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        0
+    }
+
+    /// Never rings: what it takes is over at once.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for MemoryDevice {
+    fn drop(&mut self) {
+        while self.poll_completion(Instant::ZERO).is_some() {}
+    }
+}

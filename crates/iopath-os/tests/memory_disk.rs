@@ -1,0 +1,233 @@
+//! What a disk in memory promises beyond every device's promises: shared by engines, and honest about power failures.
+
+use iopath_core::{Extent, Instant, Io, IoError, Op, Tag};
+use iopath_os::{Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk, RealDevice, Segment};
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+
+const SECTOR: usize = 512;
+
+fn disk(sectors: u64, cache_sectors: u64) -> MemoryDisk {
+    let config = MemoryConfig { cache_bytes: cache_sectors * 512, ..MemoryConfig::of_bytes(sectors * 512) };
+    MemoryDisk::new(&config).unwrap()
+}
+
+/// Submits an I/O without looking at how it ends. The memory is copied or filled before this returns.
+fn submit(device: &mut impl RealDevice, op: Op, sector: u64, memory: &mut [u8], fua: bool) {
+    let extent = Extent::from_bytes(sector * 512, memory.len() as u64).unwrap();
+    // SAFETY: devices on memory are done with it when they take or report a request; the callers hold it till then.
+    let segment = [unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }];
+    let memory: &[Segment] = if op.has_memory() { &segment } else { &[] };
+    let mut io = Io::new(Tag::from_bits(1), op, extent, memory);
+    io.fua = fua;
+    device.submit(&io, Instant::ZERO).unwrap();
+}
+
+fn end(device: &mut impl RealDevice) -> Result<(), IoError> {
+    loop {
+        device.commit_and_wait(1, None).unwrap();
+        if let Some(over) = device.poll_completion(Instant::ZERO) {
+            return over.result;
+        }
+    }
+}
+
+fn run(device: &mut impl RealDevice, op: Op, sector: u64, memory: &mut [u8]) -> Result<(), IoError> {
+    submit(device, op, sector, memory, false);
+    end(device)
+}
+
+fn write(device: &mut MemoryDevice, sector: u64, sectors: usize, value: u8) {
+    run(device, Op::Write, sector, &mut vec![value; sectors * SECTOR]).unwrap();
+}
+
+fn flush(device: &mut MemoryDevice) {
+    run(device, Op::Flush, 0, &mut []).unwrap();
+}
+
+/// The first byte of each sector, all of each being equal.
+fn sectors(disk: &MemoryDisk) -> Vec<u8> {
+    let mut bytes = vec![0xee; disk.size_bytes() as usize];
+    run(&mut disk.open(), Op::Read, 0, &mut bytes).unwrap();
+    let whole = |sector: &[u8]| sector.iter().all(|byte| *byte == sector[0]);
+    assert!(bytes.chunks(SECTOR).all(whole), "a sector is torn");
+    bytes.chunks(SECTOR).map(|sector| sector[0]).collect()
+}
+
+/// What can be left after a crash of what `live` leaves: every choice is tried.
+fn every_crash(sectors_max: u64, live: impl Fn(&MemoryDisk)) -> BTreeSet<Vec<u8>> {
+    let mut left = BTreeSet::new();
+    let mut script: Vec<u32> = Vec::new();
+    loop {
+        let disk = disk(sectors_max, 64);
+        live(&disk);
+        let mut asked = Vec::new();
+        disk.crash(|versions| {
+            let choice = script.get(asked.len()).copied().unwrap_or(0);
+            asked.push(versions);
+            choice
+        });
+        left.insert(sectors(&disk));
+        script.resize(asked.len(), 0);
+        while script.last().is_some_and(|choice| *choice == asked[script.len() - 1]) {
+            script.pop();
+        }
+        let Some(choice) = script.last_mut() else { return left };
+        *choice += 1;
+    }
+}
+
+#[test]
+fn engines_share_what_one_writes() {
+    let disk = disk(8, 0);
+    let (mut one, mut other) = (disk.open(), disk.open());
+    write(&mut one, 2, 2, 7);
+    let mut bytes = [0; 2 * SECTOR];
+    run(&mut other, Op::Read, 2, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; 2 * SECTOR]);
+}
+
+#[test]
+fn a_crash_may_keep_any_version_of_any_sector() {
+    let left = every_crash(2, |disk| {
+        let mut device = disk.open();
+        write(&mut device, 0, 2, 1);
+        write(&mut device, 0, 1, 2);
+    });
+    let expected = [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]];
+    assert_eq!(left, expected.iter().map(|sectors| sectors.to_vec()).collect());
+}
+
+#[test]
+fn what_a_flush_or_a_forced_write_covers_survives() {
+    let left = every_crash(2, |disk| {
+        let mut device = disk.open();
+        write(&mut device, 0, 2, 1);
+        flush(&mut device);
+        write(&mut device, 0, 1, 2);
+        submit(&mut device, Op::Write, 1, &mut [3; SECTOR], true);
+        end(&mut device).unwrap();
+    });
+    assert_eq!(left, [[1, 3], [2, 3]].iter().map(|sectors| sectors.to_vec()).collect());
+}
+
+#[test]
+fn an_older_version_does_not_come_back_over_a_forced_one() {
+    let left = every_crash(1, |disk| {
+        let mut device = disk.open();
+        write(&mut device, 0, 1, 1);
+        submit(&mut device, Op::Write, 0, &mut [2; SECTOR], true);
+        end(&mut device).unwrap();
+        flush(&mut device);
+    });
+    assert_eq!(left, [vec![2]].into());
+}
+
+#[test]
+fn a_flush_does_not_cover_a_write_that_is_under_way() {
+    let left = every_crash(2, |disk| {
+        let (mut writer, mut flusher) = (disk.open(), disk.open());
+        submit(&mut writer, Op::Write, 0, &mut [1; SECTOR], false);
+        write(&mut flusher, 1, 1, 1);
+        flush(&mut flusher);
+        end(&mut writer).unwrap();
+    });
+    assert_eq!(left, [[0, 1], [1, 1]].iter().map(|sectors| sectors.to_vec()).collect());
+}
+
+#[test]
+fn zeroes_and_discards_can_be_lost_like_writes() {
+    for op in [Op::WriteZeroes, Op::Discard] {
+        let left = every_crash(1, |disk| {
+            let mut device = disk.open();
+            write(&mut device, 0, 1, 1);
+            flush(&mut device);
+            run(&mut device, op, 0, &mut [0; SECTOR]).unwrap();
+        });
+        assert_eq!(left, [vec![0], vec![1]].into(), "{op}");
+    }
+}
+
+#[test]
+fn a_full_cache_puts_its_oldest_on_the_medium() {
+    let disk = disk(4, 2);
+    let mut device = disk.open();
+    for sector in 0..4 {
+        write(&mut device, sector, 1, 1);
+    }
+    assert_eq!(disk.unsaved_sectors(), 2);
+    disk.crash(|_| 0);
+    assert_eq!(sectors(&disk), [1, 1, 0, 0]);
+}
+
+#[test]
+fn after_a_crash_what_was_open_is_gone() {
+    let disk = disk(1, 1);
+    let mut device = disk.open();
+    submit(&mut device, Op::Write, 0, &mut [1; SECTOR], true);
+    disk.crash(|versions| versions);
+    assert_eq!(end(&mut device), Err(IoError::Gone), "nobody was told before");
+    assert_eq!(run(&mut device, Op::Read, 0, &mut [0; SECTOR]), Err(IoError::Gone));
+    assert_eq!(sectors(&disk), [1]);
+}
+
+#[test]
+fn a_failed_flush_loses_what_it_should_have_saved_and_no_more() {
+    let disk = disk(3, 8);
+    let faults = Faults::new(1);
+    faults.lose_on_failed_flush(&disk);
+    let mut device = Faulty::new(Box::new(disk.open()), &faults);
+    let mut outcomes = BTreeSet::new();
+    for value in 1..60 {
+        run(&mut device, Op::Write, 0, &mut [value; 2 * SECTOR]).unwrap();
+        let mut other = disk.open();
+        submit(&mut other, Op::Write, 2, &mut [value; SECTOR], false);
+        faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+        assert_eq!(run(&mut device, Op::Flush, 0, &mut []), Err(IoError::Media));
+        let left = sectors(&disk);
+        assert_eq!(left[2], value, "what was under way is not the flush's to lose");
+        outcomes.insert((left[0] == value, left[1] == value));
+        end(&mut other).unwrap();
+        run(&mut device, Op::Flush, 0, &mut []).unwrap();
+        disk.lose_unsaved(|_| 0);
+        assert_eq!(sectors(&disk), left, "what is read is what is saved");
+    }
+    assert_eq!(outcomes.len(), 4, "any of them: {outcomes:?}");
+}
+
+#[test]
+fn a_disk_that_ends_elsewhere_has_zeroes_there() {
+    let disk = disk(4, 16);
+    write(&mut disk.open(), 0, 4, 1);
+    disk.resize(700).unwrap();
+    assert_eq!(disk.limits().capacity, 2);
+    disk.resize(4 * 512).unwrap();
+    let shown = |disk: &MemoryDisk| {
+        let mut bytes = vec![0xee; 2048];
+        run(&mut disk.open(), Op::Read, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let expected: Vec<u8> = (0..2048).map(|at| u8::from(at < 700)).collect();
+    assert_eq!(shown(&disk), expected);
+    flush(&mut disk.open());
+    disk.crash(|_| 0);
+    assert_eq!(shown(&disk), expected, "and keeps what was flushed");
+}
+
+#[test]
+fn a_bad_sector_fails_what_reaches_into_it_and_writes_what_lies_before() {
+    let disk = disk(8, 0);
+    let faults = Faults::new(3);
+    faults.add(Fault::error(IoError::Media).on(Op::Write).within(Extent::from_bytes(2048, 512).unwrap()));
+    let mut device = Faulty::new(Box::new(disk.open()), &faults);
+    let mut reached = BTreeSet::new();
+    for value in 1..40 {
+        assert_eq!(run(&mut device, Op::Write, 1, &mut [value; 5 * SECTOR]), Err(IoError::Media));
+        assert_eq!(run(&mut device, Op::Write, 5, &mut [value; 3 * SECTOR]), Ok(()));
+        let left = sectors(&disk);
+        assert_eq!(left[4], 0, "the bad sector");
+        reached.insert(left[1..4].partition_point(|byte| *byte == value));
+    }
+    assert_eq!(reached, (0..=3).collect(), "none to all of the three before it");
+    assert_eq!(faults.injected(), 39);
+}

@@ -1,0 +1,205 @@
+//! Direct I/O whose offset, length or memory does not fit the alignment, through an aligned buffer. A block that is
+//! written in part is read, changed and written back under a lock on its range.
+
+use crate::error::Error;
+use crate::volume::Volume;
+use iopath_core::{IoError, Op};
+use iopath_os::{AlignedBuf, NoMemory, io_error_of};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The size of a buffer: longer I/O goes piece by piece.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// What bouncing needs.
+#[derive(Debug)]
+pub(crate) struct Bounce {
+    /// Buffers that nobody uses.
+    spare: Mutex<Vec<AlignedBuf>>,
+    /// Ranges of bytes that are being written.
+    written: Mutex<Vec<Range<u64>>>,
+    is_free: Condvar,
+    /// The file without `O_DIRECT`, for the bytes after its last whole block.
+    tail: Option<File>,
+}
+
+/// A range that nobody else writes to.
+struct Locked<'a> {
+    bounce: &'a Bounce,
+    range: Range<u64>,
+}
+
+impl Bounce {
+    pub(crate) fn new(tail: Option<File>) -> Self {
+        Self { spare: Mutex::default(), written: Mutex::default(), is_free: Condvar::new(), tail }
+    }
+
+    fn with_buffer<R>(&self, act: impl FnOnce(&mut AlignedBuf) -> R) -> Result<R, NoMemory> {
+        let spare = lock(&self.spare).pop();
+        let mut buffer = spare.map_or_else(|| AlignedBuf::new(BUFFER_BYTES), Ok)?;
+        let result = act(&mut buffer);
+        lock(&self.spare).push(buffer);
+        Ok(result)
+    }
+
+    /// Waits until nobody writes to a byte of `range`.
+    fn lock_range(&self, range: Range<u64>) -> Locked<'_> {
+        let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        let written = lock(&self.written);
+        let waited = self.is_free.wait_while(written, |written| written.iter().any(overlaps));
+        waited.unwrap_or_else(PoisonError::into_inner).push(range.clone());
+        Locked { bounce: self, range }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let mut written = lock(&self.bounce.written);
+        let place = written.iter().position(|range| *range == self.range);
+        written.swap_remove(place.expect("what is locked is listed"));
+        self.bounce.is_free.notify_all();
+    }
+}
+
+/// No state is ever left half changed, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Volume {
+    pub(crate) fn read_bounced(
+        &self,
+        bounce: &Bounce,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Error> {
+        let there = self.there(Op::Read, offset, buffer.len())?;
+        let mut done = 0;
+        while done < there {
+            let piece = self.piece(offset + done as u64, there - done);
+            let bytes = bounce.with_buffer(|blocks| -> Result<usize, Error> {
+                let blocks = &mut blocks[..piece.blocks];
+                let read = self.read_direct(blocks, piece.start)?;
+                let bytes = piece.bytes.min(read.saturating_sub(piece.skip));
+                buffer[done..done + bytes].copy_from_slice(&blocks[piece.skip..piece.skip + bytes]);
+                Ok(bytes)
+            })??;
+            if bytes == 0 {
+                break;
+            }
+            done += bytes;
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn write_bounced(
+        &self,
+        bounce: &Bounce,
+        buffer: &[u8],
+        offset: u64,
+        fua: bool,
+    ) -> Result<(), Error> {
+        self.check_writable(Op::Write, offset)?;
+        self.check_within(Op::Write, offset, buffer.len() as u64)?;
+        let _locked = self.lock_blocks(bounce, offset, buffer.len());
+        let mut done = 0;
+        while done < buffer.len() {
+            let piece = self.piece(offset + done as u64, buffer.len() - done);
+            let source = &buffer[done..done + piece.bytes];
+            bounce.with_buffer(|blocks| {
+                self.write_piece(bounce, &piece, source, &mut blocks[..piece.blocks])
+            })??;
+            done += piece.bytes;
+        }
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    /// An aligned write, that what is bounced beside it does not undo.
+    pub(crate) fn write_beside_bounced(
+        &self,
+        bounce: &Bounce,
+        buffer: &[u8],
+        offset: u64,
+        fua: bool,
+    ) -> Result<(), Error> {
+        let _locked = self.lock_blocks(bounce, offset, buffer.len());
+        self.write_direct(buffer, offset, fua)
+    }
+
+    fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: usize) -> Locked<'a> {
+        let block = u64::from(self.facts().block_bytes);
+        let end = offset.saturating_add(bytes as u64);
+        bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
+    }
+
+    fn write_piece(
+        &self,
+        bounce: &Bounce,
+        piece: &Piece,
+        source: &[u8],
+        blocks: &mut [u8],
+    ) -> Result<(), Error> {
+        let block = self.facts().block_bytes as usize;
+        let size = self.size_bytes();
+        // Blocks that are there whole; of a file, the last may not be.
+        let whole = (size - piece.start).min(blocks.len() as u64) as usize / block * block;
+        let (from, to) = (piece.skip, piece.skip + piece.bytes);
+        if !from.is_multiple_of(block) && from < whole {
+            let first = from / block * block;
+            self.read_direct(&mut blocks[first..first + block], piece.start + first as u64)?;
+        }
+        if !to.is_multiple_of(block) && to < whole {
+            let last = to / block * block;
+            // Not again, if it is the block that was read just now.
+            if last > from || from.is_multiple_of(block) {
+                self.read_direct(&mut blocks[last..last + block], piece.start + last as u64)?;
+            }
+        }
+        blocks[from..to].copy_from_slice(source);
+        self.write_direct(&blocks[..whole.min(to.next_multiple_of(block))], piece.start, false)?;
+        if to <= whole {
+            return Ok(());
+        }
+        let tail = from.max(whole);
+        let offset = piece.start + tail as u64;
+        let written = match &bounce.tail {
+            Some(file) => {
+                file.write_all_at(&blocks[tail..to], offset).map_err(|error| io_error_of(Op::Write, &error))
+            }
+            None => Err(IoError::Alignment),
+        };
+        let failed = |source| self.io_error(Op::Write, offset, (to - tail) as u64, source);
+        written.map_err(failed)
+    }
+
+    /// How many of `bytes` bytes from `offset` on there are, on a path that is cut off at the end.
+    fn there(&self, op: Op, offset: u64, bytes: usize) -> Result<usize, Error> {
+        if !self.cuts_off_at_end() {
+            self.check_within(op, offset, bytes as u64)?;
+        }
+        Ok(self.size_bytes().saturating_sub(offset).min(bytes as u64) as usize)
+    }
+
+    /// The first piece of `bytes` bytes from `offset` on that a buffer holds.
+    fn piece(&self, offset: u64, bytes: usize) -> Piece {
+        let block = u64::from(self.facts().block_bytes);
+        let start = offset / block * block;
+        let skip = (offset - start) as usize;
+        let bytes = bytes.min(BUFFER_BYTES - skip);
+        Piece { start, skip, bytes, blocks: (skip + bytes).next_multiple_of(block as usize) }
+    }
+}
+
+/// Some bytes and the blocks they lie in.
+struct Piece {
+    /// Where the blocks start on the volume.
+    start: u64,
+    /// Where the bytes start in the blocks.
+    skip: usize,
+    /// How many bytes.
+    bytes: usize,
+    /// How long the blocks are together.
+    blocks: usize,
+}

@@ -1,0 +1,232 @@
+//! Direct, bounced and buffered I/O on one volume, and volumes that change their size, against a plain copy of the
+//! bytes, with the engine that `IOPATH_TEST_ENGINE` names.
+
+use iopath::{
+    AlignedBuf, BatchOptions, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Unaligned, Volume,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn scratch(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("volume");
+    std::fs::write(&path, contents).unwrap();
+    match Volume::open(&path, &options()) {
+        Ok(_) => Some((directory, path)),
+        Err(OpenError::Direct(error)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn options() -> Options {
+    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
+    Options::new().engine(engine.parse::<Engine>().unwrap()).cache_bytes(1 << 20)
+}
+
+/// A volume and what it must hold.
+struct Pair {
+    volume: Volume,
+    model: Vec<u8>,
+    rng: ChaCha8Rng,
+    memory: AlignedBuf,
+    said: String,
+}
+
+impl Pair {
+    const LONGEST: usize = 200_000;
+
+    fn range(&mut self, aligned: bool) -> std::ops::Range<usize> {
+        let size = self.model.len();
+        let block = if aligned { self.volume.facts().block_bytes as usize } else { 1 };
+        let start = self.rng.random_range(0..=size) / block * block;
+        let longest = if self.rng.random_bool(0.1) { Self::LONGEST } else { 9000 };
+        let bytes = self.rng.random_range(0..longest).min(size - start) / block * block;
+        self.said = format!("{}; {bytes} bytes at {start} of {size}", self.said.split(';').next().unwrap());
+        start..start + bytes
+    }
+
+    fn read(&mut self, direct: bool) {
+        let range = self.range(direct);
+        let (offset, memory) = (range.start as u64, &mut self.memory[..range.len()]);
+        let read = if direct {
+            self.volume.direct().read_at(memory, offset)
+        } else {
+            self.volume.read_at(memory, offset)
+        };
+        assert_eq!(read.unwrap(), range.len(), "{}", self.said);
+        assert!(*memory == self.model[range], "{}: direct {direct}", self.said);
+    }
+
+    fn write(&mut self, direct: bool) {
+        let range = self.range(direct);
+        let (offset, memory) = (range.start as u64, &mut self.memory[..range.len()]);
+        self.rng.fill(&mut *memory);
+        let written = if direct {
+            self.volume.direct().write_at(memory, offset)
+        } else {
+            self.volume.write_at(memory, offset)
+        };
+        written.unwrap_or_else(|error| panic!("{}: {error}", self.said));
+        self.model[range].copy_from_slice(memory);
+    }
+
+    fn batch(&mut self) {
+        let mut batch = self.volume.batch(&BatchOptions::new(4, Self::LONGEST)).unwrap();
+        for token in 0..4 {
+            let range = self.range(true);
+            let mut buffer = batch.buffer().unwrap();
+            self.rng.fill(&mut buffer[..range.len()]);
+            self.model[range.clone()].copy_from_slice(&buffer[..range.len()]);
+            if !range.is_empty() {
+                batch.write(buffer, range.len(), range.start as u64, token).unwrap();
+            }
+        }
+        while let Some(done) = batch.wait().unwrap() {
+            done.result.unwrap();
+        }
+    }
+
+    fn zero(&mut self) {
+        let range = self.range(true);
+        match self.volume.write_zeroes(range.start as u64, range.len() as u64) {
+            Ok(()) => self.model[range].fill(0),
+            Err(Error::Unsupported { .. }) => {}
+            Err(error) => panic!("{}: {error}", self.said),
+        }
+    }
+
+    fn resize(&mut self) {
+        let size = self.rng.random_range(0..3 << 20);
+        self.volume.resize(size).unwrap();
+        self.model.resize(size as usize, 0);
+        assert_eq!(self.volume.size_bytes(), size);
+    }
+}
+
+fn live(options: &Options, seed: u64, size: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut model = vec![0; size];
+    rng.fill(&mut model[..]);
+    let Some((_directory, path)) = scratch(&model) else { return };
+    let volume = Volume::open(&path, &options.clone().write(true)).unwrap();
+    let memory = AlignedBuf::new(Pair::LONGEST).unwrap();
+    let mut pair = Pair { volume, model, rng, memory, said: String::new() };
+    for step in 0..1500 {
+        pair.said = format!("seed {seed}, step {step}");
+        match pair.rng.random_range(0..40) {
+            0 => pair.resize(),
+            1..3 => pair.zero(),
+            3..5 => pair.batch(),
+            5 => pair.volume.flush().unwrap(),
+            6..12 => pair.write(true),
+            12..20 => pair.write(false),
+            20..30 => pair.read(true),
+            _ => pair.read(false),
+        }
+    }
+    let Pair { volume, model, .. } = pair;
+    volume.close().unwrap();
+    assert!(std::fs::read(&path).unwrap() == model, "seed {seed}: the file is not what was written");
+}
+
+#[test]
+fn direct_and_buffered_io_see_each_others_bytes() {
+    live(&options().direct(false), 1, 1 << 20);
+    live(&options().direct(false).page_bytes(16 << 10), 2, (1 << 20) + 12_345);
+}
+
+#[test]
+fn what_does_not_fit_goes_through_the_cache_if_asked() {
+    live(&options().unaligned(Unaligned::Buffered), 3, (2 << 20) + 1);
+}
+
+#[test]
+fn what_does_not_fit_is_bounced_if_asked() {
+    live(&options().unaligned(Unaligned::Bounce), 4, (1 << 20) + 777);
+    live(&options().unaligned(Unaligned::Bounce), 5, 300);
+}
+
+#[test]
+fn bounced_writes_to_one_block_lose_nothing_of_each_other() {
+    let Some((_directory, path)) = scratch(&[0; 8192]) else { return };
+    let volume = Volume::open(&path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let volume = volume.clone();
+            scope.spawn(move || {
+                for place in (thread..8192).step_by(4 * 16) {
+                    volume.write_at(&[thread as u8 + 1], place).unwrap();
+                }
+            });
+        }
+    });
+    let bytes = std::fs::read(&path).unwrap();
+    for (byte, place) in bytes.iter().zip(0_u64..) {
+        let written = if place % 64 < 4 { (place % 64) as u8 + 1 } else { 0 };
+        assert_eq!(*byte, written, "byte {place}");
+    }
+}
+
+#[test]
+fn readers_never_see_what_a_direct_write_has_replaced() {
+    const PAGES: u64 = 64;
+    let Some((_directory, path)) = scratch(&vec![0; PAGES as usize * 4096]) else { return };
+    let volume = Volume::open(&path, &options().direct(false).write(true)).unwrap();
+    // Each page counts up, by one thread through the one path and the other; what has returned is told by `done`.
+    let done: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            let mut memory = AlignedBuf::new(4096).unwrap();
+            for round in 1..4000_u64 {
+                let page = rng.random_range(0..PAGES);
+                memory.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&round.to_le_bytes()));
+                if rng.random_bool(0.5) {
+                    volume.direct().write_at(&memory, page * 4096).unwrap();
+                } else {
+                    volume.write_at(&memory, page * 4096).unwrap();
+                }
+                done[page as usize].store(round, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        for reader in 0..2_u64 {
+            let (volume, done, stop) = (&volume, &done, &stop);
+            scope.spawn(move || {
+                let mut rng = ChaCha8Rng::seed_from_u64(reader);
+                let mut memory = AlignedBuf::new(4096).unwrap();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let page = rng.random_range(0..PAGES);
+                    let oldest = done[page as usize].load(std::sync::atomic::Ordering::SeqCst);
+                    let direct = rng.random_bool(0.3);
+                    if direct {
+                        volume.direct().read_at(&mut memory, page * 4096).unwrap();
+                    } else {
+                        volume.read_at(&mut memory, page * 4096).unwrap();
+                    }
+                    for part in memory.chunks_exact(8) {
+                        let round = u64::from_le_bytes(part.try_into().unwrap());
+                        assert!(round >= oldest, "page {page}: {round} after {oldest}, direct {direct}");
+                    }
+                }
+            });
+        }
+        writer.join().unwrap();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_device_has_the_size_it_has() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    for options in [options(), options().direct(false)] {
+        let volume = Volume::memory(&disk, &options.write(true)).unwrap();
+        let error = volume.resize(4096).unwrap_err();
+        assert!(matches!(error, Error::Resize { size_bytes: 4096, .. }), "{error}");
+        volume.write_at(&[1; 4096], 0).unwrap();
+        assert_eq!(volume.size_bytes(), 1 << 20);
+    }
+}

@@ -1,0 +1,204 @@
+//! The buffered path on a real file, against a plain copy of its bytes, with the engine that `IOPATH_TEST_ENGINE` names.
+
+use iopath::{Advice, Engine, Error, OpenError, Options, Path, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+fn scratch(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("volume");
+    std::fs::write(&path, contents).unwrap();
+    match Volume::open(&path, &options()) {
+        Ok(_) => Some((directory, path)),
+        Err(OpenError::Direct(error)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn options() -> Options {
+    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
+    Options::new().engine(engine.parse::<Engine>().unwrap()).direct(false).cache_bytes(1 << 20)
+}
+
+fn random(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut buffer = vec![0; bytes];
+    ChaCha8Rng::seed_from_u64(seed).fill(&mut buffer[..]);
+    buffer
+}
+
+#[test]
+fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
+    for (seed, size) in [(1_u64, 4 << 20), (2, (3 << 20) + 777), (3, 100), (4, 4096 * 5 + 512)] {
+        let mut model = random(size, seed);
+        let Some((_directory, path)) = scratch(&model) else { return };
+        let volume = Volume::open(&path, &options().write(true)).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut buffer = vec![0; 1 << 20];
+        for step in 0..4000 {
+            let offset = rng.random_range(0..=size);
+            let longest = if rng.random_bool(0.1) { 300_000 } else { 10_000 };
+            let bytes = rng.random_range(0..longest).min(size - offset);
+            let range = offset..offset + bytes;
+            let said = format!("seed {seed}, step {step}: {bytes} bytes at {offset} of {size}");
+            match rng.random_range(0..20) {
+                0 => volume.flush().unwrap(),
+                1..8 => {
+                    rng.fill(&mut model[range.clone()]);
+                    volume.write_at(&model[range], offset as u64).unwrap();
+                }
+                8..12 => {
+                    let lent = volume.borrow(offset as u64, bytes).unwrap();
+                    assert_eq!(lent.len(), bytes);
+                    lent.copy_to(&mut buffer[..bytes]);
+                    assert!(buffer[..bytes] == model[range], "{said}");
+                }
+                _ => {
+                    assert_eq!(volume.read_at(&mut buffer[..bytes], offset as u64).unwrap(), bytes);
+                    assert!(buffer[..bytes] == model[range], "{said}");
+                }
+            }
+        }
+        volume.close().unwrap();
+        assert!(std::fs::read(&path).unwrap() == model, "seed {seed}: the file is not what was written");
+    }
+}
+
+#[test]
+fn dropped_without_a_flush_it_writes_back() {
+    let Some((_directory, path)) = scratch(&vec![0; 300_000]) else { return };
+    let written = random(300_000, 5);
+    Volume::open(&path, &options().write(true)).unwrap().write_at(&written, 0).unwrap();
+    assert!(std::fs::read(&path).unwrap() == written);
+}
+
+#[test]
+fn a_read_is_cut_off_at_the_end_and_a_write_past_it_is_refused() {
+    let Some((_directory, path)) = scratch(&[7; 5000]) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let mut buffer = [0; 100];
+    assert_eq!(volume.read_at(&mut buffer, 4990).unwrap(), 10);
+    assert_eq!(volume.read_at(&mut buffer, 5000).unwrap(), 0);
+    assert_eq!(volume.read_at(&mut buffer, u64::MAX).unwrap(), 0);
+    assert_eq!(volume.borrow(4990, 100).unwrap().as_slice(), Some(&[7; 10][..]));
+    let error = volume.write_at(&buffer, 4950).unwrap_err();
+    assert!(matches!(error, Error::PastEnd { size_bytes: 5000, .. }), "{error}");
+    let error = Volume::open(&path, &options()).unwrap().write_at(&buffer, 0).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+}
+
+#[test]
+fn what_is_lent_stays_as_it_was_while_others_write() {
+    let before = random(64 << 10, 6);
+    let Some((_directory, path)) = scratch(&before) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let lent = volume.borrow(100, 40_000).unwrap();
+    volume.write_at(&vec![1; 50_000], 0).unwrap();
+    assert!(lent.slices().flatten().eq(&before[100..40_100]));
+    let mut now = vec![0; 50_000];
+    volume.read_at(&mut now, 0).unwrap();
+    assert!(now.iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn a_cache_that_is_lent_out_is_an_error_and_not_a_hang() {
+    let Some((_directory, path)) = scratch(&vec![3; 1 << 20]) else { return };
+    let volume = Volume::open(&path, &options().cache_bytes(64 << 10)).unwrap();
+    let lent = volume.borrow(0, 64 << 10).unwrap();
+    let error = volume.read_at(&mut [0; 1], 1 << 19).unwrap_err();
+    assert!(matches!(error, Error::AllBorrowed { pages: 16, .. }), "{error}");
+    drop(lent);
+    assert_eq!(volume.read_at(&mut [0; 1], 1 << 19).unwrap(), 1);
+}
+
+#[test]
+fn hits_make_no_system_call_and_are_counted() {
+    let Some((_directory, path)) = scratch(&vec![3; 512 << 10]) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    let mut buffer = vec![0; 512 << 10];
+    volume.read_at(&mut buffer, 0).unwrap();
+    let before = volume.stats().unwrap();
+    for _ in 0..10 {
+        volume.read_at(&mut buffer, 0).unwrap();
+    }
+    let after = volume.stats().unwrap();
+    assert_eq!(after.hits - before.hits, 10 * 128);
+    assert_eq!(after.cache.pages_read, 128);
+}
+
+#[test]
+fn threads_see_whole_writes_of_a_page_and_all_of_them() {
+    const PAGES: u64 = 600;
+    let Some((_directory, path)) = scratch(&vec![0; PAGES as usize * 4096]) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (volume, stop) = (volume.clone(), &stop);
+            scope.spawn(move || {
+                let mut rng = ChaCha8Rng::seed_from_u64(reader);
+                let mut page = vec![0; 4096];
+                while !stop.load(Ordering::Relaxed) {
+                    let number = rng.random_range(0..PAGES);
+                    volume.read_at(&mut page, number * 4096).unwrap();
+                    assert!(page.iter().all(|byte| *byte == page[0]), "page {number} is torn");
+                }
+            });
+        }
+        let writers: Vec<_> = (0..2_u64)
+            .map(|writer| {
+                let volume = volume.clone();
+                scope.spawn(move || {
+                    for round in 0..20_u64 {
+                        for number in (writer..PAGES).step_by(2) {
+                            volume.write_at(&[(round + number) as u8; 4096], number * 4096).unwrap();
+                        }
+                        volume.flush().unwrap();
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let file = std::fs::read(&path).unwrap();
+    for (page, number) in file.chunks(4096).zip(0_u64..) {
+        assert!(page.iter().all(|byte| *byte == (19 + number) as u8), "page {number}");
+    }
+}
+
+#[test]
+fn advice_reads_ahead_and_drops() {
+    let Some((_directory, path)) = scratch(&vec![3; 256 << 10]) else { return };
+    let volume = Volume::open(&path, &options()).unwrap();
+    volume.advise(0, 256 << 10, Advice::WillNeed).unwrap();
+    let mut buffer = vec![0; 256 << 10];
+    volume.read_at(&mut buffer, 0).unwrap();
+    assert!(buffer.iter().all(|byte| *byte == 3));
+    assert_eq!(volume.stats().unwrap().cache.pages_read, 64);
+    volume.advise(0, 256 << 10, Advice::DontNeed).unwrap();
+    volume.read_at(&mut buffer, 0).unwrap();
+    assert_eq!(volume.stats().unwrap().cache.pages_read, 128);
+}
+
+#[test]
+fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
+    let Some((_directory, path)) = scratch(&[0; 4096]) else { return };
+    for page_bytes in [0, 512, 5000, 128 << 10] {
+        let error = Volume::open(&path, &options().page_bytes(page_bytes)).unwrap_err();
+        assert!(matches!(error, OpenError::PageSize { .. }), "{error}");
+    }
+    for cache_bytes in [0, 4096, u64::MAX] {
+        let error = Volume::open(&path, &options().cache_bytes(cache_bytes)).unwrap_err();
+        assert!(matches!(error, OpenError::CacheSize { .. }), "{error}");
+    }
+    let direct = Volume::open(&path, &options().path(Path::Direct)).unwrap();
+    assert!(matches!(direct.borrow(0, 1), Err(Error::NotBuffered { .. })));
+    assert!(direct.stats().is_none());
+}
