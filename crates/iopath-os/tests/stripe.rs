@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use iopath_core::{BlockDevice, Extent, Io, IoError, Limits, Op, StripeConfig, StripeError, Tag};
 use iopath_os::{
-    AlignedBuf, Engine, EngineConfig, Geometry, MemoryConfig, MemoryDisk, RealDevice, Segment, Striped, StripedError, limits_of,
-    now,
+    AlignedBuf, Engine, EngineConfig, Geometry, MemoryConfig, MemoryDisk, RealDevice, Segment, Striped,
+    StripedError, limits_of, now,
 };
 
 const CHUNK: u64 = 64 << 10;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, Error, IoError, OpenError, Volume};
+use iopath::{AlignedBuf, BatchOptions, Error, IoError, OpenError, Path, Volume};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use support::{KIB, filled, keeps_order, options, scratch};
@@ -114,4 +114,35 @@ fn what_makes_no_stripe_is_refused_by_name() {
     assert!(refused(&[], CHUNK).contains("a stripe of no members"));
     let missing = Volume::open_stripe(&[directory.path().join("missing")], CHUNK, &options());
     assert!(matches!(missing, Err(OpenError::Target(_))), "{missing:?}");
+}
+
+#[test]
+fn a_page_cache_over_several_members_holds_what_they_hold() {
+    let Some((_directory, paths)) = members(3) else { return };
+    let size = 24 * CHUNK;
+    let cached = options().path(Path::Buffered).cache_bytes(1 << 20);
+    let volume = Volume::open_stripe(&paths, CHUNK, &cached.clone().create(size)).unwrap();
+    let written = filled(size as usize, 8);
+    for (piece, bytes) in written.chunks(20_000).enumerate() {
+        volume.write_at(bytes, piece as u64 * 20_000).unwrap();
+    }
+    volume.flush().unwrap();
+    // More than the cache holds, by threads that wait for one another's misses.
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (volume, written) = (&volume, &written);
+            scope.spawn(move || {
+                let mut read = vec![0; 12_345];
+                for start in (thread * 50_000..written.len() - read.len()).step_by(read.len()) {
+                    assert_eq!(volume.read_at(&mut read, start as u64).unwrap(), read.len());
+                    assert!(read == written[start..start + read.len()], "thread {thread} at {start}");
+                }
+            });
+        }
+    });
+    drop(volume);
+    let volume = Volume::open_stripe(&paths, CHUNK, &options()).unwrap();
+    let mut read = AlignedBuf::new(written.len()).unwrap();
+    volume.read_at(&mut read, 0).unwrap();
+    assert!(read[..] == written[..], "past the cache");
 }

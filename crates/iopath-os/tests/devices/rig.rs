@@ -46,11 +46,7 @@ pub(crate) const ROWS: &[Row] = &[
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row {
-        name: "uring, registered buffers",
-        direct: true,
-        open: Place::File(open_uring),
-    },
+    Row { name: "uring, registered buffers", direct: true, open: Place::File(open_uring) },
     Row {
         name: "uring, any thread",
         direct: true,
@@ -67,8 +63,16 @@ pub(crate) const ROWS: &[Row] = &[
         open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
     },
     Row { name: "stripe of uring", direct: true, open: Place::Files(&[open_uring as Open; 2]) },
-    Row { name: "stripe of uring and threads", direct: true, open: Place::Files(&[open_uring, open_threads]) },
-    Row { name: "stripe of threads, page cache", direct: false, open: Place::Files(&[open_threads as Open; 2]) },
+    Row {
+        name: "stripe of uring and threads",
+        direct: true,
+        open: Place::Files(&[open_uring, open_threads]),
+    },
+    Row {
+        name: "stripe of threads, page cache",
+        direct: false,
+        open: Place::Files(&[open_threads as Open; 2]),
+    },
     Row { name: "memory", direct: false, open: Place::Memory(|disk| Box::new(disk.open())) },
     Row {
         name: "memory, shuffled and cut short",
