@@ -1,10 +1,12 @@
-//! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`.
+//! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`;
+//! those of the queue by itself: `bench/queue.rs`.
 //!
 //! States ratios on this machine, today. Says nothing about another machine, and nothing about significance.
 
 mod contest;
 mod cpu;
 mod figures;
+mod queue;
 mod report;
 mod scratch;
 mod side;
@@ -39,7 +41,9 @@ pub(crate) struct Options {
 /// A goal that is missed is shown, and fails nothing: a bench informs, tests decide.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let contests = chosen(options.only.as_deref())?;
-    build_release()?;
+    if !contests.is_empty() {
+        build_release()?;
+    }
     let scratch = Scratch::folder()?;
     let bench = Bench::new(options.runs, options.seconds)?;
 
@@ -52,6 +56,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => {
                 failed = true;
                 eprintln!("failed: {}: {error:#}", contest.name);
+            }
+        }
+    }
+    if queue::is_chosen(options.only.as_deref()) {
+        match queue::measure(options.runs) {
+            Ok(measured) => figures.extend(measured),
+            Err(error) => {
+                failed = true;
+                eprintln!("failed: {}: {error:#}", queue::NAME);
             }
         }
     }
@@ -91,8 +104,8 @@ fn hold(
 fn chosen(only: Option<&str>) -> Result<Vec<&'static Contest>> {
     let chosen: Vec<_> =
         CONTESTS.iter().filter(|contest| only.is_none_or(|text| contest.name.contains(text))).collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).collect();
+    if chosen.is_empty() && !queue::is_chosen(only) {
+        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain([queue::NAME]).collect();
         bail!("no contest is named like `{}`; there are: {}", only.unwrap_or_default(), names.join("; "));
     }
     Ok(chosen)

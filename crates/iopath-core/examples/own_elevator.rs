@@ -8,6 +8,7 @@ use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, Op, Priority, QueueConfig, RequestQueue, RequestTable, Tag,
 };
 use std::collections::VecDeque;
+use std::process::ExitCode;
 
 /// Starvation bound: eight dispatches for each request queued.
 #[derive(Debug)]
@@ -53,7 +54,17 @@ impl Elevator for Newest {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("own_elevator: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| NEWEST.name.to_owned());
     let elevator = ElevatorSpec::parse_among(&name, &[ELEVATORS, &[NEWEST]].concat())?;
     let config = QueueConfig { elevator, ..QueueConfig::default() };

@@ -36,6 +36,13 @@ impl Default for StripeConfig {
     }
 }
 
+impl StripeConfig {
+    /// What a stripe takes in one request whose members take `members`.
+    pub fn limits(&self, members: &[&Limits]) -> Result<Limits, StripeError> {
+        limits::derive(members, self)
+    }
+}
+
 /// Why these members make no stripe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripeError {
@@ -162,6 +169,23 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter().map(|member| &member.device)
     }
 
+    /// The members, in order, for what is no I/O. Whoever takes a completion of one takes it from the stripe.
+    pub fn members_mut(&mut self) -> impl ExactSizeIterator<Item = &mut D> {
+        self.members.iter_mut().map(|member| &mut member.device)
+    }
+
+    /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
+    pub fn in_flight(&self) -> u32 {
+        (self.under_way.len() - self.free.len() + self.over.len()) as u32
+    }
+
+    /// Collects what the members have done and gives them what waited for that; how many requests are ready for
+    /// [`BlockDevice::poll_completion`].
+    pub fn look(&mut self, now: Instant) -> u32 {
+        self.turn(now);
+        self.over.len() as u32
+    }
+
     /// What the members' queues have done so far, in the order of the members.
     pub fn queue_stats(&self) -> impl ExactSizeIterator<Item = &QueueStats> {
         self.members.iter().map(|member| member.queue.stats())
@@ -274,18 +298,14 @@ impl<D: BlockDevice> Member<D> {
         }
     }
 
-    /// Gives the device as much of what is queued as it takes.
+    /// Gives the device as much of what is queued as it takes, and hands that over with what it has to continue.
     fn dispatch(&mut self, now: Instant) {
-        let mut given = false;
         while let Some(io) = self.queue.poll_dispatch(now) {
-            match self.device.submit(&io, now) {
-                Ok(()) => given = true,
-                Err(busy) => self.queue.requeue(busy.tag, now),
+            if let Err(busy) = self.device.submit(&io, now) {
+                self.queue.requeue(busy.tag, now);
             }
         }
-        if given {
-            self.device.commit(now);
-        }
+        self.device.commit(now);
     }
 
     fn collect(&mut self, now: Instant) {

@@ -32,6 +32,12 @@ pub enum LabError {
         /// The target as given.
         target: PathBuf,
     },
+    /// It was there when the run began.
+    #[error("{} is gone: it was removed or renamed since the run began", target.display())]
+    Gone {
+        /// The target.
+        target: PathBuf,
+    },
     /// The system refuses access.
     #[error("no permission to open {} for {access}; run as its owner or as root", target.display())]
     NoPermission {

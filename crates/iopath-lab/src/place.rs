@@ -2,6 +2,7 @@
 //! may be touched; moves nothing.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +14,12 @@ use iopath_os::target::{
 
 use crate::error::LabError;
 use crate::path::PathRow;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Silent, Stage};
 use crate::scratch::Scratch;
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+
+/// The size of a scratch file that is only asked what direct I/O in its directory needs.
+const PROBE_BYTES: u64 = 64 << 10;
 
 /// Where a workload's bytes are. One may serve many workloads, one after another.
 #[derive(Debug)]
@@ -47,6 +51,11 @@ impl Place {
         let target = inspect(path)?;
         if target.kind == Kind::Directory {
             workload.check_size(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES))?;
+            // Before minutes are spent on filling a large one.
+            if row.direct {
+                let probe = Self::scratch(path, PROBE_BYTES, workload.seed, &mut Silent)?;
+                probe.check_alignment(workload, row)?;
+            }
             Self::scratch(path, size_bytes.unwrap_or(DEFAULT_SIZE_BYTES), workload.seed, progress)
         } else {
             Self::existing(target, workload)
@@ -155,11 +164,26 @@ impl Place {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
+    /// Direct I/O of blocks that do not suit the device is refused before it begins.
+    pub(crate) fn check_alignment(&self, workload: &Workload, row: &PathRow) -> Result<(), LabError> {
+        let Some(target) = self.file().filter(|_| row.direct) else { return Ok(()) };
+        let alignment = u64::from(self.direct_align_bytes()?);
+        let block_bytes = u64::from(workload.block_bytes);
+        if block_bytes.is_multiple_of(alignment) {
+            return Ok(());
+        }
+        Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
+    }
+
     /// Drops the target's pages from the page cache; says what could not be dropped. Only looks where there is no more
     /// than what stayed last time: trying takes long, and filesystems in memory keep everything.
     pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
         let Some(path) = self.file() else { return Ok(None) };
-        let file = File::open(path).map_err(LabError::open(path, false))?;
+        let file = File::open(path).map_err(|source| match source.kind() {
+            // It was there when it was looked at first.
+            io::ErrorKind::NotFound => LabError::Gone { target: path.to_owned() },
+            _ => LabError::open(path, false)(source),
+        })?;
         let found = residency(&file, 0..self.size_bytes)?;
         if found.resident <= self.stayed.load(Ordering::Relaxed) {
             return Ok(Some(found));

@@ -147,7 +147,7 @@ impl<'a> Series<'a> {
     pub(crate) fn new(row: &'a PathRow, workload: &Workload, place: &'a Place) -> Result<Self, LabError> {
         workload.check_for(row)?;
         workload.check_size(place.size_bytes())?;
-        check_alignment(workload, row, place)?;
+        place.check_alignment(workload, row)?;
         let depth = if row.synchronous { 1 } else { workload.io_depth };
         check_memory(workload, depth, memory_available_bytes())?;
         Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })
@@ -207,17 +207,6 @@ fn missed(totals: &Totals) -> Option<String> {
     (missed > 0).then(|| {
         format!("the log lacks {missed} records of {}: the disk or CPU did not keep up", records + missed)
     })
-}
-
-/// Direct I/O of blocks that do not suit the device is refused before it begins.
-fn check_alignment(workload: &Workload, row: &PathRow, place: &Place) -> Result<(), LabError> {
-    let Some(target) = place.file().filter(|_| row.direct) else { return Ok(()) };
-    let alignment = u64::from(place.direct_align_bytes()?);
-    let block_bytes = u64::from(workload.block_bytes);
-    if block_bytes.is_multiple_of(alignment) {
-        return Ok(());
-    }
-    Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
 }
 
 /// Buffers that do not fit the memory are refused before the kernel has to end some process for them.

@@ -8,6 +8,7 @@
 use std::error::Error;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,17 @@ use iopath_os::{
 
 const BLOCK: u32 = 4096;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("randread: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path =
         arguments.next().ok_or("which file? usage: randread PATH [SECONDS [DEPTH [ENGINE [BATCH]]]]")?;

@@ -1,8 +1,10 @@
 //! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
 
+mod bell;
 mod fault;
 mod memory;
 mod null;
+mod stripe;
 mod threads;
 mod transfer;
 mod uring;
@@ -15,9 +17,11 @@ use iopath_core::BlockDevice;
 
 use crate::memory::Segment;
 
+pub use bell::Bell;
 pub use fault::{Fault, Faults, Faulty};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk};
 pub use null::Null;
+pub use stripe::{Striped, StripedError};
 pub use threads::{Threads, ThreadsConfig};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};
@@ -58,6 +62,38 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
 
     /// System calls made so far for I/O: for tests and for the price of an I/O.
     fn syscalls(&self) -> u64;
+
+    /// From now on rings `bell` whenever something is over that [`BlockDevice::poll_completion`] could not give when it
+    /// was last asked: for whoever waits for several devices. It may ring in vain. To be called before the first
+    /// request.
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()>;
+}
+
+// SAFETY: does what is inside does.
+unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
+    fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        (**self).commit_and_wait(completions, timeout)
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        (**self).watch()
+    }
+
+    fn set_capacity(&mut self, sectors: u64) {
+        (**self).set_capacity(sectors);
+    }
+
+    fn in_flight(&self) -> u32 {
+        (**self).in_flight()
+    }
+
+    fn syscalls(&self) -> u64 {
+        (**self).syscalls()
+    }
+
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        (**self).ring_when_over(bell)
+    }
 }
 
 /// Waits for a device that somebody else may hand requests to meanwhile.
@@ -101,5 +137,6 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
     DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
+    DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
     DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
 ];

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use iopath_os::kernel::{self, Direction, Done, Mmap, Pread, Slots, Transfer, Uring};
+use iopath_os::kernel::{self, Direction, Done, Mmap, OneAtATime, Pread, Slots, Transfer, Uring};
 use tempfile::NamedTempFile;
 
 const BLOCK: u32 = 8192;
@@ -50,7 +50,7 @@ fn one(done: &mut Vec<Done>) -> io::Result<()> {
 fn pread_writes_and_reads_back() {
     let scratch = scratch();
     let file = kernel::open(scratch.path(), true, false).unwrap();
-    let mut path = Pread::new(file, slots(1), 1);
+    let mut path = OneAtATime::new(Pread::new(file, 1), slots(1));
     let mut done = Vec::new();
     path.submit(0, write(BLOCK.into()));
     path.reap(&mut done);
@@ -71,7 +71,8 @@ fn pread_writes_and_reads_back() {
 #[test]
 fn pread_reports_an_early_end_and_a_file_not_open_for_writing() {
     let scratch = scratch();
-    let mut path = Pread::new(kernel::open(scratch.path(), false, false).unwrap(), slots(1), 1);
+    let mut path =
+        OneAtATime::new(Pread::new(kernel::open(scratch.path(), false, false).unwrap(), 1), slots(1));
     let mut done = Vec::new();
     path.submit(0, read(FILE_BYTES - 1));
     path.reap(&mut done);
@@ -144,7 +145,7 @@ fn uring_refuses_a_slot_in_flight() {
 fn mmap_writes_and_reads_back() {
     let scratch = scratch();
     let file = kernel::open(scratch.path(), true, false).unwrap();
-    let mut path = Mmap::new(file, FILE_BYTES, true, slots(1)).unwrap();
+    let mut path = OneAtATime::new(Mmap::new(file, FILE_BYTES, true).unwrap(), slots(1));
     let mut done = Vec::new();
     path.submit(0, write(0));
     path.reap(&mut done);
@@ -166,7 +167,7 @@ fn mmap_writes_and_reads_back() {
 fn mmap_of_a_file_open_for_reading_refuses_writes() {
     let scratch = scratch();
     let file = kernel::open(scratch.path(), false, false).unwrap();
-    let mut path = Mmap::new(file, FILE_BYTES, false, slots(1)).unwrap();
+    let mut path = OneAtATime::new(Mmap::new(file, FILE_BYTES, false).unwrap(), slots(1));
     let mut done = Vec::new();
     path.submit(0, write(0));
     path.reap(&mut done);
@@ -177,7 +178,7 @@ fn mmap_of_a_file_open_for_reading_refuses_writes() {
 fn mmap_of_a_file_that_shrinks_is_an_error_not_the_end_of_the_process() {
     let scratch = scratch();
     let file = kernel::open(scratch.path(), true, false).unwrap();
-    let mut path = Mmap::new(file, FILE_BYTES, true, slots(1)).unwrap();
+    let mut path = OneAtATime::new(Mmap::new(file, FILE_BYTES, true).unwrap(), slots(1));
     let mut done = Vec::new();
     path.submit(0, read(FILE_BYTES / 2));
     path.reap(&mut done);

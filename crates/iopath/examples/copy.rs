@@ -1,8 +1,19 @@
 //! Copies a file past the page cache, 1 MiB at a time, blocking: `cargo run -p iopath --example copy -- FROM TO`.
 
 use iopath::{AlignedBuf, Options, Volume};
+use std::process::ExitCode;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("copy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut names = std::env::args_os().skip(1);
     let (Some(from), Some(to)) = (names.next(), names.next()) else {
         return Err("usage: copy FROM TO".into());

@@ -4,12 +4,23 @@
 use iopath::{BatchOptions, Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::process::ExitCode;
 use std::time::Instant;
 
 const BLOCK: usize = 4096;
 const READS: u64 = 20_000;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("random_reads: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::env::args_os().nth(1).ok_or("usage: random_reads FILE")?;
     let volume = Volume::open(file, &Options::new())?;
     if let Some(fallback) = &volume.facts().fallback {

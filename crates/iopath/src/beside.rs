@@ -50,7 +50,7 @@ impl Volume {
         self.check_writable(Op::Write, size_bytes)?;
         let cut = || match self.backing() {
             Backing::File(file) => file.set_len(size_bytes),
-            Backing::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+            Backing::Memory(_) | Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
         };
         let resized = match self.cache_if_any() {
             Some(cache) => cache

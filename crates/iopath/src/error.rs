@@ -37,6 +37,20 @@ pub enum OpenError {
     /// There is no such elevator, or it cannot be set so.
     #[error(transparent)]
     Elevator(#[from] iopath_core::elevator::ElevatorError),
+    /// The members make no stripe.
+    #[error(transparent)]
+    Stripe(#[from] iopath_os::StripedError),
+    /// A chunk of a stripe that is not whole sectors.
+    #[error(
+        "a chunk of {chunk_bytes} bytes is not whole sectors; choose a multiple of the members' block, 4096 say"
+    )]
+    Chunk {
+        /// The chunk asked for.
+        chunk_bytes: u64,
+    },
+    /// Chunks of a stripe would lie on each other.
+    #[error("{} is a member of the stripe twice; name each file or device once", .0.display())]
+    SameMember(PathBuf),
     /// There is not enough memory for the buffers.
     #[error(transparent)]
     Memory(#[from] iopath_os::NoMemory),

@@ -24,6 +24,7 @@ mod io_options;
 mod open;
 mod options;
 mod shards;
+mod stripe;
 mod tuning;
 mod volume;
 

@@ -3,6 +3,7 @@
 use crate::batch::BatchOptions;
 use crate::error::OpenError;
 use crate::options::{Options, Path};
+use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
 use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
@@ -49,6 +50,7 @@ pub struct Facts {
 pub(crate) enum Backing {
     File(Arc<File>),
     Memory(MemoryDisk),
+    Stripe(Members),
 }
 
 /// A queue on an engine that was opened.
@@ -130,6 +132,10 @@ impl Source {
                 let opened = self.options.engine.open_shared(file, &self.limits, &self.engine(pool))?;
                 (opened.device, opened.engine.name(), opened.fallback)
             }
+            Backing::Stripe(members) => {
+                let opened = members.open_shared(self.options.engine, &self.engine(pool))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
             Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),
         };
         if let Some(faults) = &self.options.faults {
@@ -148,6 +154,10 @@ impl Source {
         let (mut device, engine, fallback): (Box<dyn RealDevice>, _, _) = match &self.backing {
             Backing::File(file) => {
                 let opened = self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?;
+                (opened.device, opened.engine.name(), opened.fallback)
+            }
+            Backing::Stripe(members) => {
+                let opened = members.open(self.options.engine, &self.engine(Some(pool)))?;
                 (opened.device, opened.engine.name(), opened.fallback)
             }
             Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),

@@ -83,7 +83,7 @@ impl Volume {
         Self::of(source, target)
     }
 
-    fn of(source: Source, target: Target) -> Result<Self, OpenError> {
+    pub(crate) fn of(source: Source, target: Target) -> Result<Self, OpenError> {
         let (first, cache, engine, fallback) = if source.options.is_cached() {
             let OpenedCache { cache, engine, fallback } = cached::open(&source, &target)?;
             (None, Some(cache), engine, fallback)

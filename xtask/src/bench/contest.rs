@@ -122,7 +122,7 @@ fn account_warning(side: &Side, runs: &[Run]) -> Option<String> {
 }
 
 /// The middle one, or the mean of the middle two.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     assert!(!values.is_empty(), "a median needs a value");
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

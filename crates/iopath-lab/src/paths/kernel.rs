@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use iopath_os::kernel::{self, Mmap, Pread, Slots, Uring};
+use iopath_os::kernel::{self, Blocking, Mmap, OneAtATime, Pread, Slots, Uring};
 
 use crate::error::LabError;
 use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Transfer};
@@ -69,40 +69,20 @@ impl IoPath for KernelPath {
         let slots = Slots::new(job.depth, job.block_bytes, |bytes| random::fill(job.seed, bytes))?;
         let file = self.file.try_clone().map_err(LabError::io("open again", &self.target))?;
         Ok(match self.kind {
-            Kind::Pread => Box::new(Pread::new(file, slots, self.align)),
+            Kind::Pread => Box::new(OneAtATime::new(Pread::new(file, self.align), slots)),
             Kind::Uring => {
                 let uring = Uring::new(file, slots, self.align);
                 Box::new(uring.map_err(|source| LabError::UringRefused { source })?)
             }
             Kind::Mmap => {
-                let mapped = Mmap::new(file, self.size_bytes, self.writes, slots);
-                Box::new(mapped.map_err(LabError::io("map", &self.target))?)
+                let mapped = Mmap::new(file, self.size_bytes, self.writes);
+                Box::new(OneAtATime::new(mapped.map_err(LabError::io("map", &self.target))?, slots))
             }
         })
     }
 }
 
-impl Connection for Pread {
-    fn depth(&self) -> u32 {
-        1
-    }
-
-    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        Self::submit(self, slot, transfer);
-        Ok(())
-    }
-
-    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        Self::reap(self, done);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Self::flush(self)
-    }
-}
-
-impl Connection for Mmap {
+impl<B: Blocking> Connection for OneAtATime<B> {
     fn depth(&self) -> u32 {
         1
     }

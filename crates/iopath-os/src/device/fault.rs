@@ -12,7 +12,7 @@ use iopath_core::{
 };
 
 use super::transfer::{Step, Transfer};
-use super::{RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError};
 use crate::memory::Segment;
 use plan::Fate;
 
@@ -240,5 +240,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
 
     fn syscalls(&self) -> u64 {
         self.inner.syscalls()
+    }
+
+    /// Refuses: what it holds back is over when nothing rings. A stripe goes inside, its members stay whole.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, SECTOR_BYTES};
 
-use super::{RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError};
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 use cache::{Loss, WriteCache};
@@ -302,6 +302,11 @@ unsafe impl RealDevice for MemoryDevice {
 
     fn syscalls(&self) -> u64 {
         0
+    }
+
+    /// Never rings: what it takes is over at once.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, Memory, Tag};
 
-use super::{RealDevice, WaitError};
+use super::{Bell, RealDevice, WaitError};
 use crate::memory::Segment;
 
 /// A device with a size and nothing in it. Reads leave the memory as it is.
@@ -58,6 +58,11 @@ unsafe impl RealDevice for Null<Segment> {
 
     fn syscalls(&self) -> u64 {
         0
+    }
+
+    /// Never rings: what it takes is over at once.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

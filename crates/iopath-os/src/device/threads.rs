@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 
-use super::{RealDevice, WaitError, Watch};
+use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use job::{Caller, Job};
 use worker::Shared;
@@ -193,6 +193,11 @@ unsafe impl RealDevice for Threads {
 
     fn syscalls(&self) -> u64 {
         self.caller.syscalls() + self.shared.syscalls()
+    }
+
+    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
+        self.shared.ring_when_over(bell);
+        Ok(())
     }
 }
 

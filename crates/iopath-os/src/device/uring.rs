@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use io_uring::{EnterFlags, IoUring, types};
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
 
 use super::transfer::{Step, Transfer, skip};
-use super::{RealDevice, WaitError, Watch};
+use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::pool::BufferPool;
 use entry::Slot;
@@ -66,6 +67,8 @@ pub struct Uring<T> {
     free: Vec<u32>,
     /// `segments_max` for each slot; used by requests of more than one segment.
     iovecs: Box<[libc::iovec]>,
+    /// Rung by the kernel at each completion.
+    bell: Option<Bell>,
     syscalls: u64,
     watch: Arc<RingWatch>,
     /// The completions of the last system call have not been asked for to the end.
@@ -126,6 +129,7 @@ impl<T> Uring<T> {
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             iovecs: vec![no_memory; depth as usize * usize::from(segments_max)].into(),
+            bell: None,
             syscalls: 0,
             watch,
             fresh: false,
@@ -312,6 +316,16 @@ unsafe impl<T> RealDevice for Uring<T> {
 
     fn syscalls(&self) -> u64 {
         self.syscalls + self.watch.syscalls()
+    }
+
+    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
+        if self.bell.take().is_some() {
+            self.ring.submitter().unregister_eventfd()?;
+        }
+        // The kernel keeps the eventfd open by itself; the bell is kept to know that there is one.
+        self.ring.submitter().register_eventfd(bell.as_raw_fd())?;
+        self.bell = Some(bell.clone());
+        Ok(())
     }
 }
 

@@ -10,9 +10,9 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
 use super::sigbus::Watch;
-use super::{Direction, Done, Slots, Transfer};
+use super::{Blocking, Direction, Slots, Transfer};
 
-/// A file mapped into memory, and a buffer to copy to and from. Depth 1.
+/// A file mapped into memory, to copy from and to.
 ///
 /// A mapping that can no longer be read or written makes the transfer an error, and all that follow, instead of ending
 /// the process: `UnexpectedEof` where the file shrank, EIO where the device failed.
@@ -24,84 +24,24 @@ pub struct Mmap {
     len: usize,
     writable: bool,
     file: File,
-    slots: Slots,
-    pending: Option<(u32, Transfer)>,
 }
 
 impl Mmap {
     /// Maps the first `len` bytes of `file`, writable if asked for (then the file has to be open for writing).
     ///
     /// Errors: ENODEV where the filesystem cannot map, ENOMEM where the address space is full, EINVAL for no bytes.
-    pub fn new(file: File, len: u64, writable: bool, slots: Slots) -> io::Result<Self> {
+    pub fn new(file: File, len: u64, writable: bool) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory. No reference
         // to the mapped bytes is ever made, as others may change the file: they are only copied.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut mapped = Self { watch: None, start, len, writable, file, slots, pending: None };
+        let mut mapped = Self { watch: None, start, len, writable, file };
         let first = start.as_ptr() as usize;
         // SAFETY: the range is our own mapping until `drop`, which ends the watch first, and is only copied.
         mapped.watch = Some(unsafe { Watch::new(first..first + len)? });
         Ok(mapped)
-    }
-
-    /// Takes a transfer; it runs in [`Self::reap`].
-    ///
-    /// # Panics
-    /// If one is pending, or it does not fit the buffer.
-    pub fn submit(&mut self, slot: u32, transfer: Transfer) {
-        assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
-        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
-        self.pending = Some((slot, transfer));
-    }
-
-    /// Runs the pending transfer to its end.
-    pub fn reap(&mut self, done: &mut Vec<Done>) {
-        if let Some((slot, transfer)) = self.pending.take() {
-            let result = self.run(slot, transfer);
-            done.push(Done { slot, result });
-        }
-    }
-
-    /// The bytes a slot holds.
-    pub fn buffer(&mut self, slot: u32) -> &[u8] {
-        // SAFETY: a synchronous connection has nothing in flight between two calls.
-        unsafe { self.slots.buffer(slot) }
-    }
-
-    /// Returns when what was written is on the medium (`msync(2)`, then `fdatasync(2)`).
-    pub fn flush(&mut self) -> io::Result<()> {
-        // SAFETY: our own mapping; writing it back changes no byte of it.
-        unsafe { msync(self.start.as_ptr().cast::<c_void>(), self.len, MsyncFlags::SYNC)? };
-        self.file.sync_data()?;
-        self.check()
-    }
-
-    fn run(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        let end = transfer.offset.checked_add(u64::from(transfer.bytes));
-        if end.is_none_or(|end| end > self.len as u64) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if transfer.direction == Direction::Write {
-            if !self.writable {
-                return Err(io::Error::from_raw_os_error(libc::EBADF));
-            }
-            // SAFETY: nothing is in flight between two calls of a synchronous connection.
-            unsafe { self.slots.stamp(slot, transfer.offset) };
-        }
-        let buffer = self.slots.start(slot).as_ptr();
-        // SAFETY: the offset is within the mapping, as was just seen.
-        let mapped = unsafe { self.start.add(transfer.offset as usize) }.as_ptr();
-        let bytes = transfer.bytes as usize;
-        match transfer.direction {
-            // SAFETY: both regions are live and hold `bytes` bytes, ours being at least that long (`submit`); they
-            // are separate mappings; any byte value is valid; a page that is missing is seen to by the watch.
-            Direction::Read => unsafe { ptr::copy_nonoverlapping(mapped, buffer, bytes) },
-            // SAFETY: as above, and the mapping is writable, as was just seen.
-            Direction::Write => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },
-        }
-        self.check()
     }
 
     fn check(&self) -> io::Result<()> {
@@ -118,6 +58,42 @@ impl Mmap {
             }
             _ => io::Error::from_raw_os_error(libc::EIO),
         }
+    }
+}
+
+impl Blocking for Mmap {
+    fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()> {
+        let end = transfer.offset.checked_add(u64::from(transfer.bytes));
+        if end.is_none_or(|end| end > self.len as u64) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if transfer.direction == Direction::Write {
+            if !self.writable {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
+            // SAFETY: nothing is in flight between two calls of a synchronous connection.
+            unsafe { slots.stamp(slot, transfer.offset) };
+        }
+        let buffer = slots.start(slot).as_ptr();
+        // SAFETY: the offset is within the mapping, as was just seen.
+        let mapped = unsafe { self.start.add(transfer.offset as usize) }.as_ptr();
+        let bytes = transfer.bytes as usize;
+        match transfer.direction {
+            // SAFETY: both regions are live and hold `bytes` bytes, ours being at least that long (`Blocking`); they
+            // are separate mappings; any byte value is valid; a page that is missing is seen to by the watch.
+            Direction::Read => unsafe { ptr::copy_nonoverlapping(mapped, buffer, bytes) },
+            // SAFETY: as above, and the mapping is writable, as was just seen.
+            Direction::Write => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },
+        }
+        self.check()
+    }
+
+    /// `msync(2)`, then `fdatasync(2)`.
+    fn flush(&mut self) -> io::Result<()> {
+        // SAFETY: our own mapping; writing it back changes no byte of it.
+        unsafe { msync(self.start.as_ptr().cast::<c_void>(), self.len, MsyncFlags::SYNC)? };
+        self.file.sync_data()?;
+        self.check()
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! | type | system calls | in flight |
 //! |---|---|---|
-//! | [`Pread`] | `pread(2)`, `pwrite(2)`; direct or through the page cache as the file was opened | 1 |
+//! | [`OneAtATime`] [`Pread`] | `pread(2)`, `pwrite(2)`; direct or through the page cache as the file was opened | 1 |
 //! | [`Uring`] | `io_uring_enter(2)`, one for a few transfers | as many as there are buffers |
-//! | [`Mmap`] | none but page faults | 1 |
+//! | [`OneAtATime`] [`Mmap`] | none but page faults | 1 |
 //!
 //! All take transfers by slot: slot `i` moves bytes between the file and buffer `i`, which the connection owns, so
 //! that no caller can touch memory which is in flight. None is a block device of iopath's own path: these have no
 //! queue, no elevator, and share nothing with what they are compared to.
 
 mod mmap;
+mod one;
 mod pread;
 mod sigbus;
 mod slots;
@@ -23,6 +24,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 pub use mmap::Mmap;
+pub use one::{Blocking, OneAtATime};
 pub use pread::Pread;
 pub use slots::Slots;
 pub use stamp::Stamp;

@@ -5,61 +5,32 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Direction, Done, Progress, Slots, Transfer, advance};
+use super::{Blocking, Direction, Progress, Slots, Transfer, advance};
 
-/// The path of nearly every program: the thread waits in the system call. Depth 1.
+/// The path of nearly every program: the thread waits in the system call.
 #[derive(Debug)]
 pub struct Pread {
     file: File,
-    slots: Slots,
     align: u32,
-    pending: Option<(u32, Transfer)>,
 }
 
 impl Pread {
-    /// Transfers between `file` and the first of `slots`. `align` is the offset alignment that the file was opened
+    /// Transfers from and to `file`. `align` is the offset alignment that the file was opened
     /// with, in bytes: 1 through the page cache, the device's for `O_DIRECT`.
-    pub fn new(file: File, slots: Slots, align: u32) -> Self {
+    pub fn new(file: File, align: u32) -> Self {
         assert!(align > 0, "an alignment is 1 byte at least");
-        Self { file, slots, align, pending: None }
+        Self { file, align }
     }
+}
 
-    /// Takes a transfer; it runs in [`Self::reap`].
-    ///
-    /// # Panics
-    /// If one is pending, or it does not fit the buffer.
-    pub fn submit(&mut self, slot: u32, transfer: Transfer) {
-        assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
-        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
-        self.pending = Some((slot, transfer));
-    }
-
-    /// Runs the pending transfer to its end.
-    pub fn reap(&mut self, done: &mut Vec<Done>) {
-        if let Some((slot, transfer)) = self.pending.take() {
-            let result = self.run(slot, transfer);
-            done.push(Done { slot, result });
-        }
-    }
-
-    /// The bytes a slot holds.
-    pub fn buffer(&mut self, slot: u32) -> &[u8] {
-        // SAFETY: a synchronous connection has nothing in flight between two calls.
-        unsafe { self.slots.buffer(slot) }
-    }
-
-    /// Returns when what was written is on the medium (`fdatasync(2)`).
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn run(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+impl Blocking for Pread {
+    fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()> {
         if transfer.direction == Direction::Write {
             // SAFETY: a synchronous connection has nothing in flight between two calls.
-            unsafe { self.slots.stamp(slot, transfer.offset) };
+            unsafe { slots.stamp(slot, transfer.offset) };
         }
         // SAFETY: as above; the system call below is given the reference and returns before it ends.
-        let buffer = unsafe { self.slots.buffer(slot) };
+        let buffer = unsafe { slots.buffer(slot) };
         let mut from = 0;
         loop {
             let rest = &mut buffer[from as usize..transfer.bytes as usize];
@@ -78,5 +49,9 @@ impl Pread {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.sync_data()
     }
 }

@@ -2,6 +2,7 @@
 //! here counts on a clock but to be slower than it says.
 
 use super::*;
+use crate::device::Bell;
 use crate::pool::BufferPool;
 use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
 use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, RequestTable, Tag};
@@ -69,6 +70,11 @@ unsafe impl RealDevice for Watched {
 
     fn syscalls(&self) -> u64 {
         self.waits.len() as u64
+    }
+
+    /// Refuses: it is no member of a stripe.
+    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -6,15 +6,17 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, Tag};
+use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, StripeConfig, Tag};
 use iopath_os::{
     AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, Geometry, MemoryConfig, MemoryDisk, OneThread,
-    RealDevice, Segment, Threads, ThreadsConfig, Uring, UringConfig, limits_of, now,
+    RealDevice, Segment, Striped, Threads, ThreadsConfig, Uring, UringConfig, limits_of, now,
 };
 
 /// The logical block of the scratch files: what most disks with 4 KiB pages take.
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const DEPTH: u32 = 32;
+/// On one member of a stripe.
+const CHUNK_SECTORS: u64 = 64;
 
 type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
 
@@ -30,6 +32,8 @@ pub(crate) struct Row {
 #[derive(Clone, Copy)]
 enum Place {
     File(Open),
+    /// A stripe of so many members.
+    Files(&'static [Open]),
     Memory(fn(&MemoryDisk) -> Box<dyn RealDevice>),
 }
 
@@ -42,14 +46,7 @@ pub(crate) const ROWS: &[Row] = &[
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row {
-        name: "uring, registered buffers",
-        direct: true,
-        open: Place::File(|file, limits, pool| {
-            let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
-            Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
-        }),
-    },
+    Row { name: "uring, registered buffers", direct: true, open: Place::File(open_uring) },
     Row {
         name: "uring, any thread",
         direct: true,
@@ -65,6 +62,17 @@ pub(crate) const ROWS: &[Row] = &[
         direct: true,
         open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
     },
+    Row { name: "stripe of uring", direct: true, open: Place::Files(&[open_uring as Open; 2]) },
+    Row {
+        name: "stripe of uring and threads",
+        direct: true,
+        open: Place::Files(&[open_uring, open_threads]),
+    },
+    Row {
+        name: "stripe of threads, page cache",
+        direct: false,
+        open: Place::Files(&[open_threads as Open; 2]),
+    },
     Row { name: "memory", direct: false, open: Place::Memory(|disk| Box::new(disk.open())) },
     Row {
         name: "memory, shuffled and cut short",
@@ -79,6 +87,11 @@ fn hampered(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     faults.shuffle(true);
     faults.add(Fault::short().one_in(3));
     Box::new(Faulty::new(device, &faults))
+}
+
+fn open_uring(file: Arc<File>, limits: &Limits, pool: &BufferPool) -> Option<Box<dyn RealDevice>> {
+    let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
+    Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
 }
 
 fn open_threads(file: Arc<File>, limits: &Limits, _: &BufferPool) -> Option<Box<dyn RealDevice>> {
@@ -98,12 +111,27 @@ impl Rig {
     pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
         match row.open {
             Place::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
+            Place::Files(open) => Self::on_files(row, open, sectors),
             Place::Memory(open) => {
                 let config = MemoryConfig { cache_bytes: 64 << 10, ..MemoryConfig::of_bytes(sectors * 512) };
                 let device = open(&MemoryDisk::new(&config).expect("memory"));
                 Some(Self { name: row.name, device, file: None, pool: pool() })
             }
         }
+    }
+
+    /// A stripe of a member for each of `open`.
+    fn on_files(row: &Row, open: &[Open], sectors: u64) -> Option<Self> {
+        let pool = pool();
+        let member_sectors = (sectors / open.len() as u64).max(CHUNK_SECTORS);
+        let member = |open: &Open| {
+            let file = row.scratch(member_sectors * 512);
+            open(Arc::clone(&file), &limits(&file), &pool)
+        };
+        let members: Option<Vec<_>> = open.iter().map(member).collect();
+        let config = StripeConfig { chunk_sectors: CHUNK_SECTORS, ..StripeConfig::default() };
+        let device = Box::new(Striped::new(members?, &config).expect("a stripe"));
+        Some(Self { name: row.name, device, file: None, pool })
     }
 
     fn on(name: &'static str, open: Open, file: Arc<File>) -> Option<Self> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::job::{Caller, Job};
-use crate::device::{WaitError, Watch};
+use crate::device::{Bell, WaitError, Watch};
 
 /// What the threads and the device share.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ struct Over {
     jobs: VecDeque<Job>,
     /// The device is to be woken when there are as many; 0 while it does not wait.
     wanted: usize,
+    /// Rung when there is a job and there was none.
+    bell: Option<Bell>,
 }
 
 impl Shared {
@@ -54,7 +56,7 @@ impl Shared {
                 closing: false,
             }),
             jobs_there: Condvar::new(),
-            over: Mutex::new(Over { jobs: VecDeque::with_capacity(depth), wanted: 0 }),
+            over: Mutex::new(Over { jobs: VecDeque::with_capacity(depth), wanted: 0, bell: None }),
             enough_over: Condvar::new(),
             syscalls: AtomicU64::new(0),
         }
@@ -102,6 +104,11 @@ impl Shared {
         over.wanted = 0;
     }
 
+    /// Rings `bell` when jobs are over and none were before.
+    pub(super) fn ring_when_over(&self, bell: &Bell) {
+        lock(&self.over).bell = Some(bell.clone());
+    }
+
     /// System calls that the threads have made for jobs that are over.
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
@@ -136,6 +143,12 @@ impl Shared {
 
     fn give_back(&self, jobs: &mut VecDeque<Job>) {
         let mut over = lock(&self.over);
+        if over.jobs.is_empty()
+            && let Some(bell) = &over.bell
+        {
+            // With the lock: who is woken by it finds the jobs.
+            bell.ring();
+        }
         over.jobs.append(jobs);
         let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
         drop(over);

@@ -1,0 +1,58 @@
+//! One transfer at a time, by a call that returns when it is over. Which call: `pread.rs`, `mmap.rs`.
+
+use std::io;
+
+use super::{Done, Slots, Transfer};
+
+/// A way to move bytes between a file and a buffer that has nothing in flight between two calls.
+pub trait Blocking {
+    /// Moves the bytes of a transfer that fits its buffer. A write first makes the buffer unlike every other.
+    fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()>;
+
+    /// Returns when what was written is on the medium.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+/// A blocking way and its buffers. Depth 1.
+#[derive(Debug)]
+pub struct OneAtATime<B> {
+    way: B,
+    slots: Slots,
+    pending: Option<(u32, Transfer)>,
+}
+
+impl<B: Blocking> OneAtATime<B> {
+    /// Transfers between the file of `way` and `slots`.
+    pub const fn new(way: B, slots: Slots) -> Self {
+        Self { way, slots, pending: None }
+    }
+
+    /// Takes a transfer; it runs in [`Self::reap`].
+    ///
+    /// # Panics
+    /// If one is pending, or it does not fit the buffer.
+    pub fn submit(&mut self, slot: u32, transfer: Transfer) {
+        assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
+        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
+        self.pending = Some((slot, transfer));
+    }
+
+    /// Runs the pending transfer to its end.
+    pub fn reap(&mut self, done: &mut Vec<Done>) {
+        if let Some((slot, transfer)) = self.pending.take() {
+            let result = self.way.run(&mut self.slots, slot, transfer);
+            done.push(Done { slot, result });
+        }
+    }
+
+    /// The bytes a slot holds.
+    pub fn buffer(&mut self, slot: u32) -> &[u8] {
+        // SAFETY: a blocking way has nothing in flight between two calls.
+        unsafe { self.slots.buffer(slot) }
+    }
+
+    /// Returns when what was written is on the medium.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.way.flush()
+    }
+}

@@ -1,0 +1,148 @@
+//! A volume of several files, with the engine that `IOPATH_TEST_ENGINE` names.
+
+mod support;
+
+use iopath::{AlignedBuf, BatchOptions, Error, IoError, OpenError, Path, Volume};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use support::{KIB, filled, keeps_order, options, scratch};
+
+const CHUNK: u64 = 64 << 10;
+
+/// Names of members in a directory on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+fn members(count: usize) -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
+    let (directory, _) = scratch(4096)?;
+    let paths = (0..count).map(|member| directory.path().join(format!("member-{member}"))).collect();
+    Some((directory, paths))
+}
+
+#[test]
+fn reads_what_was_written_and_again_when_opened_again() {
+    let Some((_directory, paths)) = members(3) else { return };
+    let volume = Volume::open_stripe(&paths, CHUNK, &options().create(10 * CHUNK)).unwrap();
+    assert_eq!(volume.size_bytes(), 12 * CHUNK, "four chunks on each of three");
+    let written = filled(12 * CHUNK as usize, 1);
+    volume.write_at(&written, 0).unwrap();
+    volume.write_durably_at(&written[4 * KIB..8 * KIB], 4096).unwrap();
+    volume.flush().unwrap();
+    drop(volume);
+    for (number, chunk) in written.chunks(CHUNK as usize).enumerate() {
+        let file = std::fs::File::open(&paths[number % 3]).unwrap();
+        let mut there = vec![0; CHUNK as usize];
+        file.read_exact_at(&mut there, (number / 3) as u64 * CHUNK).unwrap();
+        assert!(there == chunk, "chunk {number}");
+    }
+    let volume = Volume::open_stripe(&paths, CHUNK, &options()).unwrap();
+    let mut read = AlignedBuf::new(written.len()).unwrap();
+    assert_eq!(volume.read_at(&mut read, 0).unwrap(), written.len());
+    assert!(read[..] == written[..]);
+    assert_eq!(volume.read_at(&mut read, 11 * CHUNK).unwrap(), CHUNK as usize, "to the end and no further");
+    let named = volume.facts().path.display().to_string();
+    assert!(named.contains("member-0,") && named.ends_with("member-2"), "{named}");
+}
+
+#[test]
+fn a_batch_keeps_order_where_ranges_overlap_on_several_members() {
+    let Some((_directory, paths)) = members(2) else { return };
+    // Chunks smaller than an I/O: most have parts on both.
+    let volume =
+        Volume::open_stripe(&paths, 8 << 10, &options().create(1 << 20).elevator("deadline")).unwrap();
+    for seed in 0..2 {
+        keeps_order(&volume, seed, |_, _| ());
+    }
+}
+
+#[test]
+fn threads_read_and_write_at_once() {
+    let Some((_directory, paths)) = members(2) else { return };
+    let volume = &Volume::open_stripe(&paths, CHUNK, &options().create(4 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let written = filled(192 * KIB, thread * 100 + round);
+                    volume.write_at(&written, thread << 20).unwrap();
+                    let mut read = AlignedBuf::new(192 * KIB).unwrap();
+                    volume.read_at(&mut read, thread << 20).unwrap();
+                    assert!(read[..] == written[..], "thread {thread}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_member_that_fails_fails_what_touches_it_and_nothing_else() {
+    let Some((_directory, paths)) = members(3) else { return };
+    let volume = Volume::open_stripe(&paths, CHUNK, &options().create(6 * CHUNK)).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&paths[1]).unwrap().set_len(0).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(6, CHUNK as usize)).unwrap();
+    for chunk in 0..6 {
+        let buffer = batch.buffer().unwrap();
+        batch.read(buffer, CHUNK as usize, chunk * CHUNK, chunk).unwrap();
+    }
+    let mut failed = Vec::new();
+    while let Some(done) = batch.wait().unwrap() {
+        match done.result {
+            Ok(bytes) => assert_eq!(bytes as u64, CHUNK),
+            Err(Error::Io { source: IoError::EndOfDevice, .. }) => failed.push(done.token),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    failed.sort_unstable();
+    assert_eq!(failed, [1, 4]);
+    let whole = volume.read_at(&mut AlignedBuf::new(6 * CHUNK as usize).unwrap(), 0).unwrap_err();
+    assert!(matches!(whole, Error::Io { source: IoError::EndOfDevice, .. }), "{whole}");
+}
+
+#[test]
+fn what_makes_no_stripe_is_refused_by_name() {
+    let Some((directory, paths)) = members(2) else { return };
+    Volume::open_stripe(&paths, CHUNK, &options().create(4 * CHUNK)).unwrap();
+    let refused =
+        |paths: &[PathBuf], chunk| Volume::open_stripe(paths, chunk, &options()).unwrap_err().to_string();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&paths[0], &link).unwrap();
+    let twice = refused(&[paths[0].clone(), paths[1].clone(), link], CHUNK);
+    assert!(twice.contains("member-0 is a member of the stripe twice"), "{twice}");
+    let odd = refused(&paths, 1000);
+    assert!(odd.starts_with("a chunk of 1000 bytes is not whole sectors"), "{odd}");
+    let no_chunk = refused(&paths, 0);
+    assert!(no_chunk.contains("a chunk of 0 sectors"), "{no_chunk}");
+    let large = refused(&paths, 1 << 30);
+    assert!(large.contains("member 0 has 256 sectors"), "{large}");
+    assert!(refused(&[], CHUNK).contains("a stripe of no members"));
+    let missing = Volume::open_stripe(&[directory.path().join("missing")], CHUNK, &options());
+    assert!(matches!(missing, Err(OpenError::Target(_))), "{missing:?}");
+}
+
+#[test]
+fn a_page_cache_over_several_members_holds_what_they_hold() {
+    let Some((_directory, paths)) = members(3) else { return };
+    let size = 24 * CHUNK;
+    let cached = options().path(Path::Buffered).cache_bytes(1 << 20);
+    let volume = Volume::open_stripe(&paths, CHUNK, &cached.clone().create(size)).unwrap();
+    let written = filled(size as usize, 8);
+    for (piece, bytes) in written.chunks(20_000).enumerate() {
+        volume.write_at(bytes, piece as u64 * 20_000).unwrap();
+    }
+    volume.flush().unwrap();
+    // More than the cache holds, by threads that wait for one another's misses.
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (volume, written) = (&volume, &written);
+            scope.spawn(move || {
+                let mut read = vec![0; 12_345];
+                for start in (thread * 50_000..written.len() - read.len()).step_by(read.len()) {
+                    assert_eq!(volume.read_at(&mut read, start as u64).unwrap(), read.len());
+                    assert!(read == written[start..start + read.len()], "thread {thread} at {start}");
+                }
+            });
+        }
+    });
+    drop(volume);
+    let volume = Volume::open_stripe(&paths, CHUNK, &options()).unwrap();
+    let mut read = AlignedBuf::new(written.len()).unwrap();
+    volume.read_at(&mut read, 0).unwrap();
+    assert!(read[..] == written[..], "past the cache");
+}

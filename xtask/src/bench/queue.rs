@@ -1,0 +1,160 @@
+//! What iopath's queue costs a bio by itself: each elevator, pattern and number of requests queued, merges that are
+//! found and such as are not, beside the standard library's tree on the same keys and a published figure. What is
+//! measured: `crates/iopath-core/benches/figures.rs`; here it is run, compared and named.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use super::contest::median;
+use super::figures::Goal;
+use super::report::Figure;
+use crate::workspace;
+
+/// What `--only` calls all of this.
+pub(super) const NAME: &str = "elevators";
+
+/// Lock, insertion, dispatch and completion of a request in Linux's mq-deadline, on a Core i7-2760QM at 2.4 GHz:
+/// Documentation/block/bfq-iosched.rst of the kernel.
+const MQ_DEADLINE_NS: f64 = 700.0;
+
+/// How much longer a bio may take with the most requests queued than with the fewest.
+const FLAT: Goal = Goal::AtMost(2.0);
+
+/// Nanoseconds a bio, by the name of the case.
+type Times = BTreeMap<String, f64>;
+
+pub(super) fn is_chosen(only: Option<&str>) -> bool {
+    only.is_none_or(|text| NAME.contains(text))
+}
+
+/// Runs the bench half as often as a contest is held, since each run measures every case for itself, and takes medians.
+pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
+    let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let runs = runs.div_ceil(2);
+    for run in 0..runs {
+        eprintln!("{NAME}: run {} of {runs}", run + 1);
+        for (name, nanos) in run_once()? {
+            times.entry(name).or_default().push(nanos);
+        }
+    }
+    figures(&times.into_iter().map(|(name, nanos)| (name, median(nanos))).collect())
+}
+
+fn run_once() -> Result<Times> {
+    let mut command = workspace::cargo();
+    command.args(["bench", "--quiet", "--package", "iopath-core", "--bench", "figures"]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", output.status);
+    }
+    parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn parse(lines: &str) -> Result<Times> {
+    let time = |line: &str| {
+        let (name, nanos) = line.split_once('\t').with_context(|| format!("no time in {line:?}"))?;
+        Ok((name.to_owned(), nanos.parse().with_context(|| format!("no number in {line:?}"))?))
+    };
+    lines.lines().map(time).collect()
+}
+
+/// A figure for each case, and one for each elevator and pattern that says how flat it is.
+fn figures(times: &Times) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (case, nanos) in times {
+        let fields: Vec<&str> = case.split(", ").collect();
+        match fields[..] {
+            ["BTreeMap", ..] => {}
+            [elevator, pattern, queued] => {
+                let tree = time(times, &format!("BTreeMap, {pattern}, {queued}"))?;
+                let name = format!("queue, {elevator}, {pattern}, {queued} queued");
+                figures.push(rate(&name, *nanos, "BTreeMap insert+pop", tree));
+                if elevator == "deadline" {
+                    let goal = Goal::AtLeast(1.0);
+                    let name = format!("{name}, the kernel's");
+                    let published = rate(&name, *nanos, "mq-deadline, published", MQ_DEADLINE_NS);
+                    figures.push(Figure { goal, ..published });
+                }
+                figures.extend(flatness(times, elevator, pattern, queued, *nanos)?);
+            }
+            [merge, among] => {
+                let tree = time(times, "BTreeMap, random, 1024")?;
+                figures.push(rate(&format!("queue, {merge}, {among}"), *nanos, "BTreeMap insert+pop", tree));
+            }
+            _ => bail!("a case called {case:?}"),
+        }
+    }
+    Ok(figures)
+}
+
+/// The most queued against the fewest.
+fn flatness(
+    times: &Times,
+    elevator: &str,
+    pattern: &str,
+    queued: &str,
+    nanos: f64,
+) -> Result<Option<Figure>> {
+    let prefix = format!("{elevator}, {pattern}, ");
+    let sizes = times.keys().filter_map(|case| case.strip_prefix(&prefix)?.parse::<u64>().ok());
+    let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
+    if queued != most.to_string() || least == most {
+        return Ok(None);
+    }
+    Ok(Some(Figure {
+        name: format!("queue, {elevator}, {pattern}, {most} against {least} queued"),
+        unit: "ns",
+        peer: "itself",
+        value: nanos,
+        peer_value: time(times, &format!("{prefix}{least}"))?,
+        goal: FLAT,
+    }))
+}
+
+fn rate(name: &str, nanos: f64, peer: &'static str, peer_nanos: f64) -> Figure {
+    let (value, peer_value) = (1e9 / nanos, 1e9 / peer_nanos);
+    Figure { name: name.to_owned(), unit: "bios/s", peer, value, peer_value, goal: Goal::Free }
+}
+
+fn time(times: &Times, case: &str) -> Result<f64> {
+    times.get(case).copied().with_context(|| format!("the bench measured no {case:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "BTreeMap, random, 1024\t200.0\nBTreeMap, random, 32\t100.0\n\
+        deadline, random, 1024\t350.0\ndeadline, random, 32\t140.0\nmerge hit, plug\t50.0\n";
+
+    #[test]
+    fn each_case_stands_beside_its_peers() {
+        let figures = figures(&parse(LINES).expect("its form")).expect("its peers");
+        let shown: Vec<_> = figures
+            .iter()
+            .map(|figure| {
+                (figure.name.as_str(), figure.peer, (figure.value / figure.peer_value * 1e3).round())
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("queue, deadline, random, 1024 queued", "BTreeMap insert+pop", 571.0),
+                ("queue, deadline, random, 1024 queued, the kernel's", "mq-deadline, published", 2000.0),
+                ("queue, deadline, random, 1024 against 32 queued", "itself", 2500.0),
+                ("queue, deadline, random, 32 queued", "BTreeMap insert+pop", 714.0),
+                ("queue, deadline, random, 32 queued, the kernel's", "mq-deadline, published", 5000.0),
+                ("queue, merge hit, plug", "BTreeMap insert+pop", 4000.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = figures(&parse("ascend, random, 32\t1.0").expect("its form")).expect_err("no peer");
+        assert!(error.to_string().contains("BTreeMap, random, 32"), "{error}");
+        assert!(parse("ascend, random, 32").is_err() && parse("ascend\tx").is_err());
+    }
+}
