@@ -133,6 +133,17 @@ impl Arena {
         }
     }
 
+    /// As [`Arena::copy_in`], into frames that follow one another in memory.
+    ///
+    /// # Safety
+    /// As there, for all of them: each of those up to `to + source.len()` is followed by the next.
+    pub(super) unsafe fn copy_into_run(&self, first: Frame, to: usize, source: &[u8]) {
+        // SAFETY: the start is derived from that of its whole region, which the caller says the run does not leave.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source.as_ptr(), self.start(first).as_ptr().add(to), source.len());
+        }
+    }
+
     /// Zeroes a frame from byte `from` on.
     ///
     /// # Safety

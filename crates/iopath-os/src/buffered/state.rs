@@ -143,6 +143,11 @@ impl State {
     /// Sees what is over at the device, and settles.
     pub(super) fn collect(&mut self) {
         self.now = clock::now();
+        self.collect_now();
+    }
+
+    /// The same, at the time that it is already known to be.
+    pub(super) fn collect_now(&mut self) {
         self.runner.look();
         while let Some(done) = self.runner.poll() {
             self.end_bio(IoTag(done.token as u32), done.result);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use iopath_core::cache::{Frame, Outcome, Part, WriteStep};
 use iopath_core::{IoError, Page};
 
@@ -24,7 +25,7 @@ impl Buffered {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
         self.start_flusher();
         let shared = &*self.shared;
-        let mut write = Write { shared, bytes, offset, begun: 0, held: Held::default() };
+        let mut write = Write { shared, bytes, offset, begun: 0, held: ArrayVec::new() };
         let mut state = shared.lock();
         loop {
             let waiter = write.take_pages(&mut state)?;
@@ -57,14 +58,8 @@ struct Write<'a> {
     offset: u64,
     /// How many of the bytes have a place: they are written, or their pages held.
     begun: usize,
-    held: Held,
-}
-
-/// Pages that the writer holds.
-#[derive(Default)]
-struct Held {
-    pieces: [Piece; HELD_MAX],
-    count: usize,
+    /// Pages that the writer holds.
+    held: ArrayVec<Piece, HELD_MAX>,
 }
 
 /// A part of the bytes, and the page that they go to.
@@ -82,21 +77,16 @@ struct Piece {
     is_rest_zero: bool,
 }
 
-impl Default for Piece {
-    fn default() -> Self {
-        Self { frame: Frame(0), copy_from: None, to: 0, start: 0, end: 0, is_rest_zero: false }
-    }
-}
-
 impl Write<'_> {
     /// Takes pages until all have a place, as many are held as may be, or one has to be waited for: then the waiter.
     fn take_pages(&mut self, state: &mut Guard<'_>) -> Result<Option<usize>, BufferedError> {
-        while self.begun < self.bytes.len() && self.held.count < HELD_MAX {
+        let waiter = state.enlist();
+        while self.begun < self.bytes.len() && !self.held.is_full() {
             let Some((page, part, piece)) = self.next_piece(state.place.size_bytes) else {
+                state.waiters.remove(waiter);
                 // The volume has shrunk. What is held is written; the rest has no place.
-                return if self.held.count > 0 { Ok(None) } else { Err(IoError::EndOfDevice.into()) };
+                return if self.held.is_empty() { Err(IoError::EndOfDevice.into()) } else { Ok(None) };
             };
-            let waiter = state.enlist();
             match state.cache.begin_write(page, part, waiter as u64) {
                 WriteStep::Into(frame) => self.hold(Piece { frame, ..piece }),
                 WriteStep::Copy { from, to } => {
@@ -111,8 +101,8 @@ impl Write<'_> {
                     return Ok(Some(waiter));
                 }
             }
-            state.waiters.remove(waiter);
         }
+        state.waiters.remove(waiter);
         Ok(None)
     }
 
@@ -127,61 +117,58 @@ impl Write<'_> {
             return None;
         }
         let is_whole = to == 0 && (bytes == page_bytes || end == size_bytes);
-        let piece = Piece {
-            to,
-            start: self.begun,
-            end: self.begun + bytes,
-            is_rest_zero: is_whole,
-            ..Piece::default()
-        };
+        let (start, end_of_piece) = (self.begun, self.begun + bytes);
+        let piece =
+            Piece { frame: Frame(0), copy_from: None, to, start, end: end_of_piece, is_rest_zero: is_whole };
         Some((Page(at / page_bytes as u64), if is_whole { Part::Whole } else { Part::Some }, piece))
     }
 
     fn hold(&mut self, piece: Piece) {
         self.begun = piece.end;
-        self.held.pieces[self.held.count] = piece;
-        self.held.count += 1;
+        self.held.push(piece);
     }
 
     /// Copies into the pages that are held. Without the lock.
     fn fill(&mut self) {
         let arena = &self.shared.arena;
-        for piece in &mut self.held.pieces[..self.held.count] {
+        for piece in &mut self.held {
             if let Some(from) = piece.copy_from.take() {
                 // SAFETY: `from` is pinned, and the frame is held by this writer, nobody else looks at it.
                 unsafe { arena.copy_in(piece.frame, 0, arena.bytes(from, 0, arena.page_bytes())) };
                 self.shared.unpin(from);
             }
-            let source = &self.bytes[piece.start..piece.end];
-            // SAFETY: held by this writer, so nobody else looks at it.
-            unsafe {
-                arena.copy_in(piece.frame, piece.to, source);
-                if piece.is_rest_zero {
-                    arena.zero(piece.frame, piece.to + source.len());
-                }
+            if piece.is_rest_zero {
+                // SAFETY: held by this writer, so nobody else looks at it.
+                unsafe { arena.zero(piece.frame, piece.to + piece.end - piece.start) };
             }
+        }
+        // Frames that lie side by side are filled in one go: long copies are done better than short ones.
+        let is_next = |a: &Piece, b: &Piece| arena.is_followed_by(a.frame, b.frame);
+        for run in self.held.chunk_by(is_next) {
+            let (first, last) = (&run[0], &run[run.len() - 1]);
+            // SAFETY: as above, for all of the run, each frame of which is followed by the next.
+            unsafe { arena.copy_into_run(first.frame, first.to, &self.bytes[first.start..last.end]) };
         }
     }
 
     fn give_back(&mut self, state: &mut Guard<'_>) {
-        if self.held.count == 0 {
+        if self.held.is_empty() {
             return;
         }
         state.now = clock::now();
         let was_clean = state.cache.dirty_pages() == 0;
-        for piece in &self.held.pieces[..self.held.count] {
+        for piece in self.held.drain(..) {
             let now = state.now;
             let pause = state.cache.end_write(piece.frame, now);
             state.debt += pause;
         }
-        self.held.count = 0;
         if was_clean {
             self.shared.dirt.notify_one();
         }
         if state.is_driven {
             state.settle();
         } else {
-            state.collect();
+            state.collect_now();
         }
     }
 
