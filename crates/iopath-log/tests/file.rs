@@ -29,7 +29,9 @@ fn write(path: &Path, queues: u32, records_each: u64, options: &LogOptions) -> T
     for (queue, producer) in &mut producers {
         let mut batch = RecordBatch::new();
         for records in records(*queue, records_each).chunks(RecordBatch::CAPACITY) {
-            records.iter().for_each(|(_, record)| batch.push(*record));
+            for (_, record) in records {
+                batch.push(*record);
+            }
             producer.take(&mut batch).unwrap();
         }
     }
