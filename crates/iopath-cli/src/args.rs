@@ -1,7 +1,7 @@
 //! The command line. What each argument means is in its help; what becomes of it, in the command's own file.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::mapper::Boundary;
@@ -136,21 +136,54 @@ pub(crate) struct MapArgs {
     pub(crate) json: bool,
 }
 
+/// What to make of a log: without a subcommand, a summary.
+#[derive(Debug)]
+pub(crate) enum LogArgs {
+    Summary(SummaryArgs),
+    Dump(LogFile),
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct LogArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<LogCommand>,
+pub(crate) struct SummaryArgs {
     #[command(flatten)]
-    pub(crate) what: Option<LogFile>,
+    pub(crate) what: LogFile,
     /// Write the summary as JSON to stdout
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum LogCommand {
-    /// Write a line for each record
+enum LogCommand {
+    /// Write a line for each step
     Dump(LogFile),
+}
+
+/// By hand: a derived struct would have to hold a subcommand and a file that are never both there, nor both missing.
+impl Args for LogArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        LogCommand::augment_subcommands(SummaryArgs::augment_args(command))
+            .subcommand_required(false)
+            .arg_required_else_help(false)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LogArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if matches.subcommand_name().is_none() {
+            return SummaryArgs::from_arg_matches(matches).map(Self::Summary);
+        }
+        LogCommand::from_arg_matches(matches).map(|LogCommand::Dump(file)| Self::Dump(file))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// A log and what of it to look at.

@@ -1,16 +1,15 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
-use crate::args::{LogArgs, LogCommand, LogFile};
+use crate::args::{LogArgs, LogFile};
 use anyhow::Context;
 use iopath_log::{Damage, Filter, LogReader};
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
-    match (&args.command, &args.what) {
-        (Some(LogCommand::Dump(file)), _) => dump(file),
-        (None, Some(file)) => summary(file, args.json),
-        (None, None) => anyhow::bail!("name a log: iopath log FILE, or iopath log dump FILE"),
+    match args {
+        LogArgs::Summary(args) => summary(&args.what, args.json),
+        LogArgs::Dump(file) => dump(file),
     }
 }
 

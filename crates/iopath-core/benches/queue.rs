@@ -3,8 +3,9 @@
 
 use criterion::{Criterion, Throughput};
 use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec};
+use iopath_core::log::NoRoom;
 use iopath_core::{
-    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Tag,
+    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, RecordBatch, RequestQueue, Tag,
 };
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -84,8 +85,10 @@ fn queue(criterion: &mut Criterion) {
 struct Nowhere;
 
 impl LogSink for Nowhere {
-    fn take(&mut self, records: &[Record], _first: Instant) {
-        std::hint::black_box(records);
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        std::hint::black_box(batch.records());
+        batch.clear();
+        Ok(())
     }
 }
 

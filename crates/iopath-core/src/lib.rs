@@ -52,7 +52,7 @@ pub use device::{BlockDevice, Busy, Completion, Io, Segments};
 pub use error::{IoError, SubmitError};
 pub use limits::Limits;
 pub use list::TagList;
-pub use log::{LogSink, Record};
+pub use log::{LogSink, Record, RecordBatch};
 pub use memory::{LengthOnly, Memory};
 pub use merge::{NoMerge, Side};
 pub use page::{Page, PageRange};

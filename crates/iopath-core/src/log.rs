@@ -3,20 +3,29 @@
 //! `queue/log.rs`.
 
 mod batch;
+mod collect;
 mod record;
 
-pub(crate) use batch::Log;
+pub use batch::RecordBatch;
+pub(crate) use collect::Log;
 pub use record::{Event, Record, Step, Subject, UnknownCode};
 
-use crate::time::Instant;
 use std::fmt;
 
 /// Takes the records of one queue.
 ///
-/// Called on the path of an I/O, once for many records: it neither waits nor fails. What it cannot keep it
-/// counts and says later with a record of [`Event::Missed`].
+/// Called on the path of an I/O, once for many records: it neither waits nor fails.
 pub trait LogSink: fmt::Debug + Send {
-    /// Takes records in order. `first` is the time of the first of them, in full: a record has only the lower
-    /// [`Record::TIME_BITS`] of it.
-    fn take(&mut self, records: &[Record], first: Instant);
+    /// Takes a batch of records, in order, and leaves an empty one in its place: another, or the same if it has
+    /// copied the records out.
+    ///
+    /// # Errors
+    /// If it can keep no more now. The batch is left as it was: the queue then forgets it, and says how many
+    /// records are missing with one of [`Event::Missed`] at the beginning of the next.
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom>;
 }
+
+/// A sink can keep no more records at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log has no room for more records at the moment")]
+pub struct NoRoom;

@@ -229,7 +229,7 @@ impl<M: Memory> RequestQueue<M> {
             .or_else(|| self.elevator.dispatch(&self.requests, now))?;
         self.in_flight += 1;
         self.stats.dispatched += 1;
-        self.log_request(Event::Dispatch, tag, 0, now);
+        self.log_dispatch(tag, now);
         let request = &mut self.requests[tag];
         request.state = State::InFlight;
         let fua = request.chain.fua && self.limits.fua;
@@ -342,7 +342,7 @@ impl<M: Memory> RequestQueue<M> {
         let chain = self.requests[tag].chain;
         let who = Subject::Request(tag.index() as u32);
         if let Err(reason) = self.merge_in_elevator(who, &chain, now) {
-            self.log_unmerged(Event::Insert, who, &chain, reason, now);
+            self.log_insert(who, &chain, reason, now);
             self.requests[tag].state = State::Queued;
             self.elevator.insert(tag, &self.requests, now);
         } else {

@@ -10,7 +10,10 @@
 //! microsecond for each, and once because the processor does, with as much work for each I/O (checksums of a
 //! page) as a system call and a completion cost. And once as fast as the queue goes, to see what a record costs.
 
-use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
+use iopath_core::log::NoRoom;
+use iopath_core::{
+    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, RecordBatch, RequestQueue, Tag,
+};
 use iopath_log::{LogInfo, LogOptions, LogWriter};
 use std::hint::black_box;
 use std::time::Instant as Clock;
@@ -19,7 +22,10 @@ const DEPTH: u64 = 32;
 const BLOCKS: u64 = 1 << 20;
 
 /// Turns are about an eighth of a millisecond: most are then not interrupted, even where other programs run.
-const TURNS: usize = 10_001;
+const TURNS: usize = 125;
+
+/// How often loads are made anew.
+const ROUNDS: usize = 20;
 
 /// What takes the time that the queue does not.
 #[derive(Clone, Copy)]
@@ -110,33 +116,71 @@ fn work_for_a_million() -> usize {
     (1..1000).find(|checksums| quiet(*checksums) >= 1000.0).unwrap_or(1000)
 }
 
-/// Nanoseconds for an I/O in one turn: without log, with, and again without.
+/// Takes the records, and forgets them: what is left is what packing them costs.
+#[derive(Debug)]
+struct Nowhere;
+
+impl LogSink for Nowhere {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        black_box(batch.records());
+        batch.clear();
+        Ok(())
+    }
+}
+
+/// Nanoseconds for an I/O in one turn: without log, with, with one that goes nowhere, and again without.
 struct Turn {
     off: f64,
     on: f64,
+    nowhere: f64,
     again: f64,
+}
+
+/// Which of four loads has a log, and which one that goes nowhere.
+const ON: usize = 1;
+const NOWHERE: usize = 2;
+
+impl Turn {
+    /// Measures the four, beginning with another each time: what comes first finds other things in the caches.
+    fn measure(loads: &mut [Load; 4], batches: u64, first: usize) -> Self {
+        let mut nanos = [0.0; 4];
+        for part in (0..4).map(|part| (part + first) % 4) {
+            nanos[part] = loads[part].measure(batches);
+        }
+        let [off, on, nowhere, again] = nanos;
+        Self { off, on, nowhere, again }
+    }
 }
 
 fn compare(name: &str, work: Work, batches: u64) {
     let path = std::env::temp_dir().join(format!("iopath-log-cost-{}", std::process::id()));
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).expect("a scratch file");
-    let [mut off, mut on, mut again] = [work; 3].map(Load::new);
-    on.queue.start_log(Box::new(log.add_queue()));
-    let mut turn =
-        || Turn { off: off.measure(batches), on: on.measure(batches), again: again.measure(batches) };
-    turn();
-    let turns: Vec<Turn> = (0..TURNS).map(|_| turn()).collect();
-    on.queue.end_log();
+    let mut turns = Vec::new();
+    for _ in 0..ROUNDS {
+        // Each load in each part by turns: where it lies in memory can matter more than a log.
+        let mut loads = [work; 4].map(Load::new);
+        for _ in 0..4 {
+            loads.rotate_left(1);
+            loads[ON].queue.start_log(Box::new(log.add_queue()));
+            loads[NOWHERE].queue.start_log(Box::new(Nowhere));
+            turns.extend((0..TURNS).map(|turn| Turn::measure(&mut loads, batches, turn)));
+            loads[ON].queue.end_log();
+            loads[NOWHERE].queue.end_log();
+        }
+    }
     let totals = log.finish().expect("the log is written");
     let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
     std::fs::remove_file(&path).expect("the scratch file is ours");
     for (which, share) in [("median", 0.5), ("undisturbed", 0.1)] {
         let of = |time: fn(&Turn) -> f64| quantile(turns.iter().map(time), share);
         let (off, on, again) = (of(|turn| turn.off), of(|turn| turn.on), of(|turn| turn.again));
+        let nowhere = of(|turn| turn.nowhere);
         println!(
-            "{name}, {which}: {off:.0} ns an I/O without log, {on:.0} with: {:.3}x (without again: {:.3}x)",
+            "{name}, {which}: {off:.0} ns an I/O without log, {on:.0} with: {:.3}x (without again: {:.3}x; packed and \
+             thrown away: {:.3}x)",
             off / on,
             off / again,
+            off / nowhere,
         );
     }
     let size = bytes as f64 / totals.records as f64;

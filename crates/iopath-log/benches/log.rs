@@ -3,7 +3,7 @@
 use criterion::{Criterion, Throughput};
 use iopath_core::log::{Event, Step, Subject};
 use iopath_core::{
-    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Tag,
+    Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, Record, RecordBatch, RequestQueue, Tag,
 };
 use iopath_log::{Filter, LogInfo, LogOptions, LogReader, LogWriter, Producer};
 use rand::{RngCore, SeedableRng};
@@ -11,14 +11,14 @@ use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 use std::time::{Duration, Instant as Clock};
 
-const BATCH: usize = 16;
+const BATCH: usize = RecordBatch::CAPACITY;
 const BIOS: u64 = 1_000_000;
 
 /// Long enough for the log's thread to empty a ring.
 const REST: Duration = Duration::from_millis(5);
 
 /// Batches that a ring takes without being emptied.
-const BATCHES_MAX: u64 = 1000;
+const BATCHES_MAX: u64 = 40;
 
 /// What a batch of the queue costs its ring. Only as much is timed as the ring holds, and none of it missed:
 /// missing is cheap.
@@ -27,6 +27,7 @@ fn ring(criterion: &mut Criterion) {
     let options = LogOptions { limit_bytes: 64 << 20, ..LogOptions::default() };
     let log = LogWriter::create(&folder.path().join("log"), &LogInfo::default(), &options).expect("a log");
     let mut producer = log.add_queue();
+    let mut batch = RecordBatch::new();
     let extent = Extent::from_bytes(4096, 4096).expect("whole sectors");
     let step = Step { extent, ..Step::new(Event::Queue, Subject::Bio(1)) };
     let mut group = criterion.benchmark_group("log/ring");
@@ -40,7 +41,7 @@ fn ring(criterion: &mut Criterion) {
                 let now = left.min(BATCHES_MAX);
                 let begin = Clock::now();
                 for _ in 0..now {
-                    put_batch(&mut producer, &step, &mut nanos);
+                    put_batch(&mut producer, &mut batch, &step, &mut nanos);
                 }
                 spent += begin.elapsed();
                 left -= now;
@@ -55,13 +56,12 @@ fn ring(criterion: &mut Criterion) {
     println!("log/ring: of {nanos} records {} were missed", totals.missed);
 }
 
-fn put_batch(producer: &mut Producer, step: &Step, nanos: &mut u64) {
-    let first = Instant::from_nanos(*nanos);
-    let records: [Record; BATCH] = std::array::from_fn(|_| {
+fn put_batch(producer: &mut Producer, batch: &mut RecordBatch, step: &Step, nanos: &mut u64) {
+    for _ in 0..BATCH {
         *nanos += 1;
-        Record::new(step, Instant::from_nanos(*nanos))
-    });
-    producer.take(&records, first);
+        batch.push(Record::new(step, Instant::from_nanos(*nanos)));
+    }
+    producer.take(batch).expect("only as many as the ring holds");
 }
 
 /// A log of random 4 KiB reads at depth 32, in times like those of a fast device.

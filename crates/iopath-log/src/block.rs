@@ -16,16 +16,16 @@ pub struct Block {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A record with what a block knows besides.
+/// A step with what a block knows besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the file, from 0.
+    /// The place of its record in the file, from 0.
     pub number: u64,
     /// Which queue.
     pub queue: u16,
     /// When, in full.
     pub time: Instant,
-    /// The record.
+    /// The step, as a record of its own: see [`Record::parts`].
     pub record: Record,
 }
 
@@ -50,17 +50,26 @@ impl Block {
         self.bytes.is_empty()
     }
 
-    /// Its records, in order.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    /// Its records, in order, each with its time in full.
+    #[inline]
+    pub(crate) fn records(&self) -> impl Iterator<Item = (Instant, Record)> {
         let mut clock = Clock { high: self.head.time_ns >> Record::TIME_BITS };
-        let queue = self.head.queue;
         let (words, _) = self.bytes.as_chunks::<8>();
         let (times, rest) = words.split_at(self.len());
         let (places, subjects) = rest.split_at(self.len());
-        let records = times.iter().zip(places).zip(subjects).zip(self.head.first_record..);
-        records.map(move |(((time, place), subject), number)| {
+        times.iter().zip(places).zip(subjects).map(move |((time, place), subject)| {
             let record = Record::from_words([*time, *place, *subject].map(u64::from_le_bytes));
-            Entry { number, queue, time: clock.time(record), record }
+            (clock.time(record), record)
+        })
+    }
+
+    /// The steps that its records stand for, in order: one each, or two of the same number.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let queue = self.head.queue;
+        self.records().zip(self.head.first_record..).flat_map(move |((time, record), number)| {
+            let (earlier, later) = record.parts();
+            let entry = move |record| Entry { number, queue, time, record };
+            earlier.map(entry).into_iter().chain([entry(later)])
         })
     }
 }

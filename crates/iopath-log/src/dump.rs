@@ -46,13 +46,13 @@ impl fmt::Display for Line {
         let nanos = time.as_nanos().saturating_sub(self.start_ns);
         write!(f, "{queue:>5} {:>5}.{:09}  ", nanos / 1_000_000_000, nanos % 1_000_000_000)?;
         match record.step() {
-            Ok(step) => line(f, &step),
+            Ok(step) => line(f, &step, &record.name()),
             Err(unknown) => write!(f, "? {unknown}"),
         }
     }
 }
 
-fn line(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+fn line(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
     let subject = match step.subject {
         Subject::Queue => "-".to_owned(),
         Subject::Bio(number) => format!("b{number}"),
@@ -67,11 +67,11 @@ fn line(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
         let Step { extent, stream, .. } = step;
         write!(f, "{op}{fua} {:<20} {:>5}    ", extent.to_string(), stream.0)?;
     }
-    more(f, step)
+    more(f, step, elevator)
 }
 
 /// What is particular to the event.
-fn more(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
+fn more(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
     let Step { other, .. } = step;
     match step.event {
         Event::Split => write!(f, " from b{other}")?,
@@ -83,6 +83,7 @@ fn more(f: &mut fmt::Formatter<'_>, step: &Step) -> fmt::Result {
         Event::Complete if *other != 0 => write!(f, " errno {other}")?,
         Event::Complete if step.is_last => f.write_str(" with its bio")?,
         Event::Clock => write!(f, " upper bits {other}")?,
+        Event::Elevator => write!(f, " {elevator}")?,
         Event::Missed => write!(f, " {} records", step.extent.start())?,
         _ => {}
     }

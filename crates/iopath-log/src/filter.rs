@@ -53,6 +53,11 @@ impl Sieve {
         Self { start_ns, end_ns, streams, sectors: filter.sectors, events, is_open }
     }
 
+    /// Whether everything passes.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     #[inline]
     pub(crate) fn passes(&self, entry: &Entry) -> bool {
         self.is_open || self.passes_closed(entry)

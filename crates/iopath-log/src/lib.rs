@@ -50,7 +50,7 @@ pub use names::{event_name, event_named, op_letter, op_name, reason_name};
 pub use reader::{End, LogReader};
 pub use ring::Producer;
 pub use summary::{
-    Depth, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass, Slow, Stage,
-    Stages, StreamShare,
+    Depth, ElevatorChange, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass,
+    Slow, Stage, Stages, StreamShare,
 };
 pub use writer::{LogOptions, LogWriter};

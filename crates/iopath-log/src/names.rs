@@ -23,6 +23,7 @@ const EVENTS: [(Event, &str, char); Event::ALL.len()] = [
     (Event::Retry, "retry", 'A'),
     (Event::Clock, "clock", 'T'),
     (Event::Missed, "missed", '!'),
+    (Event::Elevator, "elevator", 'E'),
 ];
 
 /// The event's name.

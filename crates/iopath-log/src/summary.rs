@@ -2,6 +2,7 @@
 //! The page and the JSON: `summary/report.rs`, `summary/page.rs`.
 
 mod depth;
+mod elevators;
 mod join;
 mod page;
 mod report;
@@ -10,10 +11,11 @@ mod sizes;
 mod slots;
 mod stages;
 mod streams;
+mod times;
 
 pub use report::{
-    Depth, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass, Slow, Stage,
-    Stages, StreamShare,
+    Depth, ElevatorChange, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass,
+    Slow, Stage, Stages, StreamShare,
 };
 
 use crate::block::Block;
@@ -22,8 +24,8 @@ use crate::filter::{Filter, Sieve};
 use crate::format::LogInfo;
 use crate::reader::{End, LogReader};
 use depth::DepthOverTime;
-use iopath_core::NoMerge;
 use iopath_core::log::Event;
+use iopath_core::{Instant, NoMerge};
 use join::Join;
 use sizes::Sizes;
 use slots::Budget;
@@ -61,9 +63,10 @@ struct Summary {
 /// What is counted over all queues.
 #[derive(Debug)]
 struct Tallies {
-    selected: u64,
-    /// By event code.
-    events: [u64; 32],
+    /// How often each event happened, by its code.
+    steps: [u64; 32],
+    /// Elevators that took over.
+    elevators: elevators::Changes,
     /// By reason code.
     refused: [u64; 16],
     unplugged: u64,
@@ -85,8 +88,8 @@ struct Tallies {
 impl Summary {
     fn new(filter: &Filter, start_ns: u64) -> Self {
         let tallies = Tallies {
-            selected: 0,
-            events: [0; 32],
+            steps: [0; 32],
+            elevators: elevators::Changes::default(),
             refused: [0; 16],
             unplugged: 0,
             bios_split: 0,
@@ -108,21 +111,36 @@ impl Summary {
     fn add(&mut self, block: &Block) {
         let queue = usize::from(block.queue());
         if self.joins.len() <= queue {
-            self.joins.resize_with(queue + 1, Join::default);
+            let number = self.joins.len();
+            self.joins.extend((number..=queue).map(|number| Join::new(number as u16)));
         }
+        if self.sieve.is_open() {
+            self.add_all(block, queue);
+        } else {
+            self.add_selected(block, queue);
+        }
+    }
+
+    fn add_all(&mut self, block: &Block, queue: usize) {
+        let (join, tallies) = (&mut self.joins[queue], &mut self.tallies);
+        let (mut first, mut last) = (None, Instant::ZERO);
+        for (time, record) in block.records() {
+            first = first.or(Some(time));
+            last = last.max(time);
+            join.follow(record, time.as_nanos(), &mut self.budget, tallies);
+        }
+        tallies.note_time(first.unwrap_or_default());
+        tallies.note_time(last);
+    }
+
+    fn add_selected(&mut self, block: &Block, queue: usize) {
         let (join, tallies) = (&mut self.joins[queue], &mut self.tallies);
         for entry in block.entries() {
-            let is_missed = entry.record.event_code() == Event::Missed.code();
-            if is_missed {
-                join.forget();
-            }
             if self.sieve.passes(&entry) {
-                tallies.selected += 1;
-                let nanos = entry.time.as_nanos();
-                tallies.first_ns = tallies.first_ns.min(nanos);
-                tallies.last_ns = tallies.last_ns.max(nanos);
-                tallies.events[usize::from(entry.record.event_code())] += 1;
-                join.follow(entry.record, nanos, &mut self.budget, tallies);
+                tallies.note_time(entry.time);
+                join.follow(entry.record, entry.time.as_nanos(), &mut self.budget, tallies);
+            } else if entry.record.event_code() == Event::Missed.code() {
+                join.forget();
             }
         }
     }
@@ -132,13 +150,18 @@ impl Summary {
         for join in &mut self.joins {
             join.finish(&mut self.tallies);
         }
-        Report::new(info, end, queues, &self.tallies)
+        Report::new(info, end, !self.sieve.is_open(), queues, &self.tallies)
     }
 }
 
 impl Tallies {
+    fn note_time(&mut self, time: Instant) {
+        self.first_ns = self.first_ns.min(time.as_nanos());
+        self.last_ns = self.last_ns.max(time.as_nanos());
+    }
+
     fn count(&self, event: Event) -> u64 {
-        self.events[usize::from(event.code())]
+        self.steps[usize::from(event.code())]
     }
 
     fn refused(&self, reason: NoMerge) -> u64 {

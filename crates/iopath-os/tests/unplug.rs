@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use iopath_core::log::Event;
-use iopath_core::{Extent, Instant, LogSink, Op, Priority, QueueConfig, Record, Stream};
+use iopath_core::log::{Event, NoRoom};
+use iopath_core::{Extent, LogSink, Op, Priority, QueueConfig, RecordBatch, Stream};
 use iopath_os::{BufferPool, Geometry, Job, OneThread, RealDevice, Runner, Uring, UringConfig, limits_of};
 
 const DEPTH: u32 = 64;
@@ -87,9 +87,11 @@ fn submitting_a_whole_plug_without_a_wait_is_one_system_call() {
 struct Unplugs(Arc<AtomicU64>);
 
 impl LogSink for Unplugs {
-    fn take(&mut self, records: &[Record], _first: Instant) {
-        let unplugs = records.iter().filter(|record| record.event() == Some(Event::Unplug));
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let unplugs = batch.records().iter().filter(|record| record.event() == Some(Event::Unplug));
         self.0.fetch_add(unplugs.count() as u64, Relaxed);
+        batch.clear();
+        Ok(())
     }
 }
 

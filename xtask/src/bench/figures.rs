@@ -157,6 +157,13 @@ pub(super) const CONTESTS: &[Contest] = &[
         peer: Side::iopath("null", "randread", "4k", &["--iodepth", "32"]),
         goals: &[(Metric::Iops, Goal::AtLeast(1.8)), (Metric::ProcessCpu, Goal::AtMost(1.05))],
     },
+    Contest {
+        name: "log on against off, 4 KiB random read, depth 32",
+        target: Target::File,
+        ours: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32", "--log", "/dev/null"]),
+        peer: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32"]),
+        goals: &[(Metric::Iops, Goal::AtLeast(0.99)), (Metric::ProcessCpu, Goal::Free)],
+    },
 ];
 
 #[cfg(test)]

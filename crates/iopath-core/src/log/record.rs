@@ -19,7 +19,7 @@ use crate::time::Instant;
 /// | 2 | 48–52 | event |
 /// | 2 | 53–55 | operation |
 /// | 2 | 56–59 | reason |
-/// | 2 | 60–63 | flags: request, last, fua, one spare |
+/// | 2 | 60–63 | flags: request, last, fua, both |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Record([u64; 3]);
@@ -67,11 +67,13 @@ pub enum Event {
     Clock = 17,
     /// So many records (`sector`) are missing here; the upper bits of the time are `other`.
     Missed = 18,
+    /// Another elevator has taken over, of the name in [`Record::name`].
+    Elevator = 19,
 }
 
 impl Event {
     /// All events, by code, from 1 on.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Queue,
         Self::Hold,
         Self::Split,
@@ -90,6 +92,7 @@ impl Event {
         Self::Retry,
         Self::Clock,
         Self::Missed,
+        Self::Elevator,
     ];
 
     /// The event's code in a record.
@@ -193,6 +196,18 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 const FLAG_REQUEST: u64 = 1 << 60;
 const FLAG_LAST: u64 = 1 << 61;
 const FLAG_FUA: u64 = 1 << 62;
+/// Of a `Get`: its bio was queued at this moment. Of a `Dispatch`: it was inserted at this moment, for the reason.
+const FLAG_BOTH: u64 = 1 << 63;
+
+/// What tells one request's or bio's record of an event from others.
+const WHOSE: u64 = FLAG_BOTH | FLAG_REQUEST | 31 << 48 | low(24);
+
+const GET: u8 = Event::Get.code();
+const DISPATCH: u8 = Event::Dispatch.code();
+
+const fn event_bits(event: Event) -> u64 {
+    (event as u64) << 48
+}
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
@@ -212,7 +227,11 @@ impl Record {
     /// The tag of a step that is about no bio and no request.
     pub const NO_TAG: u32 = low(24) as u32;
 
-    pub(crate) const EMPTY: Self = Self([0; 3]);
+    /// No event has this code; not zero, so that memory filled with it has been written to.
+    pub(crate) const UNUSED: Self = Self([u64::MAX; 3]);
+
+    /// How many letters of a name are in a record.
+    pub const NAME_LEN_MAX: usize = 11;
 
     /// Packs a step that happens `now`.
     #[expect(clippy::inline_always, reason = "see where it is called in `batch.rs`")]
@@ -223,14 +242,21 @@ impl Record {
             Subject::Bio(slot) => (slot, 0),
             Subject::Request(slot) => (slot, FLAG_REQUEST),
         };
-        let sectors = step.extent.sectors().min(Self::SECTORS_MAX);
-        let sector = step.extent.start().0.min(Self::SECTOR_MAX);
+        let mut sectors = step.extent.sectors();
+        let mut sector = step.extent.start().0;
+        let mut stream = u64::from(step.stream.0);
+        // Asked of all at once: what is too large is rare.
+        if sectors >> 24 | sector >> 48 | stream >> 16 != 0 {
+            sectors = sectors.min(Self::SECTORS_MAX);
+            sector = sector.min(Self::SECTOR_MAX);
+            stream = stream.min(u64::from(Self::STREAM_MAX));
+        }
         let reason = step.reason.map_or(0, NoMerge::code);
         let flags =
             flag_request | if step.is_last { FLAG_LAST } else { 0 } | if step.is_fua { FLAG_FUA } else { 0 };
         Self([
             now.as_nanos() & low(Self::TIME_BITS) | sectors << Self::TIME_BITS,
-            sector | u64::from(step.stream.0.min(Self::STREAM_MAX)) << 48,
+            sector | stream << 48,
             u64::from(tag) & low(24)
                 | (u64::from(step.other) & low(24)) << 24
                 | u64::from(step.event.code()) << 48
@@ -249,6 +275,82 @@ impl Record {
         Self::new(&step, now)
     }
 
+    /// Says that the elevator of this name has taken over. What is longer than [`Record::NAME_LEN_MAX`] is cut off.
+    pub(crate) fn elevator(name: &str, now: Instant) -> Self {
+        let mut bytes = [0; 16];
+        for (byte, letter) in bytes.iter_mut().zip(name.bytes().take(Self::NAME_LEN_MAX)) {
+            *byte = letter;
+        }
+        let letters = u128::from_le_bytes(bytes);
+        let step = Step::new(Event::Elevator, Subject::Queue);
+        let Self([time, _, what]) = Self::new(&step, now);
+        let rest = (letters >> 64) as u64;
+        Self([time | rest << Self::TIME_BITS, letters as u64, what])
+    }
+
+    /// The name that a record of [`Event::Elevator`] tells.
+    pub fn name(self) -> String {
+        let letters = u128::from(self.0[1]) | u128::from(self.sectors()) << 64;
+        let bytes = letters.to_le_bytes();
+        String::from_utf8_lossy(&bytes[..Self::NAME_LEN_MAX]).trim_end_matches('\0').to_owned()
+    }
+
+    /// If this is the record of a bio that was queued just now, it says from now on that the request got its slot
+    /// for it, too.
+    #[inline]
+    pub(super) fn became_get(&mut self, tag: u32, bio: u32, now: Instant) -> bool {
+        let is_it = self.is_now(event_bits(Event::Queue) | u64::from(bio), now);
+        if is_it {
+            let kept = self.0[2] & !(WHOSE | low(24) << 24);
+            let request = u64::from(tag) | u64::from(bio) << 24 | FLAG_REQUEST | FLAG_BOTH;
+            self.0[2] = kept | event_bits(Event::Get) | request;
+        }
+        is_it
+    }
+
+    /// If this is the record of that request inserted just now, it says from now on that it was dispatched, too.
+    #[inline]
+    pub(super) fn became_dispatch(&mut self, tag: u32, now: Instant) -> bool {
+        let is_it = self.is_now(event_bits(Event::Insert) | FLAG_REQUEST | u64::from(tag), now);
+        if is_it {
+            self.0[2] ^= event_bits(Event::Insert) ^ event_bits(Event::Dispatch) ^ FLAG_BOTH;
+        }
+        is_it
+    }
+
+    const fn is_now(self, whose: u64, now: Instant) -> bool {
+        let time_changed = (self.0[0] ^ now.as_nanos()) << (64 - Self::TIME_BITS);
+        self.0[2] & WHOSE == whose && time_changed == 0
+    }
+
+    /// The steps that it stands for: one, or an earlier and a later one that came at the same time.
+    ///
+    /// A `Get` that stands for two is of a bio that was queued at that moment, a `Dispatch` of a request that was
+    /// inserted at that moment.
+    #[inline]
+    pub fn parts(self) -> (Option<Self>, Self) {
+        if !self.is_both() {
+            return (None, self);
+        }
+        let Self([time, place, what]) = self;
+        let what = what & !FLAG_BOTH;
+        if self.event_code() == Event::Get.code() {
+            let kept = what & !(WHOSE | low(24) << 24);
+            let queued = kept | event_bits(Event::Queue) | u64::from(self.other());
+            (Some(Self([time, place, queued])), Self([time, place, what]))
+        } else {
+            let inserted = what ^ event_bits(Event::Insert) ^ event_bits(Event::Dispatch);
+            (Some(Self([time, place, inserted])), Self([time, place, what & !(15 << 56)]))
+        }
+    }
+
+    /// Whether it stands for two steps: a `Get` or `Dispatch`, and what came just before.
+    #[inline]
+    pub const fn is_both(self) -> bool {
+        let has_two = matches!(self.event_code(), GET | DISPATCH);
+        self.0[2] & FLAG_BOTH != 0 && has_two
+    }
+
     /// The record in these words, whatever they hold.
     pub const fn from_words(words: [u64; 3]) -> Self {
         Self(words)
@@ -259,7 +361,7 @@ impl Record {
         self.0
     }
 
-    /// What it says, spelled out.
+    /// What it says, spelled out; if it stands for two steps, the later: see [`Record::parts`].
     pub fn step(self) -> Result<Step, UnknownCode> {
         let event = self.event().ok_or(UnknownCode { field: "event", code: self.event_code() })?;
         let op = self.op().ok_or(UnknownCode { field: "operation", code: (self.0[2] >> 53) as u8 & 7 })?;
@@ -399,7 +501,7 @@ mod tests {
             let record = Record::from_words(words);
             match record.step() {
                 Ok(step) => {
-                    // The spare bit is the only one that a step does not carry.
+                    // That there was another step is all that a step does not carry.
                     let again = Record::new(&step, Instant::from_nanos(record.time_low())).to_words();
                     prop_assert_eq!(again, [words[0], words[1], words[2] & !(1 << 63)]);
                 }
@@ -444,6 +546,6 @@ mod tests {
         for event in Event::ALL {
             assert_eq!(Event::from_code(event.code()), Some(event));
         }
-        assert_eq!((Event::from_code(0), Event::from_code(19)), (None, None));
+        assert_eq!((Event::from_code(0), Event::from_code(20)), (None, None));
     }
 }

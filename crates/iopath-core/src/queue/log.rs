@@ -52,6 +52,38 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
+    /// A request got its slot for a bio or piece.
+    #[inline]
+    pub(super) fn log_got(&mut self, tag: Tag, slot: u32, now: Instant) {
+        if let Some(log) = &mut self.log {
+            let step = || of_request(Event::Get, tag, &self.requests[tag]).with_other(slot);
+            log.push_get(tag, slot, step, now);
+        }
+    }
+
+    /// A request goes to the elevator, having joined none there.
+    #[inline]
+    pub(super) fn log_insert(&mut self, who: Subject, chain: &Chain, reason: NoMerge, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push_insert(&of_chain(Event::Insert, who, chain).because(reason), now);
+        }
+    }
+
+    /// A request goes to the device.
+    #[inline]
+    pub(super) fn log_dispatch(&mut self, tag: Tag, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push_dispatch(tag, || of_request(Event::Dispatch, tag, &self.requests[tag]), now);
+        }
+    }
+
+    /// Another elevator has taken over.
+    pub(super) fn log_elevator(&mut self, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push_elevator(self.elevator.name(), now);
+        }
+    }
+
     /// A step that ends, for now, a search for something to join.
     #[inline]
     pub(super) fn log_unmerged(
@@ -63,8 +95,7 @@ impl<M: Memory> RequestQueue<M> {
         now: Instant,
     ) {
         if let Some(log) = &mut self.log {
-            let stream = self.bios[chain.first].bio.stream;
-            log.push(&Step { stream, ..of_chain(event, who, chain) }.because(reason), now);
+            log.push(&of_chain(event, who, chain).because(reason), now);
         }
     }
 
@@ -80,8 +111,7 @@ impl<M: Memory> RequestQueue<M> {
         now: Instant,
     ) {
         if let Some(log) = &mut self.log {
-            let stream = self.bios[chain.first].bio.stream;
-            let step = Step { stream, reason: refused, ..of_chain(event, who, chain) };
+            let step = Step { reason: refused, ..of_chain(event, who, chain) };
             log.push(&step.with_other(tag.index() as u32), now);
         }
     }
@@ -116,10 +146,16 @@ pub(super) fn errno(result: Result<(), IoError>) -> u32 {
 }
 
 const fn of_chain(event: Event, who: Subject, chain: &Chain) -> Step {
-    Step { op: chain.op, extent: chain.extent, is_fua: chain.fua, ..Step::new(event, who) }
+    Step {
+        op: chain.op,
+        extent: chain.extent,
+        stream: chain.stream,
+        is_fua: chain.fua,
+        ..Step::new(event, who)
+    }
 }
 
 const fn of_request(event: Event, tag: Tag, request: &Request) -> Step {
     let who = Subject::Request(tag.index() as u32);
-    Step { stream: request.stream(), ..of_chain(event, who, &request.chain) }
+    of_chain(event, who, &request.chain)
 }

@@ -98,7 +98,7 @@ impl<M: Memory> RequestQueue<M> {
         let Some(tag) = self.requests.take(chain, now) else {
             return self.stage_without_slot(&chain, now);
         };
-        self.log_request(Event::Get, tag, slot, now);
+        self.log_got(tag, slot, now);
         if self.plug.is_on() {
             if self.plug.is_full() {
                 self.empty_plug(now);

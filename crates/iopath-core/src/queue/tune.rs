@@ -20,6 +20,7 @@ impl<M: Memory> RequestQueue<M> {
         }
         self.elevator = next;
         self.spec = spec.clone();
+        self.log_elevator(now);
     }
 
     /// Makes the elevator what `spec` says: one of that kind stays, with its head and its shares, and is only set

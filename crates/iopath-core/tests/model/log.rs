@@ -1,8 +1,8 @@
 //! Follows every bio and request through the records of a queue, and counts. Not about bits: see
 //! `src/log/record.rs`.
 
-use iopath_core::log::{Event, Step, Subject};
-use iopath_core::{Instant, LogSink, NoMerge, Op, QueueStats, Record};
+use iopath_core::log::{Event, NoRoom, Step, Subject};
+use iopath_core::{LogSink, NoMerge, Op, QueueStats, Record, RecordBatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +11,14 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Kept(Arc<Mutex<Vec<Record>>>);
 
 impl LogSink for Kept {
-    fn take(&mut self, records: &[Record], _first: Instant) {
-        self.0.lock().unwrap().extend(records);
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let steps = batch.records().iter().flat_map(|record| {
+            let (earlier, later) = record.parts();
+            earlier.into_iter().chain([later])
+        });
+        self.0.lock().unwrap().extend(steps);
+        batch.clear();
+        Ok(())
     }
 }
 
@@ -67,7 +73,9 @@ impl Ledger {
             *self.refused.entry(reason).or_default() += 1;
         }
         match step.subject {
-            Subject::Queue => assert!(matches!(step.event, Event::Clock | Event::Unplug), "{step:?}"),
+            Subject::Queue => {
+                assert!(matches!(step.event, Event::Clock | Event::Unplug | Event::Elevator), "{step:?}");
+            }
             Subject::Bio(bio) => self.follow_bio(bio, step),
             Subject::Request(tag) => self.follow_request(tag, step),
         }

@@ -50,6 +50,7 @@ impl Default for Request {
 /// What is under way in one queue.
 #[derive(Debug, Default)]
 pub(super) struct Join {
+    queue: u16,
     bios: Slots<Bio>,
     requests: Slots<Request>,
     in_flight: u32,
@@ -59,6 +60,11 @@ pub(super) struct Join {
 }
 
 impl Join {
+    /// Of the queue of that number.
+    pub(super) fn new(queue: u16) -> Self {
+        Self { queue, ..Self::default() }
+    }
+
     /// Records are missing: what was under way is not known any more.
     pub(super) fn forget(&mut self) {
         self.bios.forget();
@@ -72,9 +78,10 @@ impl Join {
 
     #[inline]
     pub(super) fn follow(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+        tallies.steps[usize::from(record.event_code())] += 1;
         let Some(event) = record.event() else { return };
         match event {
-            Event::Queue => self.queue(record, now, budget, tallies),
+            Event::Queue => self.queued(record.tag(), record, now, budget, tallies),
             Event::Split => self.split(record, budget, tallies),
             Event::Get => self.get(record, now, budget, tallies),
             Event::BackMerge | Event::FrontMerge if record.is_request() => tallies.requests_joined += 1,
@@ -84,6 +91,8 @@ impl Join {
             Event::NoMerge => tallies.refused[usize::from(record.reason_code())] += 1,
             Event::Insert => self.insert(record, now, tallies),
             Event::SlotWait => note_not_adjacent(record, tallies),
+            Event::Missed => self.forget(),
+            Event::Elevator => tallies.elevators.note(record, self.queue, now),
             Event::Unplug => tallies.unplugged += u64::from(record.other()),
             Event::Dispatch => self.dispatch(record, now, budget, tallies),
             Event::Requeue => self.requeue(record, now, tallies),
@@ -93,10 +102,10 @@ impl Join {
         }
     }
 
-    fn queue(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+    fn queued(&mut self, bio: u32, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         tallies.sizes.add_bio(record);
         tallies.streams.queued(record, now);
-        self.bios.set(record.tag(), Bio { queued_ns: now, ..Bio::default() }, budget);
+        self.bios.set(bio, Bio { queued_ns: now, ..Bio::default() }, budget);
     }
 
     fn split(&mut self, record: Record, budget: &mut Budget, tallies: &mut Tallies) {
@@ -110,6 +119,10 @@ impl Join {
 
     fn get(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         let bio = record.other();
+        if record.is_both() {
+            tallies.steps[usize::from(Event::Queue.code())] += 1;
+            self.queued(bio, record, now, budget, tallies);
+        }
         tallies.stages.add(Stage::Q2g, self.bios.get(bio).queued_ns, now);
         self.bios.update(bio, |bio| bio.request = record.tag());
         self.requests.set(record.tag(), Request { since_ns: now, bio, ..Request::default() }, budget);
@@ -124,6 +137,10 @@ impl Join {
     }
 
     fn dispatch(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+        if record.is_both() {
+            tallies.steps[usize::from(Event::Insert.code())] += 1;
+            self.insert(record, now, tallies);
+        }
         self.change_depth(now, tallies, |depth| depth + 1);
         tallies.sizes.add_request(record);
         self.head.dispatch(record, &mut tallies.seeks);

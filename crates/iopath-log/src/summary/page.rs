@@ -24,7 +24,7 @@ impl fmt::Display for Report {
 }
 
 fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
-    let Report { log, records, missed, over_limit, selected, .. } = report;
+    let Report { log, records, missed, over_limit, .. } = report;
     let or_unknown = |name: &str| if name.is_empty() { "unknown".to_owned() } else { name.to_owned() };
     writeln!(
         f,
@@ -46,10 +46,16 @@ fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
     if *over_limit > 0 {
         write!(f, ", {} after the file reached its limit", count(*over_limit))?;
     }
-    if selected != records {
-        write!(f, ", {} passed the filter", count(*selected))?;
+    let steps = if report.is_filtered { "steps passed the filter" } else { "steps" };
+    writeln!(f, ", {} {steps}", count(report.selected))?;
+    for change in report.elevators.iter().take(ROWS_MAX) {
+        let (at, queue) = (time(change.at_ns as f64), change.queue);
+        writeln!(f, "elevator {} from {at} on, queue {queue}", change.elevator)?;
     }
-    writeln!(f)?;
+    let more = report.events.elevator.saturating_sub(ROWS_MAX as u64);
+    if more > 0 {
+        writeln!(f, "  and {} more changes of the elevator", count(more))?;
+    }
     if let Some(damage) = &report.damage {
         writeln!(f, "WARNING: {damage}")?;
     }
@@ -192,14 +198,17 @@ fn depth(f: &mut Formatter<'_>, depth: &Depth) -> fmt::Result {
 fn streams(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(
         f,
-        "{:<10}{:>12}{:>12}{:>8}{:>12}{:>12}{:>12}",
-        "stream", "bios", "", "share", "done at", "mean Q2C", "max Q2C"
+        "{:<8}{:>12}{:>12}{:>8}{:>12}{:>12}{:>10}{:>10}{:>10}",
+        "stream", "bios", "", "share", "done at", "mean Q2C", "p50", "p99", "max"
     )?;
     for row in report.streams.iter().take(ROWS_MAX) {
         let StreamShare { stream, bios, share, last_ns, mean_q2c_ns, max_q2c_ns, .. } = *row;
         let (size, percent) = (bytes(row.bytes as f64), 100.0 * share);
         let (done, mean, max) = (time(last_ns as f64), time(mean_q2c_ns), time(max_q2c_ns as f64));
-        writeln!(f, "{stream:<10}{:>12}{size:>12}{percent:>7.1}%{done:>12}{mean:>12}{max:>12}", count(bios))?;
+        let or_none = |nanos: Option<u64>| nanos.map_or_else(|| "-".to_owned(), |nanos| time(nanos as f64));
+        let (p50, p99) = (or_none(row.p50_q2c_ns), or_none(row.p99_q2c_ns));
+        write!(f, "{stream:<8}{:>12}{size:>12}{percent:>7.1}%{done:>12}{mean:>12}", count(bios))?;
+        writeln!(f, "{p50:>10}{p99:>10}{max:>10}")?;
     }
     if report.streams.len() > ROWS_MAX {
         writeln!(f, "  and {} more streams", count((report.streams.len() - ROWS_MAX) as u64))?;

@@ -1,7 +1,7 @@
 //! How far the head moved: the distance between where one dispatched request ends and the next starts.
 
 use super::report;
-use super::stages::Times;
+use super::times::Times;
 use iopath_core::{Extent, Record, SECTOR_BYTES};
 
 /// Distances between requests, in sectors. Of all queues: each has a [`Head`] of its own.
@@ -16,7 +16,7 @@ pub(super) struct Distances {
 
 impl Default for Distances {
     fn default() -> Self {
-        Self { of: 0, backward: 0, sectors: Times::new(Record::SECTOR_MAX) }
+        Self { of: 0, backward: 0, sectors: Times::new(Times::FINE_BITS) }
     }
 }
 

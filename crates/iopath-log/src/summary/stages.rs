@@ -2,7 +2,7 @@
 
 use super::report;
 use super::slots::UNKNOWN;
-use hdrhistogram::Histogram;
+use super::times::Times;
 
 /// A stage, as btt names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +19,6 @@ pub(super) enum Stage {
     Q2c,
 }
 
-/// Times longer than an hour count as an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
-
 /// Times of the five stages.
 #[derive(Debug)]
 pub(super) struct StageTimes {
@@ -30,7 +27,7 @@ pub(super) struct StageTimes {
 
 impl Default for StageTimes {
     fn default() -> Self {
-        Self { times: std::array::from_fn(|_| Times::new(LONGEST_NS)) }
+        Self { times: std::array::from_fn(|_| Times::new(Times::FINE_BITS)) }
     }
 }
 
@@ -44,7 +41,7 @@ impl StageTimes {
     }
 
     pub(super) fn report(&self) -> report::Stages {
-        let stage = |stage: Stage| self.times[stage as usize].report();
+        let stage = |stage: Stage| report(&self.times[stage as usize]);
         report::Stages {
             q2g: stage(Stage::Q2g),
             g2i: stage(Stage::G2i),
@@ -55,56 +52,15 @@ impl StageTimes {
     }
 }
 
-/// A distribution of times or distances: three digits exact, sum and extremes exact.
-#[derive(Debug)]
-pub(super) struct Times {
-    histogram: Histogram<u64>,
-    sum: u128,
-    min: u64,
-    max: u64,
-}
-
-impl Times {
-    pub(super) fn new(longest: u64) -> Self {
-        let histogram = Histogram::new_with_bounds(1, longest, 3).expect("bounds that a histogram can have");
-        Self { histogram, sum: 0, min: u64::MAX, max: 0 }
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, value: u64) {
-        self.histogram.saturating_record(value);
-        self.sum += u128::from(value);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.histogram.len()
-    }
-
-    pub(super) fn mean(&self) -> f64 {
-        if self.count() == 0 { 0.0 } else { self.sum as f64 / self.count() as f64 }
-    }
-
-    pub(super) const fn max(&self) -> u64 {
-        self.max
-    }
-
-    /// Not above the largest there was, which the histogram rounds up.
-    pub(super) fn quantile(&self, share: f64) -> u64 {
-        if self.count() == 0 { 0 } else { self.histogram.value_at_quantile(share).min(self.max) }
-    }
-
-    fn report(&self) -> report::Stage {
-        report::Stage {
-            count: self.count(),
-            mean_ns: self.mean(),
-            min_ns: if self.count() == 0 { 0 } else { self.min },
-            p50_ns: self.quantile(0.5),
-            p90_ns: self.quantile(0.9),
-            p99_ns: self.quantile(0.99),
-            p999_ns: self.quantile(0.999),
-            max_ns: self.max,
-        }
+fn report(times: &Times) -> report::Stage {
+    report::Stage {
+        count: times.count(),
+        mean_ns: times.mean(),
+        min_ns: times.min(),
+        p50_ns: times.quantile(0.5),
+        p90_ns: times.quantile(0.9),
+        p99_ns: times.quantile(0.99),
+        p999_ns: times.quantile(0.999),
+        max_ns: times.max(),
     }
 }

@@ -1,16 +1,21 @@
 //! Who got how much, and who ended when; and the bios that took longest.
 
 use super::report::{Slow, StreamShare};
+use super::times::Times;
 use crate::names::op_name;
 use iopath_core::{Record, SECTOR_BYTES};
 
 /// Bios kept as the slowest.
 const SLOWEST: usize = 10;
 
-/// What each stream did, by its number: at most 65,536 of them, 56 bytes each.
+/// Streams that have percentiles.
+const TIMED_MAX: usize = 64;
+
+/// What each stream did, by its number: at most 65,536 of them, 64 bytes each, and 57 KiB more for the first 64.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: Vec<StreamTally>,
+    times: Vec<Times>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,12 +27,14 @@ struct StreamTally {
     last_ns: u64,
     sum_ns: u64,
     max_ns: u64,
+    /// One more than the place of its times in `times`; 0 for none.
+    timed: u8,
 }
 
 impl Streams {
     #[inline]
     pub(super) fn queued(&mut self, record: Record, now: u64) {
-        let stream = self.of(record);
+        let stream = of(&mut self.streams, record);
         if stream.bios == 0 {
             stream.first_ns = now;
         }
@@ -37,22 +44,24 @@ impl Streams {
 
     #[inline]
     pub(super) fn completed(&mut self, record: Record, q2c_ns: Option<u64>, now: u64) {
-        let stream = self.of(record);
+        let stream = of(&mut self.streams, record);
         stream.last_ns = stream.last_ns.max(now);
         if let Some(nanos) = q2c_ns {
             stream.completed += 1;
             stream.sum_ns += nanos;
             stream.max_ns = stream.max_ns.max(nanos);
+            if stream.completed == 1 && self.times.len() < TIMED_MAX {
+                self.times.push(Times::new(Times::COARSE_BITS));
+                stream.timed = self.times.len() as u8;
+            }
+            if let Some(times) = self.times.get_mut(usize::from(stream.timed).wrapping_sub(1)) {
+                times.add(nanos);
+            }
         }
     }
 
-    #[inline]
-    fn of(&mut self, record: Record) -> &mut StreamTally {
-        let place = record.stream().0 as usize;
-        if self.streams.len() <= place {
-            self.streams.resize(place + 1, StreamTally::default());
-        }
-        &mut self.streams[place]
+    fn times_of(&self, tally: &StreamTally) -> Option<&Times> {
+        self.times.get(usize::from(tally.timed).wrapping_sub(1))
     }
 
     /// The streams, largest first, and how long after the first of them the last was done.
@@ -70,6 +79,8 @@ impl Streams {
             } else {
                 tally.sum_ns as f64 / tally.completed as f64
             },
+            p50_q2c_ns: self.times_of(tally).map(|times| times.quantile(0.5)),
+            p99_q2c_ns: self.times_of(tally).map(|times| times.quantile(0.99)),
             max_q2c_ns: tally.max_ns,
         };
         let is_used = |(_, tally): &(usize, &StreamTally)| tally.bios > 0 || tally.last_ns > 0;
@@ -79,6 +90,15 @@ impl Streams {
         let skew_ns = ends().max().unwrap_or(0) - ends().min().unwrap_or(0);
         (shares, skew_ns)
     }
+}
+
+#[inline]
+fn of(streams: &mut Vec<StreamTally>, record: Record) -> &mut StreamTally {
+    let place = record.stream().0 as usize;
+    if streams.len() <= place {
+        streams.resize(place + 1, StreamTally::default());
+    }
+    &mut streams[place]
 }
 
 /// The bios that took longest.

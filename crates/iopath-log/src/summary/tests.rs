@@ -3,8 +3,8 @@
 use super::*;
 use crate::writer::{LogOptions, LogWriter};
 use iopath_core::{
-    Bio, Extent, Instant, IoError, LengthOnly, Limits, LogSink, QueueConfig, Record, RequestQueue, Sector,
-    Stream, Tag,
+    Bio, Extent, Instant, IoError, LengthOnly, Limits, LogSink, QueueConfig, Record, RecordBatch,
+    RequestQueue, Sector, Stream, Tag,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -57,8 +57,8 @@ fn three_bios_come_to_what_was_worked_out_by_hand() {
     log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
     let report = summary(&path, &Filter::default());
 
-    // Clock; Q G P, Q M, Q G; U I I; D D; C (with its bio); C, and C of its two bios.
-    assert_eq!((report.records, report.selected, report.missed, report.queues), (17, 17, 0, 1));
+    // Clock; QG P, Q M, QG; U I I; D D; C (with its bio); C, and C of its two bios. Two records are of two steps.
+    assert_eq!((report.records, report.selected, report.missed, report.queues), (15, 17, 0, 1));
     assert_eq!(report.span_ns, 1300);
     let events = report.events;
     assert_eq!((events.queue, events.get, events.back_merge, events.insert), (3, 2, 1, 2));
@@ -133,10 +133,13 @@ fn after_a_gap_nothing_is_joined_across_it() {
     let step = |event, subject, other| iopath_core::log::Step::new(event, subject).with_other(other);
     let bio = iopath_core::log::Subject::Bio(7);
     let record = |step: &_, nanos| Record::new(step, at(nanos));
-    producer.take(&[record(&step(Event::Queue, bio, 0), 10), Record::missed(5, at(20))], at(10));
-    producer.take(&[record(&step(Event::Complete, bio, 0), 30)], at(30));
-    producer
-        .take(&[record(&step(Event::Queue, bio, 0), 40), record(&step(Event::Complete, bio, 0), 45)], at(40));
+    let mut batch = RecordBatch::new();
+    batch.push(record(&step(Event::Queue, bio, 0), 10));
+    batch.push(Record::missed(5, at(20)));
+    batch.push(record(&step(Event::Complete, bio, 0), 30));
+    batch.push(record(&step(Event::Queue, bio, 0), 40));
+    batch.push(record(&step(Event::Complete, bio, 0), 45));
+    producer.take(&mut batch).unwrap();
     drop(producer);
     log.finish().unwrap();
     let report = summary(&path, &Filter::default());
@@ -265,4 +268,63 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
         assert!(page.lines().count() <= 70 && page.lines().all(|line| line.chars().count() <= 120), "{page}");
         eprintln!("{page}");
     }
+}
+
+#[test]
+fn a_change_of_the_elevator_is_told_with_its_name_and_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
+        queue.submit_bio(read(100, 8, 1), at(1100)).unwrap();
+        queue.set_elevator(&"two-list".parse().unwrap(), at(1500));
+        let tag = queue.poll_dispatch(at(1600)).unwrap().tag;
+        queue.handle_completion(tag, Ok(()), at(1900));
+    });
+    let report = summary(&path, &Filter::default());
+    let change = ElevatorChange { at_ns: 500, queue: 0, elevator: "two-list".to_owned() };
+    assert_eq!((&report.elevators[..], report.events.elevator), (&[change][..], 1));
+    assert_eq!((report.stages.i2d.count, report.stages.i2d.max_ns), (1, 500));
+    let page = report.to_string();
+    assert!(page.contains("elevator two-list from 500 ns on, queue 0"), "{page}");
+
+    let mut dump = Vec::new();
+    LogReader::open(&path).unwrap().dump(&Filter::default(), &mut dump).unwrap();
+    let dump = String::from_utf8(dump).unwrap();
+    assert!(dump.lines().any(|line| line.contains("E elevator") && line.ends_with(" two-list")), "{dump}");
+    // The bio's first three steps are one record and a line each.
+    let events: Vec<_> = dump.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
+    assert_eq!(events, ["T", "Q", "G", "I", "E", "D", "C"]);
+}
+
+#[test]
+fn the_first_streams_have_percentiles_of_their_own_and_the_rest_say_that_they_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
+        let mut nanos = 1000;
+        for stream in 0..70 {
+            // A hundred bios that take 1000 ns, 2000 ns and so on, times the stream's number and one.
+            for bio in 1..=100 {
+                queue.submit_bio(read(100, 8, bio).on_stream(Stream(stream)), at(nanos)).unwrap();
+                let tag = queue.poll_dispatch(at(nanos)).unwrap().tag;
+                nanos += bio * 1000 * u64::from(stream + 1);
+                queue.handle_completion(tag, Ok(()), at(nanos));
+                queue.poll_completion().unwrap();
+            }
+        }
+    });
+    let report = summary(&path, &Filter::default());
+    assert_eq!(report.streams.len(), 70);
+    for share in &report.streams {
+        let (Some(p50), Some(p99)) = (share.p50_q2c_ns, share.p99_q2c_ns) else {
+            assert!(share.stream >= 64, "stream {}", share.stream);
+            continue;
+        };
+        assert!(share.stream < 64, "stream {}", share.stream);
+        for (quantile, bio) in [(p50, 50), (p99, 99)] {
+            let exact = bio * 1000 * u64::from(share.stream + 1);
+            assert!(quantile >= exact && quantile - exact <= exact / 100, "{quantile} for {exact}");
+        }
+    }
+    assert!(report.to_string().contains("p99"));
 }

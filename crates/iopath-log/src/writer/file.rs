@@ -36,14 +36,22 @@ impl Pending {
         RECORDS_MAX - self.len()
     }
 
-    #[inline]
-    pub(super) fn push(&mut self, record: Record) {
-        let time = self.clock.time(record);
-        if self.words[0].is_empty() {
-            self.time_ns = time.as_nanos();
+    /// Adds records, for which there must be room.
+    pub(super) fn extend(&mut self, records: &[Record]) {
+        let is_first = self.words[0].is_empty();
+        if let Some(first) = records.first().filter(|_| is_first) {
+            self.time_ns = self.clock.time(*first).as_nanos();
         }
-        for (words, word) in self.words.iter_mut().zip(record.to_words()) {
-            words.extend_from_slice(&word.to_le_bytes());
+        for record in records {
+            self.clock.time(*record);
+        }
+        for (kind, words) in self.words.iter_mut().enumerate() {
+            let start = words.len();
+            words.resize(start + records.len() * size_of::<u64>(), 0);
+            let (places, _) = words[start..].as_chunks_mut();
+            for (place, record) in places.iter_mut().zip(records) {
+                *place = record.to_words()[kind].to_le_bytes();
+            }
         }
     }
 }

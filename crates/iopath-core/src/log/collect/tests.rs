@@ -1,0 +1,209 @@
+//! What a log makes of steps: records, batches, and one record of two steps where that says the same.
+
+use super::*;
+use crate::bio::{Bio, Stream};
+use crate::log::NoRoom;
+use crate::merge::NoMerge;
+use crate::sector::{Extent, Sector};
+use std::sync::{Arc, Mutex};
+
+/// Keeps what it is given, unless told to have no room.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<(Vec<Record>, bool)>>);
+
+impl LogSink for Kept {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let (records, is_full) = &mut *self.0.lock().unwrap();
+        if *is_full {
+            return Err(NoRoom);
+        }
+        records.extend(batch.records());
+        batch.clear();
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn records(&self) -> Vec<Record> {
+        self.0.lock().unwrap().0.clone()
+    }
+
+    fn events(&self) -> Vec<(Event, bool)> {
+        self.records().iter().map(|record| (record.event().unwrap(), record.is_both())).collect()
+    }
+
+    fn set_full(&self, is_full: bool) {
+        self.0.lock().unwrap().1 = is_full;
+    }
+}
+
+fn log() -> (Kept, Log) {
+    let kept = Kept::default();
+    (kept.clone(), Log::new(Box::new(kept)))
+}
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn bio_step(slot: u32) -> Step {
+    let extent = Extent::new(Sector(800), 8).unwrap();
+    let bio = Bio::discard(extent, 0).with_fua().on_stream(Stream(5));
+    Step::of_bio::<()>(Event::Queue, slot, &bio)
+}
+
+fn request_step(event: Event, tag: u32) -> Step {
+    Step { event, subject: Subject::Request(tag), ..bio_step(0) }
+}
+
+fn insert(log: &mut Log, tag: u32, nanos: u64) {
+    log.push_insert(&request_step(Event::Insert, tag).because(NoMerge::Direction), at(nanos));
+}
+
+fn dispatch(log: &mut Log, tag: u32, nanos: u64) {
+    log.push_dispatch(Tag::from_bits(tag), || request_step(Event::Dispatch, tag), at(nanos));
+}
+
+fn get(log: &mut Log, tag: u32, bio: u32, nanos: u64) {
+    let step = || request_step(Event::Get, tag).with_other(bio);
+    log.push_get(Tag::from_bits(tag), bio, step, at(nanos));
+}
+
+#[test]
+fn the_upper_bits_of_the_time_are_told_once_and_when_they_change() {
+    let (kept, mut log) = log();
+    let times = [5, 6, (1 << Record::TIME_BITS) - 1, 1 << Record::TIME_BITS, u64::MAX - 1, u64::MAX];
+    for nanos in times {
+        log.push(&bio_step(0), at(nanos));
+    }
+    drop(log);
+    let told: Vec<_> =
+        kept.records().into_iter().filter(|record| record.event() == Some(Event::Clock)).collect();
+    assert_eq!(told.iter().map(|record| record.other()).collect::<Vec<_>>(), [0, 1, (1 << 24) - 1]);
+    assert_eq!(kept.records().len(), times.len() + told.len());
+    assert_eq!(kept.events()[0].0, Event::Clock);
+}
+
+#[test]
+fn a_full_batch_goes_at_once_an_old_one_with_the_next_step_and_the_rest_at_the_end() {
+    let (kept, mut log) = log();
+    // One less than the batch holds: the time's upper bits come first.
+    for nanos in 1..RecordBatch::CAPACITY as u64 {
+        assert_eq!(kept.records().len(), 0);
+        log.push(&bio_step(0), at(nanos));
+    }
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
+    log.push(&bio_step(0), at(2000));
+    log.push(&bio_step(0), at(HELD_MAX_NS));
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
+    log.push(&bio_step(0), at(HELD_MAX_NS + 1));
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 2);
+    drop(log);
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 3);
+}
+
+#[test]
+fn what_found_no_room_is_told_before_the_next_record_with_the_time_in_full() {
+    let (kept, mut log) = log();
+    let hour = at(3_600_000_000_000);
+    kept.set_full(true);
+    log.push(&bio_step(0), hour);
+    log.flush();
+    log.push(&bio_step(1), hour);
+    log.push(&bio_step(2), hour);
+    log.flush();
+    kept.set_full(false);
+    log.push(&bio_step(3), hour);
+    drop(log);
+    let records = kept.records();
+    assert_eq!(kept.events(), [(Event::Missed, false), (Event::Queue, false)]);
+    // Clock, bio 0, 1 and 2; not the record that told of the first two.
+    assert_eq!(records[0].sector(), 4);
+    assert_eq!(u64::from(records[0].other()), hour.as_nanos() >> Record::TIME_BITS);
+    assert_eq!(records[1].tag(), 3);
+}
+
+#[test]
+fn a_bio_that_gets_its_request_as_it_is_queued_is_one_record_of_both() {
+    let (kept, mut log) = log();
+    log.push(&bio_step(7), at(50));
+    get(&mut log, 3, 7, 50);
+    drop(log);
+    assert_eq!(kept.events()[1..], [(Event::Get, true)]);
+    let (earlier, later) = kept.records()[1].parts();
+    assert_eq!(earlier.unwrap(), Record::new(&bio_step(7), at(50)));
+    assert_eq!(later, Record::new(&request_step(Event::Get, 3).with_other(7), at(50)));
+}
+
+#[test]
+fn a_bio_that_waited_or_met_something_else_is_told_in_two_records() {
+    for between in [50, 51] {
+        let (kept, mut log) = log();
+        log.push(&bio_step(7), at(50));
+        if between == 50 {
+            log.push(&Step { event: Event::NoMerge, ..bio_step(7) }, at(50));
+        }
+        get(&mut log, 3, 7, between);
+        drop(log);
+        assert!(kept.events().iter().all(|(_, is_both)| !is_both), "{:?}", kept.events());
+    }
+    let (kept, mut log) = log();
+    log.push(&bio_step(7), at(50));
+    get(&mut log, 3, 8, 50);
+    drop(log);
+    assert_eq!(kept.events()[1..], [(Event::Queue, false), (Event::Get, false)], "another bio's request");
+}
+
+#[test]
+fn requests_dispatched_as_they_are_inserted_are_one_record_each() {
+    let (kept, mut log) = log();
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
+    drop(log);
+    assert_eq!(
+        kept.events()[1..],
+        [(Event::Dispatch, true), (Event::Dispatch, true), (Event::Insert, false)]
+    );
+    let (earlier, later) = kept.records()[2].parts();
+    let inserted = request_step(Event::Insert, 1).because(NoMerge::Direction);
+    assert_eq!(earlier.unwrap(), Record::new(&inserted, at(50)));
+    assert_eq!(later, Record::new(&request_step(Event::Dispatch, 1), at(50)));
+}
+
+#[test]
+fn requests_dispatched_later_or_in_another_order_keep_their_order_in_the_log() {
+    let (kept, mut log) = log();
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    dispatch(&mut log, 1, 50);
+    dispatch(&mut log, 0, 50);
+    drop(log);
+    let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
+    assert_eq!(tags, [0, 1, 2, 1, 0]);
+    assert!(kept.events().iter().all(|(_, is_both)| !is_both));
+
+    let (kept, mut log) = self::log();
+    insert(&mut log, 0, 50);
+    dispatch(&mut log, 0, 51);
+    insert(&mut log, 1, 52);
+    log.push(&request_step(Event::Complete, 0), at(52));
+    dispatch(&mut log, 1, 52);
+    drop(log);
+    assert!(kept.events().iter().all(|(_, is_both)| !is_both), "{:?}", kept.events());
+}
+
+#[test]
+fn a_run_of_inserts_ends_with_its_batch() {
+    let (kept, mut log) = log();
+    let tags = RecordBatch::CAPACITY as u32 + 10;
+    (0..tags).for_each(|tag| insert(&mut log, tag, 50));
+    // The first batch has gone: of its requests, nothing can be told there any more.
+    dispatch(&mut log, 0, 50);
+    drop(log);
+    assert_eq!(kept.records().len() as u32, 1 + tags + 1);
+    let (kept, mut log) = self::log();
+    (0..tags).for_each(|tag| insert(&mut log, tag, 50));
+    dispatch(&mut log, RecordBatch::CAPACITY as u32 - 1, 50);
+    drop(log);
+    assert_eq!(kept.events().last(), Some(&(Event::Insert, false)));
+    assert_eq!(kept.records().len() as u32, 1 + tags, "the first of the second batch is told as both");
+}
