@@ -103,6 +103,12 @@ pub struct CacheConfig {
     pub expire: Duration,
 }
 
+impl CacheConfig {
+    /// One of so many parts of the frames is for pages that were not asked for a second time: what is read ahead should
+    /// fit in it, or it may be gone before it is used.
+    pub const SCAN_PARTS: u32 = 8;
+}
+
 impl Default for CacheConfig {
     /// 256 MiB of 4 KiB pages; write-back from a tenth on or after 5 s, four tenths are the limit.
     fn default() -> Self {

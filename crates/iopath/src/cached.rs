@@ -52,7 +52,8 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         return Err(OpenError::CacheSize { cache_bytes: options.cache_bytes, min_bytes, max_bytes });
     }
     let cache_bytes = options.cache_bytes;
-    let budget_bytes = (cache_bytes / 4).min(READAHEAD_BYTES_MAX);
+    // A fifth less than what is not used up at once may take.
+    let budget_bytes = (cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4).min(READAHEAD_BYTES_MAX);
     let readahead = |budget_bytes: u64| ReadaheadConfig {
         page_bytes,
         request_bytes: limits.request_bytes_max.min(budget_bytes / 2).max(u64::from(page_bytes)),

@@ -2,7 +2,7 @@
 //! Knows clean frames only: what is dirty, being read or written, or held by a writer is in none of its queues.
 //!
 //! ```text
-//!   new ──▶ [ small: a tenth ] ── not touched again ──▶ evicted, remembered as a ghost
+//!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, remembered as a ghost
 //!                  │ touched again
 //!   ghost ──▶ [ main: the rest ] ── not touched ──▶ evicted
 //!                  ▲     │ touched: once more round, one touch less
@@ -12,6 +12,7 @@
 //! A scan passes through `small` and leaves `main` as it is. A hit moves nothing: it counts a touch, which is what
 //! lets hits go without a lock. The measured hit ratios, beside LRU and CLOCK, are in docs/cache.md.
 
+use super::CacheConfig;
 use super::ghost::Ghost;
 use super::list::{Links, List};
 use crate::page::Page;
@@ -53,7 +54,7 @@ impl Replacement {
     const PROMOTE_TOUCHES: u8 = 1;
 
     pub(super) fn new(frames: u32) -> Self {
-        let small_max = (frames / 10).max(1);
+        let small_max = (frames / CacheConfig::SCAN_PARTS).max(1);
         Self { small: List::EMPTY, main: List::EMPTY, ghost: Ghost::new(frames), small_max }
     }
 
