@@ -12,7 +12,12 @@ mod survey;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use iopath_lab::LabError;
+use iopath_os::HugePages;
 use std::process::ExitCode;
+
+/// Tables of large queues and logs, on huge pages.
+#[global_allocator]
+static ALLOCATOR: HugePages = HugePages;
 
 /// Exit codes: what went wrong lies with the arguments (2) or with anything else (1).
 const FAILURE: u8 = 1;

@@ -23,7 +23,7 @@ const PLUG: usize = 32;
 /// The operations compared, on either structure.
 trait Order {
     fn insert(&mut self, key: u64, value: u32);
-    fn prefetch(&self, _keys: &[u64]) {}
+    fn prefetch(&mut self, _keys: &[u64]) {}
     fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>);
     fn pop_first(&mut self) -> Option<Entry>;
     fn pop_at_or_after(&mut self, key: u64) -> Option<Entry>;
@@ -34,8 +34,8 @@ impl Order for SortedSet {
         SortedSet::insert(self, key, value);
     }
 
-    fn prefetch(&self, keys: &[u64]) {
-        SortedSet::prefetch(self, keys.iter().copied());
+    fn prefetch(&mut self, keys: &[u64]) {
+        SortedSet::foresee_inserts(self, keys.iter().copied());
     }
 
     fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {

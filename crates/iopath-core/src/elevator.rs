@@ -61,8 +61,9 @@ pub trait Elevator: fmt::Debug + Send {
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
     /// `arrivals` are about to look for [`Elevator::neighbours`] and be inserted, one after another: a chance to
-    /// ask for the memory that this will touch, for all at once. Changes nothing.
-    fn prefetch(&self, _arrivals: &[Outline]) {}
+    /// ask for the memory that this will touch, for all at once, and to remember where it was found. Changes no
+    /// order.
+    fn prefetch(&mut self, _arrivals: &[Outline]) {}
 
     /// The queued requests that `arrival` would join at its start and at its end: candidates for a merge.
     ///
@@ -121,6 +122,9 @@ pub trait Elevator: fmt::Debug + Send {
     /// 10,000. Elevators without shares do nothing.
     fn set_weight(&mut self, _stream: Stream, _weight: u32) {}
 }
+
+// Returned in a register: see `Tag`.
+const _: () = assert!(size_of::<Neighbours>() == 8);
 
 /// What is known of a bio or request without its memory: all that an elevator goes by, but for the age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

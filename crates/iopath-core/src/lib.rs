@@ -31,6 +31,7 @@ pub mod cache;
 mod device;
 pub mod elevator;
 mod error;
+mod fifo;
 mod limits;
 mod list;
 pub mod log;

@@ -57,30 +57,6 @@ impl<T: Member> Links<T> {
         let unlinked = Link { member: NIL, before: NIL, after: NIL };
         Self { links: vec![unlinked; members_max].into(), of: PhantomData }
     }
-
-    /// Asks for the memory of a member's link without waiting for it.
-    #[inline]
-    pub(crate) fn prefetch(&self, member: T) {
-        prefetch_index(&self.links, member.index());
-    }
-
-    /// The same for what must be there to take a member out, whose own link should be there already.
-    #[inline]
-    pub(crate) fn prefetch_neighbours(&self, member: T) {
-        let Link { before, after, .. } = self.links[member.index()];
-        for index in [before, after] {
-            if index != NIL {
-                prefetch_index(&self.links, index as usize);
-            }
-        }
-    }
-
-    /// The member that follows in its list.
-    #[cfg(test)]
-    fn after(&self, member: T) -> Option<T> {
-        let after = self.links[member.index()].after;
-        self.links.get(after as usize).map(|link| T::from_bits(link.member))
-    }
 }
 
 impl<T: Member> List<T> {
@@ -99,18 +75,18 @@ impl<T: Member> List<T> {
         links.links.get(self.front as usize).map(|link| T::from_bits(link.member))
     }
 
-    /// Shows the members some places behind the front, with those places: 0 is the front itself.
+    /// The members, that which has been in the list for longest first. Asks for each link's memory a step ahead.
     #[inline]
-    pub(crate) fn look_ahead(&self, links: &Links<T>, places: usize, mut show: impl FnMut(usize, T)) {
+    pub(crate) fn iter<'a>(&self, links: &'a Links<T>) -> impl Iterator<Item = T> + use<'a, T> {
         let mut next = self.front;
-        for place in 0..places {
-            let Some(link) = links.links.get(next as usize) else { return };
-            show(place, T::from_bits(link.member));
+        std::iter::from_fn(move || {
+            let link = links.links.get(next as usize)?;
             next = link.after;
-        }
-        if next != NIL {
-            prefetch_index(&links.links, next as usize);
-        }
+            if next != NIL {
+                prefetch_index(&links.links, next as usize);
+            }
+            Some(T::from_bits(link.member))
+        })
     }
 
     /// Adds a member as the newest.
@@ -139,23 +115,6 @@ impl<T: Member> List<T> {
         self.join(links, link.before, link.after);
         links.links[member.index()].member = NIL;
         self.len -= 1;
-    }
-
-    /// Puts `member`, which is elsewhere in the list, where `other` is, and takes that out.
-    pub(crate) fn replace(&mut self, links: &mut Links<T>, other: T, member: T) {
-        self.remove(links, member);
-        let Link { before, after, .. } = links.links[other.index()];
-        let index = member.index() as u32;
-        links.links[index as usize] = Link { member: member.bits(), before, after };
-        links.links[other.index()].member = NIL;
-        match links.links.get_mut(before as usize) {
-            Some(before) => before.after = index,
-            None => self.front = index,
-        }
-        match links.links.get_mut(after as usize) {
-            Some(after) => after.before = index,
-            None => self.back = index,
-        }
     }
 
     /// Links two neighbours to each other, or an end of the list to what is left.
@@ -255,25 +214,6 @@ mod tests {
         let odd = list_of(&mut links, [1, 3, 5].into_iter());
         assert_eq!(drain(even, &mut links), [0, 2, 4]);
         assert_eq!(drain(odd, &mut links), [1, 3, 5]);
-    }
-
-    #[test]
-    fn a_member_takes_the_place_of_another() {
-        for other in 0..4 {
-            for member in (0..4).filter(|member| *member != other) {
-                let mut links = Links::new(4);
-                let mut list = list_of(&mut links, 0..4);
-                list.replace(&mut links, Tag::from_bits(other), Tag::from_bits(member));
-                let expected: Vec<_> = (0..4)
-                    .filter(|bits| *bits != member)
-                    .map(|bits| if bits == other { member } else { bits })
-                    .collect();
-                let walked: Vec<_> =
-                    std::iter::successors(list.front(&links), |member| links.after(*member)).collect();
-                assert_eq!(walked.iter().map(|tag| tag.to_bits()).collect::<Vec<_>>(), expected);
-                assert_eq!(drain(list, &mut links), expected);
-            }
-        }
     }
 
     #[test]

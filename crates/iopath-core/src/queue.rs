@@ -351,7 +351,7 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Tells the elevator of requests that it is about to be given.
-    fn prefetch(&self, tags: &[Tag]) {
+    fn prefetch(&mut self, tags: &[Tag]) {
         let mut arrivals = [Chain::EMPTY.outline(); PREFETCHED_MAX];
         for tags in tags.chunks(PREFETCHED_MAX) {
             for (arrival, tag) in arrivals.iter_mut().zip(tags) {

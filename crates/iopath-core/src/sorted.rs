@@ -4,7 +4,7 @@
 //! A B+tree over two arenas of fixed-size nodes, linked by index:
 //!
 //! ```text
-//!   inner    [ low₀ low₁ low₂ … ]            wide (63): three levels reach a million entries
+//!   inner    [ low₀ low₁ low₂ … ]            wide (64): three levels reach a million entries
 //!              │    │    └───────────┐
 //!   leaves   [e e e]⇄[e e e e]⇄[e e e e e]   30 entries in six cache lines, linked in order
 //!                      ▲ fingers: the leaves last inserted into, the leaf last taken from
@@ -13,14 +13,16 @@
 //! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of
 //! operations. A *finger* remembers that leaf and between which keys it lies, so both skip the descent.
 //!
-//! Beyond some 100,000 entries leaves no longer fit the processor's second-level cache, and an insert at a random
-//! key costs one wait for memory, more than all else together. [`SortedSet::prefetch`] lets a batch share that wait.
+//! Once leaves no longer fit the processor's caches, an operation at a random key costs one wait for memory, more
+//! than all else together. [`SortedSet::foresee_inserts`] and [`SortedSet::foresee_removals`] let a batch share
+//! that wait, and the descent is not made again.
 //!
 //! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
-//! joins nodes, `sorted/iter.rs` walks.
+//! joins nodes, `sorted/foresee.rs` looks ahead, `sorted/iter.rs` walks.
 
 mod arena;
 mod columns;
+mod foresee;
 mod iter;
 mod node;
 mod rebalance;
@@ -30,13 +32,14 @@ mod tests;
 use std::ops::RangeBounds;
 
 use arena::Arena;
+use foresee::Foreseen;
 pub use iter::Range;
 use node::{INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
 
 /// A key and a value, in the order in which the set holds them: by key, then by value.
 pub type Entry = (u64, u32);
 
-/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 15 children a node.
+/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 16 children a node.
 const HEIGHT_MAX: usize = 9;
 
 /// A fixed-capacity set of [entries](Entry) in ascending order.
@@ -60,6 +63,10 @@ pub struct SortedSet {
     near: [Finger; STREAMS],
     /// Which of `near` moves next.
     near_next: usize,
+    /// Where the inserts and look-ups that were announced will be.
+    coming: Foreseen,
+    /// Where the removals that were announced will be.
+    going: Foreseen,
     /// Where the last entry was taken from.
     head: Finger,
     /// In which slot of that leaf it was.
@@ -68,12 +75,6 @@ pub struct SortedSet {
 
 /// How many interleaved ascending streams are inserted without a descent.
 const STREAMS: usize = 2;
-
-/// Keys that [`SortedSet::prefetch`] takes down the tree side by side: about what a processor can wait for at once.
-const PREFETCH: usize = 16;
-
-/// Entries from which on leaves outgrow a second-level cache of 2 MiB, so that fetching them ahead pays.
-const PREFETCH_FROM: usize = 100_000;
 
 /// Splits move entries into a new right neighbour and merges empty the right one, so the first leaf stays first.
 const FIRST_LEAF: u32 = 0;
@@ -113,6 +114,8 @@ impl SortedSet {
             capacity,
             near: [Finger::NOWHERE; STREAMS],
             near_next: 0,
+            coming: Foreseen::NONE,
+            going: Foreseen::NONE,
             head: Finger::NOWHERE,
             head_slot: 0,
         };
@@ -144,6 +147,8 @@ impl SortedSet {
         self.last_leaf = self.root;
         self.len = 0;
         self.near = [Finger::NOWHERE; STREAMS];
+        self.coming = Foreseen::NONE;
+        self.going = Foreseen::NONE;
         self.head = Finger::NOWHERE;
     }
 
@@ -295,51 +300,13 @@ impl SortedSet {
         Range::new(self, keys)
     }
 
-    /// Brings what operations at `keys` will need into the processor's caches, all at once rather than one after
-    /// another. A hint for batches, such as the requests of a plug; changes nothing else.
-    ///
-    /// Does nothing while the set is small enough to stay in the caches, and nothing for keys where the last inserts
-    /// were.
-    pub fn prefetch(&self, keys: impl IntoIterator<Item = u64>) {
-        if self.len < PREFETCH_FROM {
-            return;
-        }
-        let mut keys = keys.into_iter().filter(|&key| !self.near.iter().any(|near| near.covers(key)));
-        loop {
-            let (mut batch, mut len) = ([0; PREFETCH], 0);
-            for (place, key) in batch.iter_mut().zip(keys.by_ref()) {
-                *place = key;
-                len += 1;
-            }
-            for leaf in &self.leaves_of(&batch[..len])[..len] {
-                self.leaves[*leaf].prefetch();
-            }
-            if len < PREFETCH {
-                return;
-            }
-        }
-    }
-
-    /// The leaves of up to [`PREFETCH`] keys, found level by level: within a level no look-up depends on another, so
-    /// the processor waits for all of them at once.
-    fn leaves_of(&self, keys: &[u64]) -> [u32; PREFETCH] {
-        let mut nodes = [self.root; PREFETCH];
-        for _ in 0..self.height {
-            for (node, &key) in nodes.iter_mut().zip(keys) {
-                let inner = &self.inners[*node];
-                *node = inner.child(inner.find((key, 0)));
-            }
-        }
-        nodes
-    }
-
     /// The leaf that holds `entry` or would; the finger of inserts moves there.
     #[inline]
     fn near_leaf(&mut self, entry: Entry) -> u32 {
         if let Some(near) = self.near.iter().find(|near| near.covers(entry.0)) {
             return near.leaf;
         }
-        let near = self.locate(entry);
+        let near = self.coming.take(entry.0).unwrap_or_else(|| self.locate(entry));
         self.near[self.near_next] = near;
         self.near_next = (self.near_next + 1) % STREAMS;
         near.leaf
@@ -349,7 +316,7 @@ impl SortedSet {
     #[inline]
     fn head_leaf(&mut self, entry: Entry) -> u32 {
         if !self.head.covers(entry.0) {
-            self.head = self.locate(entry);
+            self.head = self.going.take(entry.0).unwrap_or_else(|| self.locate(entry));
         }
         self.head.leaf
     }
@@ -365,11 +332,8 @@ impl SortedSet {
         for _ in 0..self.height {
             let inner = &self.inners[finger.leaf];
             let slot = inner.find(entry);
-            finger = Finger {
-                leaf: inner.child(slot),
-                low: inner.low(slot).0,
-                high: inner.low_key(slot + 1).unwrap_or(finger.high),
-            };
+            let (low, high) = inner.bounds(slot, finger.high);
+            finger = Finger { leaf: inner.child(slot), low, high };
         }
         finger
     }

@@ -7,6 +7,8 @@ use crate::merge::Chain;
 use crate::sector::Extent;
 use crate::time::Instant;
 use prefetch_index::prefetch_index;
+use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 /// No slot: the end of a chain.
@@ -19,34 +21,49 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 ///
 /// Carries the slot's generation, so that a completion that comes too late is told from the next
 /// request in the same slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tag(u32);
+///
+/// Stored inverted, so that no tag is zero: two tags that may be missing fit one register. Returned through memory,
+/// they would be read back wider than they were written, and such a read waits until every store before it is
+/// done, be it to memory that is not yet in any cache.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag(NonZeroU32);
+
+const _: () = assert!(size_of::<Option<Tag>>() == 4);
 
 impl Tag {
     /// The most requests a queue can have slots for.
-    pub const COUNT_MAX: usize = 1 << INDEX_BITS;
+    pub const COUNT_MAX: usize = INDEX_MASK as usize;
 
     const fn new(index: u32, generation: u8) -> Self {
-        Self(index | (generation as u32) << INDEX_BITS)
+        Self::from_bits(index | (generation as u32) << INDEX_BITS)
     }
 
     /// The slot, from 0 to one less than the queue's slots: an index for per-request tables.
     pub const fn index(self) -> usize {
-        (self.0 & INDEX_MASK) as usize
+        (self.to_bits() & INDEX_MASK) as usize
     }
 
     /// The tag as a number, for structures and devices that carry numbers.
     pub const fn to_bits(self) -> u32 {
-        self.0
+        !self.0.get()
     }
 
     /// The tag that [`Tag::to_bits`] gave.
+    ///
+    /// # Panics
+    /// If there is no such tag: it would name one slot more than a queue can have.
     pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
+        Self(NonZeroU32::new(!bits).expect("no tag is all ones"))
     }
 
     const fn next_generation(self) -> Self {
-        Self(self.0.wrapping_add(1 << INDEX_BITS))
+        Self::from_bits(self.to_bits().wrapping_add(1 << INDEX_BITS))
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tag").field(&self.to_bits()).finish()
     }
 }
 

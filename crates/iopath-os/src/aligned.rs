@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use thiserror::Error;
 
 /// From this length on a region may be backed by huge pages: the size of one on x86-64 and on arm64 with 4 KiB pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The system gave no memory.
 #[derive(Debug, Error)]
@@ -53,7 +53,8 @@ impl AlignedBuf {
             .ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
         let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
         if taken >= HUGE_PAGE_BYTES {
-            system::advise_huge(start, taken);
+            // SAFETY: the region was just taken, and is ours.
+            unsafe { system::advise_huge(start.as_ptr(), taken) };
         }
         Ok(Self { start, len, taken })
     }
@@ -105,7 +106,7 @@ pub fn page_bytes() -> usize {
 }
 
 #[cfg(not(miri))]
-mod system {
+pub(crate) mod system {
     use std::ffi::c_void;
     use std::io;
     use std::ptr::{self, NonNull};
@@ -122,9 +123,12 @@ mod system {
     }
 
     /// Refused where the kernel has no huge pages: then the region keeps its small ones.
-    pub(super) fn advise_huge(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the range is our own live mapping, and this advice changes no content.
-        let _ = unsafe { madvise(start.as_ptr().cast::<c_void>(), bytes, Advice::LinuxHugepage) };
+    ///
+    /// # Safety
+    /// The range is mapped, and the caller's.
+    pub(crate) unsafe fn advise_huge(start: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise, and this advice changes no content.
+        let _ = unsafe { madvise(start.cast::<c_void>(), bytes, Advice::LinuxHugepage) };
     }
 
     /// # Safety
@@ -138,7 +142,7 @@ mod system {
 
 /// The allocator's memory, for Miri, which runs no system call by number.
 #[cfg(miri)]
-mod system {
+pub(crate) mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
     use std::ptr::NonNull;
@@ -149,7 +153,9 @@ mod system {
         NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    pub(super) fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
+    /// # Safety
+    /// None needed: nothing is done.
+    pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety
     /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.

@@ -9,6 +9,7 @@ mod cpu;
 pub mod device;
 mod engine;
 mod errno;
+mod huge_pages;
 pub mod kernel;
 mod limits;
 mod memory;
@@ -27,6 +28,7 @@ pub use device::{
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::{io_error_of, system_error};
+pub use huge_pages::HugePages;
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

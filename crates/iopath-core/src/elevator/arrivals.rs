@@ -1,7 +1,7 @@
 //! Who came when, counted in requests: tells when a request has been passed as often as it may be. Knows no
 //! sectors and no time.
 
-use crate::list::{Links, List};
+use crate::fifo::{Fifo, Places};
 use crate::table::Tag;
 
 /// Numbers requests as they come and counts those that have gone.
@@ -11,29 +11,26 @@ use crate::table::Tag;
 /// requests.
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    pub(super) links: Links<Tag>,
-    /// The request's number, by tag.
-    number: Box<[u64]>,
+    pub(super) places: Places,
     came: u64,
     gone: u64,
 }
 
 impl Arrivals {
     pub(super) fn new(requests_max: usize) -> Self {
-        Self { links: Links::new(requests_max), number: vec![0; requests_max].into(), came: 0, gone: 0 }
+        Self { places: Places::new(requests_max), came: 0, gone: 0 }
     }
 
     /// A request has come.
-    pub(super) fn push(&mut self, list: &mut List<Tag>, tag: Tag) {
-        self.number[tag.index()] = self.came;
+    pub(super) fn push(&mut self, fifo: &mut Fifo, tag: Tag) {
+        fifo.push_back(&mut self.places, tag, self.came);
         self.came += 1;
-        list.push_back(&mut self.links, tag);
     }
 
     /// A request has gone.
-    pub(super) fn remove(&mut self, list: &mut List<Tag>, tag: Tag) {
+    pub(super) fn remove(&mut self, fifo: &mut Fifo, tag: Tag) {
         self.gone += 1;
-        list.remove(&mut self.links, tag);
+        fifo.remove(&self.places, tag);
     }
 
     /// Something has come and gone at once, and so has passed all that are here.
@@ -42,14 +39,9 @@ impl Arrivals {
         self.gone += 1;
     }
 
-    /// The oldest request of `list`, and when, counted in requests gone, its allowance is used up.
-    pub(super) fn oldest(&self, list: &List<Tag>, allowance: u64) -> Option<(u64, Tag)> {
-        let tag = list.front(&self.links)?;
-        Some((self.number[tag.index()] + allowance, tag))
-    }
-
-    /// Whether that many requests have gone.
-    pub(super) const fn is_due(&self, due: u64) -> bool {
-        due <= self.gone
+    /// The oldest request of `fifo`, if its allowance is used up, and when it was, counted in requests gone.
+    pub(super) fn due(&self, fifo: &Fifo, allowance: u64) -> Option<(u64, Tag)> {
+        let (number, tag) = fifo.front()?;
+        (number + allowance <= self.gone).then_some((number + allowance, tag))
     }
 }

@@ -5,7 +5,7 @@ use super::arrivals::Arrivals;
 use super::by_sector::BySector;
 use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
 use crate::bio::{Op, Priority};
-use crate::list::List;
+use crate::fifo::Fifo;
 use crate::merge::{NoMerge, Side};
 use crate::sector::{Extent, Sector};
 use crate::table::{RequestTable, Tag};
@@ -29,8 +29,8 @@ use crate::time::Instant;
 pub struct Ascend {
     by_sector: BySector,
     arrivals: Arrivals,
-    reads: List<Tag>,
-    writes: List<Tag>,
+    reads: Fifo,
+    writes: Fifo,
     /// The sector after the last request dispatched.
     head: Sector,
     values: [u64; 4],
@@ -78,8 +78,8 @@ impl Ascend {
         Self {
             by_sector: BySector::new(requests_max),
             arrivals: Arrivals::new(requests_max),
-            reads: List::EMPTY,
-            writes: List::EMPTY,
+            reads: Fifo::new(requests_max),
+            writes: Fifo::new(requests_max),
             head: Sector(0),
             values: defaults(&TUNABLES),
         }
@@ -87,13 +87,13 @@ impl Ascend {
 
     /// The request that has waited past its allowance for longest.
     fn out_of_allowance(&self) -> Option<Tag> {
-        let read = self.arrivals.oldest(&self.reads, self.values[READ_LATENCY]);
-        let write = self.arrivals.oldest(&self.writes, self.values[WRITE_LATENCY]);
-        let (due, tag) = match (read, write) {
+        let read = self.arrivals.due(&self.reads, self.values[READ_LATENCY]);
+        let write = self.arrivals.due(&self.writes, self.values[WRITE_LATENCY]);
+        let (_, tag) = match (read, write) {
             (Some(read), Some(write)) if write.0 < read.0 => write,
             (read, write) => read.or(write)?,
         };
-        self.arrivals.is_due(due).then_some(tag)
+        Some(tag)
     }
 
     /// Forgets a request that is no longer in `by_sector`.
@@ -116,13 +116,15 @@ impl Elevator for Ascend {
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         let tag = if let Some(tag) = self.out_of_allowance() {
-            self.by_sector.remove(tag, requests);
-            let list = if requests[tag].op().is_write() { &self.writes } else { &self.reads };
-            self.by_sector.look_ahead_in(list, &self.arrivals.links, requests);
+            let fifo = if requests[tag].op().is_write() { &self.writes } else { &self.reads };
+            self.by_sector.remove_front(tag, fifo, requests);
             tag
         } else {
             let tag = self.by_sector.pop_upward(self.head)?;
-            self.by_sector.look_ahead(requests, Some(&self.arrivals.links));
+            if let Some(near) = self.by_sector.look_ahead(requests, Some(&self.arrivals.places)) {
+                let fifo = if requests[near].op().is_write() { &self.writes } else { &self.reads };
+                fifo.prefetch(&self.arrivals.places, near);
+            }
             tag
         };
         self.forget(tag, requests);
@@ -139,7 +141,7 @@ impl Elevator for Ascend {
         StarvationBound::dispatches(allowance + 2 * queued_max as u64)
     }
 
-    fn prefetch(&self, arrivals: &[Outline]) {
+    fn prefetch(&mut self, arrivals: &[Outline]) {
         self.by_sector.prefetch(arrivals.iter());
     }
 

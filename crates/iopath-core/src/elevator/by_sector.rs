@@ -1,7 +1,7 @@
 //! Requests by where they start: what the sorted elevators sweep over and find neighbours in. Knows no age.
 
 use super::{Neighbours, Outline};
-use crate::list::{Links, List};
+use crate::fifo::{Fifo, Places};
 use crate::sector::{Extent, Sector};
 use crate::sorted::{Entry, SortedSet};
 use crate::table::{RequestTable, Tag};
@@ -14,7 +14,12 @@ use crate::table::{RequestTable, Tag};
 #[derive(Debug)]
 pub(super) struct BySector {
     set: SortedSet,
+    /// How many of the oldest were looked up ahead and are still here, if only the oldest left since.
+    foreseen: u32,
 }
+
+/// How many of the oldest are looked up together.
+const FORESEEN: u32 = 16;
 
 const LENGTH_BITS: u32 = 9;
 /// Stands for this length and all above.
@@ -33,11 +38,11 @@ const fn first_key(start: Sector) -> u64 {
 
 impl BySector {
     /// From how many requests on they are not all close to the processor: with fewer it is not worth the while
-    /// to ask for memory ahead.
+    /// to ask for memory ahead. The one such threshold: the set itself has none.
     const FAR_FROM: usize = 4096;
 
     pub(super) fn new(requests_max: usize) -> Self {
-        Self { set: SortedSet::with_capacity(requests_max) }
+        Self { set: SortedSet::with_capacity(requests_max), foreseen: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -89,40 +94,55 @@ impl BySector {
     }
 
     /// Asks for the memory that inserts or look-ups of `arrivals` will touch.
-    pub(super) fn prefetch<'a>(&self, arrivals: impl Iterator<Item = &'a Outline>) {
+    pub(super) fn prefetch<'a>(&mut self, arrivals: impl Iterator<Item = &'a Outline>) {
         if self.len() < Self::FAR_FROM {
             return;
         }
-        self.set.prefetch(arrivals.map(|arrival| first_key(arrival.extent.end())));
+        self.set.foresee_inserts(arrivals.map(|arrival| first_key(arrival.extent.end())));
     }
 
-    /// Asks for the memory that the next steps of the sweep will touch; `links` those of the list that the
-    /// requests are in, too, if they are.
-    pub(super) fn look_ahead(&self, requests: &RequestTable, links: Option<&Links<Tag>>) {
+    /// Asks for the requests that the next steps of the sweep will take, and for their places in a fifo, if they
+    /// are in one; names one whose place was asked for some steps ago, so that the fifo's memory can be, too.
+    pub(super) fn look_ahead(&self, requests: &RequestTable, places: Option<&Places>) -> Option<Tag> {
         if self.len() < Self::FAR_FROM {
-            return;
+            return None;
         }
-        if let Some(far) = self.set.ahead(12).map(Tag::from_bits) {
+        let ahead = |steps| self.set.ahead(steps).map(Tag::from_bits);
+        if let Some(far) = ahead(12) {
             requests.prefetch(far);
-            if let Some(links) = links {
-                links.prefetch(far);
-            }
+            places.inspect(|places| places.prefetch(far));
         }
-        if let (Some(near), Some(links)) = (self.set.ahead(6).map(Tag::from_bits), links) {
-            links.prefetch_neighbours(near);
+        ahead(6)
+    }
+
+    /// Takes out `tag`, the oldest of `fifo`, from whose front more will be taken.
+    pub(super) fn remove_front(&mut self, tag: Tag, fifo: &Fifo, requests: &RequestTable) {
+        if self.len() >= Self::FAR_FROM {
+            if self.foreseen == 0 {
+                self.foresee_removals(fifo.ahead(0, FORESEEN), requests);
+                fifo.ahead(FORESEEN, 2 * FORESEEN).for_each(|tag| requests.prefetch(tag));
+                self.foreseen = FORESEEN;
+            }
+            self.foreseen -= 1;
+        }
+        self.remove(tag, requests);
+    }
+
+    /// Asks for the memory that taking out `tags`, in this order, will touch.
+    pub(super) fn foresee_removals(&mut self, tags: impl Iterator<Item = Tag>, requests: &RequestTable) {
+        if self.len() >= Self::FAR_FROM {
+            let entry = |tag: Tag| (key(requests[tag].extent()), tag.to_bits());
+            self.set.foresee_removals(tags.map(entry));
         }
     }
 
-    /// Asks for the memory that the next removals from the front of `list` will touch.
-    pub(super) fn look_ahead_in(&self, list: &List<Tag>, links: &Links<Tag>, requests: &RequestTable) {
-        if self.len() < Self::FAR_FROM {
-            return;
+    /// Asks for the request of which [`foresee_removals`](Self::foresee_removals) will have to know where it is.
+    pub(super) fn prefetch_request(&self, tags: impl FnOnce() -> Option<Tag>, requests: &RequestTable) {
+        if self.len() >= Self::FAR_FROM
+            && let Some(tag) = tags()
+        {
+            requests.prefetch(tag);
         }
-        list.look_ahead(links, 9, |place, tag| match place {
-            3 => self.set.prefetch([key(requests[tag].extent())]),
-            8 => requests.prefetch(tag),
-            _ => {}
-        });
     }
 
     /// What ends where `arrival` starts, and what starts where it ends.

@@ -7,7 +7,7 @@ use super::arrivals::Arrivals;
 use super::by_sector::BySector;
 use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
 use crate::bio::{Op, Priority};
-use crate::list::List;
+use crate::fifo::Fifo;
 use crate::sector::{Extent, Sector};
 use crate::table::{RequestTable, Tag};
 use crate::time::Instant;
@@ -28,7 +28,7 @@ use crate::time::Instant;
 pub struct Closest {
     by_sector: BySector,
     arrivals: Arrivals,
-    queued: List<Tag>,
+    queued: Fifo,
     /// The sector after the last request dispatched.
     head: Sector,
     values: [u64; 1],
@@ -49,15 +49,14 @@ impl Closest {
         Self {
             by_sector: BySector::new(requests_max),
             arrivals: Arrivals::new(requests_max),
-            queued: List::EMPTY,
+            queued: Fifo::new(requests_max),
             head: Sector(0),
             values: defaults(&TUNABLES),
         }
     }
 
     fn out_of_patience(&self) -> Option<Tag> {
-        let (due, tag) = self.arrivals.oldest(&self.queued, self.values[PATIENCE])?;
-        self.arrivals.is_due(due).then_some(tag)
+        self.arrivals.due(&self.queued, self.values[PATIENCE]).map(|(_, tag)| tag)
     }
 }
 
@@ -73,8 +72,7 @@ impl Elevator for Closest {
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         let tag = if let Some(tag) = self.out_of_patience() {
-            self.by_sector.remove(tag, requests);
-            self.by_sector.look_ahead_in(&self.queued, &self.arrivals.links, requests);
+            self.by_sector.remove_front(tag, &self.queued, requests);
             tag
         } else {
             self.by_sector.pop_nearest(self.head)?
@@ -92,7 +90,7 @@ impl Elevator for Closest {
         StarvationBound::dispatches(self.values[PATIENCE] + 2 * queued_max as u64)
     }
 
-    fn prefetch(&self, arrivals: &[Outline]) {
+    fn prefetch(&mut self, arrivals: &[Outline]) {
         self.by_sector.prefetch(arrivals.iter());
     }
 

@@ -4,7 +4,7 @@
 use super::by_sector::BySector;
 use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
 use crate::bio::{Op, Priority};
-use crate::list::{Links, List};
+use crate::fifo::{Fifo, Places};
 use crate::sector::{Extent, Sector};
 use crate::table::{RequestTable, Tag};
 use crate::time::{Duration, Instant};
@@ -28,9 +28,7 @@ use crate::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Deadline {
     levels: [Level; Priority::ALL.len()],
-    links: Links<Tag>,
-    /// When each request came, by tag.
-    since: Box<[Instant]>,
+    places: Places,
     /// The last dispatch was for age.
     was_aged: bool,
     values: [u64; 5],
@@ -52,7 +50,8 @@ struct Level {
 #[derive(Debug)]
 struct Lane {
     by_sector: BySector,
-    by_age: List<Tag>,
+    /// Stamped with when each came, in nanoseconds.
+    by_age: Fifo,
     /// The sector after the last one dispatched.
     head: Sector,
 }
@@ -105,7 +104,7 @@ const PRIO_AGING_MS: usize = 4;
 
 impl Lane {
     fn new(requests_max: usize) -> Self {
-        Self { by_sector: BySector::new(requests_max), by_age: List::EMPTY, head: Sector(0) }
+        Self { by_sector: BySector::new(requests_max), by_age: Fifo::new(requests_max), head: Sector(0) }
     }
 }
 
@@ -135,8 +134,7 @@ impl Deadline {
     pub fn new(requests_max: usize) -> Self {
         Self {
             levels: Priority::ALL.map(|_| Level::new(requests_max)),
-            links: Links::new(requests_max),
-            since: vec![Instant::ZERO; requests_max].into(),
+            places: Places::new(requests_max),
             was_aged: false,
             values: defaults(&TUNABLES),
         }
@@ -146,16 +144,16 @@ impl Deadline {
         &mut self.levels[priority.index()].lanes[usize::from(op.is_write())]
     }
 
-    fn has_waited(&self, tag: Tag, tunable_ms: usize, now: Instant) -> bool {
-        now - self.since[tag.index()] >= Duration::from_millis(self.values[tunable_ms])
+    fn has_waited(&self, since: u64, tunable_ms: usize, now: Instant) -> bool {
+        now - Instant::from_nanos(since) >= Duration::from_millis(self.values[tunable_ms])
     }
 
     /// The oldest request less urgent than `level`, if it has waited for so long that urgency no longer counts.
     fn aged_below(&self, level: usize, now: Instant) -> Option<Tag> {
         let lanes = self.levels[level + 1..].iter().flat_map(|level| &level.lanes);
-        let oldest = lanes.filter_map(|lane| lane.by_age.front(&self.links));
-        let oldest = oldest.min_by_key(|tag| self.since[tag.index()])?;
-        self.has_waited(oldest, PRIO_AGING_MS, now).then_some(oldest)
+        let oldest = lanes.filter_map(|lane| lane.by_age.front());
+        let (since, oldest) = oldest.min_by_key(|(since, _)| *since)?;
+        self.has_waited(since, PRIO_AGING_MS, now).then_some(oldest)
     }
 
     /// Takes the next request of a level that has one out of its sorted list.
@@ -170,8 +168,8 @@ impl Deadline {
         }
         let direction = self.levels[level].start_batch(&self.values);
         self.levels[level].batch_left -= 1;
-        let oldest = self.levels[level].lanes[direction].by_age.front(&self.links)?;
-        let is_expired = self.has_waited(oldest, EXPIRE_MS[direction], now);
+        let (since, oldest) = self.levels[level].lanes[direction].by_age.front()?;
+        let is_expired = self.has_waited(since, EXPIRE_MS[direction], now);
         let Lane { by_sector, head, .. } = &mut self.levels[level].lanes[direction];
         if !is_expired && let Some(next) = by_sector.pop_at_or_after(*head) {
             return Some(next);
@@ -184,7 +182,7 @@ impl Deadline {
     fn forget(&mut self, tag: Tag, requests: &RequestTable) -> &mut Lane {
         let Outline { op, priority, .. } = requests[tag].outline();
         let lane = &mut self.levels[priority.index()].lanes[usize::from(op.is_write())];
-        lane.by_age.remove(&mut self.links, tag);
+        lane.by_age.remove(&self.places, tag);
         lane
     }
 }
@@ -196,11 +194,10 @@ impl Elevator for Deadline {
 
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
         let request = &requests[tag];
-        self.since[tag.index()] = request.arrived();
         let level = &mut self.levels[request.priority().index()];
         let lane = &mut level.lanes[usize::from(request.op().is_write())];
         lane.by_sector.insert(tag, requests);
-        lane.by_age.push_back(&mut self.links, tag);
+        lane.by_age.push_back(&mut self.places, tag, request.arrived().as_nanos());
     }
 
     fn dispatch(&mut self, requests: &RequestTable, now: Instant) -> Option<Tag> {
@@ -214,7 +211,10 @@ impl Elevator for Deadline {
         let tag = self.pop(urgent, requests, now)?;
         self.forget(tag, requests).head = requests[tag].extent().end();
         let Level { lanes, batch, .. } = &self.levels[urgent];
-        lanes[*batch].by_sector.look_ahead(requests, Some(&self.links));
+        let Lane { by_sector, by_age, .. } = &lanes[*batch];
+        if let Some(near) = by_sector.look_ahead(requests, Some(&self.places)) {
+            by_age.prefetch(&self.places, near);
+        }
         Some(tag)
     }
 
@@ -230,9 +230,9 @@ impl Elevator for Deadline {
         StarvationBound { after: Duration::from_millis(expire.max(aging)), dispatches }
     }
 
-    fn prefetch(&self, arrivals: &[Outline]) {
-        for (level, priority) in self.levels.iter().zip(Priority::ALL) {
-            for (lane, is_write) in level.lanes.iter().zip([false, true]) {
+    fn prefetch(&mut self, arrivals: &[Outline]) {
+        for (level, priority) in self.levels.iter_mut().zip(Priority::ALL) {
+            for (lane, is_write) in level.lanes.iter_mut().zip([false, true]) {
                 let is_of = |io: &&Outline| io.priority == priority && io.op.is_write() == is_write;
                 lane.by_sector.prefetch(arrivals.iter().filter(is_of));
             }
@@ -252,11 +252,10 @@ impl Elevator for Deadline {
         let Outline { op, priority, .. } = requests[tag].outline();
         let lane = &mut self.levels[priority.index()].lanes[usize::from(op.is_write())];
         lane.by_sector.remove(tag, requests);
-        if self.since[tag.index()] < self.since[into.index()] {
-            self.since[into.index()] = self.since[tag.index()];
-            lane.by_age.replace(&mut self.links, tag, into);
+        if lane.by_age.stamp(&self.places, tag) < lane.by_age.stamp(&self.places, into) {
+            lane.by_age.replace(&mut self.places, tag, into);
         } else {
-            lane.by_age.remove(&mut self.links, tag);
+            lane.by_age.remove(&self.places, tag);
         }
     }
 

@@ -75,6 +75,11 @@ const QUANTUM_BYTES: usize = 1;
 /// Virtual time per sector of cost for a weight of one: 3,000 years at a gigabyte a second and weight 100.
 const VIRTUAL_PER_SECTOR: u64 = 10_000;
 
+/// How many requests of a stream are looked up together when its turn comes: about a quantum of 4 KiB reads.
+const TURN_AHEAD: usize = 8;
+/// How far behind the front of a stream a request's memory is asked for: it is there when the next turn comes.
+const FAR_AHEAD: usize = TURN_AHEAD + 4;
+
 impl Fair {
     /// Room for `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
@@ -98,12 +103,14 @@ impl Fair {
     }
 
     /// The stream whose turn it is.
-    fn turn(&mut self) -> Option<Serving> {
+    fn turn(&mut self, requests: &RequestTable) -> Option<Serving> {
         if let Some(serving) = self.serving {
             return Some(serving);
         }
         let (virtual_time, slot) = self.ready.pop_first()?;
         self.clock = self.clock.max(virtual_time);
+        let queue = self.streams[Slot(slot)].queue.iter(&self.links);
+        self.by_sector.foresee_removals(queue.take(TURN_AHEAD), requests);
         Some(Serving { slot: Slot(slot), left: self.values[QUANTUM_BYTES] / SECTOR_BYTES })
     }
 
@@ -148,9 +155,11 @@ impl Elevator for Fair {
     }
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
-        let serving = self.turn()?;
+        let serving = self.turn(requests)?;
         let tag = self.serve(serving, requests)?;
         self.by_sector.remove(tag, requests);
+        let queue = &self.streams[serving.slot].queue;
+        self.by_sector.prefetch_request(|| queue.iter(&self.links).nth(FAR_AHEAD), requests);
         Some(tag)
     }
 
@@ -167,7 +176,7 @@ impl Elevator for Fair {
         StarvationBound::dispatches((queued * (queued + 3)).saturating_mul(costs).saturating_mul(weights))
     }
 
-    fn prefetch(&self, arrivals: &[Outline]) {
+    fn prefetch(&mut self, arrivals: &[Outline]) {
         self.by_sector.prefetch(arrivals.iter());
     }
 

@@ -57,7 +57,7 @@ impl Stand {
     }
 
     /// Says that requests are about to be merged or inserted, as the queue does for all in a plug.
-    pub fn prefetch(&self, arrivals: &[Outline]) {
+    pub fn prefetch(&mut self, arrivals: &[Outline]) {
         self.elevator.prefetch(arrivals);
     }
 

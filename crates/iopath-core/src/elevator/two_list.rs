@@ -100,8 +100,8 @@ impl Elevator for TwoList {
         StarvationBound::dispatches(2 * (self.values[SWEEP_MAX] + queued_max as u64))
     }
 
-    fn prefetch(&self, arrivals: &[Outline]) {
-        for list in &self.lists {
+    fn prefetch(&mut self, arrivals: &[Outline]) {
+        for list in &mut self.lists {
             list.prefetch(arrivals.iter());
         }
     }

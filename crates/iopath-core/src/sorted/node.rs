@@ -15,18 +15,20 @@ pub(super) const LEAF_MAX: usize = 30;
 pub(super) const LEAF_MIN: usize = LEAF_MAX / 4;
 const LEAF_BLOCK: usize = 6;
 
-/// Children of one inner node. With 63, a node is 16 cache lines, and three levels reach beyond a million entries.
-pub(super) const INNER_MAX: usize = 63;
+/// Children of one inner node. With 64, three levels reach beyond a million entries.
+pub(super) const INNER_MAX: usize = 64;
 /// Children that every inner node has, unless it is the root, which has two or more.
 pub(super) const INNER_MIN: usize = INNER_MAX / 4;
-const INNER_BLOCK: usize = 9;
+/// Keys of a cache line.
+const INNER_BLOCK: usize = 8;
+const INNER_BLOCKS: usize = INNER_MAX / INNER_BLOCK;
 
 /// Entries `start..end` of the columns, in order, with links to both neighbours.
 ///
 /// Taking the first entry only moves `start`. So that a search can count over whole columns without looking at
 /// the window, keys before `start` are 0 and keys from `end` on are `u64::MAX`.
 #[derive(Debug, Clone)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct Leaf {
     keys: [u64; LEAF_MAX],
     pub(super) prev: u32,
@@ -135,10 +137,9 @@ impl Leaf {
     /// Asks for the leaf's memory without waiting for it: a word of each line.
     #[inline]
     pub(super) fn prefetch(&self) {
-        for line in 0..4 {
+        for line in [0, 2] {
             prefetch_index(self.keys.as_slice(), line * 8);
         }
-        prefetch_index(self.values.as_slice(), 0);
         prefetch_index(self.values.as_slice(), LEAF_MAX - 1);
     }
 
@@ -192,21 +193,28 @@ impl Leaf {
 /// `low(i + 1)`.
 ///
 /// The bound of the first child is that of the node itself, the same as in its parent. Bounds from `len` on are
-/// `u64::MAX`.
+/// `u64::MAX`. A search reads three cache lines of the 17: the pivots, one of keys and one of children.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    keys: [u64; INNER_MAX],
+    /// The last key of each line of `keys` but the last.
+    pivots: [u64; INNER_BLOCKS - 1],
     len: u32,
+    keys: [u64; INNER_MAX],
     children: [u32; INNER_MAX],
     values: [u32; INNER_MAX],
 }
 
-const _: () = assert!(size_of::<Inner>() == 16 * 64);
+const _: () = assert!(size_of::<Inner>() == 17 * 64);
 
 impl Inner {
-    pub(super) const EMPTY: Self =
-        Self { keys: [u64::MAX; INNER_MAX], len: 0, children: [NONE; INNER_MAX], values: [0; INNER_MAX] };
+    pub(super) const EMPTY: Self = Self {
+        pivots: [u64::MAX; INNER_BLOCKS - 1],
+        len: 0,
+        keys: [u64::MAX; INNER_MAX],
+        children: [NONE; INNER_MAX],
+        values: [0; INNER_MAX],
+    };
 
     #[inline]
     pub(super) fn len(&self) -> usize {
@@ -228,16 +236,19 @@ impl Inner {
         (self.keys[slot], self.values[slot])
     }
 
-    /// The key of the bound of child `slot`; `None` past the last child.
+    /// The keys between which the bounds of child `slot` lie; `high` past the last child.
     #[inline]
-    pub(super) fn low_key(&self, slot: usize) -> Option<u64> {
-        (slot < self.len()).then(|| self.keys[slot])
+    pub(super) fn bounds(&self, slot: usize, high: u64) -> (u64, u64) {
+        (self.keys[slot], if slot + 1 < self.len() { self.keys[slot + 1] } else { high })
     }
 
     /// The slot of the child that holds `(key, value)` or would, if it is within the node's bounds.
     #[inline]
     pub(super) fn find(&self, (key, value): Entry) -> usize {
-        let mut above = rank::<INNER_MAX, INNER_BLOCK>(&self.keys, |k| k <= key).min(self.len());
+        let block: usize = self.pivots.iter().map(|&pivot| usize::from(pivot <= key)).sum();
+        let keys = &self.keys.as_chunks::<INNER_BLOCK>().0[block];
+        let rest: usize = keys.iter().map(|&k| usize::from(k <= key)).sum();
+        let mut above = (block * INNER_BLOCK + rest).min(self.len());
         while above > 1 && self.keys[above - 1] == key && self.values[above - 1] > value {
             above -= 1;
         }
@@ -250,6 +261,7 @@ impl Inner {
         open(&mut self.values, slot, low.1);
         open(&mut self.children, slot, child);
         self.len += 1;
+        self.set_pivots();
     }
 
     pub(super) fn remove(&mut self, slot: usize) {
@@ -257,11 +269,13 @@ impl Inner {
         close(&mut self.values, slot, 0);
         close(&mut self.children, slot, NONE);
         self.len -= 1;
+        self.set_pivots();
     }
 
     /// Moves the border between child `slot - 1` and child `slot`.
     pub(super) fn set_low(&mut self, slot: usize, low: Entry) {
         (self.keys[slot], self.values[slot]) = low;
+        self.set_pivots();
     }
 
     /// Moves children between neighbours until `left` has `target` of them.
@@ -277,5 +291,21 @@ impl Inner {
     fn set_len(&mut self, len: usize) {
         self.len = len as u32;
         self.keys[len..].fill(u64::MAX);
+        self.set_pivots();
+    }
+
+    fn set_pivots(&mut self) {
+        for (pivot, block) in self.pivots.iter_mut().zip(self.keys.as_chunks::<INNER_BLOCK>().0) {
+            *pivot = block[INNER_BLOCK - 1];
+        }
+    }
+
+    /// Panics unless keys past the end and pivots are as the search needs them.
+    #[cfg(test)]
+    pub(super) fn check_keys(&self) {
+        assert!(self.keys[self.len()..].iter().all(|&key| key == u64::MAX));
+        let mut same = self.clone();
+        same.set_pivots();
+        assert_eq!(same.pivots, self.pivots);
     }
 }

@@ -137,6 +137,8 @@ impl SortedSet {
                 *finger = Finger::NOWHERE;
             }
         }
+        self.coming.forget(leaf);
+        self.going.forget(leaf);
     }
 
     /// The way down to `entry`: the inner nodes, and the leaf.

@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use proptest::prelude::*;
 
+use super::foresee::FORESEEN_MAX;
 use super::node::{INNER_MIN, LEAF_MAX, LEAF_MIN, NONE};
 use super::*;
 
@@ -43,6 +44,7 @@ impl SortedSet {
         let inner = &self.inners[node];
         assert!(inner.len() >= if node == self.root { 2 } else { INNER_MIN });
         assert_eq!(inner.low(0), low, "a node and its parent disagree on its bound");
+        inner.check_keys();
         let mut inners = 1;
         for slot in 0..inner.len() {
             let above = if slot + 1 < inner.len() { Some(inner.low(slot + 1)) } else { high };
@@ -335,18 +337,35 @@ fn holds_its_capacity_when_every_leaf_is_as_empty_as_can_be() {
 }
 
 #[test]
-fn prefetch_finds_the_leaves_that_operations_go_to() {
-    const LEN: u64 = 1 << 17;
-    assert!(LEN as usize > PREFETCH_FROM);
-    let mut set = SortedSet::with_capacity(LEN as usize);
-    scattered(LEN).for_each(|key| set.insert(key * 8, 0));
-    let keys: Vec<u64> = scattered(LEN).take(PREFETCH).map(|key| key * 8 + 3).chain([0, u64::MAX]).collect();
-    for keys in keys.chunks(PREFETCH) {
-        let leaves = keys.iter().map(|&key| set.seek((key, 0)).0);
-        assert!(leaves.eq(set.leaves_of(keys)[..keys.len()].iter().copied()));
+fn what_was_foreseen_is_found_where_it_is_whatever_has_changed_meanwhile() {
+    const LEN: u64 = 1 << 14;
+    let mut set = SortedSet::with_capacity(2 * LEN as usize);
+    let mut keys: Vec<u64> = scattered(LEN).map(|key| key * 8).collect();
+    for &key in &keys {
+        set.insert(key, 0);
     }
-    set.prefetch(keys);
-    set.check();
+    let mut others = scattered(LEN).map(|key| key * 8 + 1);
+    while keys.len() >= FORESEEN_MAX {
+        let going = keys.split_off(keys.len() - FORESEEN_MAX);
+        set.foresee_removals(going.iter().map(|&key| (key, 0)));
+        let coming: Vec<u64> = others.by_ref().take(FORESEEN_MAX).collect();
+        set.foresee_inserts(coming.iter().copied());
+        set.check();
+        // Some come in another order than announced, and some not at all.
+        for &key in coming.iter().rev().step_by(2).chain(coming.iter().step_by(7)) {
+            let at = set.seek((key, 0)).0;
+            assert_eq!(set.near_leaf((key, 0)), at);
+            if set.at_or_after(key) != Some((key, 0)) {
+                set.insert(key, 0);
+            }
+        }
+        for key in going {
+            let at = set.seek((key, 0)).0;
+            assert_eq!(set.head_leaf((key, 0)), at);
+            assert!(set.remove(key, 0));
+        }
+        set.check();
+    }
 }
 
 #[test]

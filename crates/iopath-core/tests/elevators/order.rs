@@ -10,6 +10,8 @@ use rand_chacha::ChaCha8Rng;
 
 const REQUESTS_MAX: usize = 48;
 const BLOCKS: u64 = 256;
+/// So many that elevators look ahead for memory.
+const DEEP: usize = 4500;
 
 /// Random I/O over blocks of which none is queued twice.
 struct Traffic {
@@ -19,16 +21,16 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, blocks: u64) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
-            queued: vec![false; BLOCKS as usize],
+            queued: vec![false; blocks as usize],
             now: Instant::ZERO,
         }
     }
 
     fn arrival(&mut self) -> Option<Outline> {
-        let block = self.rng.random_range(0..BLOCKS);
+        let block = self.rng.random_range(0..self.queued.len() as u64);
         if std::mem::replace(&mut self.queued[block as usize], true) {
             return None;
         }
@@ -49,9 +51,12 @@ impl Traffic {
 }
 
 fn follow(spec: &ElevatorSpec, seed: u64, ops: u32) {
-    let mut stand = Stand::new(spec, REQUESTS_MAX);
+    follow_with(spec, Traffic::new(seed, BLOCKS), seed, ops, REQUESTS_MAX);
+}
+
+fn follow_with(spec: &ElevatorSpec, mut traffic: Traffic, seed: u64, ops: u32, requests_max: usize) {
+    let mut stand = Stand::new(spec, requests_max);
     let mut oracle = Oracle::new(spec.name(), stand.elevator().values());
-    let mut traffic = Traffic::new(seed);
     let compare = |stand: &mut Stand, oracle: &mut Oracle, traffic: &mut Traffic| {
         let out = stand.dispatch(traffic.now);
         let expected = oracle.dispatch(traffic.now);
@@ -63,10 +68,12 @@ fn follow(spec: &ElevatorSpec, seed: u64, ops: u32) {
     };
     for _ in 0..ops {
         traffic.now = traffic.now + Duration::from_micros(traffic.rng.random_range(0..3000));
-        let is_full = oracle.items.len() == REQUESTS_MAX;
-        if is_full || traffic.rng.random_bool(0.45) {
+        let is_full = oracle.items.len() == requests_max;
+        // A deep queue fills up first: then one goes for each that comes.
+        if is_full || (requests_max < DEEP && traffic.rng.random_bool(0.45)) {
             compare(&mut stand, &mut oracle, &mut traffic);
         } else if let Some(io) = traffic.arrival() {
+            stand.prefetch(&[io]);
             match stand.merge(&io, traffic.now) {
                 Ok(tag) => oracle.merged(tag, stand.request(tag)),
                 Err(_) => oracle.insert(stand.insert(&io, traffic.now), io, traffic.now),
@@ -103,6 +110,16 @@ fn every_elevator_orders_as_its_definition_says() {
 }
 
 #[test]
+fn looking_ahead_for_memory_changes_no_order() {
+    for plain in every_elevator() {
+        for spec in [random_settings(plain.clone(), 1), plain] {
+            // Far more blocks than requests, or most would merge.
+            follow_with(&spec, Traffic::new(1, 1 << 18), 1, DEEP as u32 + 2000, DEEP);
+        }
+    }
+}
+
+#[test]
 fn an_oracle_of_another_order_is_told_apart() {
     for this in every_elevator() {
         for other in every_elevator().filter(|other| other.name() != this.name()) {
@@ -119,7 +136,7 @@ fn an_oracle_of_another_order_is_told_apart() {
 fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
     let mut stand = Stand::new(this, REQUESTS_MAX);
     let mut oracle = Oracle::new(other.name(), other.build(1).values());
-    let mut traffic = Traffic::new(seed);
+    let mut traffic = Traffic::new(seed, BLOCKS);
     for _ in 0..200 {
         if oracle.items.len() == REQUESTS_MAX {
             let (out, io) = stand.dispatch(traffic.now).expect("the queue is full");

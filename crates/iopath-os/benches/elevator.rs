@@ -3,16 +3,24 @@
 //! longer to fill than to measure, and the first tenth of many short slices stands what else the machine does.
 //!
 //! `one/` lines insert one request at a time, `plug/` lines 32 of which the elevator is told before, as the queue
-//! does. `cargo bench -p iopath-core --bench elevator -- [FILTER…]`; a filter is part of a line's name, as in
-//! `plug/closest`, `queue/`, `1000000`.
+//! does. The peer, `std/BTreeMap`, inserts the same keys and pops them in a sweep, and looks nothing up.
+//!
+//! `cargo bench -p iopath-os --bench elevator -- [--small-pages] [FILTER…]`. A filter is part of a name such as
+//! `plug/ascend/random/1000000`. With `--small-pages` the kernel gives no huge pages. Here rather than with the
+//! elevators because the allocator is.
 
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec, Outline, Stand};
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, Op, Priority, QueueConfig, RequestQueue, Sector, Stream, Tag,
 };
-use std::collections::BTreeSet;
+use iopath_os::HugePages;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant as Clock};
+
+/// What the program `iopath` has, too.
+#[global_allocator]
+static ALLOCATOR: HugePages = HugePages;
 
 const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
 /// Requests that come and go in one slice.
@@ -158,7 +166,7 @@ impl Bench for InQueue {
 
 /// The peer: the tree of the standard library, insert and take the next of a one-way sweep, no look-up.
 struct Tree {
-    set: BTreeSet<(u64, u32)>,
+    map: BTreeMap<u64, u32>,
     starts: Starts,
     count: u32,
     head: u64,
@@ -168,17 +176,16 @@ impl Bench for Tree {
     fn fill(&mut self, count: usize) {
         for _ in 0..count {
             self.count = self.count.wrapping_add(1);
-            self.set.insert((self.starts.next().0, self.count));
+            self.map.insert(self.starts.next().0, self.count);
         }
     }
 
     fn step(&mut self, count: usize) {
         for _ in 0..count {
             self.fill(1);
-            let next = self.set.range((self.head, 0)..).next().or_else(|| self.set.first());
-            let next = *next.expect("one has just come");
-            self.set.remove(&next);
-            self.head = next.0;
+            let next = self.map.range(self.head..).next().or_else(|| self.map.first_key_value());
+            self.head = *next.expect("one has just come").0;
+            self.map.remove(&self.head);
         }
     }
 }
@@ -199,26 +206,62 @@ fn measure(bench: &mut dyn Bench, queued: usize) -> f64 {
     slices[slices.len() / 10].as_nanos() as f64 / SLICE as f64
 }
 
+/// The part of a line that filters leave: nanoseconds a request for each number queued.
+fn measure_line(
+    name: &str,
+    filters: &[String],
+    new: &dyn Fn(usize) -> Box<dyn Bench>,
+) -> [Option<f64>; QUEUED.len()] {
+    QUEUED.map(|queued| {
+        let name = format!("{name}/{queued}");
+        let is_wanted = filters.iter().any(|filter| name.contains(filter.as_str()));
+        (filters.is_empty() || is_wanted).then(|| measure(&mut *new(queued), queued))
+    })
+}
+
+/// A line: nanoseconds, million requests a second, and how much more the most queued cost than the least.
+fn print_line(name: &str, nanos: [Option<f64>; QUEUED.len()]) {
+    let cells = |width: usize, digits: usize, show: &dyn Fn(f64) -> f64| {
+        nanos.iter().fold(String::new(), |mut cells, nanos| {
+            let _ = match nanos {
+                Some(nanos) => write!(cells, "{:>width$.digits$}", show(*nanos)),
+                None => write!(cells, "{:>width$}", "-"),
+            };
+            cells
+        })
+    };
+    let (nanos_each, millions) = (cells(8, 1, &|nanos| nanos), cells(7, 1, &|nanos| 1e3 / nanos));
+    let ratio = nanos[QUEUED.len() - 1]
+        .zip(nanos[0])
+        .map_or(String::from("-"), |(most, least)| format!("{:.2}", most / least));
+    println!("{name:<28}{nanos_each}  |{millions}  |{ratio:>6}");
+}
+
 fn main() {
     let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    if std::env::args().any(|arg| arg == "--small-pages") {
+        rustix::thread::disable_transparent_huge_pages(true).expect("every kernel can");
+    }
     let specs = || ELEVATORS.iter().map(|kind| ElevatorSpec::new(*kind));
     let line = |name: &str, new: &dyn Fn(Starts, usize) -> Box<dyn Bench>| {
         for (pattern, starts) in Starts::ALL {
             let name = format!("{name}/{pattern}");
-            if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
-                continue;
+            let nanos = measure_line(&name, &filters, &|queued| new(starts, queued));
+            if nanos.iter().any(Option::is_some) {
+                print_line(&name, nanos);
             }
-            let times = QUEUED.map(|queued| measure(&mut *new(starts, queued), queued));
-            let ratio = times[3] / times[0];
-            let cells = times.iter().fold(String::new(), |mut cells, nanos| {
-                let _ = write!(cells, "{nanos:>10.1}");
-                cells
-            });
-            println!("{name:<28}{cells}{ratio:>8.2}");
         }
     };
-    println!("ns a request, queued:{:>17}{:>10}{:>10}{:>10}  1M:32", 32, "1Ki", "32Ki", "1M");
-    line("std/BTreeSet", &|starts, _| Box::new(Tree { set: BTreeSet::new(), starts, count: 0, head: 0 }));
+    println!(
+        "{:<28}{:<32}  |{:<28}  |  most :",
+        "", "      ns a request, queued", "    M requests/s, queued"
+    );
+    let (nanos, millions) = (
+        ["32", "1Ki", "32Ki", "1M"].map(|queued| format!("{queued:>8}")),
+        ["32", "1Ki", "32Ki", "1M"].map(|queued| format!("{queued:>7}")),
+    );
+    println!("{:<28}{}  |{}  | least", "", nanos.concat(), millions.concat());
+    line("std/BTreeMap", &|starts, _| Box::new(Tree { map: BTreeMap::new(), starts, count: 0, head: 0 }));
     for spec in specs() {
         line(&format!("one/{spec}"), &|starts, queued| Box::new(OnStand::new(&spec, starts, 1, queued)));
     }

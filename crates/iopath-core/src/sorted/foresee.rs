@@ -1,0 +1,91 @@
+//! Looks ahead: finds the leaves of keys that are to come, asks for their memory all at once, and keeps the places,
+//! so that the operations need no descent of their own. Changes no entry.
+
+use super::arena::Arena;
+use super::node::{Inner, Leaf};
+use super::{Entry, Finger, SortedSet};
+
+/// The most that is looked for at a time: more than a processor waits for at once.
+pub(super) const FORESEEN_MAX: usize = 32;
+
+/// The places that were found ahead last and not asked for yet, in the order in which they will be.
+#[derive(Debug)]
+pub(super) struct Foreseen {
+    fingers: [Finger; FORESEEN_MAX],
+    next: usize,
+    end: usize,
+}
+
+impl Foreseen {
+    pub(super) const NONE: Self = Self { fingers: [Finger::NOWHERE; FORESEEN_MAX], next: 0, end: 0 };
+
+    /// The place of `key`, if it was announced and what is there has not changed since. What was announced before it
+    /// will not come any more.
+    #[inline]
+    pub(super) fn take(&mut self, key: u64) -> Option<Finger> {
+        let left = &self.fingers[self.next..self.end];
+        let passed = left.iter().position(|finger| finger.covers(key))?;
+        let found = left[passed];
+        self.next += passed + 1;
+        Some(found)
+    }
+
+    /// Lifts the fingers from a leaf whose bounds change.
+    pub(super) fn forget(&mut self, leaf: u32) {
+        for finger in &mut self.fingers[self.next..self.end] {
+            if finger.leaf == leaf {
+                *finger = Finger::NOWHERE;
+            }
+        }
+    }
+}
+
+impl SortedSet {
+    /// Says that inserts or look-ups of neighbours at `keys` come next, in this order: asks for the memory that
+    /// they will touch, for all at once rather than one after another. A hint; of more than 32 keys the rest is
+    /// ignored, and so are those at the places of the last inserts.
+    pub fn foresee_inserts(&mut self, keys: impl IntoIterator<Item = u64>) {
+        let near = self.near;
+        let keys = keys.into_iter().filter(|&key| !near.iter().any(|near| near.covers(key)));
+        foresee(
+            (&self.leaves, &self.inners),
+            (self.root, self.height),
+            keys.map(|key| (key, 0)),
+            &mut self.coming,
+        );
+    }
+
+    /// The same for removals of `entries`.
+    pub fn foresee_removals(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        foresee((&self.leaves, &self.inners), (self.root, self.height), entries.into_iter(), &mut self.going);
+    }
+}
+
+/// Goes down level by level: within a level no step depends on another, so the processor waits for all of
+/// them at once.
+fn foresee(
+    (leaves, inners): (&Arena<Leaf>, &Arena<Inner>),
+    (root, height): (u32, usize),
+    entries: impl Iterator<Item = Entry>,
+    foreseen: &mut Foreseen,
+) {
+    let (mut batch, mut len) = ([(0, 0); FORESEEN_MAX], 0);
+    for (place, entry) in batch.iter_mut().zip(entries) {
+        *place = entry;
+        len += 1;
+    }
+    let fingers = &mut foreseen.fingers[..len];
+    fingers.fill(Finger { leaf: root, low: 0, high: u64::MAX });
+    for _ in 0..height {
+        for (finger, entry) in fingers.iter_mut().zip(&batch) {
+            let inner = &inners[finger.leaf];
+            let slot = inner.find(*entry);
+            (finger.low, finger.high) = inner.bounds(slot, finger.high);
+            finger.leaf = inner.child(slot);
+        }
+    }
+    for finger in fingers {
+        leaves[finger.leaf].prefetch();
+    }
+    (foreseen.next, foreseen.end) = (0, len);
+}
