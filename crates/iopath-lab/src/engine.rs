@@ -12,6 +12,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use iopath_os::{CpuTimes, process_cpu_times};
 
+use crate::cache::used_between;
 use crate::counters::{DiskCounters, machine_busy_seconds};
 use crate::error::LabError;
 use crate::job::{self, Clock, JobError, JobResult, Moved, Terms};
@@ -19,6 +20,7 @@ use crate::path::{Connection, IoPath, JobSpec};
 use crate::place::Place;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::result::CacheUse;
 use crate::workload::Workload;
 
 /// How often progress is told.
@@ -38,6 +40,8 @@ pub(crate) struct Measured {
     /// Of the whole machine, whatever it was busy with; none where `/proc/stat` is not to be had.
     pub(crate) machine_busy_seconds: Option<f64>,
     pub(crate) device: Option<DiskCounters>,
+    /// What a page cache of iopath's did.
+    pub(crate) cache: Option<CacheUse>,
     /// What the connections had to say.
     pub(crate) warnings: Vec<String>,
 }
@@ -64,13 +68,16 @@ pub(crate) fn measure(
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
-    thread::scope(|scope| {
+    let before = path.cache_stats();
+    let measured = thread::scope(|scope| {
         for job in 0..workload.jobs {
             let (crew, sender) = (&crew, sender.clone());
             scope.spawn(move || crew.work(job, &sender));
         }
         crew.conduct(&outcomes, progress)
-    })
+    });
+    let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
+    Ok(Measured { cache: used, ..measured? })
 }
 
 /// What a job thread reports. A panic is passed on, or everyone would wait for that thread for ever.
@@ -241,6 +248,7 @@ impl Measured {
                 .zip(before.machine_busy_seconds)
                 .map(|(after, before)| (after - before).max(0.0)),
             device: after.device.zip(before.device).map(|(after, before)| after - before),
+            cache: None,
             warnings,
         }
     }

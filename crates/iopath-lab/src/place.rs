@@ -52,7 +52,7 @@ impl Place {
         if target.kind == Kind::Directory {
             workload.check_size(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES))?;
             // Before minutes are spent on filling a large one.
-            if row.direct {
+            if row.direct || row.cached {
                 let probe = Self::scratch(path, PROBE_BYTES, workload.seed, &mut Silent)?;
                 probe.check_alignment(workload, row)?;
             }
@@ -166,10 +166,11 @@ impl Place {
 
     /// Direct I/O of blocks that do not suit the device is refused before it begins.
     pub(crate) fn check_alignment(&self, workload: &Workload, row: &PathRow) -> Result<(), LabError> {
-        let Some(target) = self.file().filter(|_| row.direct) else { return Ok(()) };
+        // A page cache of iopath's takes any block, but does direct I/O itself.
+        let Some(target) = self.file().filter(|_| row.direct || row.cached) else { return Ok(()) };
         let alignment = u64::from(self.direct_align_bytes()?);
         let block_bytes = u64::from(workload.block_bytes);
-        if block_bytes.is_multiple_of(alignment) {
+        if row.cached || block_bytes.is_multiple_of(alignment) {
             return Ok(());
         }
         Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })

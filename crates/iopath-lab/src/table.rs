@@ -171,6 +171,7 @@ mod tests {
             },
             device: Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 }),
             repeats: Vec::new(),
+            cache: None,
             warnings: Vec::new(),
         }
     }

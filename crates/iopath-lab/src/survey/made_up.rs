@@ -26,6 +26,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         latency_ns: repeats[0].latency_ns,
         cpu: repeats[0].cpu,
         device: repeats.iter().map(|repeat| repeat.device).sum(),
+        cache: None,
         warnings: Vec::new(),
         repeats,
     }
@@ -50,6 +51,7 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
             microseconds_per_io: seconds * 1e6 / iops,
         },
         device: Some(Device { reads: 1, read_bytes: bytes, writes: 0, written_bytes: 0 }),
+        cache: None,
         cached_before_bytes: Some(0),
     }
 }
