@@ -34,6 +34,8 @@ pub(crate) struct Measured {
     pub(crate) ios: u64,
     /// From the first job's start to the last job's end.
     pub(crate) seconds: f64,
+    /// From the first job's start to the first job's end.
+    pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) user_seconds: f64,
     pub(crate) system_seconds: f64,
@@ -234,12 +236,14 @@ impl Measured {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
         }
         let started_ns = jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
+        let first_ended_ns = jobs.iter().map(|job| job.ended_ns).min().unwrap_or(0);
         let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
         Self {
             read_bytes: jobs.iter().map(|job| job.read_bytes).sum(),
             written_bytes: jobs.iter().map(|job| job.written_bytes).sum(),
             ios: jobs.iter().map(|job| job.ios).sum(),
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
+            first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
             user_seconds: after.process.user.saturating_sub(before.process.user).as_secs_f64(),
             system_seconds: after.process.system.saturating_sub(before.process.system).as_secs_f64(),

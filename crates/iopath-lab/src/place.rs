@@ -101,6 +101,18 @@ impl Place {
         })
     }
 
+    /// The first `size_bytes` of this place, to read from, while this place is there.
+    pub(crate) fn first(&self, size_bytes: u64) -> Self {
+        Self {
+            target: self.target.clone(),
+            size_bytes: size_bytes.min(self.size_bytes),
+            scratch: None,
+            unwritten: self.unwritten,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        }
+    }
+
     /// A file or block device that is not ours: written to only if the workload says so and nothing speaks against.
     fn existing(target: Target, workload: &Workload) -> Result<Self, LabError> {
         let mut claim = None;

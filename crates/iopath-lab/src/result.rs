@@ -103,6 +103,8 @@ pub struct RunResult {
     pub io_depth: u32,
     /// Threads.
     pub jobs: u32,
+    /// Whether what was touched had been read once before, so that caches could answer.
+    pub warm: bool,
     /// Bytes moved, over all repeats.
     pub bytes: u64,
     /// Transfers made, over all repeats.
@@ -136,6 +138,8 @@ pub struct Repeat {
     pub ios: u64,
     /// Time measured, in seconds.
     pub seconds: f64,
+    /// When the first of the jobs had ended, in seconds: how far apart they end.
+    pub first_ended_seconds: f64,
     /// Bytes moved for each second.
     pub bytes_per_second: f64,
     /// Transfers for each second.
@@ -244,7 +248,7 @@ pub struct CacheUse {
     pub misses: u64,
     /// Reads and writes that found their page on its way.
     pub joins: u64,
-    /// Pages asked for by readahead.
+    /// Pages read before a reader came to them: ahead, or as the rest of a longer read.
     pub readahead: u64,
     /// Of those, the ones that were used.
     pub readahead_used: u64,

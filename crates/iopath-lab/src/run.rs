@@ -68,8 +68,7 @@ impl Lab {
         let log = start_log(workload, place)?;
         let path = series.open(log.as_ref())?;
         if workload.warm {
-            progress.stage(&Stage::WarmUp);
-            measure(&*path, &warm_up(workload, row, place), place, series.depth, 0, progress)?;
+            series.warm_up(&*path, progress)?;
         }
         for _ in 0..workload.repeat {
             series.measure(&*path, progress)?;
@@ -101,6 +100,7 @@ impl Lab {
             block_bytes: workload.block_bytes,
             io_depth: depth,
             jobs: workload.jobs,
+            warm: workload.warm,
             bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
             ios: repeats.iter().map(|repeat| repeat.ios).sum(),
             seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
@@ -128,6 +128,7 @@ impl Lab {
             bytes,
             ios,
             seconds,
+            first_ended_seconds: measured.first_ended_seconds,
             bytes_per_second: bytes as f64 / seconds,
             iops: ios as f64 / seconds,
             latency_ns: latency(&measured.latency_ns),
@@ -175,6 +176,18 @@ impl<'a> Series<'a> {
             cache: &self.workload.cache,
             log,
         })
+    }
+
+    /// Reads what a warm workload will touch, unmeasured.
+    pub(crate) fn warm_up(&self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
+        progress.stage(&Stage::WarmUp);
+        let workload = warm_up(&self.workload, self.row, self.place);
+        measure(path, &workload, self.place, self.depth, 0, progress).map(drop)
+    }
+
+    /// Whether it is to be warm.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.workload.warm
     }
 
     /// One more repeat, cold unless the workload is to be warm.

@@ -148,6 +148,7 @@ mod tests {
             block_bytes: 4096,
             io_depth: 1,
             jobs: 2,
+            warm: false,
             bytes: 1 << 30,
             ios: 1 << 18,
             seconds: 10.0,

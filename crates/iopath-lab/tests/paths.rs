@@ -224,7 +224,8 @@ fn a_cold_run_reads_from_the_disk_and_a_warm_one_from_the_cache() {
 fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
     let file = file_of(2 * MIB);
     let row = find_path("iopath-buffered").unwrap();
-    let cold = Workload { jobs: 2, size_bytes: Some(2 * MIB), ..workload(row, file.path()) };
+    let cold = workload(row, file.path());
+    let cold = Workload { jobs: 2, block_bytes: 4096, size_bytes: Some(2 * MIB), ..cold };
     for readahead in [Readahead::Auto, Readahead::Off] {
         let cache = CacheSettings { cache_bytes: Some(4 * MIB), readahead: Some(readahead), ..cold.cache };
         let Some(result) = run_here(&Workload { cache, ..cold.clone() }) else { return };
@@ -235,7 +236,7 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
         assert_eq!(used.readahead > 0, readahead == Readahead::Auto, "{used:?}");
         for borrow in [false, true] {
             let cache = CacheSettings { borrow, ..cache };
-            let warm = Workload { cache, warm: true, rw: Rw::RandRead, block_bytes: 4096, ..cold.clone() };
+            let warm = Workload { cache, warm: true, rw: Rw::RandRead, ..cold.clone() };
             let used = run_here(&warm).unwrap().cache.unwrap().used;
             assert_eq!((used.hits, used.pages_read), (4 * MIB / 4096, 0), "{used:?}");
         }

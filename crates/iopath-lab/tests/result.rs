@@ -50,6 +50,7 @@ fn the_keys_are_those_of_the_schema() {
         "block_bytes",
         "io_depth",
         "jobs",
+        "warm",
         "bytes",
         "ios",
         "seconds",
