@@ -393,10 +393,7 @@ mod tests {
         let account = Account::of_iopath(output).expect("the documented schema");
         let of =
             [Metric::Bandwidth, Metric::Iops, Metric::MachineCpu, Metric::ProcessCpu, Metric::FirstEnded];
-        assert_eq!(
-            of.map(|metric| (account.value(metric) * 100.0).round()),
-            [100.0, 500.0, 200.0, 150.0, 75.0]
-        );
+        assert_eq!(of.map(|metric| (account.value(metric) * 100.0).round() as u32), [100, 500, 200, 150, 75]);
         let error = Account::of_iopath(br#"{"runs":[{}]}"#).expect_err("nothing in it");
         assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
     }
