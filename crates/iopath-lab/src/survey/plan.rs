@@ -189,10 +189,15 @@ impl Plan {
         let fits = |block: &u32| u64::from(*block) * BLOCKS_IN_TARGET_MIN <= terms.size_bytes;
         let (mut blocks, too_large): (Vec<u32>, Vec<u32>) = BLOCKS.into_iter().partition(fits);
         let mut no_time = Vec::new();
+        let mut has_caches = true;
         let (cells, rounds, slice) = loop {
-            let cells = cells(&blocks, terms);
+            let cells = cells(&blocks, has_caches, terms);
             if let Some((rounds, slice)) = fit(&cells, terms) {
                 break (cells, rounds, slice);
+            }
+            if blocks.len() <= 1 && has_caches {
+                has_caches = false;
+                continue;
             }
             if blocks.len() <= 1 {
                 let slice = slice(&cells, ROUNDS_MIN, terms).unwrap_or_default().max(SLICE_LEAST);
@@ -204,6 +209,9 @@ impl Plan {
         let mut left_out = Vec::new();
         left_out.extend(names(too_large).map(|blocks| format!("{blocks}: too large for {target}")));
         left_out.extend(names(no_time).map(|blocks| format!("{blocks}: no time; give more with --time")));
+        if !has_caches {
+            left_out.push("page caches: no time; give more with --time".to_owned());
+        }
         Self { cells, rounds, slice, left_out }
     }
 
@@ -237,7 +245,7 @@ fn slice(cells: &[Cell], rounds: u32, terms: &Terms) -> Option<Duration> {
 
 /// All cells, in the order of turns: the tool itself, then block by block with all paths side by side, and the random
 /// reads and page caches after the first block.
-fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
+fn cells(blocks: &[u32], has_caches: bool, terms: &Terms) -> Vec<Cell> {
     let mut cells =
         vec![Cell { path: "null", rw: Rw::RandRead, block_bytes: RANDOM_BLOCK, io_depth: DEEP, hit: None }];
     let directions: &[Rw] = if terms.writes { &[Rw::Read, Rw::Write] } else { &[Rw::Read] };
@@ -262,7 +270,7 @@ fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
                 hit: None,
             }));
             let cached = CACHED.into_iter().filter(|(path, rw, block_bytes, _)| {
-                suits(path, *block_bytes, terms) && (terms.writes || !rw.writes())
+                has_caches && suits(path, *block_bytes, terms) && (terms.writes || !rw.writes())
             });
             cells.extend(cached.map(|(path, rw, block_bytes, hit)| Cell {
                 path,
@@ -348,6 +356,17 @@ mod tests {
         let [short, long, longest] = [60, 300, 3600].map(|seconds| Plan::new(&terms(seconds, 1e9)));
         assert!(short.rounds < long.rounds && long.rounds == ROUNDS_MAX);
         assert!(long.slice < longest.slice && longest.slice == SLICE_MAX);
+    }
+
+    #[test]
+    fn with_hardly_any_time_page_caches_are_left_out_and_that_is_said() {
+        let plan = Plan::new(&terms(2, 1e9));
+        assert!(!plan.cells.is_empty() && plan.cells.iter().all(|cell| !cell.has_own_cache()));
+        assert!(
+            plan.left_out.iter().any(|left| left.starts_with("page caches: no time")),
+            "{:?}",
+            plan.left_out
+        );
     }
 
     #[test]
