@@ -83,7 +83,7 @@ impl CacheSettings {
     }
 
     /// Hits can be measured only of what the cache holds.
-    pub(crate) fn check_warm(&self, size_bytes: u64) -> Result<(), LabError> {
+    pub(crate) fn check_holds(&self, size_bytes: u64) -> Result<(), LabError> {
         let needed = size_bytes.next_multiple_of(self.page_bytes().into());
         if needed <= self.cache_bytes() {
             return Ok(());
@@ -211,8 +211,8 @@ mod tests {
     fn hits_of_more_than_the_cache_holds_are_refused() {
         let cache =
             CacheSettings { cache_bytes: Some(1 << 20), page_bytes: Some(64 << 10), ..Default::default() };
-        cache.check_warm((1 << 20) - 1).unwrap();
-        let text = cache.check_warm((1 << 20) + 1).unwrap_err().to_string();
+        cache.check_holds((1 << 20) - 1).unwrap();
+        let text = cache.check_holds((1 << 20) + 1).unwrap_err().to_string();
         assert!(text.contains("1 MiB") && text.contains("--cache") && text.contains("--size"), "{text}");
     }
 

@@ -50,13 +50,15 @@ impl Place {
         let path = workload.target.as_deref().ok_or(LabError::NoTarget { path: row.name })?;
         let target = inspect(path)?;
         if target.kind == Kind::Directory {
-            workload.check_size(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES))?;
+            let size_bytes = size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
+            workload.check_size(size_bytes)?;
+            workload.check_warm(row, size_bytes)?;
             // Before minutes are spent on filling a large one.
             if row.direct || row.cached {
                 let probe = Self::scratch(path, PROBE_BYTES, workload.seed, &mut Silent)?;
                 probe.check_alignment(workload, row)?;
             }
-            Self::scratch(path, size_bytes.unwrap_or(DEFAULT_SIZE_BYTES), workload.seed, progress)
+            Self::scratch(path, size_bytes, workload.seed, progress)
         } else {
             Self::existing(target, workload)
         }

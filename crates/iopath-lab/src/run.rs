@@ -156,9 +156,7 @@ impl<'a> Series<'a> {
         workload.check_size(place.size_bytes())?;
         place.check_alignment(workload, row)?;
         let depth = if row.synchronous { 1 } else { workload.io_depth };
-        if workload.warm && row.cached {
-            workload.cache.check_warm(place.size_bytes())?;
-        }
+        workload.check_warm(row, place.size_bytes())?;
         let cache_bytes = if row.cached { workload.cache.cache_bytes() } else { 0 };
         check_memory(workload, depth, cache_bytes, memory_available_bytes())?;
         Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })

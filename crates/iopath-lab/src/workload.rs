@@ -208,6 +208,11 @@ impl Workload {
         Ok(())
     }
 
+    /// Checks that a page cache of iopath's holds what hits are to be measured of.
+    pub(crate) fn check_warm(&self, row: &PathRow, size_bytes: u64) -> Result<(), LabError> {
+        if self.warm && row.cached { self.cache.check_holds(size_bytes) } else { Ok(()) }
+    }
+
     /// The fewest bytes that there can be to touch: a block for each job.
     pub(crate) fn size_bytes_min(&self) -> u64 {
         u64::from(self.block_bytes) * u64::from(self.jobs)
