@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`;
-//! those of the queue by itself: `bench/queue.rs`.
+//! those of the queue by itself: `bench/queue.rs`; those of the buffered path: `bench/buffered.rs`.
 //!
 //! States ratios on this machine, today. Says nothing about another machine, and nothing about significance.
 
+mod buffered;
 mod contest;
 mod cpu;
 mod figures;
@@ -41,7 +42,7 @@ pub(crate) struct Options {
 /// A goal that is missed is shown, and fails nothing: a bench informs, tests decide.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let contests = chosen(options.only.as_deref())?;
-    if !contests.is_empty() {
+    if !contests.is_empty() || buffered::is_chosen(options.only.as_deref()) {
         build_release()?;
     }
     let scratch = Scratch::folder()?;
@@ -65,6 +66,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => {
                 failed = true;
                 eprintln!("failed: {}: {error:#}", queue::NAME);
+            }
+        }
+    }
+    if buffered::is_chosen(options.only.as_deref()) {
+        let measured = scratch.file(options.scratch_mib).and_then(|target| {
+            buffered::measure(options.only.as_deref(), options.runs, options.seconds, &target)
+        });
+        match measured {
+            Ok(measured) => figures.extend(measured),
+            Err(error) => {
+                failed = true;
+                eprintln!("failed: the buffered path: {error:#}");
             }
         }
     }
@@ -104,8 +117,9 @@ fn hold(
 fn chosen(only: Option<&str>) -> Result<Vec<&'static Contest>> {
     let chosen: Vec<_> =
         CONTESTS.iter().filter(|contest| only.is_none_or(|text| contest.name.contains(text))).collect();
-    if chosen.is_empty() && !queue::is_chosen(only) {
-        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain([queue::NAME]).collect();
+    if chosen.is_empty() && !queue::is_chosen(only) && !buffered::is_chosen(only) {
+        let others = [queue::NAME].into_iter().chain(buffered::names());
+        let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain(others).collect();
         bail!("no contest is named like `{}`; there are: {}", only.unwrap_or_default(), names.join("; "));
     }
     Ok(chosen)

@@ -6,11 +6,12 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::mapper::Boundary;
 use iopath_core::{Extent, Sector};
+use iopath_lab::cache::parse_readahead;
 use iopath_lab::path::PATHS;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_lab::workload::BLOCK_BYTES_MAX;
-use iopath_lab::{ELEVATORS, Engine, Rw};
+use iopath_lab::{ELEVATORS, Engine, Readahead, Rw};
 use iopath_log::{event_name, event_named};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -90,9 +91,21 @@ pub(crate) struct RunArgs {
     /// How often to measure
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) repeat: u32,
-    /// Run once unmeasured and leave caches as they are; default: drop the target from the page cache
+    /// Read SIZE once unmeasured and leave caches as they are; default: each repeat begins with empty ones
     #[arg(long)]
     pub(crate) warm: bool,
+    /// The memory of iopath-buffered's page cache; default: 256m
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) cache: Option<u64>,
+    /// The size of its pages, 4k to 64k; default: 4k
+    #[arg(long, value_parser = block_bytes, value_name = "SIZE")]
+    pub(crate) page: Option<u32>,
+    /// How far it reads ahead: auto, off or a size; default: auto
+    #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE")]
+    pub(crate) readahead: Option<Readahead>,
+    /// Borrow what is read from it instead of copying
+    #[arg(long)]
+    pub(crate) borrow: bool,
     /// Of 100 transfers of rw and randrw, how many read
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     pub(crate) rwmixread: u8,

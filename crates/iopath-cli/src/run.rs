@@ -3,7 +3,7 @@
 use crate::args::RunArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::{Workload, table};
+use iopath_lab::{CacheSettings, Workload, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let output = Output::new(&args.show, args.target.as_deref())?;
@@ -34,6 +34,12 @@ fn workload(args: &RunArgs) -> Workload {
         rwmixread: args.rwmixread,
         elevator: args.elevator.clone(),
         engine: args.engine.clone(),
+        cache: CacheSettings {
+            cache_bytes: args.cache,
+            page_bytes: args.page,
+            readahead: args.readahead,
+            borrow: args.borrow,
+        },
         log: args.log.clone(),
         log_limit_bytes: args.log_limit,
         overwrite: args.overwrite,

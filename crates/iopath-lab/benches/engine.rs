@@ -19,6 +19,7 @@ static NOOP: PathRow = PathRow {
     direct: false,
     synchronous: false,
     queued: false,
+    cached: false,
     open: |_: &OpenSpec| -> Result<Box<dyn IoPath>, LabError> { Ok(Box::new(Noop)) },
 };
 

@@ -6,7 +6,7 @@ use iopath_os::target::Residency;
 use crate::engine::Measured;
 use crate::path::PathRow;
 use crate::place::Place;
-use crate::result::{Host, Repeat};
+use crate::result::{CacheUse, Host, Repeat};
 use crate::size::format_size;
 use crate::stats::Summary;
 use crate::workload::Workload;
@@ -45,6 +45,7 @@ pub(crate) fn warnings(
     warnings.extend(depth(under));
     warnings.extend(not_cold(under, measured));
     warnings.extend(cache_answered(under, measured));
+    warnings.extend(not_warm(under, measured));
     warnings.extend(unwritten(under));
     warnings.extend(compressed(under));
     warnings.extend(busy(under));
@@ -66,12 +67,21 @@ fn depth(under: &Circumstances) -> Option<String> {
 fn not_cold(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
     let worst =
         measured.iter().filter_map(|(_, residency)| residency.as_ref()).max_by_key(|left| left.resident)?;
-    (!worst.is_cold() && !under.row.direct).then(|| {
+    (!worst.is_cold() && !under.row.direct && !under.row.cached).then(|| {
         format!(
             "not cold: {} ({:.1}%) of the target stayed in the page cache, as far as this user may see",
             format_size(worst.resident * worst.page_bytes),
             worst.resident_share() * 100.0
         )
+    })
+}
+
+/// Hits that were none.
+fn not_warm(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
+    let used: CacheUse = measured.iter().map(|(measured, _)| measured.cache).sum::<Option<_>>()?;
+    let (missed, all) = (used.misses + used.joins, used.hits + used.misses + used.joins);
+    (under.workload.warm && missed > 0).then(|| {
+        format!("not warm: {missed} of {all} pages were not in the cache; a larger --cache would hold them")
     })
 }
 
@@ -164,11 +174,13 @@ mod tests {
             written_bytes: 0,
             ios: 1,
             seconds: 1.0,
+            first_ended_seconds: 1.0,
             latency_ns: latencies(),
             user_seconds: 0.0,
             system_seconds: 0.0,
             machine_busy_seconds: None,
             device: Some(device),
+            cache: None,
             warnings: Vec::new(),
         };
         (measured, Some(Residency { page_bytes: 4096, pages: 100, resident: 0, dirty: None }))
@@ -187,11 +199,13 @@ mod tests {
             bytes: 1,
             ios: 1,
             seconds: 1.0,
+            first_ended_seconds: 1.0,
             bytes_per_second,
             iops: 1.0,
             latency_ns,
             cpu,
             device: None,
+            cache: None,
             cached_before_bytes: None,
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use iopath_os::{CpuTimes, process_cpu_times};
 
+use crate::cache::used_between;
 use crate::counters::{DiskCounters, machine_busy_seconds};
 use crate::error::LabError;
 use crate::job::{self, Clock, JobError, JobResult, Moved, Terms};
@@ -19,6 +20,7 @@ use crate::path::{Connection, IoPath, JobSpec};
 use crate::place::Place;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::result::CacheUse;
 use crate::workload::Workload;
 
 /// How often progress is told.
@@ -32,12 +34,16 @@ pub(crate) struct Measured {
     pub(crate) ios: u64,
     /// From the first job's start to the last job's end.
     pub(crate) seconds: f64,
+    /// From the first job's start to the first job's end.
+    pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) user_seconds: f64,
     pub(crate) system_seconds: f64,
     /// Of the whole machine, whatever it was busy with; none where `/proc/stat` is not to be had.
     pub(crate) machine_busy_seconds: Option<f64>,
     pub(crate) device: Option<DiskCounters>,
+    /// What a page cache of iopath's did.
+    pub(crate) cache: Option<CacheUse>,
     /// What the connections had to say.
     pub(crate) warnings: Vec<String>,
 }
@@ -64,13 +70,16 @@ pub(crate) fn measure(
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
-    thread::scope(|scope| {
+    let before = path.cache_stats();
+    let measured = thread::scope(|scope| {
         for job in 0..workload.jobs {
             let (crew, sender) = (&crew, sender.clone());
             scope.spawn(move || crew.work(job, &sender));
         }
         crew.conduct(&outcomes, progress)
-    })
+    });
+    let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
+    Ok(Measured { cache: used, ..measured? })
 }
 
 /// What a job thread reports. A panic is passed on, or everyone would wait for that thread for ever.
@@ -227,12 +236,14 @@ impl Measured {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
         }
         let started_ns = jobs.iter().map(|job| job.started_ns).min().unwrap_or(0);
+        let first_ended_ns = jobs.iter().map(|job| job.ended_ns).min().unwrap_or(0);
         let ended_ns = jobs.iter().map(|job| job.ended_ns).max().unwrap_or(0);
         Self {
             read_bytes: jobs.iter().map(|job| job.read_bytes).sum(),
             written_bytes: jobs.iter().map(|job| job.written_bytes).sum(),
             ios: jobs.iter().map(|job| job.ios).sum(),
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
+            first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
             user_seconds: after.process.user.saturating_sub(before.process.user).as_secs_f64(),
             system_seconds: after.process.system.saturating_sub(before.process.system).as_secs_f64(),
@@ -241,6 +252,7 @@ impl Measured {
                 .zip(before.machine_busy_seconds)
                 .map(|(after, before)| (after - before).max(0.0)),
             device: after.device.zip(before.device).map(|(after, before)| after - before),
+            cache: None,
             warnings,
         }
     }

@@ -134,6 +134,34 @@ pub enum LabError {
         /// What was asked for.
         value: String,
     },
+    /// A setting of a page cache, for a path that has none of iopath's.
+    #[error(
+        "path {path} has no page cache of iopath's and takes no {setting}; leave it out, or use iopath-buffered"
+    )]
+    NoCache {
+        /// The path's name.
+        path: &'static str,
+        /// Which setting.
+        setting: &'static str,
+    },
+    /// Borrowing, where nothing is read.
+    #[error("rw `{rw}` reads nothing that --borrow could lend; leave it out, or use a workload that reads")]
+    NothingToBorrow {
+        /// What was asked for.
+        rw: &'static str,
+    },
+    /// Hits are to be measured of what does not fit the cache.
+    #[error(
+        "--warm measures hits, and the {} to be touched do not fit the cache of {}; use a larger --cache or a smaller \
+         --size",
+        format_size(*needed), format_size(*cache)
+    )]
+    NotAllCached {
+        /// The range to be touched, in whole pages, in bytes.
+        needed: u64,
+        /// The cache's size in bytes.
+        cache: u64,
+    },
     /// A number out of its range.
     #[error("{what} {value} is out of range: {range}")]
     OutOfRange {
@@ -220,8 +248,8 @@ pub enum LabError {
     Elevator(#[from] ElevatorError),
     /// Buffers that would take the machine's memory from everyone else.
     #[error(
-        "buffers of {} (jobs × depth × block size) do not fit the {} of memory that are available; \
-         use a smaller --bs, --iodepth or --numjobs",
+        "buffers of {} (jobs × depth × block size, and the cache of iopath-buffered) do not fit the {} of memory that \
+         are available; use a smaller --bs, --iodepth, --numjobs or --cache",
         format_size(*needed), format_size(*available)
     )]
     Buffers {
@@ -243,6 +271,9 @@ impl LabError {
             Self::NoTarget { .. }
                 | Self::Unknown { .. }
                 | Self::NotForPath { .. }
+                | Self::NoCache { .. }
+                | Self::NothingToBorrow { .. }
+                | Self::NotAllCached { .. }
                 | Self::OutOfRange { .. }
                 | Self::Engine(_)
                 | Self::Elevator(_)

@@ -1,5 +1,5 @@
 //! One job's loop: submit for every free slot, reap, record. Everything the lab itself costs for each I/O is here, and
-//! so nothing here allocates, locks, formats or reads the clock more than twice a batch.
+//! so nothing here allocates, locks, formats or reads the clock more than once a batch.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,8 +100,9 @@ pub(crate) fn run(
     let started_ns = clock.now_ns();
     let runtime_ns = terms.runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok());
     let deadline_ns = runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns));
+    // What is submitted now was free to go when the last batch was in: the same reading of the clock serves both.
+    let mut submitted_ns = started_ns;
     loop {
-        let submitted_ns = clock.now_ns();
         while let Some(&slot) = free.last() {
             let Some(transfer) = plan.next() else { break };
             free.pop();
@@ -114,6 +115,7 @@ pub(crate) fn run(
         connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
         let ended_ns = clock.now_ns();
         tally.count(&slots, &mut done, &mut free, ended_ns)?;
+        submitted_ns = ended_ns;
         terms.moved.bytes.store(tally.bytes[0] + tally.bytes[1], Ordering::Relaxed);
         if ended_ns >= deadline_ns || terms.stop.load(Ordering::Relaxed) {
             plan.stop();

@@ -4,6 +4,7 @@
 //! and calls [`Lab::run`]. Paths are rows of [`path::PATHS`]; results have the form of [`result`]. Nothing is printed
 //! here, but [`table`] knows how results look to people.
 
+pub mod cache;
 mod counters;
 mod doubt;
 mod engine;
@@ -26,8 +27,9 @@ pub mod survey;
 pub mod table;
 pub mod workload;
 
+pub use cache::CacheSettings;
 pub use error::LabError;
-pub use iopath::{ELEVATORS, Engine};
+pub use iopath::{ELEVATORS, Engine, Readahead};
 pub use place::Place;
 pub use progress::Progress;
 pub use result::{Report, RunResult, TargetFacts};

@@ -7,8 +7,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use iopath::BufferedStats;
 use iopath_log::LogWriter;
 
+use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::paths;
 use crate::place::Place;
@@ -24,12 +26,14 @@ pub struct PathRow {
     pub about: &'static str,
     /// Whether it moves bytes anywhere at all.
     pub needs_target: bool,
-    /// Whether it goes around the page cache: then block sizes have to suit the device.
+    /// Whether it goes around every page cache: then block sizes have to suit the device.
     pub direct: bool,
     /// Whether a job waits for each transfer before it starts the next: then more depth takes more jobs.
     pub synchronous: bool,
     /// Whether it has a request queue of iopath's, and so takes an elevator and an engine.
     pub queued: bool,
+    /// Whether it has a page cache of iopath's, and so takes that one's settings and transfers of any size.
+    pub cached: bool,
     /// Opens a target.
     pub open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError>,
 }
@@ -49,6 +53,7 @@ pub static PATHS: &[PathRow] = &[
         direct: false,
         synchronous: true,
         queued: false,
+        cached: false,
         open: paths::kernel::buffered,
     },
     PathRow {
@@ -58,6 +63,7 @@ pub static PATHS: &[PathRow] = &[
         direct: true,
         synchronous: true,
         queued: false,
+        cached: false,
         open: paths::kernel::direct,
     },
     PathRow {
@@ -67,6 +73,7 @@ pub static PATHS: &[PathRow] = &[
         direct: true,
         synchronous: false,
         queued: false,
+        cached: false,
         open: paths::kernel::uring,
     },
     PathRow {
@@ -76,6 +83,7 @@ pub static PATHS: &[PathRow] = &[
         direct: false,
         synchronous: true,
         queued: false,
+        cached: false,
         open: paths::kernel::mmap,
     },
     PathRow {
@@ -85,6 +93,7 @@ pub static PATHS: &[PathRow] = &[
         direct: true,
         synchronous: false,
         queued: true,
+        cached: false,
         open: paths::volume::direct,
     },
     PathRow {
@@ -94,7 +103,18 @@ pub static PATHS: &[PathRow] = &[
         direct: true,
         synchronous: false,
         queued: true,
+        cached: false,
         open: paths::volume::raw,
+    },
+    PathRow {
+        name: "iopath-buffered",
+        about: "a volume with a page cache, readahead and write-back of its own in user space",
+        needs_target: true,
+        direct: false,
+        synchronous: true,
+        queued: true,
+        cached: true,
+        open: paths::buffered::open,
     },
     PathRow {
         name: "null",
@@ -103,6 +123,7 @@ pub static PATHS: &[PathRow] = &[
         direct: false,
         synchronous: false,
         queued: true,
+        cached: false,
         open: paths::null::open,
     },
 ];
@@ -131,6 +152,8 @@ pub struct OpenSpec<'a> {
     pub elevator: Option<&'a str>,
     /// The name of the I/O engine, where the row takes one; unset is the path's own choice.
     pub engine: Option<&'a str>,
+    /// How the page cache is to be, where the row has one of iopath's.
+    pub cache: &'a CacheSettings,
     /// Where the queue of each job tells its steps, on paths that have one.
     pub log: Option<&'a Arc<LogWriter>>,
 }
@@ -149,6 +172,17 @@ impl OpenSpec<'_> {
 pub trait IoPath: Send + Sync {
     /// What one job uses, made on the job's own thread and not counted in the measurement.
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError>;
+
+    /// Forgets what it has cached itself, for a repeat that is to be cold. Called with no connection, and not counted in
+    /// the measurement.
+    fn forget(&self) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// What a page cache of its own has done so far; none where there is none.
+    fn cache_stats(&self) -> Option<BufferedStats> {
+        None
+    }
 }
 
 /// What a job asks of its connection.

@@ -50,13 +50,15 @@ impl Place {
         let path = workload.target.as_deref().ok_or(LabError::NoTarget { path: row.name })?;
         let target = inspect(path)?;
         if target.kind == Kind::Directory {
-            workload.check_size(size_bytes.unwrap_or(DEFAULT_SIZE_BYTES))?;
+            let size_bytes = size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
+            workload.check_size(size_bytes)?;
+            workload.check_warm(row, size_bytes)?;
             // Before minutes are spent on filling a large one.
-            if row.direct {
+            if row.direct || row.cached {
                 let probe = Self::scratch(path, PROBE_BYTES, workload.seed, &mut Silent)?;
                 probe.check_alignment(workload, row)?;
             }
-            Self::scratch(path, size_bytes.unwrap_or(DEFAULT_SIZE_BYTES), workload.seed, progress)
+            Self::scratch(path, size_bytes, workload.seed, progress)
         } else {
             Self::existing(target, workload)
         }
@@ -99,6 +101,18 @@ impl Place {
             stayed: AtomicU64::new(0),
             _claim: None,
         })
+    }
+
+    /// The first `size_bytes` of this place, to read from, while this place is there.
+    pub(crate) fn first(&self, size_bytes: u64) -> Self {
+        Self {
+            target: self.target.clone(),
+            size_bytes: size_bytes.min(self.size_bytes),
+            scratch: None,
+            unwritten: self.unwritten,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        }
     }
 
     /// A file or block device that is not ours: written to only if the workload says so and nothing speaks against.
@@ -166,10 +180,11 @@ impl Place {
 
     /// Direct I/O of blocks that do not suit the device is refused before it begins.
     pub(crate) fn check_alignment(&self, workload: &Workload, row: &PathRow) -> Result<(), LabError> {
-        let Some(target) = self.file().filter(|_| row.direct) else { return Ok(()) };
+        // A page cache of iopath's takes any block, but does direct I/O itself.
+        let Some(target) = self.file().filter(|_| row.direct || row.cached) else { return Ok(()) };
         let alignment = u64::from(self.direct_align_bytes()?);
         let block_bytes = u64::from(workload.block_bytes);
-        if block_bytes.is_multiple_of(alignment) {
+        if row.cached || block_bytes.is_multiple_of(alignment) {
             return Ok(());
         }
         Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })

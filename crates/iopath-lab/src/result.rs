@@ -103,6 +103,8 @@ pub struct RunResult {
     pub io_depth: u32,
     /// Threads.
     pub jobs: u32,
+    /// Whether what was touched had been read once before, so that caches could answer.
+    pub warm: bool,
     /// Bytes moved, over all repeats.
     pub bytes: u64,
     /// Transfers made, over all repeats.
@@ -119,6 +121,8 @@ pub struct RunResult {
     pub cpu: Cpu,
     /// What the disk did, over all repeats; none if there is no single disk.
     pub device: Option<Device>,
+    /// The page cache of a path that has one of iopath's, and what it did over all repeats; none elsewhere.
+    pub cache: Option<CacheFacts>,
     /// Each repeat by itself.
     pub repeats: Vec<Repeat>,
     /// What makes the figures doubtful, in words.
@@ -134,6 +138,8 @@ pub struct Repeat {
     pub ios: u64,
     /// Time measured, in seconds.
     pub seconds: f64,
+    /// When the first of the jobs had ended, in seconds: how far apart they end.
+    pub first_ended_seconds: f64,
     /// Bytes moved for each second.
     pub bytes_per_second: f64,
     /// Transfers for each second.
@@ -144,7 +150,9 @@ pub struct Repeat {
     pub cpu: Cpu,
     /// What the disk did; none if there is no single disk.
     pub device: Option<Device>,
-    /// How much of the target was in the page cache when it began, in bytes; none where that was not looked at (a
+    /// What a page cache of iopath's did; none where there is none.
+    pub cache: Option<CacheUse>,
+    /// How much of the target was in the kernel's page cache when it began, in bytes; none where that was not looked at (a
     /// warm run, no target).
     pub cached_before_bytes: Option<u64>,
 }
@@ -214,6 +222,50 @@ impl Device {
         let ios = self.reads + self.writes;
         (ios > 0).then(|| (self.read_bytes + self.written_bytes) as f64 / ios as f64)
     }
+}
+
+/// A page cache of iopath's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFacts {
+    /// Its memory in bytes.
+    pub cache_bytes: u64,
+    /// The size of a page in bytes.
+    pub page_bytes: u32,
+    /// `auto`, `off`, or the most bytes read ahead.
+    pub readahead: String,
+    /// Whether reads borrowed the cached bytes instead of copying them.
+    pub borrow: bool,
+    /// What it did.
+    pub used: CacheUse,
+}
+
+/// What a page cache of iopath's did, in pages. Opening it is not measured, and neither is what closing it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Reads that found their page, one for each page.
+    pub hits: u64,
+    /// Reads, and writes of a part, that did not.
+    pub misses: u64,
+    /// Reads and writes that found their page on its way.
+    pub joins: u64,
+    /// Pages read before a reader came to them: ahead, or as the rest of a longer read.
+    pub readahead: u64,
+    /// Of those, the ones that were used.
+    pub readahead_used: u64,
+    /// Of those, the ones that left the cache unused.
+    pub readahead_wasted: u64,
+    /// Pages read from the device.
+    pub pages_read: u64,
+    /// Pages written to the device.
+    pub pages_written: u64,
+    /// Clean pages that made room for others.
+    pub evicted: u64,
+    /// At the end: pages whose bytes are nowhere else.
+    pub dirty: u64,
+    /// At the end: pages on their way to the device.
+    pub writing: u64,
+    /// At the end: how far ahead it reads, in bytes, as found by then.
+    pub readahead_bytes: u64,
 }
 
 /// What the measurements mean.

@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::progress::{Progress, Stage};
 use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
 use crate::stats::Summary;
-use crate::workload::Workload;
+use crate::workload::{Rw, Workload};
 
 /// How long the idle machine is watched, where the caller does not say. `/proc/stat` counts in 10 ms for each CPU,
 /// so this knows the idle rate to 0.02 CPUs for each CPU there is.
@@ -68,8 +68,7 @@ impl Lab {
         let log = start_log(workload, place)?;
         let path = series.open(log.as_ref())?;
         if workload.warm {
-            progress.stage(&Stage::WarmUp);
-            measure(&*path, workload, place, series.depth, 0, progress)?;
+            series.warm_up(&*path, progress)?;
         }
         for _ in 0..workload.repeat {
             series.measure(&*path, progress)?;
@@ -101,6 +100,7 @@ impl Lab {
             block_bytes: workload.block_bytes,
             io_depth: depth,
             jobs: workload.jobs,
+            warm: workload.warm,
             bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
             ios: repeats.iter().map(|repeat| repeat.ios).sum(),
             seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
@@ -109,6 +109,11 @@ impl Lab {
             latency_ns: latency(&latency_ns),
             cpu: cpu_sum(&repeats),
             device: device_sum(&repeats),
+            cache: repeats
+                .iter()
+                .map(|repeat| repeat.cache)
+                .sum::<Option<_>>()
+                .map(|used| workload.cache.facts(used)),
             warnings: doubt::warnings(&circumstances, measured, &repeats),
             repeats,
         }
@@ -123,11 +128,13 @@ impl Lab {
             bytes,
             ios,
             seconds,
+            first_ended_seconds: measured.first_ended_seconds,
             bytes_per_second: bytes as f64 / seconds,
             iops: ios as f64 / seconds,
             latency_ns: latency(&measured.latency_ns),
             cpu: cpu(measured.user_seconds, measured.system_seconds, machine_seconds, bytes, ios),
             device: measured.device.map(device),
+            cache: measured.cache,
             cached_before_bytes: residency.map(|residency| residency.resident * residency.page_bytes),
         }
     }
@@ -149,7 +156,9 @@ impl<'a> Series<'a> {
         workload.check_size(place.size_bytes())?;
         place.check_alignment(workload, row)?;
         let depth = if row.synchronous { 1 } else { workload.io_depth };
-        check_memory(workload, depth, memory_available_bytes())?;
+        workload.check_warm(row, place.size_bytes())?;
+        let cache_bytes = if row.cached { workload.cache.cache_bytes() } else { 0 };
+        check_memory(workload, depth, cache_bytes, memory_available_bytes())?;
         Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })
     }
 
@@ -162,15 +171,33 @@ impl<'a> Series<'a> {
             size_bytes: self.place.size_bytes(),
             elevator: self.workload.elevator.as_deref(),
             engine: self.workload.engine.as_deref(),
+            cache: &self.workload.cache,
             log,
         })
+    }
+
+    /// Reads what a warm workload will touch, unmeasured.
+    pub(crate) fn warm_up(&self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
+        progress.stage(&Stage::WarmUp);
+        let workload = warm_up(&self.workload, self.row, self.place);
+        measure(path, &workload, self.place, self.depth, 0, progress).map(drop)
+    }
+
+    /// Whether it is to be warm.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.workload.warm
     }
 
     /// One more repeat, cold unless the workload is to be warm.
     pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
         let Self { workload, place, depth, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
-        let residency = if workload.warm { None } else { drop_cached(place, progress)? };
+        let residency = if workload.warm {
+            None
+        } else {
+            path.forget()?;
+            drop_cached(place, progress)?
+        };
         progress.stage(&Stage::Repeat { number, count: workload.repeat });
         // A warm run repeats the very transfers that warmed up.
         let repeat = if workload.warm { 0 } else { number };
@@ -183,6 +210,16 @@ impl<'a> Series<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
+}
+
+/// What runs once before a warm measurement: the range is read, so that what follows finds it cached. Where nothing is
+/// cached, or there is more of it than memory, the workload itself, for what caches there are below.
+fn warm_up(workload: &Workload, row: &PathRow, place: &Place) -> Workload {
+    let is_in_memory = memory_available_bytes().is_none_or(|available| place.size_bytes() < available);
+    if row.direct || !row.needs_target || !is_in_memory {
+        return workload.clone();
+    }
+    Workload { rw: Rw::Read, jobs: 1, runtime: None, io_bytes: None, ..workload.clone() }
 }
 
 /// Begins the request log that the workload asks for.
@@ -210,9 +247,15 @@ fn missed(totals: &Totals) -> Option<String> {
 }
 
 /// Buffers that do not fit the memory are refused before the kernel has to end some process for them.
-fn check_memory(workload: &Workload, depth: u32, available: Option<u64>) -> Result<(), LabError> {
-    let needed =
+fn check_memory(
+    workload: &Workload,
+    depth: u32,
+    cache_bytes: u64,
+    available: Option<u64>,
+) -> Result<(), LabError> {
+    let buffers =
         u64::from(workload.block_bytes).saturating_mul(u64::from(depth)).saturating_mul(workload.jobs.into());
+    let needed = buffers.saturating_add(cache_bytes);
     match available {
         Some(available) if needed > available => Err(LabError::Buffers { needed, available }),
         _ => Ok(()),
@@ -294,10 +337,11 @@ mod tests {
     #[test]
     fn buffers_that_do_not_fit_are_refused_with_both_sizes() {
         let workload = Workload { block_bytes: 1 << 30, jobs: 3, ..Workload::default() };
-        let text = check_memory(&workload, 2, Some(5 << 30)).unwrap_err().to_string();
+        let text = check_memory(&workload, 2, 0, Some(5 << 30)).unwrap_err().to_string();
         assert!(text.starts_with("buffers of 6 GiB") && text.contains("the 5 GiB of memory"), "{text}");
-        check_memory(&workload, 2, Some(6 << 30)).unwrap();
-        check_memory(&workload, 2, None).unwrap();
+        check_memory(&workload, 2, 0, Some(6 << 30)).unwrap();
+        check_memory(&workload, 2, 1 << 30, Some(6 << 30)).unwrap_err();
+        check_memory(&workload, 2, 0, None).unwrap();
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::run::{IDLE_SAMPLE, Lab, Series};
 use crate::workload::{Rw, Workload};
 use compare::CpuOf;
 use findings::{EngineFacts, Facts, Figures};
-use plan::{Cell, Plan, Terms};
+use plan::{Cell, HIT_BYTES, Plan, Terms};
 use schedule::Schedule;
 
 /// How long a survey takes at most, where the caller does not say.
@@ -101,7 +101,8 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
         direct_align_bytes: place.direct_align_bytes().ok(),
     };
     let nowhere = Place::nowhere(place.size_bytes());
-    let mut turns = Turns::new(&terms, &place, &nowhere)?;
+    let part = place.first(HIT_BYTES);
+    let mut turns = Turns::new(&terms, &place, &part, &nowhere)?;
     turns.take(clock, deadline, &mut facts, progress)?;
     let Turns { plan, series, mut left_out, .. } = turns;
     let mut runs: Vec<RunResult> =
@@ -187,11 +188,15 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(terms: &Terms, place: &'a Place, nowhere: &'a Place) -> Result<Self, LabError> {
+    fn new(terms: &Terms, place: &'a Place, part: &'a Place, nowhere: &'a Place) -> Result<Self, LabError> {
         let plan = Plan::new(terms);
         let new = |cell: &Cell| {
             let row = find_path(cell.path)?;
-            let place = if row.needs_target { place } else { nowhere };
+            let place = match cell.hit {
+                Some(_) => part,
+                None if row.needs_target => place,
+                None => nowhere,
+            };
             Series::new(row, &cell.workload(terms, plan.slice), place)
         };
         let series = plan.cells.iter().map(new).collect::<Result<_, LabError>>()?;
@@ -220,7 +225,12 @@ impl<'a> Turns<'a> {
             progress.stage(&Stage::Turn { what, round, rounds, left });
             let begun = Instant::now();
             let series = &mut self.series[turn.cell];
-            let measured = series.open(None).and_then(|path| series.measure(&*path, progress));
+            let measured = series.open(None).and_then(|path| {
+                if series.is_warm() {
+                    series.warm_up(&*path, progress)?;
+                }
+                series.measure(&*path, progress)
+            });
             match measured {
                 Ok(()) => schedule.handle_measured(turn, begun.elapsed()),
                 Err(error) if is_refusal(&error) => {
@@ -274,6 +284,7 @@ fn facts_of(place: &Place, lab: &Lab) -> Facts {
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
         engine: place.file().and_then(engine_facts),
         cores: lab.host().cores,
+        memory_bytes: lab.host().memory_bytes,
         busy_cpus: lab.host().idle_busy_cpus,
     }
 }
@@ -302,10 +313,10 @@ fn engine_facts(file: &Path) -> Option<EngineFacts> {
 }
 
 /// The order of runs in the report: as people read the tables.
-fn order(run: &RunResult) -> (usize, u32, u32, usize) {
+fn order(run: &RunResult) -> (bool, usize, u32, u32, usize) {
     let rw = Rw::ALL.iter().position(|rw| rw.name() == run.rw).unwrap_or(usize::MAX);
     let path = crate::path::PATHS.iter().position(|row| row.name == run.path).unwrap_or(usize::MAX);
-    (rw, run.block_bytes, run.io_depth, path)
+    (run.warm, rw, run.block_bytes, run.io_depth, path)
 }
 
 /// Tells of the survey as a whole: of turns, not of what each is made of, and of the share of the time that is over.

@@ -148,6 +148,7 @@ mod tests {
             block_bytes: 4096,
             io_depth: 1,
             jobs: 2,
+            warm: false,
             bytes: 1 << 30,
             ios: 1 << 18,
             seconds: 10.0,
@@ -171,6 +172,7 @@ mod tests {
             },
             device: Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 }),
             repeats: Vec::new(),
+            cache: None,
             warnings: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ use iopath_core::SECTOR_BYTES;
 use iopath_core::elevator::ElevatorSpec;
 use iopath_os::Engine;
 
+use crate::cache::CacheSettings;
 use crate::error::LabError;
 use crate::path::{PathRow, find_path};
 use crate::size::format_size;
@@ -118,8 +119,8 @@ pub struct Workload {
     pub io_bytes: Option<u64>,
     /// How often it is measured.
     pub repeat: u32,
-    /// Whether caches keep what they have: the workload runs once before, unmeasured. Unset, the target's pages are
-    /// dropped from the page cache before each repeat.
+    /// Whether caches keep what they have: what will be touched is read once before, unmeasured. Unset, each repeat
+    /// begins with the target's pages dropped from the kernel's page cache, and an empty one of iopath's.
     pub warm: bool,
     /// Where random offsets, mixes and bytes come from.
     pub seed: u64,
@@ -129,6 +130,8 @@ pub struct Workload {
     pub elevator: Option<String>,
     /// How a path of iopath's does its system calls.
     pub engine: Option<String>,
+    /// How the page cache of a path is to be that has one of iopath's.
+    pub cache: CacheSettings,
     /// Where the request log of a path of iopath's is written.
     pub log: Option<PathBuf>,
     /// The most bytes of that log.
@@ -156,6 +159,7 @@ impl Default for Workload {
             rwmixread: 50,
             elevator: None,
             engine: None,
+            cache: CacheSettings::default(),
             log: None,
             log_limit_bytes: None,
             overwrite: false,
@@ -177,7 +181,7 @@ impl Workload {
         in_range("--bs", self.block_bytes, 1..=BLOCK_BYTES_MAX, || {
             format!("1 byte to {}", format_size(BLOCK_BYTES_MAX.into()))
         })?;
-        if row.queued && !self.block_bytes.is_multiple_of(SECTOR_BYTES as u32) {
+        if row.queued && !row.cached && !self.block_bytes.is_multiple_of(SECTOR_BYTES as u32) {
             let range = format!("a multiple of {SECTOR_BYTES}, a sector, on iopath's own paths");
             return Err(LabError::OutOfRange { what: "--bs", value: self.block_bytes.into(), range });
         }
@@ -194,6 +198,7 @@ impl Workload {
                 return Err(LabError::NotForPath { path: row.name, setting, value: value.clone() });
             }
         }
+        self.cache.check_for(row, self)?;
         if let Some(name) = &self.elevator {
             name.parse::<ElevatorSpec>()?;
         }
@@ -201,6 +206,11 @@ impl Workload {
             name.parse::<Engine>()?;
         }
         Ok(())
+    }
+
+    /// Checks that a page cache of iopath's holds what hits are to be measured of.
+    pub(crate) fn check_warm(&self, row: &PathRow, size_bytes: u64) -> Result<(), LabError> {
+        if self.warm && row.cached { self.cache.check_holds(size_bytes) } else { Ok(()) }
     }
 
     /// The fewest bytes that there can be to touch: a block for each job.

@@ -94,6 +94,7 @@ fn row(mishap: Mishap) -> PathRow {
         direct: false,
         synchronous: false,
         queued: false,
+        cached: false,
         open,
     }
 }

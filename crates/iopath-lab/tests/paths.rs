@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use iopath_lab::path::{PATHS, PathRow};
+use iopath_lab::path::{PATHS, PathRow, find_path};
 use iopath_lab::progress::{Silent, Stage};
 use iopath_lab::result::RunResult;
-use iopath_lab::{Lab, LabError, Place, Progress, Rw, Workload};
+use iopath_lab::{CacheSettings, Lab, LabError, Place, Progress, Readahead, Rw, Workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -218,6 +218,41 @@ fn a_cold_run_reads_from_the_disk_and_a_warm_one_from_the_cache() {
         assert!(from_disk.read_bytes >= 16 * MIB, "{from_disk:?}");
         assert!(from_cache.read_bytes < from_disk.read_bytes / 2, "{from_cache:?} {from_disk:?}");
     }
+}
+
+#[test]
+fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
+    let file = file_of(2 * MIB);
+    let row = find_path("iopath-buffered").unwrap();
+    let cold = workload(row, file.path());
+    let cold = Workload { jobs: 2, block_bytes: 4096, size_bytes: Some(2 * MIB), ..cold };
+    for readahead in [Readahead::Auto, Readahead::Off] {
+        let cache = CacheSettings { cache_bytes: Some(4 * MIB), readahead: Some(readahead), ..cold.cache };
+        let Some(result) = run_here(&Workload { cache, ..cold.clone() }) else { return };
+        for repeat in &result.repeats {
+            assert_eq!(repeat.cache.unwrap().pages_read, 2 * MIB / 4096, "each page once: {result:?}");
+        }
+        let used = result.cache.unwrap().used;
+        assert_eq!(used.readahead > 0, readahead == Readahead::Auto, "{used:?}");
+        for borrow in [false, true] {
+            let cache = CacheSettings { borrow, ..cache };
+            let warm = Workload { cache, warm: true, rw: Rw::RandRead, ..cold.clone() };
+            let used = run_here(&warm).unwrap().cache.unwrap().used;
+            assert_eq!((used.hits, used.pages_read), (4 * MIB / 4096, 0), "{used:?}");
+        }
+    }
+}
+
+#[test]
+fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
+    let file = file_of(MIB);
+    let row = find_path("iopath-buffered").unwrap();
+    let odd = Workload { block_bytes: 1000, size_bytes: None, ..workload(row, file.path()) };
+    let Some(result) = run_here(&odd) else { return };
+    assert_eq!(result.bytes, 2 * (MIB / 1000 * 1000));
+    let cache = CacheSettings { cache_bytes: Some(MIB / 2), ..odd.cache };
+    let error = run(&Workload { warm: true, cache, ..odd }).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("the 1 MiB to be touched"), "{error}");
 }
 
 #[test]

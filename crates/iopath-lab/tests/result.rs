@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use iopath_lab::progress::Silent;
 use iopath_lab::result::{Finding, Report, SCHEMA, TargetFacts};
-use iopath_lab::{Lab, Place, Workload};
+use iopath_lab::{Lab, LabError, Place, Workload};
 use serde_json::Value;
 
 fn report() -> Report {
@@ -18,8 +18,13 @@ fn report() -> Report {
     };
     let place = Place::prepare(&workload, workload.check().unwrap(), &mut Silent).unwrap();
     let lab = Lab::new(Duration::from_millis(1), &mut Silent);
-    let run = lab.run(&workload, &place, &mut Silent).unwrap();
-    let mut report = Report::new(lab.host().clone(), TargetFacts::of(&place), vec![run]);
+    let mut runs = vec![lab.run(&workload, &place, &mut Silent).unwrap()];
+    let cached = Workload { path: "iopath-buffered".to_owned(), ..workload };
+    match lab.run(&cached, &place, &mut Silent) {
+        Err(LabError::Direct(error)) => eprintln!("skipped the cache: {error}"),
+        run => runs.push(run.unwrap()),
+    }
+    let mut report = Report::new(lab.host().clone(), TargetFacts::of(&place), runs);
     let finding = Finding { id: "best".to_owned(), text: "text".to_owned(), evidence: "evidence".to_owned() };
     report.findings.push(finding);
     report
@@ -45,6 +50,7 @@ fn the_keys_are_those_of_the_schema() {
         "block_bytes",
         "io_depth",
         "jobs",
+        "warm",
         "bytes",
         "ios",
         "seconds",
@@ -53,6 +59,7 @@ fn the_keys_are_those_of_the_schema() {
         "latency_ns",
         "cpu",
         "device",
+        "cache",
         "repeats",
         "warnings",
     ];
@@ -66,6 +73,14 @@ fn the_keys_are_those_of_the_schema() {
     assert_eq!(keys(&run["cpu"]), sorted(&cpu));
     if !run["device"].is_null() {
         assert_eq!(keys(&run["device"]), sorted(&["reads", "read_bytes", "writes", "written_bytes"]));
+    }
+    assert!(run["cache"].is_null(), "the kernel's page cache is not ours");
+    if let Some(run) = json["runs"].get(1) {
+        let cache = &run["cache"];
+        assert_eq!(keys(cache), sorted(&["cache_bytes", "page_bytes", "readahead", "borrow", "used"]));
+        assert_eq!(keys(&cache["used"]), keys(&run["repeats"][0]["cache"]));
+        let pages = cache["used"]["hits"].as_u64().unwrap() + cache["used"]["misses"].as_u64().unwrap();
+        assert!(pages + cache["used"]["joins"].as_u64().unwrap() >= 2 * (1 << 20) / 4096, "{cache}");
     }
     assert_eq!(run["repeats"].as_array().unwrap().len(), 2);
     assert_eq!(keys(&json["findings"][0]), sorted(&["id", "text", "evidence"]));

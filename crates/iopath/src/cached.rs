@@ -5,9 +5,9 @@ use crate::error::{Error, OpenError};
 use crate::open::{Source, system};
 use crate::options::{Options, Readahead};
 use crate::volume::Volume;
-use iopath_core::Op;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::{LogSink, Op};
 use iopath_os::target::{Kind, Target};
 use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Fallback};
 use std::fs::{File, OpenOptions};
@@ -120,6 +120,14 @@ impl Volume {
     /// What the page cache has done; `None` if there is none.
     pub fn stats(&self) -> Option<BufferedStats> {
         self.cache_if_any().map(Buffered::stats)
+    }
+
+    /// Tells `sink` each step of the queue between page cache and device from now on; of other volumes, batches are
+    /// logged ([`Batch::start_log`](crate::Batch::start_log)).
+    pub fn start_log(&self, sink: Box<dyn LogSink>) {
+        if let Some(cache) = self.cache_if_any() {
+            cache.with_runner(|runner| runner.start_log(sink));
+        }
     }
 
     /// Flushes and closes. Dropping does without the flush, and keeps to itself what goes wrong.

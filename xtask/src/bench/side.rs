@@ -162,7 +162,7 @@ fn fio_claim(output: &[u8]) -> Result<Claim> {
     })
 }
 
-fn number(value: &Value, pointer: &str) -> Result<f64> {
+pub(super) fn number(value: &Value, pointer: &str) -> Result<f64> {
     value.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("no number at {pointer}"))
 }
 

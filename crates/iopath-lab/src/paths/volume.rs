@@ -106,7 +106,7 @@ impl Connection for BatchConnection {
     }
 }
 
-fn io_error(error: Error) -> io::Error {
+pub(super) fn io_error(error: Error) -> io::Error {
     match error {
         Error::Io { source, .. } => system_error(source),
         Error::Wait { source, .. } => source.source,

@@ -1,10 +1,11 @@
 //! What a survey's figures mean, in words: one row each in [`FINDINGS`]. A finding says only what the figures show
 //! beyond their spread; where they show no difference, it says that.
 //!
-//! What to use is in `findings/advice.rs`, what is odd in `findings/odd.rs`, what the figures stand on in
+//! What to use is in `findings/advice.rs`, whose page cache in `findings/caches.rs`, what is odd in `findings/odd.rs`, what the figures stand on in
 //! `findings/ground.rs`. Adding a finding is a function there and a row here.
 
 mod advice;
+mod caches;
 mod ground;
 mod odd;
 
@@ -35,6 +36,8 @@ pub(crate) static FINDINGS: &[FindingRow] = &[
     FindingRow { id: "random-read", find: advice::random_read },
     FindingRow { id: "direct-read", find: advice::direct_read },
     FindingRow { id: "direct-write", find: advice::direct_write },
+    FindingRow { id: "page-cache", find: caches::cold },
+    FindingRow { id: "page-cache-hits", find: caches::hits },
     FindingRow { id: "device-orders", find: odd::device_orders },
     FindingRow { id: "readahead", find: odd::readahead },
     FindingRow { id: "dip", find: odd::dip },
@@ -61,6 +64,8 @@ pub(crate) struct Facts {
     pub(crate) compressing: Option<String>,
     pub(crate) engine: Option<EngineFacts>,
     pub(crate) cores: u32,
+    /// Of the machine.
+    pub(crate) memory_bytes: u64,
     /// The most CPUs that other programs kept busy between the rounds.
     pub(crate) busy_cpus: Option<f64>,
 }
@@ -102,15 +107,31 @@ impl<'a> Figures<'a> {
         FINDINGS.iter().filter_map(find).collect()
     }
 
-    /// The runs that go one way, `null` not among them.
+    /// The cold runs that go one way, `null` not among them, and of page caches the kernel's only.
     pub(crate) fn of(&self, rw: Rw) -> Vec<&'a RunResult> {
-        let moves = |run: &&RunResult| run.rw == rw.name() && run.path != "null";
+        let moves = |run: &&RunResult| is_cold(run) && run.rw == rw.name() && run.path != "null";
         self.runs.iter().filter(moves).collect()
     }
 
     /// The random reads of one path at one depth.
     pub(crate) fn random(&self, path: &str, io_depth: u32) -> Option<&'a RunResult> {
         self.of(Rw::RandRead).into_iter().find(|run| run.path == path && run.io_depth == io_depth)
+    }
+
+    /// The runs of one path through a page cache, cold or hits, copying or not.
+    pub(crate) fn cached(
+        &self,
+        path: &str,
+        rw: Rw,
+        block_bytes: u32,
+        is_warm: bool,
+        borrows: bool,
+    ) -> Option<&'a RunResult> {
+        self.runs.iter().find(|run| {
+            let is_asked =
+                (run.path.as_str(), run.rw.as_str(), run.block_bytes) == (path, rw.name(), block_bytes);
+            is_asked && run.warm == is_warm && run.cache.as_ref().is_some_and(|cache| cache.borrow) == borrows
+        })
     }
 
     pub(crate) fn null(&self) -> Option<&'a RunResult> {
@@ -120,6 +141,11 @@ impl<'a> Figures<'a> {
     pub(crate) fn cpu(&self) -> CpuOf {
         self.facts.cpu_of()
     }
+}
+
+/// Whether a run is one of those that the tables by block size and of random reads show.
+pub(crate) fn is_cold(run: &RunResult) -> bool {
+    !run.warm && run.cache.is_none()
 }
 
 /// Whether a run went past the page cache.

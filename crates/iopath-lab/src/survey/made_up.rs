@@ -18,6 +18,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         block_bytes,
         io_depth,
         jobs: 1,
+        warm: false,
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
         ios: repeats.iter().map(|repeat| repeat.ios).sum(),
         seconds: mbs.len() as f64,
@@ -26,6 +27,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         latency_ns: repeats[0].latency_ns,
         cpu: repeats[0].cpu,
         device: repeats.iter().map(|repeat| repeat.device).sum(),
+        cache: None,
         warnings: Vec::new(),
         repeats,
     }
@@ -39,6 +41,7 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
         bytes,
         ios: iops.ceil() as u64,
         seconds: 1.0,
+        first_ended_seconds: 1.0,
         bytes_per_second,
         iops,
         latency_ns: Latency { min: ns, mean: ns as f64, p50: ns, p90: ns, p99: ns, p999: ns, max: ns },
@@ -50,6 +53,7 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
             microseconds_per_io: seconds * 1e6 / iops,
         },
         device: Some(Device { reads: 1, read_bytes: bytes, writes: 0, written_bytes: 0 }),
+        cache: None,
         cached_before_bytes: Some(0),
     }
 }

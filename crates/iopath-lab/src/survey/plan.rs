@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::cache::CacheSettings;
 use crate::path::find_path;
 use crate::size::format_size;
 use crate::workload::{Rw, Workload};
@@ -27,6 +28,20 @@ const RANDOM: [(&str, u32); 6] = [
     ("kernel-uring", DEEP),
     ("iopath-direct", DEEP),
 ];
+
+/// What page caches are compared by, beside what is measured of the kernel's anyway.
+const CACHED: [(&str, Rw, u32, Option<Hit>); 6] = [
+    ("iopath-buffered", Rw::Read, 4 << 10, None),
+    ("iopath-buffered", Rw::Read, 16 << 10, None),
+    ("iopath-buffered", Rw::Write, 16 << 10, None),
+    ("kernel-buffered", Rw::RandRead, RANDOM_BLOCK, Some(Hit::Copied)),
+    ("iopath-buffered", Rw::RandRead, RANDOM_BLOCK, Some(Hit::Copied)),
+    ("iopath-buffered", Rw::RandRead, RANDOM_BLOCK, Some(Hit::Borrowed)),
+];
+
+/// The cache that iopath-buffered gets here, and the part of the target of which hits are measured, in bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+pub(crate) const HIT_BYTES: u64 = 32 << 20;
 
 /// The greater depth of random reads.
 const DEEP: u32 = 32;
@@ -60,6 +75,14 @@ const CACHED_RANDOM_PART: u64 = 10;
 /// One turn writes no more than this: memory cells wear out.
 const WRITE_BYTES_MAX: u64 = 128 << 20;
 
+/// A read of what is cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hit {
+    Copied,
+    /// Lent by a cache that can do that.
+    Borrowed,
+}
+
 /// One thing to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
@@ -67,6 +90,8 @@ pub(crate) struct Cell {
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u32,
     pub(crate) io_depth: u32,
+    /// Set where the cache is to answer.
+    pub(crate) hit: Option<Hit>,
 }
 
 impl Cell {
@@ -79,15 +104,18 @@ impl Cell {
     fn overhead(self, speed: f64) -> Duration {
         let bytes = self.in_flight_bytes() as f64;
         let arriving = if self.path == "null" { 0.0 } else { bytes / speed };
-        TURN_OVERHEAD + Duration::from_secs_f64(bytes / FILL_SPEED + arriving)
+        let warming = if self.hit.is_some() { HIT_BYTES as f64 / speed } else { 0.0 };
+        let cache = if self.has_own_cache() { CACHE_BYTES as f64 / FILL_SPEED } else { 0.0 };
+        TURN_OVERHEAD + Duration::from_secs_f64(bytes / FILL_SPEED + arriving + warming + cache)
     }
 
     /// What it is as a workload over `terms.size_bytes`, `slice` long. Reads through the page cache end with the
     /// target, or, if random, with a part of it, or they would read it again from memory; writes are as many as the target takes in that time, or the
     /// flush at their end would take longer than all else.
     pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Workload {
-        let is_cached = self.path == "kernel-buffered";
+        let is_cached = self.path == "kernel-buffered" || self.has_own_cache();
         let io_bytes = match self.rw {
+            _ if self.hit.is_some() => None,
             Rw::Write => {
                 let bytes = (terms.speed * slice.as_secs_f64()) as u64;
                 Some(bytes.clamp(self.block_bytes.into(), WRITE_BYTES_MAX))
@@ -103,15 +131,26 @@ impl Cell {
             io_depth: self.io_depth,
             runtime: Some(slice),
             io_bytes,
+            warm: self.hit.is_some(),
+            cache: CacheSettings {
+                cache_bytes: self.has_own_cache().then_some(CACHE_BYTES),
+                borrow: self.hit == Some(Hit::Borrowed),
+                ..CacheSettings::default()
+            },
             ..Workload::default()
         }
+    }
+
+    fn has_own_cache(self) -> bool {
+        find_path(self.path).is_ok_and(|row| row.cached)
     }
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, rw, block_bytes, io_depth } = self;
+        let Self { path, rw, block_bytes, io_depth, hit } = self;
         let how = match rw {
+            _ if hit.is_some() => "hits",
             Rw::RandRead => "random reads",
             Rw::Write => "writes",
             _ => "reads",
@@ -150,10 +189,15 @@ impl Plan {
         let fits = |block: &u32| u64::from(*block) * BLOCKS_IN_TARGET_MIN <= terms.size_bytes;
         let (mut blocks, too_large): (Vec<u32>, Vec<u32>) = BLOCKS.into_iter().partition(fits);
         let mut no_time = Vec::new();
+        let mut has_caches = true;
         let (cells, rounds, slice) = loop {
-            let cells = cells(&blocks, terms);
+            let cells = cells(&blocks, has_caches, terms);
             if let Some((rounds, slice)) = fit(&cells, terms) {
                 break (cells, rounds, slice);
+            }
+            if blocks.len() <= 1 && has_caches {
+                has_caches = false;
+                continue;
             }
             if blocks.len() <= 1 {
                 let slice = slice(&cells, ROUNDS_MIN, terms).unwrap_or_default().max(SLICE_LEAST);
@@ -165,6 +209,9 @@ impl Plan {
         let mut left_out = Vec::new();
         left_out.extend(names(too_large).map(|blocks| format!("{blocks}: too large for {target}")));
         left_out.extend(names(no_time).map(|blocks| format!("{blocks}: no time; give more with --time")));
+        if !has_caches {
+            left_out.push("page caches: no time; give more with --time".to_owned());
+        }
         Self { cells, rounds, slice, left_out }
     }
 
@@ -197,9 +244,10 @@ fn slice(cells: &[Cell], rounds: u32, terms: &Terms) -> Option<Duration> {
 }
 
 /// All cells, in the order of turns: the tool itself, then block by block with all paths side by side, and the random
-/// reads after the first block.
-fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
-    let mut cells = vec![Cell { path: "null", rw: Rw::RandRead, block_bytes: RANDOM_BLOCK, io_depth: DEEP }];
+/// reads and page caches after the first block.
+fn cells(blocks: &[u32], has_caches: bool, terms: &Terms) -> Vec<Cell> {
+    let mut cells =
+        vec![Cell { path: "null", rw: Rw::RandRead, block_bytes: RANDOM_BLOCK, io_depth: DEEP, hit: None }];
     let directions: &[Rw] = if terms.writes { &[Rw::Read, Rw::Write] } else { &[Rw::Read] };
     for (index, &block_bytes) in blocks.iter().enumerate() {
         for &rw in directions {
@@ -209,6 +257,7 @@ fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
                 rw,
                 block_bytes,
                 io_depth: depth(path, block_bytes),
+                hit: None,
             }));
         }
         if index == 0 {
@@ -218,6 +267,17 @@ fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
                 rw: Rw::RandRead,
                 block_bytes: RANDOM_BLOCK,
                 io_depth,
+                hit: None,
+            }));
+            let cached = CACHED.into_iter().filter(|(path, rw, block_bytes, _)| {
+                has_caches && suits(path, *block_bytes, terms) && (terms.writes || !rw.writes())
+            });
+            cells.extend(cached.map(|(path, rw, block_bytes, hit)| Cell {
+                path,
+                rw,
+                block_bytes,
+                io_depth: 1,
+                hit,
             }));
         }
     }
@@ -226,8 +286,12 @@ fn cells(blocks: &[u32], terms: &Terms) -> Vec<Cell> {
 
 /// Whether a path can move such blocks there.
 fn suits(path: &str, block_bytes: u32, terms: &Terms) -> bool {
-    let direct = find_path(path).is_ok_and(|row| row.direct);
-    !direct || terms.direct_align_bytes.is_some_and(|align| block_bytes.is_multiple_of(align))
+    let Ok(row) = find_path(path) else { return false };
+    if row.cached {
+        // Any block goes, over direct I/O of its own.
+        return terms.direct_align_bytes.is_some();
+    }
+    !row.direct || terms.direct_align_bytes.is_some_and(|align| block_bytes.is_multiple_of(align))
 }
 
 /// Sequential transfers in flight: one on a path that waits for each.
@@ -251,7 +315,8 @@ mod tests {
 
     #[test]
     fn paths_are_in_the_table() {
-        for path in PATHS.into_iter().chain(RANDOM.map(|(path, _)| path)).chain(["null"]) {
+        let cached = CACHED.map(|(path, ..)| path);
+        for path in PATHS.into_iter().chain(RANDOM.map(|(path, _)| path)).chain(cached).chain(["null"]) {
             find_path(path).unwrap();
         }
     }
@@ -260,7 +325,7 @@ mod tests {
     fn a_fast_disk_is_measured_whole() {
         let plan = Plan::new(&terms(75, 5e8));
         assert_eq!(plan.left_out, Vec::<String>::new());
-        assert_eq!(plan.cells.len(), 1 + 8 * 4 * 2 + 6);
+        assert_eq!(plan.cells.len(), 1 + 8 * 4 * 2 + 6 + 6);
         assert!(plan.rounds >= 4 && plan.slice >= SLICE_MIN, "{} × {:?}", plan.rounds, plan.slice);
     }
 
@@ -294,6 +359,17 @@ mod tests {
     }
 
     #[test]
+    fn with_hardly_any_time_page_caches_are_left_out_and_that_is_said() {
+        let plan = Plan::new(&terms(2, 1e9));
+        assert!(!plan.cells.is_empty() && plan.cells.iter().all(|cell| !cell.has_own_cache()));
+        assert!(
+            plan.left_out.iter().any(|left| left.starts_with("page caches: no time")),
+            "{:?}",
+            plan.left_out
+        );
+    }
+
+    #[test]
     fn nothing_is_written_where_nothing_may_be() {
         let plan = Plan::new(&Terms { writes: false, ..terms(75, 1e9) });
         assert!(plan.cells.iter().all(|cell| !cell.rw.writes()));
@@ -319,7 +395,8 @@ mod tests {
     fn reads_through_the_cache_end_with_the_target_and_writes_with_their_share() {
         let terms = terms(75, 1e8);
         let slice = Duration::from_millis(100);
-        let workload = |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1 }.workload(&terms, slice);
+        let workload =
+            |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }.workload(&terms, slice);
         assert_eq!(workload("kernel-buffered", Rw::Read).io_bytes, Some(GIB));
         assert_eq!(workload("kernel-buffered", Rw::RandRead).io_bytes, Some(GIB / 10));
         assert_eq!(workload("kernel-direct", Rw::Read).io_bytes, None);

@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, Color, Table};
 
 use super::Survey;
 use super::compare::{self, Choice, CpuOf, rate};
+use super::findings::is_cold;
 use super::plan::PATHS;
 use crate::result::RunResult;
 use crate::size::format_size;
@@ -34,6 +35,7 @@ impl Survey {
             }
         }
         let _ = write!(text, "\n{LEGEND}\n\nRandom reads of 4 KiB\n{}\n", self.random(is_fancy));
+        text.push_str(&self.caches(is_fancy));
         for left_out in &self.left_out {
             text.push_str(&wrap(&format!("Left out: {left_out}"), "", "  "));
         }
@@ -76,7 +78,7 @@ impl Survey {
     }
 
     fn runs(&self, rw: Rw) -> Vec<&RunResult> {
-        let moves = |run: &&RunResult| run.rw == rw.name() && run.path != "null";
+        let moves = |run: &&RunResult| is_cold(run) && run.rw == rw.name() && run.path != "null";
         self.report.runs.iter().filter(moves).collect()
     }
 
@@ -99,6 +101,35 @@ impl Survey {
             table.add_row(std::iter::once(first).chain(paths.iter().map(cell)));
         }
         table.trim_fmt()
+    }
+
+    /// The kernel's page cache beside iopath's: what is measured of both.
+    fn caches(&self, is_fancy: bool) -> String {
+        let mut table = plain_table(is_fancy);
+        table.set_header(["page caches: MB/s, CPU s/GiB", "kernel-buffered", "iopath-buffered"]);
+        let figures = |run: &RunResult| {
+            let (mbs, price) = (digits(rate(run) / 1e6), digits(self.cpu_of.price(run)));
+            right(format!("{mbs:>6} {price:>6} {}", noise(run)))
+        };
+        let mut is_empty = true;
+        for ours in &self.report.runs {
+            let Some(cache) = &ours.cache else { continue };
+            let is_alike = |run: &&RunResult| {
+                let what = |run: &RunResult| (run.rw.clone(), run.block_bytes, run.warm);
+                run.path == "kernel-buffered" && what(run) == what(ours)
+            };
+            let Some(kernel) = self.report.runs.iter().find(is_alike) else { continue };
+            let kind = match (ours.rw.as_str(), ours.warm, cache.borrow) {
+                (_, true, false) => "hits",
+                (_, true, true) => "hits, ours borrowed",
+                ("write", ..) => "writes, flush included",
+                _ => "reads",
+            };
+            let name = format!("{kind}, {}", format_size(ours.block_bytes.into()));
+            table.add_row([Cell::new(name), figures(kernel), figures(ours)]);
+            is_empty = false;
+        }
+        if is_empty { String::new() } else { format!("\n{}\n", table.trim_fmt()) }
     }
 
     fn figure(&self, run: &RunResult, choice: &Choice) -> Cell {

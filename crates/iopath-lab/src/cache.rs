@@ -1,0 +1,247 @@
+//! The page cache of a path that has one of iopath's own: how it is asked for, and what it did meanwhile. The cache itself
+//! is the volume's.
+
+use iopath::{BufferedStats, Readahead};
+
+use crate::error::LabError;
+use crate::path::PathRow;
+use crate::result::{CacheFacts, CacheUse};
+use crate::size::{format_size, parse_size};
+use crate::workload::Workload;
+
+/// What `--cache` is unless it is given, in bytes.
+pub const CACHE_BYTES: u64 = 256 << 20;
+
+/// What `--page` is unless it is given, in bytes.
+pub const PAGE_BYTES: u32 = 4 << 10;
+
+/// The largest page, in bytes.
+const PAGE_BYTES_MAX: u32 = 64 << 10;
+
+/// The fewest pages that make a cache.
+const PAGES_MIN: u64 = 16;
+
+/// How a path's own page cache is to be; unset is the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheSettings {
+    /// How much memory it takes.
+    pub cache_bytes: Option<u64>,
+    /// The size of a page.
+    pub page_bytes: Option<u32>,
+    /// How far it reads ahead.
+    pub readahead: Option<Readahead>,
+    /// Whether reads borrow the cached bytes instead of copying them.
+    pub borrow: bool,
+}
+
+impl CacheSettings {
+    /// How much memory the cache takes, in bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        self.cache_bytes.unwrap_or(CACHE_BYTES)
+    }
+
+    /// The size of a page, in bytes.
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes.unwrap_or(PAGE_BYTES)
+    }
+
+    /// How far it reads ahead.
+    pub fn readahead(&self) -> Readahead {
+        self.readahead.unwrap_or_default()
+    }
+
+    /// Checks what can be checked without looking at the target.
+    pub(crate) fn check_for(&self, row: &PathRow, workload: &Workload) -> Result<(), LabError> {
+        let Self { cache_bytes, page_bytes, readahead, borrow } = *self;
+        let given = [
+            ("--cache", cache_bytes.is_some()),
+            ("--page", page_bytes.is_some()),
+            ("--readahead", readahead.is_some()),
+            ("--borrow", borrow),
+        ];
+        if let Some((setting, _)) = given.into_iter().find(|(_, is_given)| *is_given && !row.cached) {
+            return Err(LabError::NoCache { path: row.name, setting });
+        }
+        if borrow && !workload.rw.reads() {
+            return Err(LabError::NothingToBorrow { rw: workload.rw.name() });
+        }
+        let (cache, page) = (self.cache_bytes(), self.page_bytes());
+        if !page.is_power_of_two() || !(PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page) {
+            let range = format!(
+                "a power of two from {} to {}",
+                format_size(PAGE_BYTES.into()),
+                format_size(PAGE_BYTES_MAX.into())
+            );
+            return Err(LabError::OutOfRange { what: "--page", value: page.into(), range });
+        }
+        let least = PAGES_MIN * u64::from(page);
+        if cache < least {
+            let range = format!("{} or more, {PAGES_MIN} pages", format_size(least));
+            return Err(LabError::OutOfRange { what: "--cache", value: cache, range });
+        }
+        Ok(())
+    }
+
+    /// Hits can be measured only of what the cache holds.
+    pub(crate) fn check_holds(&self, size_bytes: u64) -> Result<(), LabError> {
+        let needed = size_bytes.next_multiple_of(self.page_bytes().into());
+        if needed <= self.cache_bytes() {
+            return Ok(());
+        }
+        Err(LabError::NotAllCached { needed, cache: self.cache_bytes() })
+    }
+
+    /// For the results.
+    pub(crate) fn facts(&self, used: CacheUse) -> CacheFacts {
+        CacheFacts {
+            cache_bytes: self.cache_bytes(),
+            page_bytes: self.page_bytes(),
+            readahead: readahead_text(self.readahead()),
+            borrow: self.borrow,
+            used,
+        }
+    }
+}
+
+/// Reads `auto`, `off` or a size.
+pub fn parse_readahead(text: &str) -> Result<Readahead, String> {
+    match text {
+        "auto" => Ok(Readahead::Auto),
+        "off" => Ok(Readahead::Off),
+        size => parse_size(size)
+            .map(Readahead::Bytes)
+            .map_err(|_| format!("`{text}` is neither auto, off nor a size (1m, 512k)")),
+    }
+}
+
+fn readahead_text(readahead: Readahead) -> String {
+    match readahead {
+        Readahead::Auto => "auto".to_owned(),
+        Readahead::Off => "off".to_owned(),
+        Readahead::Bytes(bytes) => bytes.to_string(),
+    }
+}
+
+/// What the cache did between two looks at it.
+pub(crate) fn used_between(before: &BufferedStats, after: &BufferedStats) -> CacheUse {
+    let (was, is) = (&before.cache, &after.cache);
+    CacheUse {
+        hits: (after.hits + is.hits).saturating_sub(before.hits + was.hits),
+        misses: is.misses.saturating_sub(was.misses),
+        joins: is.joins.saturating_sub(was.joins),
+        readahead: is.readahead.saturating_sub(was.readahead),
+        readahead_used: is.readahead_used.saturating_sub(was.readahead_used),
+        readahead_wasted: is.readahead_wasted.saturating_sub(was.readahead_wasted),
+        pages_read: is.pages_read.saturating_sub(was.pages_read),
+        pages_written: is.pages_written.saturating_sub(was.pages_written),
+        evicted: is.evicted.saturating_sub(was.evicted),
+        dirty: is.dirty,
+        writing: is.writing,
+        readahead_bytes: after.readahead_bytes,
+    }
+}
+
+impl std::iter::Sum for CacheUse {
+    /// Of counts the sum, of states the last.
+    fn sum<I: Iterator<Item = Self>>(uses: I) -> Self {
+        uses.fold(Self::default(), |sum, one| Self {
+            hits: sum.hits + one.hits,
+            misses: sum.misses + one.misses,
+            joins: sum.joins + one.joins,
+            readahead: sum.readahead + one.readahead,
+            readahead_used: sum.readahead_used + one.readahead_used,
+            readahead_wasted: sum.readahead_wasted + one.readahead_wasted,
+            pages_read: sum.pages_read + one.pages_read,
+            pages_written: sum.pages_written + one.pages_written,
+            evicted: sum.evicted + one.evicted,
+            ..one
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Rw;
+
+    fn buffered(cache: CacheSettings) -> Workload {
+        Workload { path: "iopath-buffered".to_owned(), cache, ..Workload::default() }
+    }
+
+    #[test]
+    fn other_paths_refuse_each_setting_by_name() {
+        let none = CacheSettings::default();
+        for (cache, setting) in [
+            (CacheSettings { cache_bytes: Some(CACHE_BYTES), ..none }, "--cache"),
+            (CacheSettings { page_bytes: Some(PAGE_BYTES), ..none }, "--page"),
+            (CacheSettings { readahead: Some(Readahead::Auto), ..none }, "--readahead"),
+            (CacheSettings { borrow: true, ..none }, "--borrow"),
+        ] {
+            let error = Workload { cache, ..Workload::default() }.check().unwrap_err();
+            let said = format!("path kernel-buffered has no page cache of iopath's and takes no {setting}");
+            assert!(error.is_usage() && error.to_string().starts_with(&said), "{error}");
+            buffered(cache).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_makes_no_cache_is_refused_with_what_would() {
+        let none = CacheSettings::default();
+        for (workload, said) in [
+            (
+                buffered(CacheSettings { page_bytes: Some(5000), ..none }),
+                "--page 5000 is out of range: a power",
+            ),
+            (buffered(CacheSettings { page_bytes: Some(1 << 17), ..none }), "--page 131072 is out of range"),
+            (
+                buffered(CacheSettings { cache_bytes: Some(1000), ..none }),
+                "--cache 1000 is out of range: 64 KiB",
+            ),
+            (
+                Workload { rw: Rw::Write, ..buffered(CacheSettings { borrow: true, ..none }) },
+                "rw `write` reads",
+            ),
+        ] {
+            let error = workload.check().unwrap_err();
+            assert!(error.is_usage() && error.to_string().starts_with(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn hits_of_more_than_the_cache_holds_are_refused() {
+        let cache =
+            CacheSettings { cache_bytes: Some(1 << 20), page_bytes: Some(64 << 10), ..Default::default() };
+        cache.check_holds((1 << 20) - 1).unwrap();
+        let text = cache.check_holds((1 << 20) + 1).unwrap_err().to_string();
+        assert!(text.contains("1 MiB") && text.contains("--cache") && text.contains("--size"), "{text}");
+    }
+
+    #[test]
+    fn readahead_is_read_as_it_is_written() {
+        assert_eq!(parse_readahead("auto"), Ok(Readahead::Auto));
+        assert_eq!(parse_readahead("off"), Ok(Readahead::Off));
+        assert_eq!(parse_readahead("512k"), Ok(Readahead::Bytes(512 << 10)));
+        assert!(parse_readahead("far").unwrap_err().contains("`far`"));
+        for text in ["auto", "off", "524288"] {
+            assert_eq!(readahead_text(parse_readahead(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn of_counts_the_difference_and_the_sum_of_states_the_last() {
+        let stats = |hits, dirty| BufferedStats {
+            hits,
+            cache: iopath_core::cache::CacheStats {
+                hits: 2 * hits,
+                misses: hits,
+                dirty,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let first = used_between(&stats(10, 5), &stats(30, 3));
+        assert_eq!((first.hits, first.misses, first.dirty), (60, 20, 3));
+        let sum: CacheUse = [first, used_between(&stats(0, 0), &stats(1, 0))].into_iter().sum();
+        assert_eq!((sum.hits, sum.misses, sum.dirty), (63, 21, 0));
+    }
+}

@@ -1,0 +1,400 @@
+//! The buffered path beside the kernel's and beside direct I/O: whole passes over a cold file, hits of a warm one, all
+//! block sizes, several readers at once. What is measured is in [`DUELS`]; programs account for themselves here, since a
+//! pass is over too soon to be watched from outside.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::contest::median;
+use super::figures::Goal;
+use super::report::Figure;
+use super::side::{Side, TargetFile, number};
+use crate::workspace;
+
+/// Two programs, one file, and the figures that come of it.
+#[derive(Debug)]
+struct Duel {
+    name: &'static str,
+    ours: Party,
+    peer: Party,
+    goals: &'static [(Metric, Goal)],
+}
+
+/// Who reads or writes, and how.
+#[derive(Debug, Clone, Copy)]
+enum Party {
+    /// `iopath run` on a path, with these words behind it, over the whole file once or for some seconds.
+    Iopath { path: &'static str, words: &'static str, is_timed: bool },
+    /// `fio`, direct, over the whole file once.
+    Fio { label: &'static str, words: &'static str },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Metric {
+    Bandwidth,
+    Iops,
+    /// CPU of the whole machine less its idle rate, or of the process where that is more: write-back and interrupts
+    /// cost too.
+    MachineCpu,
+    /// CPU of the process alone.
+    ProcessCpu,
+    /// When the first of several jobs ended, as a share of when the last did.
+    FirstEnded,
+}
+
+const fn pass(path: &'static str, words: &'static str) -> Party {
+    Party::Iopath { path, words, is_timed: false }
+}
+
+const fn timed(path: &'static str, words: &'static str) -> Party {
+    Party::Iopath { path, words, is_timed: true }
+}
+
+/// Throughput and CPU that a stream has to reach against the kernel's page cache.
+const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
+    [
+        (Metric::Bandwidth, Goal::AtLeast(times)),
+        (Metric::MachineCpu, Goal::AtMost(cpu)),
+        (Metric::ProcessCpu, Goal::Free),
+    ]
+}
+
+const READS: &[(Metric, Goal)] = &stream_goals(1.3, 0.25);
+const WRITES: &[(Metric, Goal)] = &stream_goals(1.2, 0.35);
+
+const DUELS: &[Duel] = &[
+    Duel {
+        name: "buffered, 16 KiB sequential read",
+        ours: pass("iopath-buffered", "--rw read --bs 16k"),
+        peer: pass("kernel-buffered", "--rw read --bs 16k"),
+        goals: READS,
+    },
+    Duel {
+        name: "buffered, 16 KiB sequential read against direct 512 KiB, depth 8",
+        ours: pass("iopath-buffered", "--rw read --bs 16k"),
+        peer: Party::Fio {
+            label: "fio io_uring direct",
+            words: "--rw=read --bs=512k --ioengine=io_uring --iodepth=8",
+        },
+        goals: &[(Metric::Bandwidth, Goal::AtLeast(0.95))],
+    },
+    Duel {
+        name: "buffered, 4 KiB hit, copied",
+        ours: timed("iopath-buffered", "--rw randread --bs 4k --size 64m --warm"),
+        peer: timed("kernel-buffered", "--rw randread --bs 4k --size 64m --warm"),
+        goals: &[(Metric::Iops, Goal::AtLeast(3.0))],
+    },
+    Duel {
+        name: "buffered, 4 KiB hit, borrowed",
+        ours: timed("iopath-buffered", "--rw randread --bs 4k --size 64m --warm --borrow"),
+        peer: timed("kernel-buffered", "--rw randread --bs 4k --size 64m --warm"),
+        goals: &[(Metric::Iops, Goal::AtLeast(10.0))],
+    },
+    Duel {
+        name: "buffered, 4 KiB hit, 2 threads against 1",
+        ours: timed("iopath-buffered", "--rw randread --bs 4k --size 64m --warm --numjobs 2"),
+        peer: timed("iopath-buffered", "--rw randread --bs 4k --size 64m --warm"),
+        goals: &[(Metric::Iops, Goal::AtLeast(1.8))],
+    },
+    Duel {
+        name: "buffered, 16 KiB sequential write with final flush",
+        ours: pass("iopath-buffered", "--rw write --bs 16k --overwrite"),
+        peer: pass("kernel-buffered", "--rw write --bs 16k --overwrite"),
+        goals: WRITES,
+    },
+    Duel {
+        name: "buffered, 8 sequential readers against 1",
+        ours: pass("iopath-buffered", "--rw read --bs 16k --numjobs 8"),
+        peer: pass("iopath-buffered", "--rw read --bs 16k"),
+        goals: &[(Metric::Bandwidth, Goal::AtLeast(0.9)), (Metric::FirstEnded, Goal::AtLeast(0.95))],
+    },
+    // A cache too small for a block to be met again.
+    Duel {
+        name: "buffered, 4 KiB random read, cold, 1 job",
+        ours: timed("iopath-buffered", "--rw randread --bs 4k --cache 16m"),
+        peer: timed("kernel-direct", "--rw randread --bs 4k"),
+        goals: &[(Metric::Iops, Goal::AtLeast(0.95)), (Metric::MachineCpu, Goal::Free)],
+    },
+    Duel {
+        name: "buffered, 4 KiB random read, cold, 8 jobs",
+        ours: timed("iopath-buffered", "--rw randread --bs 4k --cache 16m --numjobs 8"),
+        peer: timed("kernel-direct", "--rw randread --bs 4k --numjobs 8"),
+        goals: &[(Metric::Iops, Goal::AtLeast(0.95)), (Metric::MachineCpu, Goal::Free)],
+    },
+];
+
+/// What the sweep over block sizes is called, its sizes, and how far the slowest may lie below the fastest.
+const SWEEP: &str = "buffered, sequential read, slowest against fastest block of 4 KiB to 64 MiB";
+const SWEEP_SIZES: &[&str] = &["4k", "16k", "64k", "256k", "1m", "4m", "16m", "64m"];
+const SWEEP_GOAL: Goal = Goal::AtLeast(0.9);
+
+/// All that can be chosen with `--only`.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    DUELS.iter().map(|duel| duel.name).chain([SWEEP])
+}
+
+pub(super) fn is_chosen(only: Option<&str>) -> bool {
+    names().any(|name| is_called(name, only))
+}
+
+fn is_called(name: &str, only: Option<&str>) -> bool {
+    only.is_none_or(|text| name.contains(text))
+}
+
+/// Holds those duels whose name contains `only`.
+pub(super) fn measure(
+    only: Option<&str>,
+    runs: u32,
+    seconds: u32,
+    target: &TargetFile,
+) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for duel in DUELS.iter().filter(|duel| is_called(duel.name, only)) {
+        if matches!(duel.peer, Party::Fio { .. }) && workspace::find_program("fio").is_none() {
+            eprintln!("skipped: {}: fio is not installed (package fio)", duel.name);
+            continue;
+        }
+        let parties = [duel.ours, duel.peer].map(|party| move || party.command(target, seconds));
+        let accounts =
+            in_turns(duel.name, runs, &parties, |index, output| match [duel.ours, duel.peer][index] {
+                Party::Iopath { .. } => Account::of_iopath(output),
+                Party::Fio { .. } => Account::of_fio(output),
+            })?;
+        figures.extend(duel.goals.iter().map(|&(metric, goal)| {
+            let of =
+                |party: usize| median(accounts[party].iter().map(|account| account.value(metric)).collect());
+            // A share is compared with the whole, whoever the peer is.
+            let is_share = metric == Metric::FirstEnded;
+            Figure {
+                name: format!("{}: {}", duel.name, metric.name()),
+                unit: metric.unit(),
+                peer: if is_share { "all at once" } else { duel.peer.label() },
+                value: of(0),
+                peer_value: if is_share { 1.0 } else { of(1) },
+                goal,
+            }
+        }));
+    }
+    if is_called(SWEEP, only) {
+        figures.push(sweep(runs, target)?);
+    }
+    Ok(figures)
+}
+
+fn sweep(runs: u32, target: &TargetFile) -> Result<Figure> {
+    let commands: Vec<_> = SWEEP_SIZES
+        .iter()
+        .map(|size| move || iopath("iopath-buffered", &["--rw", "read", "--bs", size], None, target))
+        .collect();
+    let accounts = in_turns(SWEEP, runs, &commands, |_, output| Account::of_iopath(output))?;
+    let rates: Vec<f64> = accounts
+        .iter()
+        .map(|accounts| median(accounts.iter().map(|account| account.value(Metric::Bandwidth)).collect()))
+        .collect();
+    for (size, rate) in SWEEP_SIZES.iter().zip(&rates) {
+        eprintln!("{SWEEP}: {size}: {rate:.0} MiB/s");
+    }
+    let (slowest, fastest) =
+        rates.iter().fold((f64::MAX, 0.0_f64), |(low, high), &rate| (low.min(rate), high.max(rate)));
+    Ok(Figure {
+        name: SWEEP.to_owned(),
+        unit: Metric::Bandwidth.unit(),
+        peer: "iopath-buffered",
+        value: slowest,
+        peer_value: fastest,
+        goal: SWEEP_GOAL,
+    })
+}
+
+/// Runs all commands so many times, one after another, the order turned round each time.
+fn in_turns(
+    name: &str,
+    runs: u32,
+    commands: &[impl Fn() -> Command],
+    read: impl Fn(usize, &[u8]) -> Result<Account>,
+) -> Result<Vec<Vec<Account>>> {
+    let mut accounts: Vec<Vec<Account>> = commands.iter().map(|_| Vec::new()).collect();
+    for run in 0..runs {
+        eprintln!("{name}: run {} of {runs}", run + 1);
+        let mut order: Vec<usize> = (0..commands.len()).collect();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let mut command = commands[index]();
+            let output =
+                command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+            if !output.status.success() {
+                bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+            }
+            accounts[index].push(read(index, &output.stdout)?);
+        }
+    }
+    Ok(accounts)
+}
+
+impl Party {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Iopath { path, .. } => path,
+            Self::Fio { label, .. } => label,
+        }
+    }
+
+    fn command(self, target: &TargetFile, seconds: u32) -> Command {
+        match self {
+            Self::Iopath { path, words, is_timed } => {
+                let words: Vec<&str> = words.split(' ').collect();
+                iopath(path, &words, is_timed.then_some(seconds), target)
+            }
+            Self::Fio { words, .. } => {
+                let mut command = Command::new("fio");
+                command.args([
+                    "--name=bench",
+                    "--thread",
+                    "--direct=1",
+                    "--readonly",
+                    "--output-format=json",
+                ]);
+                command.args(words.split(' ')).arg(format!("--filename={}", target.path.display()));
+                command.arg(format!("--size={}m", target.mib));
+                command
+            }
+        }
+    }
+}
+
+fn iopath(path: &str, words: &[&str], seconds: Option<u32>, target: &TargetFile) -> Command {
+    let mut command = Command::new(workspace::target_dir().join("release/iopath"));
+    command.args(["run", "--path", path]).args(words).arg("--target").arg(&target.path);
+    if !words.contains(&"--size") {
+        command.args(["--size", &format!("{}m", target.mib)]);
+    }
+    if let Some(seconds) = seconds {
+        command.args(["--runtime", &format!("{seconds}s")]);
+    }
+    command.args(["--repeat", "1", "--json", "-"]);
+    command
+}
+
+/// What a program says of its own run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Account {
+    bytes_per_second: f64,
+    iops: f64,
+    machine_seconds_per_gib: f64,
+    process_seconds_per_gib: f64,
+    first_ended_share: f64,
+}
+
+impl Account {
+    /// Schema `iopath.result/1`, one run of one repeat.
+    fn of_iopath(output: &[u8]) -> Result<Self> {
+        let result: Value = serde_json::from_slice(output)?;
+        let run = result.pointer("/runs/0").context("no runs")?;
+        let process = number(run, "/cpu/user_seconds")? + number(run, "/cpu/system_seconds")?;
+        Ok(Self {
+            bytes_per_second: number(run, "/bytes_per_second/mean")?,
+            iops: number(run, "/iops/mean")?,
+            machine_seconds_per_gib: number(run, "/cpu/seconds_per_gib")?,
+            process_seconds_per_gib: process * f64::from(1 << 30) / number(run, "/bytes")?,
+            first_ended_share: number(run, "/repeats/0/first_ended_seconds")? / number(run, "/seconds")?,
+        })
+    }
+
+    /// fio knows its own CPU only, and that is not asked for here.
+    fn of_fio(output: &[u8]) -> Result<Self> {
+        let claim = Side::fio("fio", "read", "512k", &[]).claim(output)?;
+        Ok(Self {
+            bytes_per_second: claim.bytes_per_second,
+            iops: claim.iops,
+            machine_seconds_per_gib: f64::NAN,
+            process_seconds_per_gib: f64::NAN,
+            first_ended_share: f64::NAN,
+        })
+    }
+
+    fn value(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Bandwidth => self.bytes_per_second / f64::from(1 << 20),
+            Metric::Iops => self.iops,
+            Metric::MachineCpu => self.machine_seconds_per_gib,
+            Metric::ProcessCpu => self.process_seconds_per_gib,
+            Metric::FirstEnded => self.first_ended_share,
+        }
+    }
+}
+
+impl Metric {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "bandwidth",
+            Self::Iops => "IOPS",
+            Self::MachineCpu => "CPU per GiB, machine",
+            Self::ProcessCpu => "CPU per GiB, process",
+            Self::FirstEnded => "first ended",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "MiB/s",
+            Self::Iops => "I/O/s",
+            Self::MachineCpu | Self::ProcessCpu => "s",
+            Self::FirstEnded => "share",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(command: &Command) -> String {
+        command.get_args().map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn names_differ_and_are_chosen_by_a_part() {
+        let all: Vec<_> = names().collect();
+        let mut unique = all.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), all.len());
+        assert!(is_chosen(None) && is_chosen(Some("4 KiB hit")) && !is_chosen(Some("zram")));
+    }
+
+    #[test]
+    fn a_pass_ends_with_the_file_and_hits_have_a_size_of_their_own() {
+        let target = TargetFile { path: "t/x".into(), mib: 1024 };
+        let of = |party: Party| arguments(&party.command(&target, 3));
+        assert_eq!(
+            of(pass("iopath-buffered", "--rw read --bs 16k")),
+            "run --path iopath-buffered --rw read --bs 16k --target t/x --size 1024m --repeat 1 --json -"
+        );
+        assert_eq!(
+            of(timed("kernel-buffered", "--size 64m --warm")),
+            "run --path kernel-buffered --size 64m --warm --target t/x --runtime 3s --repeat 1 --json -"
+        );
+        let fio = of(Party::Fio { label: "fio", words: "--rw=read --bs=512k" });
+        assert!(
+            fio.contains("--readonly") && fio.ends_with("--bs=512k --filename=t/x --size=1024m"),
+            "{fio}"
+        );
+    }
+
+    #[test]
+    fn reads_what_a_run_says_of_itself() {
+        let output = br#"{"runs":[{"bytes":536870912,"seconds":2.0,"iops":{"mean":5.0},
+            "bytes_per_second":{"mean":1048576.0},"repeats":[{"first_ended_seconds":1.5}],
+            "cpu":{"user_seconds":0.25,"system_seconds":0.5,"seconds_per_gib":2.0}}]}"#;
+        let account = Account::of_iopath(output).expect("the documented schema");
+        let of =
+            [Metric::Bandwidth, Metric::Iops, Metric::MachineCpu, Metric::ProcessCpu, Metric::FirstEnded];
+        assert_eq!(of.map(|metric| (account.value(metric) * 100.0).round() as u32), [100, 500, 200, 150, 75]);
+        let error = Account::of_iopath(br#"{"runs":[{}]}"#).expect_err("nothing in it");
+        assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
+    }
+}
