@@ -1,4 +1,4 @@
-//! Habits as commands: `cargo xtask test | tidy | bench`.
+//! Habits as commands: `cargo xtask test | tidy | bench | torture`.
 //!
 //! Holds no code of the product and is depended on by nothing: what is checked here is checked from outside.
 
@@ -6,6 +6,7 @@ mod bench;
 mod refuse;
 mod test;
 mod tidy;
+mod torture;
 mod workspace;
 
 use std::ffi::OsString;
@@ -28,6 +29,8 @@ enum Command {
     Tidy,
     /// Measure the bench of record against its peers and write target/bench.json
     Bench(bench::Options),
+    /// Do random operations on a volume, with faults and power failures, and compare each byte
+    Torture(torture::Options),
     /// Run a command to which the kernel refuses `io_uring`
     #[command(hide = true)]
     WithoutIoUring {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Test(options) => Ok(test::run(&options)),
         Command::Tidy => tidy::run(),
         Command::Bench(options) => bench::run(&options),
+        Command::Torture(options) => torture::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
     match result {

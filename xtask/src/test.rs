@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{tidy, workspace};
+use crate::{tidy, torture, workspace};
 use logged::Logged;
 
 /// Crates whose property tests do so many operations that they run optimised (profile `checked`), not in `dev`.
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", quick: false, run: docs },
     Step { name: "test", quick: true, run: test },
     Step { name: "test-optimised", quick: true, run: test_optimised },
+    Step { name: "torture", quick: false, run: torture },
     Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
     Step { name: "deny", quick: false, run: deny },
 ];
@@ -168,6 +169,26 @@ fn test_without_io_uring() -> Result<Outcome> {
         .args(["test", "--no-fail-fast"])
         .env(ENGINE_VARIABLE, "threads");
     select(tests, TOUCH_THE_KERNEL).run_tests()
+}
+
+/// Some of what `cargo xtask torture` can do, from another seed each time.
+fn torture() -> Result<Outcome> {
+    let directory = workspace::target_dir().join("xtask");
+    std::fs::create_dir_all(&directory)?;
+    let file = directory.join(format!("torture-{}", std::process::id()));
+    let memory = || "memory".into();
+    let mut note = String::new();
+    for (threads, ops, target) in [(1, 1_000_000, memory()), (3, 300_000, memory()), (1, 10_000, file)] {
+        let options = torture::Options { seed: None, ops, target, threads };
+        let log = Logged::new("torture", torture::command(&options)?).args(["--", "--show-output"]).run()?;
+        for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
+        {
+            note.push_str("\n    ");
+            note.push_str(line);
+        }
+    }
+    anyhow::ensure!(note.contains("operations"), "nothing was done");
+    Ok(Outcome::Passed(note))
 }
 
 fn select(mut tests: Logged, crates: &[&str]) -> Logged {

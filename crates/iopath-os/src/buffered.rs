@@ -29,7 +29,6 @@ mod state;
 mod turn;
 mod write;
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -42,6 +41,7 @@ use crate::aligned::NoMemory;
 use crate::device::{RealDevice, WaitError, Watch};
 use crate::pool::BufferPool;
 use crate::runner::Runner;
+use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;
 use state::{Place, State};
@@ -62,9 +62,8 @@ pub struct BufferedConfig {
     pub size_bytes: u64,
     /// Direct I/O goes in multiples of this many bytes, which divides a page.
     pub block_bytes: u32,
-    /// The same file, open for writing without `O_DIRECT`: for the bytes after its last whole block. Needed to write
-    /// to a file that has such.
-    pub tail: Option<File>,
+    /// For the bytes after the last whole block. Needed to write where there are such.
+    pub tail: Option<Tail>,
 }
 
 /// Why a buffered read, write or flush failed.

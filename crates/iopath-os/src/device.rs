@@ -19,7 +19,7 @@ use crate::memory::Segment;
 
 pub use bell::Bell;
 pub use fault::{Fault, Faults, Faulty};
-pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk};
+pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use null::Null;
 pub use stripe::{Striped, StripedError};
 pub use threads::{Threads, ThreadsConfig};

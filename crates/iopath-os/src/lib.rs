@@ -15,6 +15,7 @@ mod limits;
 mod memory;
 mod pool;
 mod runner;
+mod tail;
 pub mod target;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
@@ -23,8 +24,8 @@ pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
     AnyThread, Bell, DEVICES, DeviceKind, Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk,
-    Null, OneThread, RealDevice, Striped, StripedError, Threads, ThreadsConfig, Uring, UringConfig,
-    WaitError, Watch,
+    MemoryTail, Null, OneThread, RealDevice, Striped, StripedError, Threads, ThreadsConfig, Uring,
+    UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::{io_error_of, system_error};
@@ -33,3 +34,4 @@ pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
 pub use runner::{Finished, Job, Refused, RunError, Runner};
+pub use tail::Tail;

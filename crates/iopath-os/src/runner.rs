@@ -247,9 +247,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.watch()
     }
 
-    /// Requests at the device.
+    /// Requests at the device, and bios that are over and not yet looked at: a flush of what has no cache is over at once.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.device.in_flight()
+        self.device.in_flight() + self.queue.completions() as u32
     }
 
     /// When [`Runner::look`] has something to do although nothing was over.

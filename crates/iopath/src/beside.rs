@@ -41,16 +41,17 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// Makes a file longer or shorter. What it gains reads as zeroes; what it loses is gone, and what was written to it
+    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and what was written to it
     /// and not flushed is given up. One thread at a time; reads and writes may go on meanwhile, and those of what is cut
     /// off may fail.
     ///
-    /// Devices have the size they have: refused.
+    /// Other devices have the size they have: refused.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.check_writable(Op::Write, size_bytes)?;
         let cut = || match self.backing() {
             Backing::File(file) => file.set_len(size_bytes),
-            Backing::Memory(_) | Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
+            Backing::Memory(disk) => disk.resize(size_bytes).map_err(io::Error::other),
+            Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
         };
         let resized = match self.cache_if_any() {
             Some(cache) => cache

@@ -4,10 +4,8 @@
 use crate::error::Error;
 use crate::volume::Volume;
 use iopath_core::{IoError, Op};
-use iopath_os::{AlignedBuf, NoMemory, io_error_of};
-use std::fs::File;
+use iopath_os::{AlignedBuf, NoMemory, Tail};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The size of a buffer: longer I/O goes piece by piece.
@@ -21,8 +19,8 @@ pub(crate) struct Bounce {
     /// Ranges of bytes that are being written.
     written: Mutex<Vec<Range<u64>>>,
     is_free: Condvar,
-    /// The file without `O_DIRECT`, for the bytes after its last whole block.
-    tail: Option<File>,
+    /// For the bytes after the last whole block.
+    tail: Option<Tail>,
 }
 
 /// A range that nobody else writes to.
@@ -32,7 +30,7 @@ struct Locked<'a> {
 }
 
 impl Bounce {
-    pub(crate) fn new(tail: Option<File>) -> Self {
+    pub(crate) fn new(tail: Option<Tail>) -> Self {
         Self { spare: Mutex::default(), written: Mutex::default(), is_free: Condvar::new(), tail }
     }
 
@@ -165,9 +163,7 @@ impl Volume {
         let tail = from.max(whole);
         let offset = piece.start + tail as u64;
         let written = match &bounce.tail {
-            Some(file) => {
-                file.write_all_at(&blocks[tail..to], offset).map_err(|error| io_error_of(Op::Write, &error))
-            }
+            Some(way) => way.write_all_at(&blocks[tail..to], offset),
             None => Err(IoError::Alignment),
         };
         let failed = |source| self.io_error(Op::Write, offset, (to - tail) as u64, source);

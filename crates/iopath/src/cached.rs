@@ -2,15 +2,15 @@
 //! works: `iopath_os::Buffered`.
 
 use crate::error::{Error, OpenError};
-use crate::open::{Source, system};
+use crate::open::{Backing, Source, system};
 use crate::options::{Options, Readahead};
 use crate::volume::Volume;
 use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{LogSink, Op};
 use iopath_os::target::{Kind, Target};
-use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Fallback};
-use std::fs::{File, OpenOptions};
+use iopath_os::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, Fallback, Tail};
+use std::fs::OpenOptions;
 
 /// The largest page.
 const PAGE_BYTES_MAX: u32 = 64 << 10;
@@ -74,7 +74,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         },
         size_bytes: target.size_bytes,
         block_bytes: limits.logical_block_bytes,
-        tail: tail(options, target)?,
+        tail: tail(source, target)?,
     })
 }
 
@@ -87,13 +87,18 @@ fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
     Err(OpenError::PageSize { page_bytes, min_bytes, max_bytes: PAGE_BYTES_MAX })
 }
 
-/// The file once more, without `O_DIRECT`, if bytes after its last whole block may have to be written.
-pub(crate) fn tail(options: &Options, target: &Target) -> Result<Option<File>, OpenError> {
-    if !options.write || target.kind != Kind::RegularFile {
-        return Ok(None);
+/// A way past direct I/O, of a file once more without `O_DIRECT`, if bytes after the last whole block may have to be
+/// written.
+pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, OpenError> {
+    match (&source.backing, target.kind) {
+        _ if !source.options.write => Ok(None),
+        (Backing::Memory(disk), _) => Ok(Some(Tail::Memory(disk.tail()))),
+        (Backing::File(_), Kind::RegularFile) => {
+            let file = OpenOptions::new().write(true).open(&target.path);
+            Ok(Some(Tail::File(file.map_err(system(&target.path, "opened for writing"))?)))
+        }
+        (Backing::File(_) | Backing::Stripe(_), _) => Ok(None),
     }
-    let file = OpenOptions::new().write(true).open(&target.path);
-    Ok(Some(file.map_err(system(&target.path, "opened for writing"))?))
 }
 
 /// Bytes of the volume's cache, lent: see [`Volume::borrow`].

@@ -102,7 +102,7 @@ impl Volume {
             target,
         };
         let bounce = match source.options.unaligned {
-            Unaligned::Bounce => Some(Bounce::new(cached::tail(&source.options, &facts.target)?)),
+            Unaligned::Bounce => Some(Bounce::new(cached::tail(&source, &facts.target)?)),
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
         let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));

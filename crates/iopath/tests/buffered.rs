@@ -1,6 +1,6 @@
 //! The buffered path on a real file, against a plain copy of its bytes, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{Advice, Engine, Error, OpenError, Options, Path, Volume};
+use iopath::{Advice, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Path, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +66,31 @@ fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
         volume.close().unwrap();
         assert!(std::fs::read(&path).unwrap() == model, "seed {seed}: the file is not what was written");
     }
+}
+
+#[test]
+fn a_flush_of_what_has_no_cache_to_flush_ends() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let volume = Volume::memory(&disk, &options().write(true)).unwrap();
+    volume.write_at(&[1; 5000], 100).unwrap();
+    volume.flush().unwrap();
+    disk.crash(|_| 0);
+    let mut found = [0; 5000];
+    Volume::memory(&disk, &options()).unwrap().read_at(&mut found, 100).unwrap();
+    assert_eq!(found, [1; 5000]);
+}
+
+#[test]
+fn a_disk_in_memory_ends_and_is_cut_at_any_byte() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(10_000)).unwrap();
+    let volume = Volume::memory(&disk, &options().write(true)).unwrap();
+    volume.write_at(&[1; 9_000], 1_000).unwrap();
+    volume.resize(7_777).unwrap();
+    volume.resize(10_000).unwrap();
+    volume.close().unwrap();
+    let mut found = vec![7; 10_000];
+    Volume::memory(&disk, &options()).unwrap().read_at(&mut found, 0).unwrap();
+    assert!(found.iter().enumerate().all(|(at, byte)| *byte == u8::from((1_000..7_777).contains(&at))));
 }
 
 #[test]

@@ -2,8 +2,6 @@
 //! both ask for. Who waits, and who waits for the device on behalf of all: `turn.rs`.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread::Thread;
 
@@ -15,9 +13,9 @@ use slab::Slab;
 use super::arena::Arena;
 use crate::clock;
 use crate::device::RealDevice;
-use crate::errno::io_error_of;
 use crate::memory::Segment;
 use crate::runner::Runner;
+use crate::tail::Tail;
 
 /// The cache, what feeds it, and who waits.
 #[derive(Debug)]
@@ -59,7 +57,7 @@ pub(super) struct Place {
     /// Where the volume ends.
     pub(super) size_bytes: u64,
     /// For what direct I/O cannot write: the bytes of a file after its last whole block.
-    pub(super) tail: Option<File>,
+    pub(super) tail: Option<Tail>,
 }
 
 /// A thread that waits.
@@ -315,9 +313,7 @@ impl State {
         // SAFETY: being written, so nobody writes to it.
         let bytes = unsafe { self.arena.bytes(frame, there as usize, left as usize) };
         let written = match &self.place.tail {
-            Some(file) => {
-                file.write_all_at(bytes, offset + there).map_err(|error| io_error_of(Op::Write, &error))
-            }
+            Some(tail) => tail.write_all_at(bytes, offset + there),
             None => Err(IoError::Alignment),
         };
         let io = &mut self.under_way[io.tag.0 as usize];

@@ -234,6 +234,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         }
     }
 
+    fn set_capacity(&mut self, sectors: u64) {
+        self.inner.set_capacity(sectors);
+    }
+
     fn in_flight(&self) -> u32 {
         (self.taken.len() + self.over.len()) as u32
     }

@@ -7,12 +7,16 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, SECTOR_BYTES};
+use iopath_core::{
+    BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, SECTOR_BYTES, Sector,
+};
 
 use super::{Bell, RealDevice, WaitError};
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 use cache::{Loss, WriteCache};
+
+const SECTOR: usize = SECTOR_BYTES as usize;
 
 /// The most requests at once.
 const DEPTH_MAX: u32 = 1024;
@@ -101,6 +105,12 @@ impl MemoryDisk {
         }
     }
 
+    /// A way to write bytes that are no whole blocks, as a file has one past direct I/O: for those after its last whole
+    /// block.
+    pub fn tail(&self) -> MemoryTail {
+        MemoryTail { disk: self.clone(), opened_after: self.shared.crashes.load(Ordering::Acquire) }
+    }
+
     /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.medium().size_bytes
@@ -178,8 +188,8 @@ fn take(bytes: u64, block_bytes: u32) -> Result<AlignedBuf, NoMemory> {
 }
 
 impl Medium {
-    /// Carries a request out; the number of the write, if its end must be told to the cache.
-    fn carry_out(&mut self, io: &Io<'_, Segment>) -> Result<Option<u64>, IoError> {
+    /// Carries a request out, a forced write as any other if the disk does not know that; the number of the write, if its end must be told to the cache.
+    fn carry_out(&mut self, io: &Io<'_, Segment>, knows_fua: bool) -> Result<Option<u64>, IoError> {
         if io.op == Op::Flush {
             if let Some(cache) = &mut self.cache {
                 cache.flush();
@@ -196,7 +206,9 @@ impl Medium {
             Op::Discard | Op::WriteZeroes | Op::Flush => bytes.fill(0),
         }
         match &mut self.cache {
-            Some(cache) if io.op.is_write() => Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua))),
+            Some(cache) if io.op.is_write() => {
+                Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua && knows_fua)))
+            }
             _ => Ok(None),
         }
     }
@@ -256,6 +268,34 @@ impl MemoryDevice {
     }
 }
 
+/// What [`MemoryDisk::tail`] returns.
+#[derive(Debug)]
+pub struct MemoryTail {
+    disk: MemoryDisk,
+    opened_after: u64,
+}
+
+impl MemoryTail {
+    /// Writes all of `bytes` from byte `offset` on.
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), IoError> {
+        let mut medium = self.disk.medium();
+        if self.disk.shared.crashes.load(Ordering::Acquire) != self.opened_after {
+            return Err(IoError::Gone);
+        }
+        let Medium { size_bytes, bytes: all, cache } = &mut *medium;
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| end <= size_bytes);
+        let (start, end) = (offset as usize, end.ok_or(IoError::EndOfDevice)? as usize);
+        all[start..end].copy_from_slice(bytes);
+        if let Some(cache) = cache {
+            let first = offset / SECTOR_BYTES;
+            let sectors = first as usize * SECTOR..end.next_multiple_of(SECTOR);
+            let write = cache.wrote(Sector(first), &all[sectors], false);
+            cache.completed(write);
+        }
+        Ok(())
+    }
+}
+
 impl BlockDevice for MemoryDevice {
     type Memory = Segment;
 
@@ -270,7 +310,7 @@ impl BlockDevice for MemoryDevice {
             return Err(Busy { tag: io.tag });
         }
         let mut medium = self.disk.medium();
-        let result = if self.is_gone() { Err(IoError::Gone) } else { medium.carry_out(io) };
+        let result = if self.is_gone() { Err(IoError::Gone) } else { medium.carry_out(io, self.limits.fua) };
         drop(medium);
         let completion = Completion { tag: io.tag, result: result.map(drop) };
         self.over.push_back(Over { completion, write: result.unwrap_or(None) });
@@ -294,6 +334,10 @@ impl BlockDevice for MemoryDevice {
 unsafe impl RealDevice for MemoryDevice {
     fn commit_and_wait(&mut self, _completions: u32, _timeout: Option<Duration>) -> Result<(), WaitError> {
         Ok(())
+    }
+
+    fn set_capacity(&mut self, sectors: u64) {
+        self.limits.capacity = sectors;
     }
 
     fn in_flight(&self) -> u32 {

@@ -1,0 +1,389 @@
+//! A page cache, a device with a write cache that forgets, and one caller after another; and what must be left if the power
+//! fails now, which is asked after every step. Decides nothing: which step comes next is picked by who drives it.
+//!
+//! A page is two halves, each the number of the write that put it there: the device may tear a page between them.
+
+use iopath_core::cache::{
+    CacheConfig, DirectStep, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,
+};
+use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
+
+type Bytes = [u64; 2];
+/// What a half may be, or may have been.
+type Values = Vec<u64>;
+/// Of so many choices, which.
+type Pick<'a> = &'a mut dyn FnMut(usize) -> usize;
+
+/// An operation, from call to return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Do {
+    Read(u64),
+    Write(u64),
+    WritePart(u64),
+    Flush,
+    WriteBack(u64),
+    /// Past the cache, as rule 2 of the path has it: on the medium when complete, if forced.
+    Direct {
+        page: u64,
+        forced: bool,
+    },
+    /// Zeroes the page on the device, past the cache.
+    Zero(u64),
+}
+
+/// One half of a page.
+#[derive(Debug, Clone)]
+struct Half {
+    /// What a read of the device gives.
+    device: u64,
+    /// What the device may have after a power failure: what is on the medium, then what was written since, and as the
+    /// how-manieth completion that was.
+    left: Vec<(u64, u64)>,
+    /// What a read of the cache may give: one value, unless something failed.
+    now: Values,
+    /// What may be there after a power failure without a promise being broken.
+    allowed: Values,
+}
+
+#[derive(Debug)]
+enum Flying {
+    Cache { io: PageIo, frames: Vec<Frame>, bytes: Vec<Bytes>, begun_after: u64 },
+    Direct { page: u64, value: u64, forced: bool },
+}
+
+pub(crate) struct Rig {
+    cache: PageCache,
+    arena: Vec<Bytes>,
+    pages: Vec<[Half; 2]>,
+    flying: Vec<Flying>,
+    /// How the caller's direct I/O ended.
+    direct_over: Option<Result<(), IoError>>,
+    writes: u64,
+    completions: u64,
+    now: Instant,
+    /// How many I/Os may still fail.
+    pub(crate) failures: u32,
+    /// A flush that fails loses what it should have saved.
+    pub(crate) flush_loses: bool,
+    /// Flushes and forced writes that were said to be done.
+    pub(crate) promises: u64,
+}
+
+impl Rig {
+    pub(crate) fn new(config: CacheConfig, pages: usize) -> Self {
+        let half = Half { device: 0, left: vec![(0, 0)], now: vec![0], allowed: vec![0] };
+        Self {
+            arena: vec![[u64::MAX; 2]; config.frames as usize],
+            cache: PageCache::new(config),
+            pages: vec![[half.clone(), half]; pages],
+            flying: Vec::new(),
+            direct_over: None,
+            writes: 0,
+            completions: 0,
+            now: Instant::ZERO,
+            failures: 0,
+            flush_loses: false,
+            promises: 0,
+        }
+    }
+
+    pub(crate) fn pass_time(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+    }
+
+    /// Carries an operation out, and then as much of what is still under way as is picked.
+    pub(crate) fn carry_out(&mut self, what: Do, pick: Pick<'_>) {
+        self.settle();
+        match what {
+            Do::Read(page) => self.read(page, pick),
+            Do::Write(page) => self.write(page, Part::Whole, pick),
+            Do::WritePart(page) => self.write(page, Part::Some, pick),
+            Do::Flush => self.flush(pick),
+            Do::WriteBack(page) => {
+                self.cache.write_back(PageRange::new(Page(page), 1), 0);
+                self.wait(pick);
+            }
+            Do::Direct { page, forced } => {
+                let value = self.next_value();
+                self.direct(page, value, forced, pick);
+            }
+            Do::Zero(page) => self.direct(page, 0, false, pick),
+        }
+        loop {
+            self.settle();
+            let ready = self.can_end();
+            match pick(ready.len() + 1) {
+                0 => return,
+                chosen => self.end(ready[chosen - 1], pick),
+            }
+        }
+    }
+
+    fn read(&mut self, page: u64, pick: Pick<'_>) {
+        let frame = match self.cache.read(Page(page), 0) {
+            Lookup::Hit(pinned) => pinned.frame,
+            Lookup::Wait => match self.wait(pick) {
+                Outcome::Pinned(frame) => frame,
+                Outcome::Failed(_) => return,
+                Outcome::Retry => return self.read(page, pick),
+                other => unreachable!("{other:?} for a read"),
+            },
+        };
+        let found = self.arena[frame.0 as usize];
+        for (half, found) in self.pages[page as usize].iter_mut().zip(found) {
+            assert!(
+                half.now.contains(&found),
+                "a read of page {page} gives {found}, not one of {:?}",
+                half.now
+            );
+            half.now = vec![found];
+        }
+        if self.cache.hot().unpin(frame) {
+            self.cache.handle_unpinned();
+        }
+    }
+
+    fn write(&mut self, page: u64, part: Part, pick: Pick<'_>) {
+        let frame = match self.cache.begin_write(Page(page), part, 0) {
+            WriteStep::Into(frame) => frame,
+            WriteStep::Copy { from, to } => {
+                self.arena[to.0 as usize] = self.arena[from.0 as usize];
+                if self.cache.hot().unpin(from) {
+                    self.cache.handle_unpinned();
+                }
+                to
+            }
+            WriteStep::Wait => match self.wait(pick) {
+                Outcome::Writable(frame) => frame,
+                Outcome::Failed(_) => return,
+                Outcome::Retry => return self.write(page, part, pick),
+                other => unreachable!("{other:?} for a write"),
+            },
+        };
+        let halves = if part == Part::Whole { 2 } else { 1 };
+        let value = self.next_value();
+        // The rest of the page is what the cache had read.
+        for (half, rest) in
+            self.pages[page as usize].iter_mut().zip(self.arena[frame.0 as usize]).skip(halves)
+        {
+            assert!(half.now.contains(&rest), "half of page {page} is {rest}, not one of {:?}", half.now);
+            half.now = vec![rest];
+        }
+        self.arena[frame.0 as usize][..halves].fill(value);
+        self.write_begins(page, halves, value);
+        self.write_is_seen(page, halves, value);
+        self.cache.end_write(frame, self.now);
+        self.check("a write");
+    }
+
+    fn flush(&mut self, pick: Pick<'_>) {
+        self.cache.flush(0);
+        match self.wait(pick) {
+            Outcome::Done => {
+                for half in self.pages.iter_mut().flatten() {
+                    half.allowed.clone_from(&half.now);
+                }
+                self.promises += 1;
+                self.check("a flush");
+            }
+            Outcome::Failed(_) => {}
+            other => unreachable!("{other:?} for a flush"),
+        }
+    }
+
+    fn direct(&mut self, page: u64, value: u64, forced: bool, pick: Pick<'_>) {
+        let op = if value == 0 { Op::WriteZeroes } else { Op::Write };
+        let tag = match self.cache.begin_direct(op, PageRange::new(Page(page), 1), 0) {
+            DirectStep::Go(tag) => tag,
+            DirectStep::Wait => match self.wait(pick) {
+                Outcome::Direct(tag) => tag,
+                Outcome::Failed(_) => return,
+                other => unreachable!("{other:?} for direct I/O"),
+            },
+        };
+        match self.at_device(page, value, forced, pick) {
+            Ok(()) => {
+                self.write_is_seen(page, 2, value);
+                if forced {
+                    self.pages[page as usize].iter_mut().for_each(|half| half.allowed = vec![value]);
+                    self.promises += 1;
+                }
+            }
+            Err(_) => self.pages[page as usize].iter_mut().for_each(|half| half.now.push(value)),
+        }
+        self.cache.end_direct(tag);
+        self.check("direct I/O");
+    }
+
+    /// Writes to the device past the cache, and waits for that.
+    fn at_device(&mut self, page: u64, value: u64, forced: bool, pick: Pick<'_>) -> Result<(), IoError> {
+        self.write_begins(page, 2, value);
+        self.flying.push(Flying::Direct { page, value, forced });
+        loop {
+            self.settle();
+            let ready = self.can_end();
+            self.end(ready[pick(ready.len())], pick);
+            if let Some(result) = self.direct_over.take() {
+                return result;
+            }
+        }
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.writes += 1;
+        self.writes
+    }
+
+    /// From now on the value may survive.
+    fn write_begins(&mut self, page: u64, halves: usize, value: u64) {
+        self.pages[page as usize][..halves].iter_mut().for_each(|half| half.allowed.push(value));
+    }
+
+    /// From now on reads must give it.
+    fn write_is_seen(&mut self, page: u64, halves: usize, value: u64) {
+        self.pages[page as usize][..halves].iter_mut().for_each(|half| half.now = vec![value]);
+    }
+
+    /// Lets I/O end in the order that is picked until the caller's turn has come.
+    fn wait(&mut self, pick: Pick<'_>) -> Outcome {
+        loop {
+            if let Some(ready) = self.cache.poll_ready() {
+                return ready.outcome;
+            }
+            self.settle();
+            if let Some(ready) = self.cache.poll_ready() {
+                return ready.outcome;
+            }
+            let ready = self.can_end();
+            if ready.is_empty() {
+                let due = self.cache.poll_timeout().expect("who waits waits for something");
+                self.now = self.now.max(due);
+            } else {
+                self.end(ready[pick(ready.len())], pick);
+            }
+        }
+    }
+
+    /// Gives the device what the cache wants done.
+    fn settle(&mut self) {
+        while let Some(io) = self.cache.poll_io(self.now) {
+            let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
+            let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
+            self.flying.push(Flying::Cache { io, frames, bytes, begun_after: self.completions });
+        }
+        while self.cache.poll_evicted_unused().is_some() {}
+        self.check("an I/O began");
+    }
+
+    /// I/Os that may end now: none of the cache's that must not pass another (rule 1 of the path). Direct I/O goes through
+    /// queues of its own, between which there is no order.
+    fn can_end(&self) -> Vec<usize> {
+        let in_the_way = |earlier: &Flying, later: &Flying| match (earlier, later) {
+            (Flying::Cache { io: earlier, .. }, Flying::Cache { io: later, .. }) => {
+                let is_write = earlier.op == Op::Write || later.op == Op::Write;
+                is_write && !earlier.pages.and(later.pages).is_empty()
+            }
+            _ => false,
+        };
+        let is_free = |index: &usize| {
+            let (earlier, later) = self.flying.split_at(*index);
+            !earlier.iter().any(|earlier| in_the_way(earlier, &later[0]))
+        };
+        (0..self.flying.len()).filter(is_free).collect()
+    }
+
+    fn end(&mut self, index: usize, pick: Pick<'_>) {
+        let is_ok = self.failures == 0 || pick(2) == 0;
+        self.failures -= u32::from(!is_ok);
+        self.completions += 1;
+        let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
+        match self.flying.remove(index) {
+            Flying::Direct { page, value, forced } => {
+                self.store(page, [value; 2], is_ok);
+                if is_ok && forced {
+                    self.pages[page as usize].iter_mut().for_each(|half| half.left = vec![(value, 0)]);
+                }
+                self.direct_over = Some(result);
+            }
+            Flying::Cache { io, frames, bytes, begun_after } => {
+                match io.op {
+                    Op::Read => {
+                        for (page, frame) in io.pages.iter().zip(&frames) {
+                            let device = self.pages[page.0 as usize].each_ref().map(|half| half.device);
+                            self.arena[frame.0 as usize] = if is_ok { device } else { [u64::MAX; 2] };
+                        }
+                    }
+                    Op::Write => {
+                        for (page, bytes) in io.pages.iter().zip(bytes) {
+                            self.store(page.0, bytes, is_ok);
+                        }
+                    }
+                    _ if is_ok => self.saved(begun_after),
+                    _ => self.flush_failed(),
+                }
+                self.cache.handle_completion(io.tag, result, self.now);
+            }
+        }
+        self.check("an I/O ended");
+    }
+
+    /// The device has written a page, or some of it if that failed.
+    fn store(&mut self, page: u64, bytes: Bytes, is_ok: bool) {
+        for (half, value) in self.pages[page as usize].iter_mut().zip(bytes) {
+            // A write that failed may be there or not; what is read is what is saved next.
+            let place = half.left.len() - usize::from(!is_ok);
+            half.left.insert(place, (value, self.completions));
+            if is_ok {
+                half.device = value;
+            }
+        }
+    }
+
+    /// A flush has ended: what had completed before it began is on the medium.
+    fn saved(&mut self, begun_after: u64) {
+        for half in self.pages.iter_mut().flatten() {
+            let covered = half.left.iter().rposition(|(_, completion)| *completion <= begun_after);
+            half.left.drain(..covered.unwrap_or(0));
+        }
+    }
+
+    fn flush_failed(&mut self) {
+        if self.flush_loses {
+            for half in self.pages.iter_mut().flatten() {
+                half.left.truncate(1);
+                half.device = half.left[0].0;
+                // What is in the cache is still shown; the rest is as it was on the medium.
+                if !half.now.contains(&half.device) {
+                    half.now.push(half.device);
+                }
+            }
+        }
+    }
+
+    /// Were the power to fail now, nothing would be left that no promise allows.
+    fn check(&self, after: &str) {
+        for (number, page) in self.pages.iter().enumerate() {
+            for (place, half) in page.iter().enumerate() {
+                for (value, _) in &half.left {
+                    assert!(
+                        half.allowed.contains(value),
+                        "after {after} page {number} may be left with {value} in half {place}, not one of {:?}",
+                        half.allowed
+                    );
+                }
+            }
+        }
+        for flying in &self.flying {
+            let Flying::Cache { io: io @ PageIo { op: Op::Write, .. }, bytes, .. } = flying else { continue };
+            for (page, bytes) in io.pages.iter().zip(bytes) {
+                for (half, value) in self.pages[page.0 as usize].iter().zip(bytes) {
+                    assert!(
+                        half.allowed.contains(value),
+                        "after {after} page {page} is being written with {value}, not one of {:?}",
+                        half.allowed
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What survives a power failure: every workload of up to three operations, the power failing after each or while the last
+//! is under way, and every outcome that the write cache then allows. Longer ones are a part of the torture.
+
+use iopath::{BatchOptions, IoOptions, MemoryConfig, MemoryDisk, Options, Volume};
+use std::collections::BTreeSet;
+
+const SECTOR: usize = 512;
+const SECTORS: usize = 2;
+
+/// An operation on a disk of two sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Do {
+    /// So many sectors from there on; on the medium when complete, if forced.
+    Write {
+        first: usize,
+        sectors: usize,
+        forced: bool,
+    },
+    Zero {
+        first: usize,
+        sectors: usize,
+    },
+    Discard {
+        first: usize,
+        sectors: usize,
+    },
+    Flush,
+}
+
+const ALL: &[Do] = &[
+    Do::Write { first: 0, sectors: 2, forced: false },
+    Do::Write { first: 0, sectors: 1, forced: false },
+    Do::Write { first: 1, sectors: 1, forced: false },
+    Do::Write { first: 0, sectors: 2, forced: true },
+    Do::Write { first: 1, sectors: 1, forced: true },
+    Do::Zero { first: 0, sectors: 2 },
+    Do::Discard { first: 1, sectors: 1 },
+    Do::Flush,
+];
+
+/// What each sector may be after a power failure, and what it is while there is power.
+#[derive(Debug, Clone, Default)]
+struct Allowed {
+    now: [u8; SECTORS],
+    after: [BTreeSet<u8>; SECTORS],
+}
+
+impl Allowed {
+    fn zeroes() -> Self {
+        Self { now: [0; SECTORS], after: [[0].into(), [0].into()] }
+    }
+
+    /// An operation that puts `value` there has ended well, or has begun.
+    fn take(&mut self, what: Do, value: u8, is_over: bool) {
+        let (range, value, forced) = match what {
+            Do::Write { first, sectors, forced } => (first..first + sectors, value, forced),
+            Do::Zero { first, sectors } | Do::Discard { first, sectors } => {
+                (first..first + sectors, 0, false)
+            }
+            Do::Flush if is_over => {
+                self.after = self.now.map(|now| [now].into());
+                return;
+            }
+            Do::Flush => return,
+        };
+        for sector in range {
+            if forced && is_over {
+                self.after[sector].clear();
+            }
+            self.after[sector].insert(value);
+            self.now[sector] = value;
+        }
+    }
+}
+
+fn carry_out(volume: &Volume, what: Do, value: u8) {
+    let at = |sector: usize| (sector * SECTOR) as u64;
+    let done = match what {
+        Do::Write { first, sectors, forced: false } => {
+            volume.write_at(&vec![value; sectors * SECTOR], at(first))
+        }
+        Do::Write { first, sectors, forced: true } => {
+            volume.write_durably_at(&vec![value; sectors * SECTOR], at(first))
+        }
+        Do::Zero { first, sectors } => volume.write_zeroes(at(first), at(sectors)),
+        Do::Discard { first, sectors } => volume.discard(at(first), at(sectors)),
+        Do::Flush => volume.flush(),
+    };
+    done.unwrap();
+}
+
+/// Begins an operation; the power fails before anybody learns of its end.
+fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choose: impl FnMut(u32) -> u32) {
+    let mut batch = volume.batch(&BatchOptions::new(1, SECTORS * SECTOR)).unwrap();
+    let at = |sector: usize| (sector * SECTOR) as u64;
+    match what {
+        Do::Write { first, sectors, forced } => {
+            let mut buffer = batch.buffer().unwrap();
+            buffer.fill(value);
+            let options = IoOptions::new().durable(forced);
+            batch.write_with(buffer, sectors * SECTOR, at(first), 0, &options).unwrap();
+        }
+        Do::Discard { first, sectors } => batch.discard(at(first), at(sectors), 0).unwrap(),
+        Do::Flush => batch.flush(0).unwrap(),
+        Do::Zero { .. } => return disk.crash(choose),
+    }
+    batch.submit();
+    disk.crash(choose);
+    assert!(
+        batch.wait().unwrap().unwrap().result.is_err(),
+        "the disk was gone before it could say that it was done"
+    );
+}
+
+/// Tries every outcome of a power failure at the end of `workload`; how many there were.
+fn try_all(workload: &[Do], is_under_way: bool, fua: bool) -> u64 {
+    let value = |number: usize| number as u8 + 1;
+    let (last, before) = workload.split_last().unwrap();
+    let mut allowed = Allowed::zeroes();
+    for (number, what) in before.iter().enumerate() {
+        allowed.take(*what, value(number), true);
+    }
+    allowed.take(*last, value(before.len()), !is_under_way);
+
+    let (mut tried, mut script) = (0, Vec::<u32>::new());
+    loop {
+        let config =
+            MemoryConfig { cache_bytes: 1 << 20, fua, ..MemoryConfig::of_bytes((SECTORS * SECTOR) as u64) };
+        let disk = MemoryDisk::new(&config).unwrap();
+        let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+        for (number, what) in before.iter().enumerate() {
+            carry_out(&volume, *what, value(number));
+        }
+        let mut asked = Vec::new();
+        let choose = |versions| {
+            asked.push(versions);
+            script.get(asked.len() - 1).copied().unwrap_or(0)
+        };
+        if is_under_way {
+            begin_and_crash(&disk, &volume, *last, value(before.len()), choose);
+        } else {
+            carry_out(&volume, *last, value(before.len()));
+            disk.crash(choose);
+        }
+        let mut left = [0xee; SECTORS * SECTOR];
+        Volume::memory(&disk, &Options::new()).unwrap().read_at(&mut left, 0).unwrap();
+        for (sector, bytes) in left.chunks(SECTOR).enumerate() {
+            let is_allowed =
+                allowed.after[sector].contains(&bytes[0]) && bytes.iter().all(|byte| *byte == bytes[0]);
+            assert!(
+                is_allowed,
+                "{workload:?}, last under way: {is_under_way}, forced writes known: {fua}, {script:?} of {asked:?} kept: \
+                 sector {sector} is {}, not one of {:?}",
+                bytes[0], allowed.after[sector]
+            );
+        }
+        tried += 1;
+        script.resize(asked.len(), 0);
+        while script.last().is_some_and(|kept| *kept == asked[script.len() - 1]) {
+            script.pop();
+        }
+        let Some(kept) = script.last_mut() else { return tried };
+        *kept += 1;
+    }
+}
+
+#[test]
+fn whatever_was_flushed_is_there_after_every_crash_of_every_short_workload() {
+    let mut tried = 0;
+    for length in 1..=3 {
+        for number in 0..ALL.len().pow(length) {
+            let workload: Vec<Do> =
+                (0..length).map(|place| ALL[number / ALL.len().pow(place) % ALL.len()]).collect();
+            for (is_under_way, fua) in [(false, false), (false, true), (true, false), (true, true)] {
+                tried += try_all(&workload, is_under_way, fua);
+            }
+        }
+    }
+    eprintln!("{tried} crashes");
+    assert!(tried > 5_000);
+}

@@ -1,0 +1,68 @@
+//! What was done lately, for whoever looks into a mismatch. Decides nothing.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Operations remembered.
+const LENGTH: usize = 1 << 16;
+/// Operations shown on a sector; half as many on all bytes.
+const SHOWN: usize = 16;
+
+/// One thing that was done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    pub(crate) number: u64,
+    pub(crate) what: &'static str,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    /// For what writes: where in the source its bytes came from.
+    pub(crate) source: Option<usize>,
+    pub(crate) is_ok: bool,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, what, offset, bytes, source, is_ok } = self;
+        write!(f, "{number:>9}  {what:<14}  {offset:>9} + {bytes:<8}")?;
+        if let Some(source) = source {
+            write!(f, "  source {source:<7}")?;
+        }
+        if *is_ok { Ok(()) } else { write!(f, "  failed") }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct History {
+    events: VecDeque<Event>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { events: VecDeque::with_capacity(LENGTH) }
+    }
+
+    pub(crate) fn add(&mut self, event: Event) {
+        if self.events.len() == LENGTH {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// The last operations on a byte's sector, oldest first, what concerns all bytes (an extent of none) among them.
+    pub(crate) fn of_byte(&self, offset: usize) -> String {
+        let (mut own, mut common) = (SHOWN, SHOWN / 2);
+        let is_shown = |event: &&Event| {
+            // Who writes a part of a sector may write all of it.
+            let sector = offset / 512 * 512..(offset / 512 + 1).saturating_mul(512);
+            let is_own = event.offset < sector.end && sector.start < event.offset + event.bytes;
+            let room = if is_own { &mut own } else { &mut common };
+            let is_shown = (is_own || event.bytes == 0) && *room > 0;
+            *room -= usize::from(is_shown);
+            is_shown
+        };
+        let mut lines: Vec<String> =
+            self.events.iter().rev().filter(is_shown).map(Event::to_string).collect();
+        lines.reverse();
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,292 @@
+//! What every byte of a volume may be: now, and after a power failure. Knows nothing of the code that it judges.
+//!
+//! Most sectors can be only one thing. After a write that failed a sector may be as before or as written, until a read
+//! shows which or a write covers it; after a power failure it may be anything it was since the last flush.
+
+const SECTOR: usize = 512;
+
+type Sector = [u8; SECTOR];
+
+/// The bytes that must be there.
+#[derive(Debug)]
+pub(crate) struct Model {
+    size: usize,
+    /// What reads give; of a sector in doubt the likeliest.
+    now: Vec<u8>,
+    /// What else sectors may be now.
+    doubts: Versions,
+    /// What was there when it was last saved; `None` where no power fails.
+    saved: Option<Saved>,
+}
+
+#[derive(Debug)]
+struct Saved {
+    bytes: Vec<u8>,
+    /// What else sectors may be after a power failure.
+    newer: Versions,
+}
+
+/// Two bytes that differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Where, from the start of the volume.
+    pub(crate) offset: usize,
+    pub(crate) expected: u8,
+    pub(crate) found: u8,
+    /// How many other things the sector may have been.
+    pub(crate) doubts: usize,
+}
+
+impl Model {
+    /// Zeroes, to which power failures happen or not.
+    pub(crate) fn new(size: usize, power_fails: bool) -> Self {
+        let bytes = vec![0; size.next_multiple_of(SECTOR)];
+        let sectors = bytes.len() / SECTOR;
+        let saved = power_fails.then(|| Saved { bytes: bytes.clone(), newer: Versions::new(sectors) });
+        Self { size, now: bytes, doubts: Versions::new(sectors), saved }
+    }
+
+    pub(crate) const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether a read may have given this.
+    pub(crate) fn check(&mut self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
+        if self.now[offset..offset + found.len()] == *found && !self.doubts.any() {
+            return Ok(());
+        }
+        for (at, found) in pieces(offset, found) {
+            let sector = at / SECTOR;
+            let expected = &self.now[at..at + found.len()];
+            if expected != found {
+                let mismatch = |expected: &[u8]| {
+                    let differs =
+                        (0..found.len()).find(|index| expected[*index] != found[*index]).unwrap_or(0);
+                    let (expected, found) = (expected[differs], found[differs]);
+                    Mismatch { offset: at + differs, expected, found, doubts: self.doubts.of(sector).count() }
+                };
+                let within = at % SECTOR..at % SECTOR + found.len();
+                let fits = self.doubts.of(sector).find(|other| other[within.clone()] == *found).copied();
+                let Some(fits) = fits else { return Err(mismatch(expected)) };
+                self.now[sector * SECTOR..][..SECTOR].copy_from_slice(&fits);
+            }
+            if found.len() == SECTOR || at.is_multiple_of(SECTOR) && at + found.len() == self.size {
+                self.doubts.clear(sector);
+            }
+        }
+        Ok(())
+    }
+
+    /// A write has succeeded; on the medium, if `forced`.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8], forced: bool) {
+        self.now[offset..offset + bytes.len()].copy_from_slice(bytes);
+        for (at, bytes) in pieces(offset, bytes) {
+            let sector = at / SECTOR;
+            if bytes.len() == SECTOR {
+                self.doubts.clear(sector);
+            } else {
+                self.doubts.patch(sector, at % SECTOR, bytes);
+            }
+            let Some(saved) = &mut self.saved else { continue };
+            let now = whole(&self.now[sector * SECTOR..][..SECTOR]);
+            if forced {
+                saved.newer.clear(sector);
+                saved.bytes[sector * SECTOR..][..SECTOR].copy_from_slice(now);
+            } else {
+                saved.newer.add(sector, now);
+            }
+            for other in self.doubts.of(sector) {
+                saved.newer.add(sector, other);
+            }
+        }
+    }
+
+    /// A write has failed: each sector may be as before or as written.
+    pub(crate) fn write_failed(&mut self, offset: usize, bytes: &[u8]) {
+        for (at, bytes) in pieces(offset, bytes) {
+            let sector = at / SECTOR;
+            let within = at % SECTOR..at % SECTOR + bytes.len();
+            let mut written = *whole(&self.now[sector * SECTOR..][..SECTOR]);
+            written[within.clone()].copy_from_slice(bytes);
+            if bytes.len() < SECTOR {
+                self.doubts.double(sector, within.start, bytes);
+            }
+            self.doubts.add(sector, &written);
+            if let Some(saved) = &mut self.saved {
+                for other in self.doubts.of(sector) {
+                    saved.newer.add(sector, other);
+                }
+            }
+        }
+    }
+
+    /// A flush has succeeded.
+    pub(crate) fn flushed(&mut self) {
+        let Some(saved) = &mut self.saved else { return };
+        let Self { now, doubts, .. } = self;
+        saved.newer.drain(|newer, sector| {
+            saved.bytes[sector * SECTOR..][..SECTOR].copy_from_slice(&now[sector * SECTOR..][..SECTOR]);
+            for other in doubts.of(sector) {
+                newer.add(sector, other);
+            }
+        });
+    }
+
+    /// What was not saved may be lost, any part of it: by a power failure, or by a flush that failed.
+    pub(crate) fn may_have_lost(&mut self) {
+        let Some(saved) = &self.saved else { return };
+        for sector in saved.newer.sectors() {
+            self.doubts.add(sector, whole(&saved.bytes[sector * SECTOR..][..SECTOR]));
+            for other in saved.newer.of(sector) {
+                self.doubts.add(sector, other);
+            }
+        }
+    }
+
+    /// The power has failed, and reads have shown all that is left.
+    pub(crate) fn survived(&mut self) {
+        assert!(!self.doubts.any(), "not everything has been looked at");
+        self.flushed();
+    }
+
+    /// The volume ends elsewhere: what is cut off is gone, what comes to it is zeroes, for good.
+    pub(crate) fn resize(&mut self, size: usize) {
+        let kept = size.min(self.size);
+        let all = size.next_multiple_of(SECTOR);
+        let cut = |bytes: &mut Vec<u8>| {
+            bytes.truncate(kept);
+            bytes.resize(all, 0);
+        };
+        cut(&mut self.now);
+        self.doubts.resize(kept, all / SECTOR);
+        if let Some(saved) = &mut self.saved {
+            cut(&mut saved.bytes);
+            saved.newer.resize(kept, all / SECTOR);
+        }
+        self.size = size;
+    }
+}
+
+/// The sectors that a range touches.
+fn sectors(offset: usize, bytes: usize) -> std::ops::Range<usize> {
+    offset / SECTOR..(offset + bytes).div_ceil(SECTOR)
+}
+
+/// A range cut at sectors: where each piece begins, and its bytes.
+fn pieces(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    sectors(offset, bytes.len()).map(move |sector| {
+        let (start, end) = ((sector * SECTOR).max(offset), ((sector + 1) * SECTOR).min(offset + bytes.len()));
+        (start, &bytes[start - offset..end - offset])
+    })
+}
+
+fn whole(bytes: &[u8]) -> &Sector {
+    bytes.try_into().expect("a whole sector")
+}
+
+/// What sectors may be beside what they are thought to be. Takes no memory once it has met the worst.
+#[derive(Debug)]
+struct Versions {
+    bytes: Vec<Sector>,
+    free: Vec<u32>,
+    /// Of each sector.
+    of: Vec<Vec<u32>>,
+    /// Sectors that have any; some that have none are among them.
+    touched: Vec<u32>,
+    count: usize,
+}
+
+impl Versions {
+    fn new(sectors: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            free: Vec::new(),
+            of: vec![Vec::new(); sectors],
+            touched: Vec::new(),
+            count: 0,
+        }
+    }
+
+    const fn any(&self) -> bool {
+        self.count > 0
+    }
+
+    fn of(&self, sector: usize) -> impl Iterator<Item = &Sector> {
+        self.of[sector].iter().map(|place| &self.bytes[*place as usize])
+    }
+
+    fn sectors(&self) -> impl Iterator<Item = usize> {
+        let in_doubt = |sector: &&u32| self.of.get(**sector as usize).is_some_and(|of| !of.is_empty());
+        self.touched.iter().filter(in_doubt).map(|sector| *sector as usize)
+    }
+
+    fn add(&mut self, sector: usize, bytes: &Sector) {
+        if self.of(sector).any(|known| known == bytes) {
+            return;
+        }
+        if self.of[sector].is_empty() {
+            self.touched.push(sector as u32);
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.bytes.push([0; SECTOR]);
+            self.bytes.len() as u32 - 1
+        });
+        self.bytes[place as usize] = *bytes;
+        self.of[sector].push(place);
+        self.count += 1;
+    }
+
+    /// Part of a sector is this now, whatever the rest is.
+    fn patch(&mut self, sector: usize, at: usize, bytes: &[u8]) {
+        for place in &self.of[sector] {
+            self.bytes[*place as usize][at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Part of a sector may be this now, whatever the rest is.
+    fn double(&mut self, sector: usize, at: usize, bytes: &[u8]) {
+        for index in 0..self.of[sector].len() {
+            let mut other = self.bytes[self.of[sector][index] as usize];
+            other[at..at + bytes.len()].copy_from_slice(bytes);
+            self.add(sector, &other);
+        }
+    }
+
+    fn clear(&mut self, sector: usize) {
+        if self.any() {
+            self.count -= self.of[sector].len();
+            self.free.append(&mut self.of[sector]);
+            if self.count == 0 {
+                self.touched.clear();
+            }
+        }
+    }
+
+    /// Empties each sector, and calls `then` with it.
+    fn drain(&mut self, mut then: impl FnMut(&mut Self, usize)) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for sector in touched.drain(..) {
+            if self.of.get(sector as usize).is_some_and(|of| !of.is_empty()) {
+                self.clear(sector as usize);
+                then(self, sector as usize);
+            }
+        }
+        if self.touched.is_empty() {
+            self.touched = touched;
+        }
+    }
+
+    /// What lies beyond byte `kept` is gone; there are so many sectors now.
+    fn resize(&mut self, kept: usize, sectors: usize) {
+        for sector in kept / SECTOR..self.of.len() {
+            if sector * SECTOR < kept {
+                for place in &self.of[sector] {
+                    self.bytes[*place as usize][kept % SECTOR..].fill(0);
+                }
+            } else {
+                self.clear(sector);
+            }
+        }
+        self.of.resize_with(sectors, Vec::new);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is asked for, in environment variables as `cargo xtask torture` sets them, and what differs from life to life.
+
+use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::path::PathBuf;
+
+/// What to torture, and how much.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) seed: u64,
+    pub(crate) ops: u64,
+    pub(crate) threads: usize,
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Memory,
+    /// A file that does not exist yet: it is made for each life and removed again.
+    File(PathBuf),
+}
+
+impl Settings {
+    /// What is asked for, if anything is.
+    pub(crate) fn from_environment() -> Option<Self> {
+        let target = match std::env::var("IOPATH_TORTURE_TARGET") {
+            Ok(target) if target != "memory" => Target::File(target.into()),
+            _ => Target::Memory,
+        };
+        let threads = number("THREADS").map_or(1, |threads| threads.clamp(1, 64) as usize);
+        Some(Self { seed: number("SEED").unwrap_or(1), ops: number("OPS")?, threads, target })
+    }
+
+    /// What every run of the tests does.
+    pub(crate) const fn small(threads: usize, target: Target) -> Self {
+        Self { seed: 1, ops: 20_000, threads, target }
+    }
+
+    /// How to do the same again.
+    pub(crate) fn replay(&self, seed: u64, ops: u64) -> String {
+        let target = match &self.target {
+            Target::Memory => "memory".to_owned(),
+            Target::File(path) => path.display().to_string(),
+        };
+        format!("cargo xtask torture --seed {seed} --ops {ops} --threads {} --target {target}", self.threads)
+    }
+}
+
+impl Target {
+    /// Whether direct I/O works there; says so on stderr if not.
+    pub(crate) fn takes_direct_io(&self) -> bool {
+        let random = &mut rand::SeedableRng::seed_from_u64(0);
+        let Ground::File(scratch) = Ground::new(self, 4096, random) else { return true };
+        Volume::open(&scratch.path, &Options::new()).inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let name = format!("IOPATH_TORTURE_{name}");
+    let text = std::env::var(&name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
+}
+
+/// What the bytes of one life lie on.
+#[derive(Debug)]
+pub(crate) enum Ground {
+    Memory(MemoryDisk),
+    File(Scratch),
+}
+
+/// A file that goes when this does.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            eprintln!("{} is left behind: {error}", self.path.display());
+        }
+    }
+}
+
+impl Ground {
+    /// A ground of that many zero bytes.
+    pub(crate) fn new(target: &Target, size: usize, random: &mut Xoshiro256PlusPlus) -> Self {
+        match target {
+            Target::Memory => {
+                let config = MemoryConfig {
+                    block_bytes: *pick(random, &[512, 512, 4096]),
+                    cache_bytes: *pick(random, &[0, 8 << 10, 1 << 20, 1 << 20]),
+                    fua: random.random(),
+                    ..MemoryConfig::of_bytes(size as u64)
+                };
+                Self::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
+            }
+            Target::File(path) => {
+                let made = std::fs::File::create_new(path).and_then(|file| file.set_len(size as u64));
+                made.unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
+                Self::File(Scratch { path: path.clone() })
+            }
+        }
+    }
+
+    pub(crate) fn open(&self, options: &Options) -> Volume {
+        match self {
+            Self::Memory(disk) => Volume::memory(disk, options),
+            Self::File(scratch) => Volume::open(&scratch.path, options),
+        }
+        .unwrap_or_else(|error| panic!("it opened before: {error}"))
+    }
+
+    /// Makes it end elsewhere while no volume is open on it.
+    pub(crate) fn resize(&self, size: usize) {
+        match self {
+            Self::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            Self::File(scratch) => {
+                let file = std::fs::OpenOptions::new().write(true).open(&scratch.path);
+                file.and_then(|file| file.set_len(size as u64)).expect("a size that it can have");
+            }
+        }
+    }
+
+    /// The disk, if its power can fail with consequences.
+    pub(crate) fn crashes(&self) -> Option<&MemoryDisk> {
+        match self {
+            Self::Memory(disk) if disk.limits().volatile_cache => Some(disk),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn pick<'a, T>(random: &mut Xoshiro256PlusPlus, choice: &'a [T]) -> &'a T {
+    &choice[random.random_range(0..choice.len())]
+}
