@@ -24,11 +24,13 @@ mod borrow;
 mod control;
 mod counter;
 mod flusher;
+mod own;
 mod read;
 mod state;
 mod turn;
 mod write;
 
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -64,6 +66,9 @@ pub struct BufferedConfig {
     pub block_bytes: u32,
     /// For the bytes after the last whole block. Needed to write where there are such.
     pub tail: Option<Tail>,
+    /// The file, open for direct I/O, if threads may read for themselves: one that misses a page that nothing else is
+    /// read with then reads it by a call of its own, which is quicker than to hand it over and be woken.
+    pub own_reads: Option<Arc<File>>,
 }
 
 /// Why a buffered read, write or flush failed.
@@ -110,6 +115,7 @@ pub struct Buffered {
 struct Shared {
     hot: Arc<Hot>,
     arena: Arc<Arena>,
+    own_reads: Option<Arc<File>>,
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
@@ -129,7 +135,7 @@ impl Buffered {
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
     ) -> Result<Self, E> {
-        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail } = config;
+        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail, own_reads } = config;
         let page_bytes = cache.page_bytes;
         assert!(
             page_bytes.is_multiple_of(block_bytes),
@@ -152,6 +158,7 @@ impl Buffered {
         let shared = Shared {
             hot: Arc::clone(cache.hot()),
             arena: Arc::clone(&arena),
+            own_reads,
             watch: runner.watch(),
             page_bytes: page_bytes as usize,
             size_bytes: AtomicU64::new(size_bytes),

@@ -22,6 +22,7 @@ pub use fault::{Fault, Faults, Faulty};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use null::Null;
 pub use stripe::{Striped, StripedError};
+pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};
 pub use threads::{Threads, ThreadsConfig};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};

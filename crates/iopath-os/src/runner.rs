@@ -247,6 +247,11 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.watch()
     }
 
+    /// Whether the queue does nothing but hand I/O on: it has no elevator and no log.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.queue.elevator() == "none" && !self.queue.is_logged()
+    }
+
     /// Requests at the device, and bios that are over and not yet looked at: a flush of what has no cache is over at once.
     pub(crate) fn in_flight(&self) -> u32 {
         self.device.in_flight() + self.queue.completions() as u32

@@ -61,6 +61,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         ..ReadaheadConfig::default()
     };
     Ok(BufferedConfig {
+        own_reads: source.plain_file(),
         cache: CacheConfig {
             frames: (cache_bytes / u64::from(page_bytes)) as u32,
             page_bytes,

@@ -169,6 +169,14 @@ impl Source {
         Ok(Opened { runner, engine, fallback })
     }
 
+    /// The file, if what it is read by is nothing but the system's calls.
+    pub(crate) fn plain_file(&self) -> Option<Arc<File>> {
+        match &self.backing {
+            Backing::File(file) if self.options.faults.is_none() => Some(Arc::clone(file)),
+            _ => None,
+        }
+    }
+
     fn engine(&self, pool: Option<BufferPool>) -> EngineConfig {
         let depth = self.depth();
         EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }

@@ -220,13 +220,16 @@ fn readers_never_see_what_a_direct_write_has_replaced() {
 }
 
 #[test]
-fn a_device_has_the_size_it_has() {
+fn a_volume_in_memory_changes_its_size_as_a_file_does() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     for options in [options(), options().direct(false)] {
         let volume = Volume::memory(&disk, &options.write(true)).unwrap();
-        let error = volume.resize(4096).unwrap_err();
-        assert!(matches!(error, Error::Resize { size_bytes: 4096, .. }), "{error}");
-        volume.write_at(&[1; 4096], 0).unwrap();
+        volume.write_at(&[1; 8192], 0).unwrap();
+        volume.resize(4096).unwrap();
+        volume.resize(1 << 20).unwrap();
+        let mut bytes = vec![7; 8192];
+        volume.read_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..4096].iter().all(|byte| *byte == 1) && bytes[4096..].iter().all(|byte| *byte == 0));
         assert_eq!(volume.size_bytes(), 1 << 20);
     }
 }

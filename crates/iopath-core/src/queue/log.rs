@@ -16,6 +16,11 @@ impl<M: Memory> RequestQueue<M> {
         self.log = Some(Box::new(Log::new(sink)));
     }
 
+    /// Whether steps are logged.
+    pub const fn is_logged(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Hands over the records held back, a batch at most, and lets go of the sink. So does dropping the queue.
     pub fn end_log(&mut self) {
         self.log = None;

@@ -99,7 +99,7 @@ impl Shared {
     fn fault(&self, range: PageRange) -> Result<Frame, BufferedError> {
         let page = range.start();
         let mut state = self.lock();
-        if !state.is_driven {
+        if !state.is_driven && state.runner.in_flight() > 0 {
             state.collect();
         }
         loop {
@@ -115,12 +115,17 @@ impl Shared {
                 }
                 return Ok(pinned.frame);
             }
+            let mut is_alone = false;
             if !is_on_its_way {
-                state.on_miss(range);
+                is_alone = state.on_miss(range);
             } else if state.cache.take_mark(page) {
                 state.on_marker(range);
             }
-            state.settle();
+            if is_alone {
+                state = self.read_alone(state, page);
+            } else {
+                state.settle();
+            }
             let (locked, outcome) = self.wait(state, waiter)?;
             state = locked;
             match outcome {

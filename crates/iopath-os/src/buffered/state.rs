@@ -29,10 +29,13 @@ pub(super) struct State {
     under_way: Vec<UnderWay>,
     /// Those that are over, and not yet told to the cache.
     over: VecDeque<IoTag>,
+    /// Writes of the cache at the device.
+    pub(super) writes: u32,
     /// Bios that the queue has no room for.
     backlog: VecDeque<Piece>,
-    /// Empty between calls.
+    /// Lists that keep their memory from one I/O to the next.
     frames: Vec<Frame>,
+    pub(super) runs: Vec<(u64, Segment)>,
     pub(super) waiters: Slab<Waiter>,
     /// Some thread waits for the device on behalf of all, without the lock.
     pub(super) is_driven: bool,
@@ -95,8 +98,10 @@ impl State {
     ) -> Self {
         let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
         Self {
+            writes: 0,
             backlog: VecDeque::with_capacity(cache.config().io_pages_max as usize),
             frames: Vec::with_capacity(cache.config().io_pages_max as usize),
+            runs: Vec::with_capacity(cache.config().io_pages_max as usize),
             runner,
             cache,
             readahead,
@@ -172,11 +177,13 @@ impl State {
         self.waiters.iter().for_each(|(_, waiter)| waiter.thread.unpark());
     }
 
-    /// A read finds `range.start()` neither cached nor on its way, but for what it has just asked for itself.
-    pub(super) fn on_miss(&mut self, range: PageRange) {
+    /// A read finds `range.start()` neither cached nor on its way, but for what it has just asked for itself. Whether
+    /// it reads nothing but what was asked for.
+    pub(super) fn on_miss(&mut self, range: PageRange) -> bool {
         let cache = &self.cache;
         let window = self.readahead.on_miss(range, |page| cache.is_cached(page), self.now);
         self.prefetch(&window);
+        window.async_pages() == 0
     }
 
     /// A read reaches a marked page, the first of `range`.
@@ -205,33 +212,50 @@ impl State {
         }
     }
 
-    fn start(&mut self, io: PageIo) {
+    pub(super) fn start(&mut self, io: PageIo) {
+        self.begin(io);
+        match io.op {
+            Op::Flush => self.submit(io.tag, Op::Flush, Extent::EMPTY, None),
+            _ => self.transfer(io),
+        }
+        self.end_bio(io.tag, Ok(()));
+    }
+
+    /// Counts an I/O in, with one bio that is ours until all are submitted.
+    pub(super) fn begin(&mut self, io: PageIo) {
         let tag = io.tag.0 as usize;
         if self.under_way.len() <= tag {
             let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None };
             self.under_way.resize(tag + 1, none);
         }
         let bytes = io.pages.pages() * self.place.page_bytes;
-        // One is ours until all are submitted.
         self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, error: None };
-        match io.op {
-            Op::Flush => self.submit(io.tag, Op::Flush, Extent::EMPTY, None),
-            _ => self.transfer(io),
-        }
+        self.writes += u32::from(io.op == Op::Write);
         if io.op == Op::Read {
             self.readahead.on_issued(bytes, self.now);
         }
-        self.end_bio(io.tag, Ok(()));
     }
 
     /// Submits a bio for each run of frames that lie side by side.
-    fn transfer(&mut self, io: PageIo) {
+    pub(super) fn transfer(&mut self, io: PageIo) {
+        let runs = self.find_runs(io);
+        for (offset, memory) in &runs {
+            let extent = Extent::from_bytes(*offset, memory.bytes()).expect("pages are whole sectors");
+            self.submit(io.tag, io.op, extent, Some(*memory));
+        }
+        self.runs = runs;
+    }
+
+    /// The runs of frames of an I/O that lie side by side, each with its place on the device. The list is
+    /// [`State::runs`], to be given back.
+    pub(super) fn find_runs(&mut self, io: PageIo) -> Vec<(u64, Segment)> {
         let Place { page_bytes, .. } = self.place;
         let first = io.pages.start().0 * page_bytes;
         let end = self.place.end_of(io.op);
-        let mut frames = std::mem::take(&mut self.frames);
+        let (mut frames, mut runs) = (std::mem::take(&mut self.frames), std::mem::take(&mut self.runs));
+        frames.clear();
+        runs.clear();
         frames.extend(self.cache.frames_of(io.tag));
-        let mut run: Option<(u64, Segment)> = None;
         for (frame, number) in frames.iter().zip(0..) {
             let offset = first + number * page_bytes;
             let there = end.saturating_sub(offset).min(page_bytes);
@@ -244,27 +268,14 @@ impl State {
             // SAFETY: the page cache lets nobody at a frame that is being read, and no writer at one that is being
             // written, until the completion; the arena outlives the runner.
             let segment = unsafe { self.arena.segment(*frame, there as usize) };
-            run = match run {
-                None => Some((offset, segment)),
-                Some((from, memory)) => Some(memory.join(segment).map_or_else(
-                    || {
-                        self.submit_run(io, from, memory);
-                        (offset, segment)
-                    },
-                    |joined| (from, joined),
-                )),
-            };
+            let joined = runs.last().and_then(|(_, memory): &(u64, Segment)| memory.join(segment));
+            match (runs.last_mut(), joined) {
+                (Some(last), Some(joined)) => last.1 = joined,
+                _ => runs.push((offset, segment)),
+            }
         }
-        if let Some((from, memory)) = run {
-            self.submit_run(io, from, memory);
-        }
-        frames.clear();
         self.frames = frames;
-    }
-
-    fn submit_run(&mut self, io: PageIo, offset: u64, memory: Segment) {
-        let extent = Extent::from_bytes(offset, memory.bytes()).expect("pages are whole sectors");
-        self.submit(io.tag, io.op, extent, Some(memory));
+        runs
     }
 
     fn submit(&mut self, tag: IoTag, op: Op, extent: Extent, memory: Option<Segment>) {
@@ -320,7 +331,7 @@ impl State {
         io.error = io.error.or(written.err());
     }
 
-    fn end_bio(&mut self, tag: IoTag, result: Result<(), IoError>) {
+    pub(super) fn end_bio(&mut self, tag: IoTag, result: Result<(), IoError>) {
         let io = &mut self.under_way[tag.0 as usize];
         io.error = io.error.or(result.err());
         io.bios_left -= 1;
@@ -332,6 +343,7 @@ impl State {
     fn end(&mut self, tag: IoTag) {
         self.ended += 1;
         let UnderWay { op, bytes, error, .. } = self.under_way[tag.0 as usize];
+        self.writes -= u32::from(op == Op::Write);
         if op == Op::Read {
             let moved = if error.is_none() { bytes } else { 0 };
             self.readahead.on_completed(bytes, moved, self.now);

@@ -19,6 +19,7 @@ use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use job::{Caller, Job};
+pub(crate) use job::{OWN_SEGMENTS_MAX, read_now};
 use worker::Shared;
 
 /// The most segments of one request (`UIO_MAXIOV`).

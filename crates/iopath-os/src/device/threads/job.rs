@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrayvec::ArrayVec;
 use iopath_core::{Completion, Extent, Io, IoError, Op, Tag};
 
 use crate::device::transfer::{Step, Transfer, skip};
@@ -93,46 +94,79 @@ impl Caller {
     fn carry_out(&mut self, job: &mut Job) {
         self.iovecs.clear();
         self.iovecs.extend(job.segments.iter().map(|segment| segment.iovec()));
-        let mut used_up = 0;
-        job.result = loop {
-            let before = job.transfer.done();
-            let returned = self.call(&job.transfer, used_up);
-            match job.transfer.after(returned, self.block) {
-                Step::Over(result) => break result,
-                Step::Again => {
-                    let moved = (job.transfer.done() - before) as usize;
-                    used_up += skip(&mut self.iovecs[used_up..], moved);
-                }
-                Step::ZeroFrom(end) => {
-                    zero_from(&job.segments, end as usize);
-                    break Ok(());
-                }
-            }
-        };
+        let Self { file, block, iovecs, syscalls } = self;
+        job.result = carry_out(file, *block, &mut job.transfer, &job.segments, iovecs, syscalls);
     }
+}
 
-    /// One system call for what is left: bytes moved, or an error number below zero.
-    fn call(&mut self, transfer: &Transfer, used_up: usize) -> i64 {
-        self.syscalls += 1;
-        let (file, position) = (self.file.as_raw_fd(), transfer.position().cast_signed());
-        let rest = &self.iovecs[used_up..];
-        let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
-        // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
-        // memory is there, and that it may be written if this is a read.
-        let returned = unsafe {
-            match transfer.op {
-                Op::Read => libc::preadv2(file, iovecs, count, position, 0),
-                Op::Write => libc::pwritev2(file, iovecs, count, position, transfer.rw_flags()),
-                Op::Flush => libc::fdatasync(file) as isize,
-                Op::Discard | Op::WriteZeroes => fallocate(file, transfer),
+/// Makes system calls until a request is over. `iovecs` describe `segments`.
+fn carry_out(
+    file: &File,
+    block: u64,
+    transfer: &mut Transfer,
+    segments: &[Segment],
+    iovecs: &mut [libc::iovec],
+    syscalls: &mut u64,
+) -> Result<(), IoError> {
+    let mut used_up = 0;
+    loop {
+        let before = transfer.done();
+        *syscalls += 1;
+        match transfer.after(call(file, transfer, &iovecs[used_up..]), block) {
+            Step::Over(result) => return result,
+            Step::Again => {
+                let moved = (transfer.done() - before) as usize;
+                used_up += skip(&mut iovecs[used_up..], moved);
             }
-        };
-        if returned >= 0 {
-            return returned as i64;
+            Step::ZeroFrom(end) => {
+                zero_from(segments, end as usize);
+                return Ok(());
+            }
         }
-        // Anything that fails has an error number; EIO where the C library forgot it.
-        -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
+}
+
+/// The most segments of a read that a thread carries out for itself.
+pub(crate) const OWN_SEGMENTS_MAX: usize = 16;
+
+/// Reads `extent` of a file of `capacity` sectors, blocking, in the calling thread.
+///
+/// # Panics
+/// If the memory is not as long as the extent: the kernel must not be let beyond it.
+pub(crate) fn read_now(
+    file: &File,
+    block: u64,
+    capacity: u64,
+    extent: Extent,
+    segments: &ArrayVec<Segment, OWN_SEGMENTS_MAX>,
+) -> Result<(), IoError> {
+    let bytes: usize = segments.iter().map(|segment| segment.len()).sum();
+    assert!(bytes as u64 == extent.bytes(), "a read of {extent} came with {bytes} bytes of memory");
+    let mut transfer = Transfer::new(&Io::new(Tag::from_bits(0), Op::Read, extent, segments), capacity);
+    let mut iovecs: ArrayVec<libc::iovec, OWN_SEGMENTS_MAX> =
+        segments.iter().map(|segment| segment.iovec()).collect();
+    carry_out(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
+}
+
+/// One system call for what is left: bytes moved, or an error number below zero.
+fn call(file: &File, transfer: &Transfer, rest: &[libc::iovec]) -> i64 {
+    let (file, position) = (file.as_raw_fd(), transfer.position().cast_signed());
+    let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
+    // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
+    // memory is there, and that it may be written if this is a read.
+    let returned = unsafe {
+        match transfer.op {
+            Op::Read => libc::preadv2(file, iovecs, count, position, 0),
+            Op::Write => libc::pwritev2(file, iovecs, count, position, transfer.rw_flags()),
+            Op::Flush => libc::fdatasync(file) as isize,
+            Op::Discard | Op::WriteZeroes => fallocate(file, transfer),
+        }
+    };
+    if returned >= 0 {
+        return returned as i64;
+    }
+    // Anything that fails has an error number; EIO where the C library forgot it.
+    -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn fallocate(file: RawFd, transfer: &Transfer) -> isize {
