@@ -8,6 +8,10 @@ use crate::page::{Page, PageRange};
 #[derive(Debug)]
 pub(super) struct Recent {
     misses: Box<[Miss]>,
+    /// Where each starts: all that is looked at of those that are far away, which under random reads are all.
+    starts: Box<[u64]>,
+    /// The most pages of a miss so far.
+    longest: u64,
     /// The place of the oldest: the next to be replaced.
     oldest: usize,
 }
@@ -42,7 +46,8 @@ impl Recent {
     const NOTHING: Miss = Miss { range: PageRange::EMPTY, stride: 0, confirmed: 0, course: Course::Forward };
 
     pub(super) fn new(misses_max: usize) -> Self {
-        Self { misses: vec![Self::NOTHING; misses_max].into(), oldest: 0 }
+        let starts = vec![Self::NOTHING.range.start().0; misses_max].into();
+        Self { misses: vec![Self::NOTHING; misses_max].into(), starts, longest: 0, oldest: 0 }
     }
 
     /// Takes note of a miss; what it continues, if that is evidence enough for a guess: the second read for
@@ -50,14 +55,15 @@ impl Recent {
     pub(super) fn observe(&mut self, at: PageRange) -> Option<Guess> {
         let (chain, nearest) = self.search(at);
         let miss = if let Some((place, course)) = chain {
-            let before = std::mem::replace(&mut self.misses[place], Self::NOTHING);
+            let before = self.put(place, Self::NOTHING);
             let confirmed = if before.course == course { before.confirmed } else { 0 };
             Miss { range: at, stride: before.stride, confirmed: confirmed.saturating_add(1), course }
         } else {
             let stride = nearest.unwrap_or(0);
             Miss { range: at, stride, confirmed: 0, course: Course::Strided(stride) }
         };
-        self.misses[self.oldest] = miss;
+        self.put(self.oldest, miss);
+        self.longest = self.longest.max(at.pages());
         self.oldest = (self.oldest + 1) % self.misses.len();
         let needed = match miss.course {
             Course::Forward => 1,
@@ -67,10 +73,30 @@ impl Recent {
         (miss.confirmed >= needed).then_some(Guess { course, confirmed: miss.confirmed })
     }
 
+    /// Puts a miss where another was, which it returns.
+    fn put(&mut self, place: usize, miss: Miss) -> Miss {
+        self.starts[place] = miss.range.start().0;
+        std::mem::replace(&mut self.misses[place], miss)
+    }
+
+    /// The places of misses near enough to `at` to have to do with it.
+    fn near(&self, at: PageRange) -> impl Iterator<Item = usize> {
+        // So many at a time are compared without a branch.
+        const LANES: usize = 16;
+        let reach = Self::STRIDE_MAX.max(self.longest).max(at.pages());
+        let first = at.start().0.wrapping_sub(reach);
+        let is_near = move |start: &u64| start.wrapping_sub(first) <= reach * 2;
+        let lanes = self.starts.chunks(LANES).zip((0..).step_by(LANES));
+        let lanes =
+            lanes.filter(move |(starts, _)| starts.iter().fold(false, |any, start| any | is_near(start)));
+        lanes.flat_map(|(starts, from)| from..from + starts.len())
+    }
+
     /// The miss that `at` continues and how; else the least distance from a miss to it that may be a stride.
     fn search(&self, at: PageRange) -> (Option<(usize, Course)>, Option<i64>) {
         let mut nearest: Option<i64> = None;
-        for (place, miss) in self.misses.iter().enumerate() {
+        for place in self.near(at) {
+            let miss = &self.misses[place];
             let from = miss.range;
             if from.end() == at.start() {
                 return (Some((place, Course::Forward)), None);

@@ -25,7 +25,7 @@ pub(super) struct OwnRead {
 
 impl Shared {
     /// Hands over what the cache wants to be done, but for the read of `page`, which the calling thread does itself.
-    pub(super) fn read_alone<'a>(&'a self, mut state: Guard<'a>, page: Page) -> Guard<'a> {
+    pub(super) fn read_alone<'a>(&'a self, mut state: Guard<'a>, page: Page, waiter: usize) -> Guard<'a> {
         let own = self.own_reads.as_ref().filter(|_| state.may_pass_the_queue());
         let Some((file, own)) = own.and_then(|file| Some((file, state.keep_read(page)?))) else {
             state.settle();
@@ -38,7 +38,9 @@ impl Shared {
         let mut state = self.lock();
         state.now = clock::now();
         state.end_bio(own.tag, result);
+        state.awake = Some(waiter);
         state.settle();
+        state.awake = None;
         state
     }
 }
@@ -50,22 +52,21 @@ impl State {
 
     /// Hands over what the cache wants to be done up to the read of `page`, which it keeps back.
     fn keep_read(&mut self, page: Page) -> Option<OwnRead> {
-        while let Some(io) = self.cache.poll_io(self.now) {
-            if io.op != Op::Read || !io.pages.contains(page) {
+        let (mut own, mut has_started) = (None, false);
+        while let (None, Some(io)) = (&own, self.cache.poll_io(self.now)) {
+            let memory = if io.op == Op::Read && io.pages.contains(page) { self.memory_of(io) } else { None };
+            if let Some((extent, segments)) = memory {
+                self.begin(io);
+                own = Some(OwnRead { tag: io.tag, extent, segments });
+            } else {
                 self.start(io);
-                continue;
+                has_started = true;
             }
-            self.begin(io);
-            let Some((extent, segments)) = self.memory_of(io) else {
-                self.transfer(io);
-                self.end_bio(io.tag, Ok(()));
-                break;
-            };
-            self.runner.hand_over();
-            return Some(OwnRead { tag: io.tag, extent, segments });
         }
-        self.runner.hand_over();
-        None
+        if has_started {
+            self.runner.hand_over();
+        }
+        own
     }
 
     /// The memory of a read, if it is in few pieces.

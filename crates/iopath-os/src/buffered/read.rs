@@ -122,7 +122,7 @@ impl Shared {
                 state.on_marker(range);
             }
             if is_alone {
-                state = self.read_alone(state, page);
+                state = self.read_alone(state, page, waiter);
             } else {
                 state.settle();
             }

@@ -37,6 +37,8 @@ pub(super) struct State {
     frames: Vec<Frame>,
     pub(super) runs: Vec<(u64, Segment)>,
     pub(super) waiters: Slab<Waiter>,
+    /// The waiter whose thread has the lock, and need not be woken.
+    pub(super) awake: Option<usize>,
     /// Some thread waits for the device on behalf of all, without the lock.
     pub(super) is_driven: bool,
     /// The system refuses to go on with I/O: the error number.
@@ -109,6 +111,7 @@ impl State {
             under_way: Vec::with_capacity(ios_max as usize),
             over: VecDeque::with_capacity(ios_max as usize),
             waiters: Slab::with_capacity(64),
+            awake: None,
             is_driven: false,
             broken: None,
             debt: std::time::Duration::ZERO,
@@ -139,7 +142,9 @@ impl State {
         while let Some(ready) = self.cache.poll_ready() {
             let waiter = &mut self.waiters[ready.waiter as usize];
             waiter.outcome = Some(ready.outcome);
-            waiter.thread.unpark();
+            if self.awake != Some(ready.waiter as usize) {
+                waiter.thread.unpark();
+            }
         }
     }
 
@@ -237,7 +242,7 @@ impl State {
     }
 
     /// Submits a bio for each run of frames that lie side by side.
-    pub(super) fn transfer(&mut self, io: PageIo) {
+    fn transfer(&mut self, io: PageIo) {
         let runs = self.find_runs(io);
         for (offset, memory) in &runs {
             let extent = Extent::from_bytes(*offset, memory.bytes()).expect("pages are whole sectors");

@@ -53,14 +53,20 @@ impl Shared {
                 std::thread::park();
                 state = self.lock();
             } else if state.runner.in_flight() == 0 {
-                // Whoever has what is waited for is another thread of the program.
+                // Whoever has what is waited for is another thread of the program, or an elevator that bides its time.
                 let start = clock::now();
+                let nap = if asleep.is_zero() { FIRST_NAP } else { NAP };
+                let due = state.runner.poll_timeout().map_or(nap, |due| due.saturating_since(start));
                 drop(state);
-                std::thread::park_timeout(if asleep.is_zero() { FIRST_NAP } else { NAP });
+                std::thread::park_timeout(nap.min(due));
                 state = self.lock();
                 // Readers who merely copy do not say when they leave a frame.
                 state.cache.handle_unpinned();
-                state.settle();
+                if state.is_driven {
+                    state.settle();
+                } else {
+                    state.collect();
+                }
                 asleep += clock::now().saturating_since(start);
                 if asleep >= STARVED_MAX && state.cache.stop_starving(waiter as u64) {
                     state.waiters.remove(waiter);
