@@ -12,7 +12,9 @@ use iopath_os::{
 type Device = dyn RealDevice + Send;
 
 fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered {
-    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    // With a cache of its own: a disk without one is not flushed.
+    let disk = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) };
+    let disk = MemoryDisk::new(&disk).unwrap();
     let config = BufferedConfig {
         cache: CacheConfig { frames: 64, expire: Duration::from_millis(10), ..CacheConfig::default() },
         readahead: None,
