@@ -184,6 +184,8 @@ struct Meta {
     since: Instant,
     /// The flush of the device that covers its last write-back.
     flushed_by: u64,
+    /// Being written when a flush of the device failed, and how: what the device took of it may be lost.
+    doubt: Option<IoError>,
     /// The first of those who wait for it.
     waiters: u32,
 }
@@ -217,6 +219,7 @@ impl Meta {
         epoch: 0,
         since: Instant::ZERO,
         flushed_by: 0,
+        doubt: None,
         waiters: NOBODY,
     };
 

@@ -35,9 +35,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use iopath_core::IoError;
 use iopath_core::cache::{CacheConfig, CacheStats, Hot, PageCache};
+use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::{Pattern, Readahead, ReadaheadConfig, ReadaheadStats};
+use iopath_core::{IoError, LogSink};
 
 use crate::aligned::NoMemory;
 use crate::device::{RealDevice, WaitError, Watch};
@@ -122,7 +123,7 @@ struct Shared {
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
     state: Mutex<State>,
-    /// Something has become dirty, or all is to end: for the flusher.
+    /// Something has become dirty while the flusher took a rest, or all is to end.
     dirt: Condvar,
 }
 
@@ -130,7 +131,8 @@ impl Buffered {
     /// A cache in front of the device that `open` makes. It is handed the cache's memory, for `io_uring` to register.
     ///
     /// # Panics
-    /// If a page is not a multiple of a block: a bug of the caller.
+    /// If a page is not a multiple of a block, or the runner has jobs already, which would be taken for the cache's own:
+    /// bugs of the caller.
     pub fn new<E: From<NoMemory>>(
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
@@ -143,6 +145,7 @@ impl Buffered {
         );
         let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
         let runner = open(arena.pool())?;
+        assert!(runner.jobs_in() == 0, "the runner has {} jobs of somebody else's", runner.jobs_in());
         let place = Place {
             page_bytes: u64::from(page_bytes),
             block_bytes: u64::from(block_bytes),
@@ -191,9 +194,14 @@ impl Buffered {
         }
     }
 
-    /// What the queue between cache and device does: its log, elevator and figures.
-    pub fn with_runner<R>(&self, act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> R) -> R {
-        act(&mut self.shared.lock().runner)
+    /// Makes the elevator of the queue between cache and device what `spec` says: see [`Runner::follow`].
+    pub fn follow(&self, spec: &ElevatorSpec) {
+        self.shared.lock().runner.follow(spec);
+    }
+
+    /// Tells `sink` of every step of every I/O between cache and device from now on.
+    pub fn start_log(&self, sink: Box<dyn LogSink>) {
+        self.shared.lock().runner.start_log(sink);
     }
 }
 
@@ -201,7 +209,11 @@ impl Shared {
     /// # Panics
     /// If a thread has panicked while it held the lock: what is in which frame is not known any more.
     fn lock(&self) -> Guard<'_> {
-        self.state.lock().expect("a thread panicked in the page cache, whose state is unknown now")
+        self.state.lock().unwrap_or_else(|poisoned| {
+            // Those who sleep are to find out, too.
+            poisoned.into_inner().wake_all();
+            panic!("a thread panicked in the page cache, whose state is unknown now")
+        })
     }
 
     fn size(&self) -> u64 {
@@ -211,10 +223,9 @@ impl Shared {
 
 impl Drop for Buffered {
     fn drop(&mut self) {
-        if let Ok(mut state) = self.shared.state.lock() {
-            state.is_closing = true;
-            self.shared.dirt.notify_all();
-        }
+        // Where a thread has panicked with the lock, the flusher is to find out, rather than be waited for.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
+        self.shared.dirt.notify_all();
         let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(flusher) = flusher.take() {
             // Fails only where the thread panicked, which has been reported on the spot.

@@ -6,6 +6,7 @@ use crate::open::Backing;
 use crate::volume::Volume;
 use iopath_core::{Extent, Op};
 use iopath_os::Beside;
+use iopath_os::target::Kind;
 use std::io;
 
 /// A volume's direct path, whichever its reads and writes take: what [`Volume::direct`] returns.
@@ -48,6 +49,11 @@ impl Volume {
     /// Other devices have the size they have: refused.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
         self.check_writable(Op::Write, size_bytes)?;
+        let failed = |source| Error::Resize { path: self.facts().path.clone(), size_bytes, source };
+        if self.has_fixed_size() {
+            // Before the cache gives up what is to be cut off.
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        }
         let cut = || match self.backing() {
             Backing::File(file) => file.set_len(size_bytes),
             Backing::Memory(disk) => disk.resize(size_bytes).map_err(io::Error::other),
@@ -64,8 +70,12 @@ impl Volume {
                 self.set_size(size_bytes);
                 Ok(())
             }
-            Err(source) => Err(Error::Resize { path: self.facts().path.clone(), size_bytes, source }),
+            Err(source) => Err(failed(source)),
         }
+    }
+
+    fn has_fixed_size(&self) -> bool {
+        matches!(self.backing(), Backing::Stripe(_)) || self.facts().target.kind == Kind::BlockDevice
     }
 
     /// A direct I/O on `extent` may go when this returns; it is over for the cache when what is returned is dropped.

@@ -132,8 +132,20 @@ impl Volume {
     /// logged ([`Batch::start_log`](crate::Batch::start_log)).
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         if let Some(cache) = self.cache_if_any() {
-            cache.with_runner(|runner| runner.start_log(sink));
+            cache.start_log(sink);
         }
+    }
+
+    /// Says that the program knows of a loss and has seen to it, by writing again what it had written since the last
+    /// flush that succeeded, say. Whether there was one.
+    ///
+    /// When the device fails a flush, what it had taken since the last good one may be lost. What of that is in the page
+    /// cache is written again. If some had left the cache already, or was written around it, its bytes may be nowhere:
+    /// then every [`Volume::flush`] fails, for once lost is never reported once only, until this is called.
+    ///
+    /// For volumes with a page cache; of others it is refused.
+    pub fn accept_loss(&self) -> Result<bool, Error> {
+        Ok(self.cache()?.accept_loss().is_some())
     }
 
     /// Flushes and closes. Dropping does without the flush, and keeps to itself what goes wrong.
@@ -169,7 +181,7 @@ impl Volume {
         self.check_within(Op::Write, offset, bytes)?;
         let failed = |error| self.uncached(Op::Write, offset, bytes, error);
         cache.write_at(buffer, offset).map_err(failed)?;
-        if fua { cache.flush().map_err(failed) } else { Ok(()) }
+        if fua { cache.flush_range(offset, bytes).map_err(failed) } else { Ok(()) }
     }
 
     pub(crate) fn flush_cached(&self, cache: &Buffered) -> Result<(), Error> {

@@ -130,7 +130,7 @@ impl Volume {
     fn tune_cache(&self) {
         if let Some(cache) = self.cache_if_any() {
             let (wanted, _) = self.tuning().wanted();
-            cache.with_runner(|runner| runner.follow(&wanted));
+            cache.follow(&wanted);
         }
     }
 }

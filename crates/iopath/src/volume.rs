@@ -170,7 +170,8 @@ impl Volume {
     }
 
     /// Says that `bytes` bytes from `offset` on are no longer needed. What they read as afterwards is
-    /// undefined; the space may be given free.
+    /// undefined, even if this fails; the space may be given free. Whole pages of the page cache that could not be
+    /// written back are given up: flushes fail for them no more.
     pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.command(Op::Discard, offset, bytes)
     }

@@ -1,9 +1,7 @@
 //! Direct, bounced and buffered I/O on one volume, and volumes that change their size, against a plain copy of the
 //! bytes, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{
-    AlignedBuf, BatchOptions, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Unaligned, Volume,
-};
+use iopath::{AlignedBuf, BatchOptions, Engine, Error, OpenError, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -231,5 +229,24 @@ fn a_volume_in_memory_changes_its_size_as_a_file_does() {
         volume.read_at(&mut bytes, 0).unwrap();
         assert!(bytes[..4096].iter().all(|byte| *byte == 1) && bytes[4096..].iter().all(|byte| *byte == 0));
         assert_eq!(volume.size_bytes(), 1 << 20);
+    }
+}
+
+#[test]
+fn what_cannot_change_its_size_loses_nothing_when_asked_to() {
+    let Some((directory, path)) = scratch(&vec![0; 1 << 20]) else { return };
+    let other = directory.path().join("other");
+    std::fs::copy(&path, &other).unwrap();
+    for options in [options(), options().direct(false)] {
+        let volume = Volume::open_stripe(&[&path, &other], 64 << 10, &options.write(true)).unwrap();
+        let mut memory = AlignedBuf::new(4096).unwrap();
+        memory.fill(1);
+        volume.write_at(&memory, 8192).unwrap();
+        let error = volume.resize(4096).unwrap_err();
+        assert!(matches!(error, Error::Resize { size_bytes: 4096, .. }), "{error}");
+        memory.fill(0);
+        volume.read_at(&mut memory, 8192).unwrap();
+        assert!(memory.iter().all(|byte| *byte == 1), "what was not cut off is given up");
+        volume.write_at(&AlignedBuf::new(4096).unwrap(), 8192).unwrap();
     }
 }

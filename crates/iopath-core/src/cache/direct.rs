@@ -282,6 +282,11 @@ impl Directs {
         self.registered().any(|(_, direct)| direct.range.contains(page))
     }
 
+    /// Whether direct writes are at the device.
+    pub(super) fn is_writing(&self) -> bool {
+        self.registered().any(|(_, direct)| direct.stage == Stage::Going && direct.kind == Kind::Write)
+    }
+
     /// All but reads.
     fn registered(&self) -> impl Iterator<Item = (usize, &Direct)> {
         let open = (self.registered > 0).then(|| self.open.iter());

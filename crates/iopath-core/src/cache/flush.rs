@@ -4,7 +4,7 @@
 //! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
 //! but one look at each such page on its one sweep over the sectors.
 
-use super::io::IoSlot;
+use super::io::{IoSlot, NextWrite};
 use super::{Meta, Outcome, PageCache, Ready, State};
 use crate::bio::Op;
 use crate::error::IoError;
@@ -62,7 +62,12 @@ impl Flush {
 impl PageCache {
     /// Every write that ended before goes to the medium: [`Outcome::Done`] or [`Outcome::Failed`] for `waiter`.
     pub fn flush(&mut self, waiter: u64) {
-        self.start_flush(PageRange::ALL, Then::FlushDevice(waiter));
+        self.flush_range(PageRange::ALL, waiter);
+    }
+
+    /// As [`PageCache::flush`] for the writes to pages of `range`.
+    pub fn flush_range(&mut self, range: PageRange, waiter: u64) {
+        self.start_flush(range, Then::FlushDevice(waiter));
     }
 
     /// Dirty pages of `range` go to the device, if not to the medium.
@@ -121,7 +126,7 @@ impl PageCache {
     }
 
     /// The next dirty frame that an open flush covers.
-    pub(super) fn next_for_flush(&mut self) -> Option<(Page, u32, u64)> {
+    pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
         let Self { flushes, dirty, frames, .. } = self;
         for (_, flush) in &mut flushes.open {
             let end = flush.range.end();
@@ -129,7 +134,7 @@ impl PageCache {
             let next = dirty.range(flush.cursor.0..end.0).find(|(_, frame)| covered(*frame));
             flush.cursor = next.map_or(end, |(page, _)| Page(page) + 1);
             if let Some((page, frame)) = next {
-                return Some((Page(page), frame, flush.epoch));
+                return Some(NextWrite { page: Page(page), frame, epoch: flush.epoch, end });
             }
         }
         None
@@ -168,11 +173,12 @@ impl PageCache {
         match result {
             Ok(()) => self.flushes.good = self.flushes.begun,
             Err(error) => {
-                let is_lossy = std::mem::take(&mut self.flushes.gone).contains(&true);
+                let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
+                let is_lossy = has_left || self.directs.is_writing();
                 if is_lossy {
                     self.flushes.lost.get_or_insert(error);
                 }
-                self.dirty_again(is_lossy, now);
+                self.dirty_again(error, is_lossy, now);
                 self.flushes.fail_all(error);
                 let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
                 self.ready.extend(self.flushes.waiting.drain(..).map(failed));
@@ -188,10 +194,19 @@ impl PageCache {
     }
 
     /// The device may have lost all it took since its last good flush, even what it took while it failed. Pages that
-    /// left the cache and were read again do not know that they were among that: if there may be such, all are written.
-    fn dirty_again(&mut self, all: bool, now: Instant) {
+    /// left the cache and were read again do not know that they were among that: if there may be such, all are written,
+    /// and what is being read, from before the loss or after it, is read again. What is being written is written again.
+    fn dirty_again(&mut self, error: IoError, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
-            let Meta { page, state, flushed_by, in_main, is_held, .. } = *self.meta(frame);
+            let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);
+            match state {
+                State::Writing => self.meta(frame).doubt = Some(error),
+                State::Reading if all && !is_orphan => {
+                    self.drop_frame(frame, false);
+                    continue;
+                }
+                _ => {}
+            }
             let is_lost = flushed_by > self.flushes.good;
             let is_due = is_lost || (all && state == State::Clean);
             if !is_due {

@@ -174,7 +174,9 @@ impl Hot {
     #[inline]
     fn lane(&self, thread: usize) -> &Lane {
         let number = thread % Self::LANES;
-        if number >= self.lanes_end.load(Ordering::Relaxed) {
+        // Sequentially consistent: another thread of this number may have raised it, and who looks at all lanes after
+        // this one has been written is to see that.
+        if number >= self.lanes_end.load(Ordering::SeqCst) {
             self.lanes_end.fetch_max(number + 1, Ordering::SeqCst);
         }
         &self.lanes[number]
@@ -362,7 +364,7 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         let hot = Hot::new(64);
         let mut model: HashMap<u64, u32> = HashMap::new();
-        for _ in 0..100_000 {
+        for _ in 0..if cfg!(miri) { 500 } else { 100_000 } {
             let page = rng.random_range(0..200_u64);
             if let Some(frame) = model.remove(&page) {
                 hot.remove(frame);

@@ -31,6 +31,15 @@ pub(super) struct IoSlot {
     pub(super) list: List,
 }
 
+/// What to write next, with those after it that became dirty in `epoch` or before and lie before `end`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NextWrite {
+    pub(super) page: Page,
+    pub(super) frame: u32,
+    pub(super) epoch: u64,
+    pub(super) end: Page,
+}
+
 /// Where write-back is.
 #[derive(Debug, Default)]
 pub(super) struct Writeback {
@@ -86,12 +95,13 @@ impl PageCache {
             self.throttle.completed(bytes, if result.is_ok() { bytes } else { 0 }, now);
         }
         while let Some(frame) = self.links.pop_front(&mut list) {
-            match (op, result) {
-                (Op::Read, Ok(())) => self.end_read(frame),
-                (Op::Read, Err(error)) => self.fail_read(frame, error, pages > 1),
-                (_, Ok(())) => self.end_page_write(frame),
-                (_, Err(error)) if pages > 1 => self.write_alone(frame, error, now),
-                (_, Err(error)) => self.fail_write(frame, error, now),
+            match (op, result, self.frames[frame as usize].doubt) {
+                (Op::Read, Ok(()), _) => self.end_read(frame),
+                (Op::Read, Err(error), _) => self.fail_read(frame, error, pages > 1),
+                (_, Ok(()), None) => self.end_page_write(frame),
+                (_, Ok(()), Some(error)) => self.write_again(frame, error, false, now),
+                (_, Err(error), _) if pages > 1 => self.write_again(frame, error, true, now),
+                (_, Err(error), _) => self.fail_write(frame, error, now),
             }
         }
         self.hot.set_clean(self.unsaved == 0);
@@ -132,10 +142,8 @@ impl PageCache {
 
     /// A run of dirty pages: for a flush first, then by age or share of the budget.
     fn start_write(&mut self, now: Instant) -> Option<PageIo> {
-        let (first, frame, epoch) = match self.next_for_flush() {
-            Some(next) => next,
-            None => self.next_for_background(now)?,
-        };
+        let next = self.next_for_flush().or_else(|| self.next_for_background(now))?;
+        let NextWrite { page: first, frame, epoch, end } = next;
         let mut list = List::EMPTY;
         let mut next = Some(frame);
         while let Some(frame) = next {
@@ -143,11 +151,13 @@ impl PageCache {
             self.links.push_back(&mut list, frame);
             let meta = self.meta(frame);
             meta.state = State::Writing;
+            meta.doubt = None;
             if meta.is_alone || list.len() == self.config.io_pages_max {
                 break;
             }
             let page = first + u64::from(list.len());
-            let follower = self.dirty.at_or_after(page.0).filter(|(other, _)| *other == page.0);
+            let there = self.dirty.at_or_after(page.0);
+            let follower = there.filter(|(other, _)| *other == page.0 && page < end);
             let joins = |meta: &Meta| !meta.is_alone && meta.epoch <= epoch;
             next = follower.map(|(_, frame)| frame).filter(|frame| joins(&self.frames[*frame as usize]));
         }
@@ -158,7 +168,7 @@ impl PageCache {
     }
 
     /// The next dirty frame on the one-way sweep over the sectors, if there is a reason to write any.
-    fn next_for_background(&mut self, now: Instant) -> Option<(Page, u32, u64)> {
+    fn next_for_background(&mut self, now: Instant) -> Option<NextWrite> {
         let dirty = self.dirty.len() as u32;
         let start = self.throttle.background();
         self.writeback.is_on = dirty > if self.writeback.is_on { start / 2 } else { start };
@@ -175,7 +185,7 @@ impl PageCache {
         let ahead = self.dirty.range(self.writeback.sweep..);
         let next = ahead.chain(self.dirty.range(..self.writeback.sweep)).find(|(_, frame)| is_due(frame))?;
         self.writeback.sweep = next.0 + 1;
-        Some((Page(next.0), next.1, u64::MAX))
+        Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
     }
 
     fn end_read(&mut self, frame: u32) {
@@ -229,8 +239,9 @@ impl PageCache {
         self.page_done(old.page, old.epoch, None);
     }
 
-    /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad.
-    fn write_alone(&mut self, frame: u32, error: IoError, now: Instant) {
+    /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad. Or it went well,
+    /// and a flush of the device meanwhile did not.
+    fn write_again(&mut self, frame: u32, error: IoError, is_alone: bool, now: Instant) {
         let old = *self.meta(frame);
         if old.is_orphan {
             // Its bytes are somewhere else or given up: it is not written again.
@@ -239,7 +250,7 @@ impl PageCache {
         }
         let meta = self.meta(frame);
         meta.state = State::Dirty;
-        meta.is_alone = true;
+        meta.is_alone |= is_alone;
         self.links.push_back(&mut self.aged, frame);
         self.file_dirty(frame);
     }

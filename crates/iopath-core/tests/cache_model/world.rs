@@ -373,6 +373,10 @@ impl World {
         }
         let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
         self.cache.handle_completion(io.tag, result, self.now);
+        if io.op == Op::Flush && !is_ok {
+            // What was being read while the device lost something is read again.
+            self.being_read.retain(|page| self.cache.is_cached(Page(*page)));
+        }
         self.check_loss(lost);
     }
 

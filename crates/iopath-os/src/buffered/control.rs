@@ -1,8 +1,8 @@
 //! Flushes and advice: what is neither a read nor a write.
 
-use iopath_core::PageRange;
 use iopath_core::cache::Outcome;
 use iopath_core::readahead::Pattern;
+use iopath_core::{IoError, PageRange};
 
 use super::turn::Guard;
 use super::{Buffered, BufferedError, Shared};
@@ -32,6 +32,25 @@ impl Buffered {
         let waiter = state.enlist();
         state.cache.flush(waiter as u64);
         self.shared.finish(state, waiter)
+    }
+
+    /// Every write to the `bytes` bytes from `offset` on that has returned goes to the medium. What is dirty elsewhere
+    /// may stay so.
+    pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<(), BufferedError> {
+        let range = PageRange::touched_by(offset, bytes, self.shared.page_bytes as u32);
+        let mut state = self.shared.lock();
+        let waiter = state.enlist();
+        state.cache.flush_range(range, waiter as u64);
+        self.shared.finish(state, waiter)
+    }
+
+    /// The caller knows that bytes were lost that a flush of the device should have saved, and has seen to it: flushes
+    /// may succeed again. What was lost, as the device said; `None` if nothing was.
+    pub fn accept_loss(&self) -> Option<IoError> {
+        let mut state = self.shared.lock();
+        let loss = state.cache.loss();
+        state.cache.forget_loss();
+        loss
     }
 
     /// Every write that has returned goes to the device, if not to the medium.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::turn::Guard;
 use super::{Buffered, Shared};
 
 /// How often it looks while something is dirty.
@@ -27,14 +28,24 @@ impl Buffered {
 }
 
 impl Shared {
+    /// Wakes the flusher if there is work for it: to be called by whoever may have made pages dirty.
+    pub(super) fn rouse_flusher(&self, state: &mut Guard<'_>) {
+        if state.is_flusher_at_rest && state.cache.dirty_pages() > 0 {
+            state.is_flusher_at_rest = false;
+            self.dirt.notify_one();
+        }
+    }
+
     fn flush_in_background(&self) {
         let mut state = self.lock();
         while !state.is_closing {
             if state.cache.dirty_pages() == 0 && state.runner.in_flight() == 0 {
+                state.is_flusher_at_rest = true;
                 let woken = self.dirt.wait(state);
                 state = woken.expect("a thread panicked in the page cache, whose state is unknown now");
                 continue;
             }
+            state.is_flusher_at_rest = false;
             let seen = state.steps;
             let woken = self.dirt.wait_timeout(state, ROUND);
             state = woken.expect("a thread panicked in the page cache, whose state is unknown now").0;

@@ -50,6 +50,8 @@ pub(super) struct State {
     /// I/Os of the cache that are over.
     pub(super) ended: u64,
     pub(super) is_closing: bool,
+    /// The flusher sleeps until it is woken, rather than look from time to time.
+    pub(super) is_flusher_at_rest: bool,
     pub(super) place: Place,
     pub(super) now: Instant,
 }
@@ -118,6 +120,7 @@ impl State {
             steps: 0,
             ended: 0,
             is_closing: false,
+            is_flusher_at_rest: false,
             place,
             now: clock::now(),
         }

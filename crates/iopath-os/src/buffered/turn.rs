@@ -25,11 +25,12 @@ pub(super) type Guard<'a> = MutexGuard<'a, State>;
 /// For how long a thread waits for a frame before it takes it that all are borrowed for good.
 const STARVED_MAX: Duration = Duration::from_secs(10);
 
-/// How often it looks whether that is so.
-const NAP: Duration = Duration::from_secs(1);
+/// How soon it looks whether that is still so: a reader who merely copies is out of its frame by then, unless it was
+/// put to sleep in there, so it looks again after twice as long, and so on.
+const NAP_MIN: Duration = Duration::from_micros(100);
 
-/// The first time it looks soon: a reader who merely copies is out of its frame by then.
-const FIRST_NAP: Duration = Duration::from_micros(100);
+/// It looks this often at least.
+const NAP_MAX: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Waits until the waiter's turn has come, and strikes it off the list.
@@ -38,11 +39,13 @@ impl Shared {
         mut state: Guard<'a>,
         waiter: usize,
     ) -> Result<(Guard<'a>, Outcome), BufferedError> {
-        let mut asleep = Duration::ZERO;
+        let (mut asleep, mut nap) = (Duration::ZERO, NAP_MIN);
         loop {
             if let Some(outcome) = state.waiters[waiter].outcome {
                 state.waiters.remove(waiter);
                 state.pass_on();
+                // A flush of the device that failed has made pages dirty again.
+                self.rouse_flusher(&mut state);
                 return Ok((state, outcome));
             }
             if let Some(errno) = state.broken {
@@ -53,12 +56,11 @@ impl Shared {
                 std::thread::park();
                 state = self.lock();
             } else if state.runner.in_flight() == 0 {
-                // Whoever has what is waited for is another thread of the program, or an elevator that bides its time.
+                // Whoever has what is waited for is another thread of the program, or an elevator for some time.
                 let start = clock::now();
-                let nap = if asleep.is_zero() { FIRST_NAP } else { NAP };
-                let due = state.runner.poll_timeout().map_or(nap, |due| due.saturating_since(start));
+                let due = state.runner.poll_timeout().map(|due| due.saturating_since(start));
                 drop(state);
-                std::thread::park_timeout(nap.min(due));
+                std::thread::park_timeout(due.map_or(nap, |due| due.clamp(NAP_MIN, nap)));
                 state = self.lock();
                 // Readers who merely copy do not say when they leave a frame.
                 state.cache.handle_unpinned();
@@ -68,6 +70,7 @@ impl Shared {
                     state.collect();
                 }
                 asleep += clock::now().saturating_since(start);
+                nap = (nap * 2).min(NAP_MAX);
                 if asleep >= STARVED_MAX && state.cache.stop_starving(waiter as u64) {
                     state.waiters.remove(waiter);
                     return Err(BufferedError::AllBorrowed { pages: state.cache.config().frames });

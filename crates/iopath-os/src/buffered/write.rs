@@ -156,15 +156,12 @@ impl Write<'_> {
             return;
         }
         state.now = clock::now();
-        let was_clean = state.cache.dirty_pages() == 0;
         for piece in self.held.drain(..) {
             let now = state.now;
             let pause = state.cache.end_write(piece.frame, now);
             state.debt += pause;
         }
-        if was_clean {
-            self.shared.dirt.notify_one();
-        }
+        self.shared.rouse_flusher(state);
         if state.is_driven {
             state.settle();
         } else {

@@ -1,0 +1,79 @@
+//! The buffered path on a disk in memory: what happens while nobody comes by, and what it asks of its makers.
+
+use std::time::{Duration, Instant};
+
+use iopath_core::cache::CacheConfig;
+use iopath_core::{Extent, IoError, Op, Priority, QueueConfig, Stream};
+use iopath_os::{
+    BufferPool, Buffered, BufferedConfig, Fault, Faults, Faulty, Job, MemoryConfig, MemoryDisk, NoMemory,
+    RealDevice, Runner,
+};
+
+type Device = dyn RealDevice + Send;
+
+fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered {
+    // With a cache of its own: a disk without one is not flushed.
+    let disk = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) };
+    let disk = MemoryDisk::new(&disk).unwrap();
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, expire: Duration::from_millis(10), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        tail: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<Device> = Box::new(Faulty::new(Box::new(disk.open()), faults));
+        let mut runner = Runner::new(device, &QueueConfig::default());
+        prepare(&mut runner);
+        Ok(runner)
+    });
+    opened.unwrap()
+}
+
+/// Whether that comes true within some seconds.
+fn soon(is_so: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn what_is_old_is_written_back_though_nobody_comes_by() {
+    let buffered = open(&Faults::new(1), |_| ());
+    for round in 0..2 {
+        buffered.write_at(&[1; 100], 5000 * round).unwrap();
+        assert!(soon(|| buffered.stats().cache.dirty == 0), "round {round}");
+    }
+}
+
+#[test]
+fn what_a_failed_flush_makes_dirty_again_is_written_back_though_nobody_comes_by() {
+    let faults = Faults::new(2);
+    let buffered = open(&faults, |_| ());
+    buffered.write_at(&[1; 4096], 0).unwrap();
+    buffered.write_back().unwrap();
+    // Long enough for the flusher to see that all is clean.
+    std::thread::sleep(Duration::from_millis(600));
+    faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+    buffered.flush().unwrap_err();
+    let written = buffered.stats().cache.pages_written;
+    assert!(soon(|| buffered.stats().cache.dirty == 0));
+    assert_eq!(buffered.stats().cache.pages_written, written + 1);
+}
+
+#[test]
+#[should_panic(expected = "1 jobs of somebody else's")]
+fn a_runner_with_jobs_is_refused() {
+    open(&Faults::new(3), |runner| {
+        let buffer = BufferPool::new(1, 4096).unwrap().take();
+        let extent = Extent::from_bytes(0, 4096).unwrap();
+        let (stream, priority) = (Stream(0), Priority::default());
+        runner.submit(Job { op: Op::Read, extent, buffer, fua: false, stream, priority, token: 0 }).unwrap();
+    });
+}

@@ -1,0 +1,263 @@
+//! What becomes of the page cache's promises when the device fails, and when threads do everything at once: buffered and
+//! direct I/O, borrowing, flushes and resizes on a cache with hardly any pages.
+
+use iopath::{AlignedBuf, Engine, Error, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError};
+use iopath::{Extent, Options, Volume};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+
+/// A disk of 1 MiB with a write cache, and a buffered volume on it.
+fn memory(faults: &Faults, cache_pages: u64) -> (MemoryDisk, Volume) {
+    let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) });
+    let disk = disk.unwrap();
+    let options = Options::new().direct(false).cache_bytes(cache_pages * PAGE).write(true).faults(faults);
+    let volume = Volume::memory(&disk, &options).unwrap();
+    (disk, volume)
+}
+
+fn write(volume: &Volume, page: u64, value: u8) {
+    volume.write_at(&[value; PAGE as usize], page * PAGE).unwrap();
+}
+
+fn holds(volume: &Volume, page: u64, value: u8) -> bool {
+    let mut bytes = [!value; PAGE as usize];
+    volume.read_at(&mut bytes, page * PAGE).unwrap();
+    bytes.iter().all(|byte| *byte == value)
+}
+
+#[test]
+fn a_durable_write_is_on_the_medium_and_leaves_the_rest_to_write_back() {
+    let (disk, volume) = memory(&Faults::new(1), 64);
+    write(&volume, 1, 7);
+    volume.write_durably_at(&[8; 100], 3 * PAGE - 50).unwrap();
+    assert_eq!(volume.stats().unwrap().cache.dirty, 1);
+    disk.crash(|_| 0);
+    let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
+    let mut bytes = [0; 100];
+    after.read_at(&mut bytes, 3 * PAGE - 50).unwrap();
+    assert_eq!(bytes, [8; 100]);
+    assert!(holds(&after, 1, 0));
+}
+
+#[test]
+fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
+    let faults = Faults::new(2);
+    let (disk, volume) = memory(&faults, 64);
+    let bad = Extent::from_bytes(3 * PAGE, PAGE).unwrap();
+    faults.add(Fault::error(IoError::Media).on(Op::Write).within(bad));
+    (2..5).for_each(|page| write(&volume, page, page as u8));
+    for _ in 0..3 {
+        let error = volume.flush().unwrap_err();
+        assert!(matches!(error, Error::Io { source: IoError::Media, .. }), "{error}");
+        assert_eq!(volume.stats().unwrap().cache.failed, 1);
+        assert!(holds(&volume, 3, 3));
+    }
+    // Part of the page is not all of it.
+    volume.discard(3 * PAGE, PAGE / 2).unwrap_err();
+    volume.discard(3 * PAGE, PAGE).unwrap();
+    volume.flush().unwrap();
+    volume.close().unwrap();
+    let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
+    assert!(holds(&after, 2, 2) && holds(&after, 4, 4));
+}
+
+#[test]
+fn a_loss_fails_every_flush_until_it_is_accepted() {
+    let faults = Faults::new(3);
+    let (disk, volume) = memory(&faults, 16);
+    faults.lose_on_failed_flush(&disk);
+    // More than the cache holds: some have left it.
+    (0..64).for_each(|page| write(&volume, page, 1));
+    faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+    for _ in 0..3 {
+        volume.flush().unwrap_err();
+    }
+    assert!(volume.accept_loss().unwrap());
+    (0..64).for_each(|page| write(&volume, page, 2));
+    volume.flush().unwrap();
+    assert!(!volume.accept_loss().unwrap());
+    disk.crash(|_| 0);
+    let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
+    assert!((0..64).all(|page| holds(&after, page, 2)));
+}
+
+#[test]
+fn closing_tells_of_an_error_that_dropping_would_not() {
+    let faults = Faults::new(4);
+    let (_disk, volume) = memory(&faults, 64);
+    write(&volume, 0, 1);
+    faults.add(Fault::error(IoError::Media).on(Op::Write));
+    volume.close().unwrap_err();
+}
+
+/// Pages that threads write, each page by one of them: a page holds the number of its last write throughout.
+struct Pages {
+    /// The last write of each page that has returned, and the last that has begun.
+    done: Vec<AtomicU64>,
+    begun: Vec<AtomicU64>,
+    /// Pages from here on come and go.
+    firm: u64,
+    is_over: AtomicBool,
+}
+
+impl Pages {
+    fn new(pages: u64, firm: u64) -> Self {
+        let zeroes = || (0..pages).map(|_| AtomicU64::new(0)).collect();
+        Self { done: zeroes(), begun: zeroes(), firm, is_over: AtomicBool::new(false) }
+    }
+
+    fn count(&self) -> u64 {
+        self.done.len() as u64
+    }
+
+    /// What may have gone wrong on the device, or for pages that are cut off; anything else is a bug.
+    fn tolerate(&self, page: u64, error: &Error) {
+        let is_cut_off = matches!(error, Error::PastEnd { .. });
+        let is_io = matches!(error, Error::Io { .. });
+        assert!(is_io || (is_cut_off && page >= self.firm), "page {page}: {error}");
+    }
+
+    fn check(&self, page: u64, oldest: u64, bytes: &[u8], said: &str) {
+        let newest = self.begun[page as usize].load(SeqCst);
+        for number in bytes.chunks_exact(8).map(|part| u64::from_le_bytes(part.try_into().unwrap())) {
+            let is_old = number < oldest && page < self.firm;
+            assert!(!is_old && number <= newest, "page {page}, {said}: {number}, not {oldest} to {newest}");
+        }
+    }
+
+    fn write(&self, volume: &Volume, writer: u64) {
+        let mut rng = ChaCha8Rng::seed_from_u64(writer);
+        let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
+        let mut round = 0;
+        while !self.is_over.load(SeqCst) {
+            round += 1;
+            let page = rng.random_range(0..self.count() / 2) * 2 + writer;
+            memory.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&u64::to_le_bytes(round)));
+            self.begun[page as usize].store(round, SeqCst);
+            let written = match rng.random_range(0..10) {
+                0..3 => volume.direct().write_at(&memory, page * PAGE),
+                3 => volume.write_durably_at(&memory, page * PAGE),
+                // Not from a page's start: the rest is read.
+                4 => volume
+                    .write_at(&memory[..1000], page * PAGE + 8)
+                    .and_then(|()| volume.write_at(&memory, page * PAGE)),
+                _ => volume.write_at(&memory, page * PAGE),
+            };
+            match written {
+                Ok(()) => self.done[page as usize].store(round, SeqCst),
+                Err(error) => self.tolerate(page, &error),
+            }
+        }
+    }
+
+    fn read(&self, volume: &Volume, reader: u64) {
+        let mut rng = ChaCha8Rng::seed_from_u64(100 + reader);
+        let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
+        while !self.is_over.load(SeqCst) {
+            let page = rng.random_range(0..self.count());
+            let oldest = self.done[page as usize].load(SeqCst);
+            let (said, read) = match rng.random_range(0..4) {
+                0 => ("direct", volume.direct().read_at(&mut memory, page * PAGE)),
+                1 => (
+                    "borrowed",
+                    volume.borrow(page * PAGE, PAGE as usize).map(|lent| {
+                        let before = lent.slices().flatten().copied().collect::<Vec<u8>>();
+                        std::thread::yield_now();
+                        assert!(lent.slices().flatten().eq(&before), "page {page} changes while it is lent");
+                        memory[..before.len()].copy_from_slice(&before);
+                        before.len()
+                    }),
+                ),
+                _ => ("read", volume.read_at(&mut memory, page * PAGE)),
+            };
+            match read {
+                Ok(bytes) => self.check(page, oldest, &memory[..bytes / 8 * 8], said),
+                Err(error) => self.tolerate(page, &error),
+            }
+        }
+    }
+
+    /// Two writers, two readers, and what `meddle` does over and over, for a second.
+    fn run(&self, volume: &Volume, meddle: impl Fn(u64)) {
+        let end = Instant::now() + Duration::from_secs(1);
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                scope.spawn(move || self.write(volume, number));
+                scope.spawn(move || self.read(volume, number));
+            }
+            for step in 0.. {
+                if Instant::now() > end {
+                    break;
+                }
+                meddle(step);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            self.is_over.store(true, SeqCst);
+        });
+    }
+
+    /// When all is over the firm pages hold what was written last.
+    fn check_all(&self, volume: &Volume) {
+        let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
+        for page in 0..self.firm {
+            assert_eq!(volume.read_at(&mut memory, page * PAGE).unwrap() as u64, PAGE);
+            self.check(page, self.done[page as usize].load(SeqCst), &memory, "at the end");
+        }
+        assert!(self.done.iter().any(|done| done.load(SeqCst) > 0), "nothing was ever written");
+    }
+}
+
+#[test]
+fn threads_on_a_failing_disk_see_what_was_written() {
+    let faults = Faults::new(5);
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let options = Options::new().direct(false).cache_bytes(16 * PAGE).write(true).faults(&faults);
+    let volume = Volume::memory(&disk, &options).unwrap();
+    for op in [Op::Read, Op::Write, Op::Flush] {
+        faults.add(Fault::error(IoError::Media).on(op).one_in(30));
+    }
+    faults.add(Fault::short().one_in(5));
+    faults.shuffle(true);
+    let pages = Pages::new(64, 64);
+    pages.run(&volume, |step| {
+        // What failed is tried again, lest it fill the cache.
+        let flushed = volume.flush();
+        assert!(flushed.is_ok() || faults.injected() > 0, "step {step}: {flushed:?}");
+    });
+    faults.clear();
+    // What was written around the cache, or has left it, may be lost for all that the cache knows.
+    volume.accept_loss().unwrap();
+    volume.flush().unwrap();
+    pages.check_all(&volume);
+    volume.close().unwrap();
+    pages.check_all(&Volume::memory(&disk, &Options::new()).unwrap());
+}
+
+#[test]
+fn threads_on_a_file_that_grows_and_shrinks_see_what_was_written() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("volume");
+    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
+    let options =
+        Options::new().engine(engine.parse::<Engine>().unwrap()).direct(false).cache_bytes(16 * PAGE);
+    std::fs::write(&path, vec![0; 64 * PAGE as usize]).unwrap();
+    let volume = match Volume::open(&path, &options.clone().write(true)) {
+        Ok(volume) => volume,
+        Err(OpenError::Direct(error)) => return eprintln!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    let pages = Pages::new(64, 40);
+    pages.run(&volume, |step| {
+        volume.resize(40 * PAGE + step * 1234 % (24 * PAGE)).unwrap();
+        if step % 5 == 0 {
+            volume.flush().unwrap();
+        }
+    });
+    pages.check_all(&volume);
+    volume.close().unwrap();
+    pages.check_all(&Volume::open(&path, &options).unwrap());
+}
