@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`;
-//! those of the queue by itself: `bench/queue.rs`; those of the buffered path: `bench/buffered.rs`.
+//! those of the queue by itself: `bench/queue.rs`; of the request log: `bench/log.rs`; of the buffered path:
+//! `bench/buffered.rs`.
 //!
 //! States ratios on this machine, today. Says nothing about another machine, and nothing about significance.
 
@@ -7,6 +8,8 @@ mod buffered;
 mod contest;
 mod cpu;
 mod figures;
+mod lines;
+mod log;
 mod queue;
 mod report;
 mod scratch;
@@ -20,6 +23,17 @@ use contest::Bench;
 use figures::{CONTESTS, Contest, Target};
 use scratch::Scratch;
 use zram::{SetUp, Zram};
+
+/// Figures that benches of our own libraries measure.
+struct Own {
+    /// What `--only` calls them.
+    name: &'static str,
+    /// All of them, as medians over about so many runs.
+    measure: fn(u32) -> Result<Vec<report::Figure>>,
+}
+
+const OWN: &[Own] =
+    &[Own { name: queue::NAME, measure: queue::measure }, Own { name: log::NAME, measure: log::measure }];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -41,7 +55,7 @@ pub(crate) struct Options {
 ///
 /// A goal that is missed is shown, and fails nothing: a bench informs, tests decide.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let contests = chosen(options.only.as_deref())?;
+    let (contests, own) = chosen(options.only.as_deref())?;
     if !contests.is_empty() || buffered::is_chosen(options.only.as_deref()) {
         build_release()?;
     }
@@ -60,12 +74,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             }
         }
     }
-    if queue::is_chosen(options.only.as_deref()) {
-        match queue::measure(options.runs) {
+    for own in own {
+        match (own.measure)(options.runs) {
             Ok(measured) => figures.extend(measured),
             Err(error) => {
                 failed = true;
-                eprintln!("failed: {}: {error:#}", queue::NAME);
+                eprintln!("failed: {}: {error:#}", own.name);
             }
         }
     }
@@ -114,15 +128,16 @@ fn hold(
     measured.map(Some)
 }
 
-fn chosen(only: Option<&str>) -> Result<Vec<&'static Contest>> {
-    let chosen: Vec<_> =
-        CONTESTS.iter().filter(|contest| only.is_none_or(|text| contest.name.contains(text))).collect();
-    if chosen.is_empty() && !queue::is_chosen(only) && !buffered::is_chosen(only) {
-        let others = [queue::NAME].into_iter().chain(buffered::names());
+fn chosen(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static Own>)> {
+    let is_chosen = |name: &str| only.is_none_or(|text| name.contains(text));
+    let contests: Vec<_> = CONTESTS.iter().filter(|contest| is_chosen(contest.name)).collect();
+    let own: Vec<_> = OWN.iter().filter(|own| is_chosen(own.name)).collect();
+    if contests.is_empty() && own.is_empty() && !buffered::is_chosen(only) {
+        let others = OWN.iter().map(|own| own.name).chain(buffered::names());
         let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain(others).collect();
         bail!("no contest is named like `{}`; there are: {}", only.unwrap_or_default(), names.join("; "));
     }
-    Ok(chosen)
+    Ok((contests, own))
 }
 
 fn build_release() -> Result<()> {

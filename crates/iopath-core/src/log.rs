@@ -23,6 +23,22 @@ pub trait LogSink: fmt::Debug + Send {
     /// If it can keep no more now. The batch is left as it was: the queue then forgets it, and says how many
     /// records are missing with one of [`Event::Missed`] at the beginning of the next.
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom>;
+
+    /// Has a batch that is not full for as long as the queue is idle, and leaves an empty one in its place. What it
+    /// has done nothing with when the queue goes on, [`LogSink::resume`] gives back: so a queue that is idle often
+    /// hands over no more batches than a busy one. A sink that nobody looks into meanwhile needs neither.
+    ///
+    /// # Errors
+    /// If it does not want the batch. It is left as it was, and the queue keeps it.
+    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let _ = batch;
+        Err(NoRoom)
+    }
+
+    /// The queue goes on: puts the batch that rests in the place of this empty one, unless its records are taken.
+    fn resume(&mut self, batch: &mut RecordBatch) {
+        let _ = batch;
+    }
 }
 
 /// A sink can keep no more records at the moment.

@@ -9,12 +9,14 @@
 //! The workload is one thread on a null device at about a million I/Os a second: once because the device takes a
 //! microsecond for each, and once because the processor does, with as much work for each I/O (checksums of a
 //! page) as a system call and a completion cost. And once as fast as the queue goes, to see what a record costs.
+//!
+//! With `--figures` only the median turns are printed, a line each for `cargo xtask bench`.
 
 use iopath_core::log::NoRoom;
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, LogSink, QueueConfig, RecordBatch, RequestQueue, Tag,
 };
-use iopath_log::{LogInfo, LogOptions, LogWriter};
+use iopath_log::{LogInfo, LogOptions, LogWriter, Totals};
 use std::hint::black_box;
 use std::time::Instant as Clock;
 
@@ -152,7 +154,15 @@ impl Turn {
     }
 }
 
-fn compare(name: &str, work: Work, batches: u64) {
+/// What the turns of one workload came to.
+struct Compared {
+    turns: Vec<Turn>,
+    totals: Totals,
+    /// Of the log's file.
+    bytes: u64,
+}
+
+fn compare(work: Work, batches: u64) -> Compared {
     let path = std::env::temp_dir().join(format!("iopath-log-cost-{}", std::process::id()));
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).expect("a scratch file");
     let mut turns = Vec::new();
@@ -171,26 +181,55 @@ fn compare(name: &str, work: Work, batches: u64) {
     let totals = log.finish().expect("the log is written");
     let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
     std::fs::remove_file(&path).expect("the scratch file is ours");
-    for (which, share) in [("median", 0.5), ("undisturbed", 0.1)] {
-        let of = |time: fn(&Turn) -> f64| quantile(turns.iter().map(time), share);
-        let (off, on, again) = (of(|turn| turn.off), of(|turn| turn.on), of(|turn| turn.again));
-        let nowhere = of(|turn| turn.nowhere);
-        println!(
-            "{name}, {which}: {off:.0} ns an I/O without log, {on:.0} with: {:.3}x (without again: {:.3}x; packed and \
-             thrown away: {:.3}x)",
-            off / on,
-            off / again,
-            off / nowhere,
-        );
+    Compared { turns, totals, bytes }
+}
+
+impl Compared {
+    fn quantile(&self, share: f64, time: fn(&Turn) -> f64) -> f64 {
+        quantile(self.turns.iter().map(time), share)
     }
-    let size = bytes as f64 / totals.records as f64;
-    println!("{name}: {} records of {size:.1} bytes in the file, {} missed", totals.records, totals.missed);
+
+    fn print(&self, name: &str) {
+        for (which, share) in [("median", 0.5), ("undisturbed", 0.1)] {
+            let (off, on) = (self.quantile(share, |turn| turn.off), self.quantile(share, |turn| turn.on));
+            let again = self.quantile(share, |turn| turn.again);
+            let nowhere = self.quantile(share, |turn| turn.nowhere);
+            println!(
+                "{name}, {which}: {off:.0} ns an I/O without log, {on:.0} with: {:.3}x (without again: {:.3}x; packed \
+                 and thrown away: {:.3}x)",
+                off / on,
+                off / again,
+                off / nowhere,
+            );
+        }
+        let Totals { records, missed, .. } = self.totals;
+        let size = self.bytes as f64 / records as f64;
+        println!("{name}: {records} records of {size:.1} bytes in the file, {missed} missed");
+    }
+
+    fn print_figures(&self, name: &str) {
+        println!("{name}, without\t{}", self.quantile(0.5, |turn| turn.off));
+        println!("{name}, with log\t{}", self.quantile(0.5, |turn| turn.on));
+    }
+
+    /// Nanoseconds a record, of which each I/O of a turn of so many batches makes its share.
+    fn record_nanos(&self, batches: u64) -> f64 {
+        let ios = (self.turns.len() as u64 * batches * DEPTH) as f64;
+        let records = (self.totals.records + self.totals.missed) as f64 / ios;
+        (self.quantile(0.5, |turn| turn.on) - self.quantile(0.5, |turn| turn.off)) / records
+    }
 }
 
 fn main() {
+    let has = |name: &str| std::env::args().any(|argument| argument == name);
     // `cargo test --benches` only asks whether it runs.
-    let batches = if std::env::args().any(|argument| argument == "--bench") { 4 } else { 1 };
-    compare("device of 1 M I/O/s", Work::Device(1000), batches);
-    compare("processor at 1 M I/O/s", Work::Checksums(work_for_a_million()), batches);
-    compare("as fast as the queue goes", Work::None, batches * 8);
+    let batches = if has("--bench") { 4 } else { 1 };
+    let print = if has("--figures") { Compared::print_figures } else { Compared::print };
+    print(&compare(Work::Device(1000), batches), "device of 1 M I/O/s");
+    print(&compare(Work::Checksums(work_for_a_million()), batches), "processor at 1 M I/O/s");
+    let fastest = compare(Work::None, batches * 8);
+    print(&fastest, "as fast as the queue goes");
+    if has("--figures") {
+        println!("ns a record\t{}", fastest.record_nanos(batches * 8));
+    }
 }

@@ -1,8 +1,12 @@
 //! Which records are looked at: by time, stream, sector range and event. A record passes whole or not at all.
+//!
+//! The steps of a queue itself have no stream and no sectors, and in their places other things or nothing. What
+//! changes all that follows, another elevator or a gap, is looked at whichever streams and sectors are asked for;
+//! an unplug, which is of many, and the clock's upper bits are not.
 
 use crate::block::Entry;
-use iopath_core::Extent;
 use iopath_core::log::Event;
+use iopath_core::{Extent, Record};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,9 +18,10 @@ use std::time::Duration;
 pub struct Filter {
     /// Only what happened in this time since the log began.
     pub time: Option<Range<Duration>>,
-    /// Only these streams; none means all.
+    /// Only these streams; none means all. Steps of a queue itself are of none: see [`Filter::sectors`].
     pub streams: Vec<u32>,
-    /// Only what touches these sectors.
+    /// Only what touches these sectors. With this or with streams, of the steps of a queue itself pass those that
+    /// concern all I/O after them, [`Event::Elevator`] and [`Event::Missed`], and no others.
     pub sectors: Option<Extent>,
     /// Only these events; none means all.
     pub events: Vec<Event>,
@@ -66,12 +71,23 @@ impl Sieve {
     fn passes_closed(&self, entry: &Entry) -> bool {
         let record = entry.record;
         let time_ns = entry.time.as_nanos();
-        let touches = |extent: Extent| extent.overlaps(record.extent());
         self.events >> record.event_code() & 1 == 1
             && self.start_ns <= time_ns
             && time_ns < self.end_ns
-            && (self.streams.is_empty() || self.streams.binary_search(&record.stream().0).is_ok())
-            && self.sectors.is_none_or(touches)
+            && self.passes_place(record)
+    }
+
+    /// Whether it is of one of the streams, and touches the sectors.
+    fn passes_place(&self, record: Record) -> bool {
+        match record.event() {
+            Some(Event::Elevator | Event::Missed) => true,
+            Some(Event::Unplug | Event::Clock) => self.streams.is_empty() && self.sectors.is_none(),
+            _ => {
+                let touches = |extent: Extent| extent.overlaps(record.extent());
+                (self.streams.is_empty() || self.streams.binary_search(&record.stream().0).is_ok())
+                    && self.sectors.is_none_or(touches)
+            }
+        }
     }
 }
 
@@ -79,7 +95,7 @@ impl Sieve {
 mod tests {
     use super::*;
     use iopath_core::log::{Step, Subject};
-    use iopath_core::{Instant, Record, Sector, Stream};
+    use iopath_core::{Instant, Sector, Stream};
 
     fn entry(time_ns: u64, event: Event, stream: u32, start: u64) -> Entry {
         let time = Instant::from_nanos(time_ns);

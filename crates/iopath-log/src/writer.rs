@@ -178,6 +178,7 @@ impl Collector {
 impl Queue {
     /// `false` when this was the last of it.
     fn drain(&mut self, file: &mut LogFile, taken: &mut usize) -> bool {
+        let mut looked_at_rest = false;
         for _ in 0..self.ring.batches() {
             match self.ring.take() {
                 Found::Batch(batch) => {
@@ -188,6 +189,8 @@ impl Queue {
                     *taken += batch.records().len();
                     self.ring.give_back(batch);
                 }
+                // Once each time: a queue may be idle after each I/O, and is not to meet this thread there every time.
+                Found::Nothing if !looked_at_rest && self.ring.take_rested() => looked_at_rest = true,
                 Found::Nothing => return true,
                 Found::End => return false,
             }

@@ -100,6 +100,77 @@ fn a_log_cut_off_anywhere_is_read_up_to_the_last_whole_block_and_says_where() {
     }
 }
 
+/// A frame as docs/log-format.md has it, made here byte by byte: what the writer makes of it may change with a version.
+fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = magic.to_le_bytes().to_vec();
+    frame.extend((payload.len() as u32 + 4).to_le_bytes());
+    frame.extend(payload);
+    frame.extend(crc32fast::hash(payload).to_le_bytes());
+    frame
+}
+
+/// A log of version 1, in which a record never stands for two steps.
+fn version_1(records: &[[u64; 3]]) -> Vec<u8> {
+    let words = (0..3).flat_map(|word| records.iter().flat_map(move |record| record[word].to_le_bytes()));
+    let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
+    compressor.include_checksum(true).unwrap();
+    let packed = compressor.compress(&words.collect::<Vec<u8>>()).unwrap();
+    let json = br#"{"elevator":"none","target":"/dev/sdx","clock":"monotonic","start_ns":1000,"started_unix_ns":0,"written_by":"iopath 0.1.0"}"#;
+    let count = records.len() as u64;
+    let mut head = vec![0; 4];
+    head.extend((count as u32).to_le_bytes());
+    for field in [0, 1000, 0] {
+        head.extend(u64::to_le_bytes(field));
+    }
+    head.extend((packed.len() as u32).to_le_bytes());
+    let mut trailer = count.to_le_bytes().to_vec();
+    trailer.extend([0; 24]);
+    [
+        frame(0x184D_2A50, &[b"iopath.log", &[1, 0][..], json].concat()),
+        frame(0x184D_2A51, &head),
+        packed,
+        frame(0x184D_2A52, &trailer),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_log_of_version_1_is_read_as_it_was_written() {
+    // A read of 8 sectors at 2048 on stream 3: clock, Q, G, I, D, and C with its bio.
+    let (time, place) = (|nanos: u64| nanos | 8 << 40, 2048 | 3 << 48);
+    let (request, last, for_bio) = (1 << 60, 1 << 61, 5 << 24);
+    let log = version_1(&[
+        [1000, 0, 0xFF_FFFF | 17 << 48],
+        [time(1000), place, 5 | 1 << 48],
+        [time(1000), place, 9 | for_bio | 5 << 48 | request],
+        [time(1100), place, 9 | 11 << 48 | 1 << 56 | request],
+        [time(1100), place, 9 | 12 << 48 | request],
+        [time(1900), place, 9 | 14 << 48 | request | last],
+    ]);
+    let (entries, end) = read(&log).unwrap();
+    assert_eq!(end, End { totals: Totals { records: 6, missed: 0, over_limit: 0 }, damage: None });
+    let steps: Vec<_> = entries.iter().map(|entry| (entry.time.as_nanos(), entry.record.event())).collect();
+    let [clock, queue, get, insert, dispatch, complete] =
+        [Event::Clock, Event::Queue, Event::Get, Event::Insert, Event::Dispatch, Event::Complete].map(Some);
+    assert_eq!(
+        steps,
+        [(1000, clock), (1000, queue), (1000, get), (1100, insert), (1100, dispatch), (1900, complete)]
+    );
+    let report = LogReader::new(&log[..]).unwrap().summarise(&Filter::default()).unwrap();
+    assert_eq!((report.log.elevator.as_str(), report.log.target.as_str()), ("none", "/dev/sdx"));
+    assert_eq!((report.selected, report.unjoined, report.refusals.not_adjacent), (6, 0, 1));
+    let stages = &report.stages;
+    assert_eq!(
+        [&stages.q2g, &stages.g2i, &stages.i2d, &stages.d2c, &stages.q2c]
+            .map(|stage| (stage.count, stage.max_ns)),
+        [(1, 0), (1, 100), (1, 0), (1, 800), (1, 900)]
+    );
+    assert_eq!(
+        report.streams.iter().map(|share| (share.stream, share.bytes)).collect::<Vec<_>>(),
+        [(3, 4096)]
+    );
+}
+
 #[test]
 fn what_is_no_log_is_refused_by_name() {
     let (bytes, _) = blocks_log();
@@ -260,6 +331,37 @@ fn records_that_find_no_room_are_counted_exactly() {
     assert!(gaps > 0 && told <= totals.missed, "{told} told in {gaps} gaps of {totals:?}");
     let report = LogReader::open(&path).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!((report.records, report.missed), (totals.records, totals.missed));
+}
+
+#[test]
+fn what_a_queue_told_before_it_fell_idle_comes_to_the_file_without_another_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();
+    let mut queue: RequestQueue<LengthOnly> =
+        RequestQueue::new(Limits::with_capacity(1 << 40), &QueueConfig::default());
+    queue.start_log(Box::new(log.add_queue()));
+    let read_one = |queue: &mut RequestQueue<LengthOnly>, number| {
+        let (now, extent) = (Instant::from_nanos(number), Extent::from_bytes(number * 4096, 4096).unwrap());
+        queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), number), now).unwrap();
+        let tag = queue.poll_dispatch(now).unwrap().tag;
+        queue.handle_completion(tag, Ok(()), now);
+        queue.poll_completion().unwrap();
+    };
+    let in_file = || read(&std::fs::read(&path).unwrap()).unwrap().0.len();
+    let clocks = 1;
+    for number in 1..=2 {
+        read_one(&mut queue, number);
+        queue.rest_log();
+        let begin = std::time::Instant::now();
+        // Three records each: queued and got; inserted and dispatched; complete with its bio.
+        while in_file() < clocks + 3 * number as usize {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{} records", in_file());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    queue.end_log();
+    assert_eq!(log.finish().unwrap(), Totals { records: 1 + 3 * 2, missed: 0, over_limit: 0 });
 }
 
 #[test]

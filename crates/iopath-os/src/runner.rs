@@ -164,6 +164,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// The next job that is over, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
     pub fn poll(&mut self) -> Option<Finished> {
         let done = self.queue.poll_completion()?;
+        self.rest_log_if_idle();
         let Lent { op, extent, buffer, token } = self.lent.remove(done.token as usize);
         Some(Finished { token, op, extent, buffer, result: done.result })
     }
@@ -292,7 +293,15 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         std::mem::forget(on_unwind);
         submitted.map_err(RunError::Refused)?;
         let done = self.queue.poll_completion().expect("wait returns when the only bio is over");
+        self.rest_log_if_idle();
         Ok(done.result?)
+    }
+
+    /// Nobody knows when the next I/O comes: till then the log has what the queue holds back.
+    fn rest_log_if_idle(&mut self) {
+        if self.queue.bios_in() == 0 {
+            self.queue.rest_log();
+        }
     }
 
     /// Plugs for the first bio of a batch; all of a batch bear its time.

@@ -2,15 +2,11 @@
 //! found and such as are not, beside the standard library's tree on the same keys and a published figure. What is
 //! measured: `crates/iopath-core/benches/figures.rs`; here it is run, compared and named.
 
-use std::collections::BTreeMap;
-use std::process::Stdio;
+use anyhow::{Result, bail};
 
-use anyhow::{Context, Result, bail};
-
-use super::contest::median;
 use super::figures::Goal;
+use super::lines::{self, Lines};
 use super::report::Figure;
-use crate::workspace;
 
 /// What `--only` calls all of this.
 pub(super) const NAME: &str = "elevators";
@@ -23,41 +19,11 @@ const MQ_DEADLINE_NS: f64 = 700.0;
 const FLAT: Goal = Goal::AtMost(2.0);
 
 /// Nanoseconds a bio, by the name of the case.
-type Times = BTreeMap<String, f64>;
-
-pub(super) fn is_chosen(only: Option<&str>) -> bool {
-    only.is_none_or(|text| NAME.contains(text))
-}
+type Times = Lines;
 
 /// Runs the bench half as often as a contest is held, since each run measures every case for itself, and takes medians.
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
-    let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    let runs = runs.div_ceil(2);
-    for run in 0..runs {
-        eprintln!("{NAME}: run {} of {runs}", run + 1);
-        for (name, nanos) in run_once()? {
-            times.entry(name).or_default().push(nanos);
-        }
-    }
-    figures(&times.into_iter().map(|(name, nanos)| (name, median(nanos))).collect())
-}
-
-fn run_once() -> Result<Times> {
-    let mut command = workspace::cargo();
-    command.args(["bench", "--quiet", "--package", "iopath-core", "--bench", "figures"]);
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", output.status);
-    }
-    parse(&String::from_utf8_lossy(&output.stdout))
-}
-
-fn parse(lines: &str) -> Result<Times> {
-    let time = |line: &str| {
-        let (name, nanos) = line.split_once('\t').with_context(|| format!("no time in {line:?}"))?;
-        Ok((name.to_owned(), nanos.parse().with_context(|| format!("no number in {line:?}"))?))
-    };
-    lines.lines().map(time).collect()
+    figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
 }
 
 /// A figure for each case, and one for each elevator and pattern that says how flat it is.
@@ -68,7 +34,7 @@ fn figures(times: &Times) -> Result<Vec<Figure>> {
         match fields[..] {
             ["BTreeMap", ..] => {}
             [elevator, pattern, queued] => {
-                let tree = time(times, &format!("BTreeMap, {pattern}, {queued}"))?;
+                let tree = lines::number(times, &format!("BTreeMap, {pattern}, {queued}"))?;
                 let name = format!("queue, {elevator}, {pattern}, {queued} queued");
                 figures.push(rate(&name, *nanos, "BTreeMap insert+pop", tree));
                 if elevator == "deadline" {
@@ -80,7 +46,7 @@ fn figures(times: &Times) -> Result<Vec<Figure>> {
                 figures.extend(flatness(times, elevator, pattern, queued, *nanos)?);
             }
             [merge, among] => {
-                let tree = time(times, "BTreeMap, random, 1024")?;
+                let tree = lines::number(times, "BTreeMap, random, 1024")?;
                 figures.push(rate(&format!("queue, {merge}, {among}"), *nanos, "BTreeMap insert+pop", tree));
             }
             _ => bail!("a case called {case:?}"),
@@ -108,7 +74,7 @@ fn flatness(
         unit: "ns",
         peer: "itself",
         value: nanos,
-        peer_value: time(times, &format!("{prefix}{least}"))?,
+        peer_value: lines::number(times, &format!("{prefix}{least}"))?,
         goal: FLAT,
     }))
 }
@@ -116,10 +82,6 @@ fn flatness(
 fn rate(name: &str, nanos: f64, peer: &'static str, peer_nanos: f64) -> Figure {
     let (value, peer_value) = (1e9 / nanos, 1e9 / peer_nanos);
     Figure { name: name.to_owned(), unit: "bios/s", peer, value, peer_value, goal: Goal::Free }
-}
-
-fn time(times: &Times, case: &str) -> Result<f64> {
-    times.get(case).copied().with_context(|| format!("the bench measured no {case:?}"))
 }
 
 #[cfg(test)]
@@ -131,7 +93,7 @@ mod tests {
 
     #[test]
     fn each_case_stands_beside_its_peers() {
-        let figures = figures(&parse(LINES).expect("its form")).expect("its peers");
+        let figures = figures(&lines::parse(LINES).expect("its form")).expect("its peers");
         let shown: Vec<_> = figures
             .iter()
             .map(|figure| {
@@ -153,8 +115,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let error = figures(&parse("ascend, random, 32\t1.0").expect("its form")).expect_err("no peer");
+        let error =
+            figures(&lines::parse("ascend, random, 32\t1.0").expect("its form")).expect_err("no peer");
         assert!(error.to_string().contains("BTreeMap, random, 32"), "{error}");
-        assert!(parse("ascend, random, 32").is_err() && parse("ascend\tx").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Collects a queue's records, so that the sink is called once for many, and makes one record of two steps that
-//! come together. Holds no more than a batch back, and none that is older than [`HELD_MAX_NS`] when the next comes.
+//! come together. Holds no more than a batch back, none that is older than [`HELD_MAX_NS`] when the next comes, and
+//! none from a sink that looks while the queue is idle.
 
 use super::record::{Event, Record, Step, Subject};
 use super::{LogSink, RecordBatch};
@@ -25,6 +26,9 @@ pub(crate) struct Log {
     time_high: u64,
     /// Records lost and not told of.
     missed: u64,
+    /// While the sink has the batch that is not full, what `valid_ns` will be again. That is 0 meanwhile, so that the
+    /// next step asks for the batch.
+    at_rest: Option<u64>,
     sink: Box<dyn LogSink>,
 }
 
@@ -40,6 +44,7 @@ impl Log {
             // No time has these upper bits: the first record is preceded by one that tells them.
             time_high: u64::MAX,
             missed: 0,
+            at_rest: None,
             sink,
         }
     }
@@ -103,16 +108,37 @@ impl Log {
     #[inline]
     fn append(&mut self, record: Record) {
         // The remainder changes nothing, and spares a check.
-        self.batch.records[self.len % RecordBatch::CAPACITY] = record;
-        self.len += 1;
+        let place = self.len % RecordBatch::CAPACITY;
+        self.batch.records[place] = record;
+        self.len = place + 1;
         if self.len == RecordBatch::CAPACITY {
             self.flush();
         }
     }
 
+    /// Lets the sink have what there is until the next step.
+    pub(crate) fn rest(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        self.batch.len = self.len;
+        if self.sink.rest(&mut self.batch).is_ok() {
+            self.at_rest = Some(std::mem::take(&mut self.valid_ns));
+            (self.len, self.inserted, self.inserted_end) = (0, 0, 0);
+        }
+    }
+
+    /// Takes back what the sink has not used. Whether it was let have anything.
+    fn resume(&mut self) -> bool {
+        let Some(valid_ns) = self.at_rest.take() else { return false };
+        self.sink.resume(&mut self.batch);
+        (self.len, self.valid_ns) = (self.batch.len, valid_ns);
+        true
+    }
+
     /// Hands over what there is.
     #[cold]
-    pub(crate) fn flush(&mut self) {
+    fn flush(&mut self) {
         if self.len == 0 {
             return;
         }
@@ -129,6 +155,9 @@ impl Log {
     /// Hands over what has been held long enough, and tells what the next record cannot do without.
     #[cold]
     fn renew(&mut self, now: Instant) {
+        if self.resume() && now.as_nanos().wrapping_sub(self.valid_from_ns) < self.valid_ns {
+            return;
+        }
         self.flush();
         let nanos = now.as_nanos();
         let time_high = nanos >> Record::TIME_BITS;
@@ -150,6 +179,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
+        self.resume();
         self.flush();
     }
 }

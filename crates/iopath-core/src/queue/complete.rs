@@ -21,7 +21,8 @@ impl<M: Memory> RequestQueue<M> {
         self.leave_device(tag, State::Done);
         self.gate = Gate::Open;
         if tag == self.flush.tag {
-            self.log_completion(tag, result, false, now);
+            let chain = self.requests[tag].chain;
+            self.log_completion(tag, &chain, result, false, now);
             self.flush.finish();
             while let Some(slot) = self.flush.poll_covered() {
                 self.complete(slot, result, now);
@@ -43,11 +44,11 @@ impl<M: Memory> RequestQueue<M> {
     fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
         let chain = self.requests[tag].chain;
         if !chain.is_merged() && self.is_whole(chain.first) {
-            self.log_completion(tag, result, true, now);
+            self.log_completion(tag, &chain, result, true, now);
             self.forget(chain.first, result);
             return;
         }
-        self.log_completion(tag, result, false, now);
+        self.log_completion(tag, &chain, result, false, now);
         let try_alone = result.is_err() && chain.is_merged();
         let mut slot = chain.first;
         while slot != NONE {

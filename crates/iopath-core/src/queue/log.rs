@@ -26,10 +26,12 @@ impl<M: Memory> RequestQueue<M> {
         self.log = None;
     }
 
-    /// Hands over the records held back, for whoever is about to wait long.
-    pub fn flush_log(&mut self) {
+    /// Lets the sink have the records held back until the next step: for whoever has nothing more to do at the
+    /// moment, and may have for long. See [`LogSink::rest`].
+    #[inline]
+    pub fn rest_log(&mut self) {
         if let Some(log) = &mut self.log {
-            log.flush();
+            log.rest();
         }
     }
 
@@ -129,17 +131,18 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A request is over, and with it its one bio if `is_last`.
+    /// A request, of this chain, is over, and with it its one bio if `is_last`.
     #[inline]
     pub(super) fn log_completion(
         &mut self,
         tag: Tag,
+        chain: &Chain,
         result: Result<(), IoError>,
         is_last: bool,
         now: Instant,
     ) {
         if let Some(log) = &mut self.log {
-            let step = of_request(Event::Complete, tag, &self.requests[tag]);
+            let step = of_chain(Event::Complete, Subject::Request(tag.index() as u32), chain);
             log.push(&Step { is_last, ..step }.with_other(errno(result)), now);
         }
     }

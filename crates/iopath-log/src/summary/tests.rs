@@ -9,6 +9,7 @@ use iopath_core::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
+use std::time::Duration;
 
 type Queue = RequestQueue<LengthOnly>;
 
@@ -119,7 +120,7 @@ fn a_filter_leaves_the_rest_out_of_every_count() {
     let events = vec![Event::Dispatch];
     let of_event = summary(&path, &Filter { events, ..Filter::default() });
     assert_eq!((of_event.selected, of_event.events.dispatch, of_event.stages.q2c.count), (2, 2, 0));
-    let late = std::time::Duration::from_nanos(800)..std::time::Duration::MAX;
+    let late = Duration::from_nanos(800)..Duration::MAX;
     let of_time = summary(&path, &Filter { time: Some(late), ..Filter::default() });
     assert_eq!((of_time.selected, of_time.unjoined), (4, 3), "completions without their beginning");
 }
@@ -294,6 +295,42 @@ fn a_change_of_the_elevator_is_told_with_its_name_and_time() {
     // The bio's first three steps are one record and a line each.
     let events: Vec<_> = dump.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
     assert_eq!(events, ["T", "Q", "G", "I", "E", "D", "C"]);
+}
+
+/// The events that a dump shows.
+fn dumped(path: &Path, filter: &Filter) -> Vec<String> {
+    let mut dump = Vec::new();
+    LogReader::open(path).unwrap().dump(filter, &mut dump).unwrap();
+    let event = |line: &str| line.split_whitespace().nth(2).unwrap().to_owned();
+    String::from_utf8(dump).unwrap().lines().map(event).collect()
+}
+
+#[test]
+fn a_change_of_the_elevator_passes_filters_of_stream_and_sectors_whatever_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let elevators = ["none", "ascend", "two-list", "closest", "deadline", "fair"];
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
+        queue.plug();
+        queue.submit_bio(read(0, 8, 0).on_stream(Stream(1)), at(1100)).unwrap();
+        queue.submit_bio(read(100, 8, 1).on_stream(Stream(3)), at(1100)).unwrap();
+        queue.submit_bio(read(200, 8, 2), at(1100)).unwrap();
+        queue.unplug(at(1200));
+        for (elevator, nanos) in elevators.iter().zip(1300..) {
+            queue.set_elevator(&elevator.parse().unwrap(), at(nanos));
+        }
+    });
+    let stream = Filter { streams: vec![3], ..Filter::default() };
+    let place = Filter { sectors: Extent::new(Sector(200), 1), ..Filter::default() };
+    for filter in [stream, place] {
+        assert_eq!(dumped(&path, &filter), ["Q", "G", "I", "E", "E", "E", "E", "E", "E"], "{filter:?}");
+        let told = summary(&path, &filter).elevators;
+        assert!(told.iter().map(|change| &change.elevator[..]).eq(elevators), "{told:?}");
+    }
+    let time = Filter { time: Some(Duration::ZERO..Duration::from_nanos(300)), ..Filter::default() };
+    assert_eq!(dumped(&path, &time), ["T", "Q", "G", "P", "Q", "G", "Q", "G", "U", "I", "I", "I"]);
+    let event = Filter { events: vec![Event::Queue], ..Filter::default() };
+    assert_eq!(dumped(&path, &event), ["Q", "Q", "Q"]);
 }
 
 #[test]

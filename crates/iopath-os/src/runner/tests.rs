@@ -3,7 +3,9 @@
 use super::*;
 use crate::device::{MemoryConfig, MemoryDevice, MemoryDisk};
 use crate::pool::BufferPool;
-use iopath_core::{BlockDevice, Io, Tag};
+use iopath_core::log::{Event, NoRoom};
+use iopath_core::{BlockDevice, Io, LogSink, RecordBatch, Tag};
+use std::sync::Mutex;
 
 fn device(sectors: u64) -> MemoryDevice {
     MemoryDisk::new(&MemoryConfig::of_bytes(sectors * 512)).unwrap().open()
@@ -87,4 +89,63 @@ fn a_device_with_requests_of_somebody_elses_is_not_taken() {
     }
     // Their completions would pass for those of the runner's own, and give away memory that is in use.
     let _ = Runner::new(Box::new(device), &QueueConfig::default());
+}
+
+/// Has the records of a queue that is idle, and none of any other.
+#[derive(Debug, Clone, Default)]
+struct Resting(Arc<Mutex<RecordBatch>>);
+
+impl LogSink for Resting {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        batch.clear();
+        Ok(())
+    }
+
+    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        std::mem::swap(batch, &mut self.0.lock().unwrap());
+        Ok(())
+    }
+
+    fn resume(&mut self, batch: &mut RecordBatch) {
+        std::mem::swap(batch, &mut self.0.lock().unwrap());
+    }
+}
+
+impl Resting {
+    fn count(&self, event: Event) -> usize {
+        let batch = self.0.lock().unwrap();
+        let steps = batch.records().iter().flat_map(|record| {
+            let (earlier, later) = record.parts();
+            earlier.into_iter().chain([later])
+        });
+        steps.filter(|step| step.event() == Some(event)).count()
+    }
+}
+
+#[test]
+fn the_log_of_an_idle_runner_has_every_step() {
+    let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
+    let log = Resting::default();
+    runner.start_log(Box::new(log.clone()));
+    let seen = || (log.count(Event::Queue), log.count(Event::Complete));
+    for token in 0..2 {
+        runner.submit(job(Op::Read, 2 * token, pool.take().unwrap(), token)).unwrap();
+    }
+    runner.wait(2).unwrap();
+    assert!(runner.poll().is_some());
+    assert_eq!(seen(), (0, 0), "one is still to be polled");
+    assert!(runner.poll().is_some());
+    assert_eq!(seen(), (2, 2));
+
+    runner.submit(job(Op::Read, 2, pool.take().unwrap(), 2)).unwrap();
+    assert_eq!(seen(), (0, 0), "not idle");
+    runner.wait(1).unwrap();
+    assert!(runner.poll().is_some());
+    assert_eq!(seen(), (3, 3));
+
+    runner.read(extent(0, 1), &mut [0; 4096]).unwrap();
+    assert_eq!(seen(), (4, 4), "an I/O on borrowed memory");
+
+    runner.set_elevator(&"deadline".parse().unwrap());
+    assert_eq!(log.count(Event::Elevator), 1);
 }

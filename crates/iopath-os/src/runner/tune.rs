@@ -13,6 +13,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn set_elevator(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
         self.queue.set_elevator(spec, now);
+        self.rest_log_if_idle();
     }
 
     /// Makes the elevator what `spec` says: one of that kind is only set anew, from any other that of `spec` takes
@@ -20,6 +21,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn follow(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
         self.queue.follow(spec, now);
+        self.rest_log_if_idle();
     }
 
     /// Sets a tunable of the elevator; it counts from the next request on.

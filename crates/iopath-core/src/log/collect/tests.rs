@@ -9,11 +9,18 @@ use std::sync::{Arc, Mutex};
 
 /// Keeps what it is given, unless told to have no room.
 #[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<(Vec<Record>, bool)>>);
+struct Kept(Arc<Mutex<Has>>);
+
+#[derive(Debug, Default)]
+struct Has {
+    records: Vec<Record>,
+    is_full: bool,
+    resting: Option<RecordBatch>,
+}
 
 impl LogSink for Kept {
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let (records, is_full) = &mut *self.0.lock().unwrap();
+        let Has { records, is_full, .. } = &mut *self.0.lock().unwrap();
         if *is_full {
             return Err(NoRoom);
         }
@@ -21,19 +28,43 @@ impl LogSink for Kept {
         batch.clear();
         Ok(())
     }
+
+    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let Has { is_full, resting, .. } = &mut *self.0.lock().unwrap();
+        if *is_full {
+            return Err(NoRoom);
+        }
+        *resting = Some(std::mem::take(batch));
+        Ok(())
+    }
+
+    fn resume(&mut self, batch: &mut RecordBatch) {
+        *batch = self.0.lock().unwrap().resting.take().unwrap_or_default();
+    }
 }
 
 impl Kept {
     fn records(&self) -> Vec<Record> {
-        self.0.lock().unwrap().0.clone()
+        self.0.lock().unwrap().records.clone()
     }
 
     fn events(&self) -> Vec<(Event, bool)> {
         self.records().iter().map(|record| (record.event().unwrap(), record.is_both())).collect()
     }
 
+    /// Of records that their queue does not need at the moment, so many are there.
+    fn resting(&self) -> usize {
+        self.0.lock().unwrap().resting.as_ref().map_or(0, |batch| batch.records().len())
+    }
+
+    /// Takes the records of an idle queue.
+    fn take_resting(&self) {
+        let Has { records, resting, .. } = &mut *self.0.lock().unwrap();
+        records.extend(resting.take().unwrap().records());
+    }
+
     fn set_full(&self, is_full: bool) {
-        self.0.lock().unwrap().1 = is_full;
+        self.0.lock().unwrap().is_full = is_full;
     }
 }
 
@@ -206,4 +237,51 @@ fn a_run_of_inserts_ends_with_its_batch() {
     drop(log);
     assert_eq!(kept.events().last(), Some(&(Event::Insert, false)));
     assert_eq!(kept.records().len() as u32, 1 + tags, "the first of the second batch is told as both");
+}
+
+#[test]
+fn what_rests_untouched_is_gone_on_with_as_if_it_never_had() {
+    let (kept, mut log) = log();
+    log.push(&bio_step(0), at(50));
+    for number in 1..4 {
+        log.rest();
+        log.rest();
+        assert_eq!((kept.resting() as u64, kept.records().len()), (number + 1, 0));
+        log.push(&bio_step(number as u32), at(50 + number));
+        assert_eq!(kept.resting(), 0);
+    }
+    log.rest();
+    log.push(&bio_step(4), at(49 + HELD_MAX_NS));
+    assert_eq!(kept.records().len(), 0);
+    log.rest();
+    log.push(&bio_step(5), at(50 + HELD_MAX_NS));
+    assert_eq!(kept.records().len(), 1 + 5, "what is old goes when the queue goes on");
+    log.rest();
+    drop(log);
+    let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
+    assert_eq!((kept.resting(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
+}
+
+#[test]
+fn what_was_taken_at_rest_is_not_told_again_nor_added_to() {
+    let (kept, mut log) = log();
+    log.push(&bio_step(7), at(50));
+    log.rest();
+    kept.take_resting();
+    get(&mut log, 3, 7, 50);
+    assert_eq!(kept.events(), [(Event::Clock, false), (Event::Queue, false)]);
+    drop(log);
+    assert_eq!(kept.events()[2..], [(Event::Get, false)], "no clock, since it is told already");
+}
+
+#[test]
+fn what_a_sink_does_not_want_to_rest_is_kept() {
+    let (kept, mut log) = log();
+    log.push(&bio_step(7), at(50));
+    kept.set_full(true);
+    log.rest();
+    kept.set_full(false);
+    get(&mut log, 3, 7, 50);
+    drop(log);
+    assert_eq!(kept.events(), [(Event::Clock, false), (Event::Get, true)], "nothing lost, nothing cut short");
 }

@@ -1,0 +1,70 @@
+//! Runs a bench of ours that prints a line for each figure, its name, a tab and a number, and reads the lines. What
+//! comes of them: `queue.rs`, `log.rs`.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use super::contest::median;
+use crate::workspace;
+
+/// Numbers, by the name of the case.
+pub(super) type Lines = BTreeMap<String, f64>;
+
+/// The median of each number over so many runs of `once`.
+pub(super) fn medians(name: &str, runs: u32, once: impl Fn() -> Result<Lines>) -> Result<Lines> {
+    let mut all: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for run in 0..runs {
+        eprintln!("{name}: run {} of {runs}", run + 1);
+        for (case, number) in once()? {
+            all.entry(case).or_default().push(number);
+        }
+    }
+    Ok(all.into_iter().map(|(case, numbers)| (case, median(numbers))).collect())
+}
+
+/// Runs a bench once. Cargo adds `--bench`.
+pub(super) fn run(package: &str, bench: &str, arguments: &[&str]) -> Result<Lines> {
+    let mut command = workspace::cargo();
+    command.args(["bench", "--quiet", "--package", package, "--bench", bench, "--"]).args(arguments);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", output.status);
+    }
+    parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+pub(super) fn parse(lines: &str) -> Result<Lines> {
+    let number = |line: &str| {
+        let (name, number) = line.split_once('\t').with_context(|| format!("no tab in {line:?}"))?;
+        Ok((name.to_owned(), number.parse().with_context(|| format!("no number in {line:?}"))?))
+    };
+    lines.lines().map(number).collect()
+}
+
+pub(super) fn number(lines: &Lines, case: &str) -> Result<f64> {
+    lines.get(case).copied().with_context(|| format!("the bench measured no {case:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_another_form_is_refused() {
+        assert_eq!(parse("a, b\t1.5\nc\t2\n").expect("its form").len(), 2);
+        assert!(parse("ascend, random, 32").is_err() && parse("ascend\tx").is_err());
+    }
+
+    #[test]
+    fn the_median_of_each_case_counts() {
+        let runs = std::cell::Cell::new(0.0);
+        let once = || {
+            runs.set(runs.get() + 1.0);
+            Ok(Lines::from([("rising".to_owned(), runs.get()), ("same".to_owned(), 7.0)]))
+        };
+        let medians = medians("test", 3, once).expect("no run fails");
+        assert_eq!(medians, Lines::from([("rising".to_owned(), 2.0), ("same".to_owned(), 7.0)]));
+    }
+}

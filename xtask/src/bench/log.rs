@@ -1,0 +1,80 @@
+//! What the request log costs an I/O and a record, and how fast a log is read. What is measured:
+//! `crates/iopath-log/benches/{cost,reading}.rs`; here it is run, compared and named.
+
+use anyhow::Result;
+
+use super::figures::Goal;
+use super::lines::{self, Lines};
+use super::report::Figure;
+
+/// What `--only` calls all of this.
+pub(super) const NAME: &str = "log";
+
+/// What a record may cost its queue.
+const RECORD_NS: f64 = 15.0;
+
+/// How fast a log should at least become a summary.
+const READ_PER_SECOND: f64 = 20e6;
+
+/// With a log on : off.
+const ON_OFF: Goal = Goal::AtLeast(0.99);
+
+/// Runs the benches half as often as a contest is held, since each turns to and fro by itself, and takes medians.
+pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
+    let once = || {
+        let mut lines = lines::run("iopath-log", "cost", &["--figures"])?;
+        lines.extend(lines::run("iopath-log", "reading", &["--figures"])?);
+        Ok(lines)
+    };
+    figures(&lines::medians(NAME, runs.div_ceil(2), once)?)
+}
+
+fn figures(lines: &Lines) -> Result<Vec<Figure>> {
+    let figure = |name: &str, unit, peer, value, peer_value, goal| {
+        let name = format!("log, {name}");
+        Figure { name, unit, peer, value, peer_value, goal }
+    };
+    let on_off = |load: &str| {
+        let of = |log| Ok::<_, anyhow::Error>(1e9 / lines::number(lines, &format!("{load}, {log}"))?);
+        Ok::<_, anyhow::Error>(figure(load, "I/O/s", "without log", of("with log")?, of("without")?, ON_OFF))
+    };
+    let record = lines::number(lines, "ns a record")?;
+    let read = lines::number(lines, "records read a second")?;
+    Ok(vec![
+        on_off("device of 1 M I/O/s")?,
+        on_off("processor at 1 M I/O/s")?,
+        figure("a record", "ns", "the bound", record, RECORD_NS, Goal::AtMost(1.0)),
+        figure("reading", "records/s", "the bound", read, READ_PER_SECOND, Goal::AtLeast(1.0)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "device of 1 M I/O/s, without\t1000.0\ndevice of 1 M I/O/s, with log\t1005.0\n\
+        processor at 1 M I/O/s, without\t1000.0\nprocessor at 1 M I/O/s, with log\t1020.0\n\
+        ns a record\t3.0\nrecords read a second\t40000000\n";
+
+    #[test]
+    fn each_figure_stands_beside_what_is_asked_of_it() {
+        let figures = figures(&lines::parse(LINES).expect("its form")).expect("all of them");
+        let reached = |figure: &Figure| figure.goal.is_reached(figure.value / figure.peer_value);
+        let shown: Vec<_> = figures.iter().map(|figure| (figure.name.as_str(), reached(figure))).collect();
+        assert_eq!(
+            shown,
+            [
+                ("log, device of 1 M I/O/s", Some(true)),
+                ("log, processor at 1 M I/O/s", Some(false)),
+                ("log, a record", Some(true)),
+                ("log, reading", Some(true)),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = figures(&lines::parse("ns a record\t1.0").expect("its form")).expect_err("no speed");
+        assert!(error.to_string().contains("records read a second"), "{error}");
+    }
+}
