@@ -94,6 +94,10 @@ pub(crate) struct RunArgs {
     /// Read SIZE once unmeasured and leave caches as they are; default: each repeat begins with empty ones
     #[arg(long)]
     pub(crate) warm: bool,
+    /// Time one transfer in so many only (all are counted), where a path waits for each and the clock costs more than
+    /// they do; fio's `gtod_reduce`
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) latency_every: u32,
     /// The memory of iopath-buffered's page cache; default: 256m
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,

@@ -30,6 +30,7 @@ fn workload(args: &RunArgs) -> Workload {
         io_bytes: None,
         repeat: args.repeat,
         warm: args.warm,
+        latency_every: args.latency_every,
         seed: args.seed,
         rwmixread: args.rwmixread,
         elevator: args.elevator.clone(),

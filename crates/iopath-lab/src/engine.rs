@@ -141,8 +141,12 @@ impl Crew<'_> {
             jobs: self.workload.jobs,
             depth: self.depth,
             block_bytes: self.workload.block_bytes,
-            seed: self.workload.seed.wrapping_add(job.into()),
+            seed: self.seed(job),
         })
+    }
+
+    fn seed(&self, job: u32) -> u64 {
+        self.workload.seed.wrapping_add(job.into())
     }
 
     fn run(&self, job: u32, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
@@ -154,7 +158,10 @@ impl Crew<'_> {
             stop: &self.stop,
             moved: &self.moved[job as usize],
         };
-        job::run(connection, plan, terms)
+        match self.workload.latency_every {
+            1 => job::run(connection, plan, &terms),
+            every => job::sampled::run(connection, plan, &terms, every, self.seed(job)),
+        }
     }
 
     /// The calling thread: reads the counters and waits.

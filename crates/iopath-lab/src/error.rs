@@ -150,6 +150,15 @@ pub enum LabError {
         /// What was asked for.
         rw: &'static str,
     },
+    /// Only some transfers are to be timed, where timing all costs no more.
+    #[error(
+        "path {path} times transfers by the batch and takes no --latency-every; leave it out, or use a path that waits \
+         for each transfer"
+    )]
+    AllTimed {
+        /// The path's name.
+        path: &'static str,
+    },
     /// Hits are to be measured of what does not fit the cache.
     #[error(
         "--warm measures hits, and the {} to be touched do not fit the cache of {}; use a larger --cache or a smaller \
@@ -273,6 +282,7 @@ impl LabError {
                 | Self::NotForPath { .. }
                 | Self::NoCache { .. }
                 | Self::NothingToBorrow { .. }
+                | Self::AllTimed { .. }
                 | Self::NotAllCached { .. }
                 | Self::OutOfRange { .. }
                 | Self::Engine(_)

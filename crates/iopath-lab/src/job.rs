@@ -1,5 +1,8 @@
 //! One job's loop: submit for every free slot, reap, record. Everything the lab itself costs for each I/O is here, and
-//! so nothing here allocates, locks, formats or reads the clock more than once a batch.
+//! so nothing here allocates, locks, formats or reads the clock more than once a batch. The loop that times only some of
+//! the I/Os is in `job/sampled.rs`.
+
+pub(crate) mod sampled;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,11 +87,40 @@ pub(crate) struct Terms<'a> {
     pub(crate) moved: &'a Moved,
 }
 
+impl Terms<'_> {
+    /// When a job that began then has to end, on the shared clock.
+    fn deadline_ns(&self, started_ns: u64) -> u64 {
+        let runtime_ns = self.runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok());
+        runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns))
+    }
+
+    /// The end of a job with nothing in flight: flushes where that belongs to it, and takes the time.
+    fn finish(
+        &self,
+        connection: &mut dyn Connection,
+        started_ns: u64,
+        tally: Tally,
+    ) -> Result<JobResult, JobError> {
+        if self.flush {
+            connection.flush().map_err(|error| JobError::Path("flush", error))?;
+        }
+        let [read_bytes, written_bytes] = tally.bytes;
+        Ok(JobResult {
+            read_bytes,
+            written_bytes,
+            ios: tally.ios,
+            started_ns,
+            ended_ns: self.clock.now_ns(),
+            latency_ns: tally.latency_ns,
+        })
+    }
+}
+
 /// Runs a plan on a connection.
 pub(crate) fn run(
     connection: &mut dyn Connection,
     mut plan: Plan,
-    terms: Terms,
+    terms: &Terms,
 ) -> Result<JobResult, JobError> {
     let clock = terms.clock;
     let depth = connection.depth();
@@ -96,10 +128,9 @@ pub(crate) fn run(
     let mut slots = vec![Slot { transfer: idle, submitted_ns: 0 }; depth as usize];
     let mut free: Vec<u32> = (0..depth).rev().collect();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
-    let mut tally = Tally { latency_ns: latencies(), bytes: [0; 2], ios: 0 };
+    let mut tally = Tally::new();
     let started_ns = clock.now_ns();
-    let runtime_ns = terms.runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok());
-    let deadline_ns = runtime_ns.map_or(u64::MAX, |runtime_ns| started_ns.saturating_add(runtime_ns));
+    let deadline_ns = terms.deadline_ns(started_ns);
     // What is submitted now was free to go when the last batch was in: the same reading of the clock serves both.
     let mut submitted_ns = started_ns;
     loop {
@@ -121,18 +152,7 @@ pub(crate) fn run(
             plan.stop();
         }
     }
-    if terms.flush {
-        connection.flush().map_err(|error| JobError::Path("flush", error))?;
-    }
-    let [read_bytes, written_bytes] = tally.bytes;
-    Ok(JobResult {
-        read_bytes,
-        written_bytes,
-        ios: tally.ios,
-        started_ns,
-        ended_ns: clock.now_ns(),
-        latency_ns: tally.latency_ns,
-    })
+    terms.finish(connection, started_ns, tally)
 }
 
 /// The sums of a job.
@@ -144,6 +164,18 @@ struct Tally {
 }
 
 impl Tally {
+    fn new() -> Self {
+        Self { latency_ns: latencies(), bytes: [0; 2], ios: 0 }
+    }
+
+    /// Counts transfers that have succeeded, without their latencies.
+    fn add(&mut self, transfers: &[Transfer]) {
+        self.ios += transfers.len() as u64;
+        for transfer in transfers {
+            self.bytes[usize::from(transfer.direction == Direction::Write)] += u64::from(transfer.bytes);
+        }
+    }
+
     /// Counts a reaped batch and frees its slots. Transfers of one batch that were submitted together took equally
     /// long, and are recorded together.
     fn count(

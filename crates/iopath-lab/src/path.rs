@@ -216,6 +216,22 @@ pub trait Connection {
     /// is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
 
+    /// Runs transfers in slot 0, one after another, each to its end; stops at the first that fails, and says which.
+    /// Called with nothing in flight and only on paths that wait for each transfer, where the lab shall cost little for
+    /// each. `done` is room to work in, empty before and after.
+    fn run_each(
+        &mut self,
+        transfers: &[Transfer],
+        done: &mut Vec<Done>,
+    ) -> Result<(), (Transfer, io::Error)> {
+        for &transfer in transfers {
+            let ran = self.submit(0, transfer).and_then(|()| self.reap(done));
+            let ran = ran.and_then(|()| done.drain(..).try_for_each(|one| one.result));
+            ran.map_err(|error| (transfer, error))?;
+        }
+        Ok(())
+    }
+
     /// Returns when all that was written is on the medium. Called with nothing in flight.
     fn flush(&mut self) -> io::Result<()>;
 

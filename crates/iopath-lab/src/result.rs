@@ -115,6 +115,8 @@ pub struct RunResult {
     pub bytes_per_second: Spread,
     /// Transfers for each second.
     pub iops: Spread,
+    /// Of so many transfers of a job one was timed, drawn at random: [`Latency`] is of those only, all else of all.
+    pub latency_every: u32,
     /// From submission to completion, over all repeats.
     pub latency_ns: Latency,
     /// What it cost, over all repeats.

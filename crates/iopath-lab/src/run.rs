@@ -106,6 +106,7 @@ impl Lab {
             seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
             bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
             iops: spread(repeats.iter().map(|repeat| repeat.iops)),
+            latency_every: workload.latency_every,
             latency_ns: latency(&latency_ns),
             cpu: cpu_sum(&repeats),
             device: device_sum(&repeats),

@@ -38,12 +38,26 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 /// One line for each result, units in the head: MB/s is 10^6 bytes a second, GiB 2^30 bytes; `±95%` is half the 95%
 /// interval of MB/s over MB/s; device I/O is the mean size of the disk's requests.
 ///
+/// Where latencies are not those of all I/Os, a line below says so.
+///
 /// Where that is wider than `width` columns of text, each result has a column instead.
 pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let rows: Vec<_> = runs.iter().map(cells).collect();
     let lines = one_line_each(&rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
-    if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines }
+    let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
+    table + &timed(runs)
+}
+
+/// Of which I/Os the latencies are, if not of all.
+fn timed(runs: &[RunResult]) -> String {
+    let mut every: Vec<u32> = runs.iter().map(|run| run.latency_every).filter(|&every| every > 1).collect();
+    every.sort_unstable();
+    every.dedup();
+    let lines = every.iter().map(|every| {
+        format!("\n\np50, p99: of one I/O in {every}, drawn at random; all else is of all I/Os")
+    });
+    lines.collect()
 }
 
 fn one_line_each(rows: &[[String; COLUMNS.len()]]) -> String {
@@ -149,6 +163,7 @@ mod tests {
             io_depth: 1,
             jobs: 2,
             warm: false,
+            latency_every: 1,
             bytes: 1 << 30,
             ios: 1 << 18,
             seconds: 10.0,
@@ -189,6 +204,16 @@ mod tests {
         assert_eq!(lines[2][..3], ["kernel-direct", "randread", "4 KiB"]);
         assert_eq!(lines[2][3..], numbers);
         assert_eq!(lines[3].last().map(String::as_str), Some("-"), "{text}");
+    }
+
+    #[test]
+    fn latencies_of_some_are_not_shown_as_those_of_all() {
+        assert!(!table(&[result()], None).contains("drawn"));
+        let text = table(&[RunResult { latency_every: 16, ..result() }], None);
+        assert!(
+            text.ends_with("\n\np50, p99: of one I/O in 16, drawn at random; all else is of all I/Os"),
+            "{text}"
+        );
     }
 
     #[test]

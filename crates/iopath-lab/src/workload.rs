@@ -26,6 +26,9 @@ pub const DEPTH_MAX: u32 = 1 << 14;
 /// The greatest number of jobs, each of which is a thread.
 pub const JOBS_MAX: u32 = 4096;
 
+/// The most I/Os of which one is timed: whether to stop is looked at no oftener.
+pub const LATENCY_EVERY_MAX: u32 = 1 << 16;
+
 /// Which way, in which order. Named as fio names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rw {
@@ -122,6 +125,9 @@ pub struct Workload {
     /// Whether caches keep what they have: what will be touched is read once before, unmeasured. Unset, each repeat
     /// begins with the target's pages dropped from the kernel's page cache, and an empty one of iopath's.
     pub warm: bool,
+    /// Of so many transfers of a job one is timed, drawn at random; all are counted. More than 1 on paths only that wait
+    /// for each transfer, where reading the clock for each may take longer than the transfers do.
+    pub latency_every: u32,
     /// Where random offsets, mixes and bytes come from.
     pub seed: u64,
     /// Of 100 transfers of a mixed workload, how many read.
@@ -155,6 +161,7 @@ impl Default for Workload {
             io_bytes: None,
             repeat: 3,
             warm: false,
+            latency_every: 1,
             seed: 1,
             rwmixread: 50,
             elevator: None,
@@ -189,6 +196,7 @@ impl Workload {
         in_range("--numjobs", self.jobs, 1..=JOBS_MAX, || format!("1 to {JOBS_MAX}"))?;
         in_range("--repeat", self.repeat, 1..=u32::MAX, || "1 or more".to_owned())?;
         in_range("--rwmixread", self.rwmixread.into(), 0..=100, || "0 to 100".to_owned())?;
+        self.check_latency(row)?;
         if let Some(size_bytes) = self.size_bytes {
             self.check_size(size_bytes)?;
         }
@@ -204,6 +212,16 @@ impl Workload {
         }
         if let Some(name) = &self.engine {
             name.parse::<Engine>()?;
+        }
+        Ok(())
+    }
+
+    fn check_latency(&self, row: &PathRow) -> Result<(), LabError> {
+        in_range("--latency-every", self.latency_every, 1..=LATENCY_EVERY_MAX, || {
+            format!("1 to {LATENCY_EVERY_MAX}")
+        })?;
+        if self.latency_every > 1 && !row.synchronous {
+            return Err(LabError::AllTimed { path: row.name });
         }
         Ok(())
     }
@@ -260,6 +278,7 @@ mod tests {
             (Workload { block_bytes: 0, ..Workload::default() }, "--bs 0"),
             (Workload { io_depth: 0, ..Workload::default() }, "--iodepth 0"),
             (Workload { jobs: 5000, ..Workload::default() }, "--numjobs 5000"),
+            (Workload { latency_every: 0, ..Workload::default() }, "--latency-every 0"),
             (Workload { repeat: 0, ..Workload::default() }, "--repeat 0"),
             (Workload { rwmixread: 101, ..Workload::default() }, "--rwmixread 101"),
         ] {

@@ -267,6 +267,34 @@ fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
 }
 
 #[test]
+fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
+    let file = file_of(MIB);
+    for row in PATHS.iter().filter(|row| row.synchronous) {
+        // 64 blocks for each of two jobs: nine whole batches and one of a single block.
+        let all = Workload {
+            block_bytes: 8192,
+            jobs: 2,
+            repeat: 1,
+            size_bytes: None,
+            ..workload(row, file.path())
+        };
+        for latency_every in [7, 1000] {
+            let Some(result) = run_here(&Workload { latency_every, ..all.clone() }) else { continue };
+            assert_eq!(
+                (result.ios, result.bytes, result.latency_every),
+                (128, MIB, latency_every),
+                "{result:?}"
+            );
+            assert!(result.latency_ns.max > 0, "of a batch that does not fill one is timed, too: {result:?}");
+        }
+        let timed = Workload { latency_every: 64, runtime: Some(Duration::from_millis(20)), ..all };
+        if let Some(result) = run_here(&timed) {
+            assert!((0.02..5.0).contains(&result.seconds) && result.ios.is_multiple_of(64), "{result:?}");
+        }
+    }
+}
+
+#[test]
 fn a_large_job_count_begins_and_ends_together() {
     let file = file_of(MIB);
     let begun = Instant::now();

@@ -51,6 +51,7 @@ fn the_keys_are_those_of_the_schema() {
         "io_depth",
         "jobs",
         "warm",
+        "latency_every",
         "bytes",
         "ios",
         "seconds",

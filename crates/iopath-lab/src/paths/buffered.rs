@@ -162,6 +162,17 @@ impl Connection for BufferedConnection {
         Ok(())
     }
 
+    fn run_each(
+        &mut self,
+        transfers: &[Transfer],
+        _done: &mut Vec<Done>,
+    ) -> Result<(), (Transfer, io::Error)> {
+        for &transfer in transfers {
+            self.run(transfer).map_err(|error| (transfer, error))?;
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.volume.flush().map_err(io_error)
     }

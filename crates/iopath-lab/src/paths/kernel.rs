@@ -97,6 +97,17 @@ impl<B: Blocking> Connection for OneAtATime<B> {
         Ok(())
     }
 
+    fn run_each(
+        &mut self,
+        transfers: &[Transfer],
+        _done: &mut Vec<Done>,
+    ) -> Result<(), (Transfer, io::Error)> {
+        for &transfer in transfers {
+            self.run(0, transfer).map_err(|error| (transfer, error))?;
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
     }

@@ -19,6 +19,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         io_depth,
         jobs: 1,
         warm: false,
+        latency_every: 1,
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
         ios: repeats.iter().map(|repeat| repeat.ios).sum(),
         seconds: mbs.len() as f64,

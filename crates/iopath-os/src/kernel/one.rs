@@ -33,7 +33,7 @@ impl<B: Blocking> OneAtATime<B> {
     /// If one is pending, or it does not fit the buffer.
     pub fn submit(&mut self, slot: u32, transfer: Transfer) {
         assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
-        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
+        self.check(transfer);
         self.pending = Some((slot, transfer));
     }
 
@@ -43,6 +43,20 @@ impl<B: Blocking> OneAtATime<B> {
             let result = self.way.run(&mut self.slots, slot, transfer);
             done.push(Done { slot, result });
         }
+    }
+
+    /// Runs a transfer to its end, without [`Self::submit`].
+    ///
+    /// # Panics
+    /// If one is pending, or it does not fit the buffer.
+    pub fn run(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
+        self.check(transfer);
+        self.way.run(&mut self.slots, slot, transfer)
+    }
+
+    fn check(&self, transfer: Transfer) {
+        assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
     }
 
     /// The bytes a slot holds.
