@@ -1,7 +1,9 @@
 //! Direct, bounced and buffered I/O on one volume, and volumes that change their size, against a plain copy of the
 //! bytes, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{AlignedBuf, BatchOptions, Engine, Error, OpenError, Options, Unaligned, Volume};
+use iopath::{
+    AlignedBuf, BatchOptions, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Unaligned, Volume,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
