@@ -21,6 +21,7 @@ fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered 
         size_bytes: 1 << 20,
         block_bytes: 512,
         tail: None,
+        own_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<Device> = Box::new(Faulty::new(Box::new(disk.open()), faults));
