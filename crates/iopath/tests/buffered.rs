@@ -227,3 +227,15 @@ fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
     assert!(matches!(direct.borrow(0, 1), Err(Error::NotBuffered { .. })));
     assert!(direct.stats().is_none());
 }
+
+#[test]
+fn a_read_of_several_requests_without_readahead_brings_all_of_them() {
+    let written = random(8 << 20, 9);
+    let Some((_directory, path)) = scratch(&written) else { return };
+    let options =
+        options().cache_bytes(32 << 20).readahead(iopath::Readahead::Off).request_bytes_max(64 << 10);
+    let volume = Volume::open(&path, &options).unwrap();
+    let mut read = vec![0; 8 << 20];
+    assert_eq!(volume.read_at(&mut read, 0).unwrap(), read.len());
+    assert!(read == written);
+}

@@ -53,7 +53,9 @@ impl State {
     /// Hands over what the cache wants to be done up to the read of `page`, which it keeps back.
     fn keep_read(&mut self, page: Page) -> Option<OwnRead> {
         let (mut own, mut has_started) = (None, false);
-        while let (None, Some(io)) = (&own, self.cache.poll_io(self.now)) {
+        while own.is_none()
+            && let Some(io) = self.cache.poll_io(self.now)
+        {
             let memory = if io.op == Op::Read && io.pages.contains(page) { self.memory_of(io) } else { None };
             if let Some((extent, segments)) = memory {
                 self.begin(io);
