@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) debt: std::time::Duration,
     /// Times so far that somebody came by: whoever sees it stand still knows that nobody is about.
     pub(super) steps: u64,
+    /// The flusher sleeps until it is woken: whoever makes something dirty does that.
+    pub(super) flusher_sleeps: bool,
     /// I/Os of the cache that are over.
     pub(super) ended: u64,
     pub(super) is_closing: bool,
@@ -108,6 +110,7 @@ impl State {
             broken: None,
             debt: std::time::Duration::ZERO,
             steps: 0,
+            flusher_sleeps: false,
             ended: 0,
             is_closing: false,
             place,

@@ -156,13 +156,12 @@ impl Write<'_> {
             return;
         }
         state.now = clock::now();
-        let was_clean = state.cache.dirty_pages() == 0;
         for piece in self.held.drain(..) {
             let now = state.now;
             let pause = state.cache.end_write(piece.frame, now);
             state.debt += pause;
         }
-        if was_clean {
+        if std::mem::take(&mut state.flusher_sleeps) {
             self.shared.dirt.notify_one();
         }
         if state.is_driven {
