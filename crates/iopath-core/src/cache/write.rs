@@ -110,14 +110,19 @@ impl PageCache {
 
     /// Moves a page that is pinned or at the device to another frame, held for the writer.
     fn move_page(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
-        let Some(to) = self.take_spare() else {
+        // A reader who was in it may be out by now: it must not be evicted to make room for itself.
+        self.hot.pin(from);
+        let spare = self.take_spare();
+        let is_free = (part == Part::Whole || spare.is_none()) && self.hot.unpin(Frame(from));
+        let Some(to) = spare else {
             self.starve(waiter);
+            if is_free {
+                self.handle_unpinned();
+            }
             return WriteStep::Wait;
         };
+        assert_ne!(from, to, "a page moved to where it is");
         self.stats.moved += 1;
-        if part == Part::Some {
-            self.hot.pin(from);
-        }
         let old = *self.meta(from);
         self.hot.revoke(from);
         self.hot.remove(from);
@@ -174,5 +179,55 @@ impl PageCache {
         let was_there = self.dirty.remove(page.0, frame);
         assert!(was_there, "a dirty frame that write-back does not find");
         self.links.remove(&mut self.aged, frame);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CacheConfig;
+    use super::*;
+    use crate::page::PageRange;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Writes a page whole and lets it go to the device.
+    fn write(cache: &mut PageCache, page: Page) {
+        let frame = loop {
+            match cache.begin_write(page, Part::Whole, 0) {
+                WriteStep::Into(frame) => break frame,
+                WriteStep::Copy { .. } => unreachable!("nothing of a page is kept that is written whole"),
+                WriteStep::Wait => {
+                    while cache.poll_ready().is_none() {
+                        cache.handle_unpinned();
+                    }
+                }
+            }
+        };
+        cache.end_write(frame, Instant::ZERO);
+        cache.write_back(PageRange::ALL, 1);
+        while let Some(io) = cache.poll_io(Instant::ZERO) {
+            cache.handle_completion(io.tag, Ok(()), Instant::ZERO);
+        }
+        while cache.poll_ready().is_some() {}
+    }
+
+    #[test]
+    fn a_page_is_not_evicted_to_make_room_for_itself() {
+        let mut cache = PageCache::new(CacheConfig { frames: 2, ..CacheConfig::default() });
+        let hot = Arc::clone(cache.hot());
+        (0..2).for_each(|page| write(&mut cache, Page(page)));
+        let other = hot.try_pin(Page(1)).expect("it was written");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    // Readers come and go, also between two looks of the writer.
+                    hot.visit(0, Page(0), |_| (), |_| std::hint::spin_loop());
+                }
+            });
+            (0..50_000).for_each(|_| write(&mut cache, Page(0)));
+            is_over.store(true, Relaxed);
+        });
+        hot.unpin(other.frame);
     }
 }
