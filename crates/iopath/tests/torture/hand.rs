@@ -52,6 +52,8 @@ pub(crate) struct Hand {
     /// Ranges that only this hand writes, cut at blocks; the last may end with the volume inside one.
     pub(crate) owned: Vec<Range<usize>>,
     pub(crate) source: Arc<Source>,
+    /// The page cache takes bytes for lost that it no longer has: no flush succeeds until the volume is opened anew.
+    pub(crate) has_lost: bool,
     buffer: AlignedBuf,
     number: u64,
 }
@@ -62,12 +64,8 @@ pub(crate) struct Hand {
 pub(crate) struct Weather {
     /// I/O may fail.
     pub(crate) may_fail: bool,
-    /// Flushes of the device may.
-    pub(crate) flush_may_fail: bool,
     /// A flush that fails loses what it should have saved.
     pub(crate) may_lose: bool,
-    /// The page cache knows of bytes that are lost: no flush succeeds until the volume is opened anew.
-    pub(crate) has_lost: bool,
     /// The device has no forced write of its own: it is followed by a flush.
     pub(crate) forces_by_flush: bool,
     /// The device may not know discard and write-zeroes.
@@ -105,6 +103,7 @@ impl Hand {
             history: History::new(),
             owned: Vec::new(),
             source: Arc::clone(source),
+            has_lost: false,
             buffer: AlignedBuf::new(OP_BYTES_MAX + 512).expect("memory"),
             number: 0,
         }
@@ -222,17 +221,8 @@ impl Work<'_> {
         if self.weather.may_lose && self.weather.may_fail {
             self.hand.model.may_have_lost();
         }
-    }
-
-    /// As [`Work::outcome`], of what includes a flush of the page cache: what is lost is never reported only once.
-    pub(crate) fn outcome_of_flush(&self, result: &Result<(), Error>) -> Result<bool, Wrong> {
-        match result {
-            Ok(()) if self.weather.has_lost => {
-                Err(Wrong::Outcome("a flush succeeds although bytes were lost".to_owned()))
-            }
-            Err(Error::Io { op: Op::Flush | Op::Write, .. }) if self.weather.has_lost => Ok(false),
-            _ => self.outcome(result),
-        }
+        // Whether the device has lost anything the cache cannot know.
+        self.hand.has_lost |= self.weather.mode.is_cached;
     }
 
     /// Whether an operation is over well. That it failed is wrong unless it may.
@@ -240,6 +230,7 @@ impl Work<'_> {
         match result {
             Ok(()) => Ok(true),
             Err(Error::Io { .. }) if self.weather.may_fail => Ok(false),
+            Err(Error::Io { op: Op::Flush | Op::Write, .. }) if self.hand.has_lost => Ok(false),
             Err(Error::Unsupported { .. }) if self.weather.may_lack => Ok(false),
             Err(error) => Err(Wrong::Outcome(format!("it should not fail: {error}"))),
         }

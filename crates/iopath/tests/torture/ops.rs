@@ -1,6 +1,6 @@
 //! The operations, a row each. What they are carried out on is `hand.rs`.
 
-use crate::hand::{Mode, OP_BYTES_MAX, Weather, Work, Wrong, check};
+use crate::hand::{OP_BYTES_MAX, Weather, Work, Wrong, check};
 use crate::life::a_size;
 use crate::settings::pick;
 use iopath::{Advice, BatchOptions, Done, Error, Volume};
@@ -66,9 +66,7 @@ fn write_by(
     let source = Arc::clone(&work.hand.source);
     let data = &source.random[from..from + bytes];
     let result = write(work.volume, data, offset as u64);
-    let Mode { takes_any, is_cached, .. } = work.weather.mode;
-    let flushes_cache = flushes && takes_any && is_cached;
-    let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
+    let is_ok = work.outcome(&result)?;
     work.note(what, (offset, bytes), Some(from), is_ok);
     if is_ok {
         work.hand.model.write(offset, data, forced);
@@ -166,7 +164,7 @@ fn resize(work: &mut Work<'_>) -> Result<(), Wrong> {
 }
 
 fn flush(work: &mut Work<'_>) -> Result<(), Wrong> {
-    let is_ok = work.outcome_of_flush(&work.volume.flush())?;
+    let is_ok = work.outcome(&work.volume.flush())?;
     if is_ok {
         work.hand.model.flushed();
     } else {
