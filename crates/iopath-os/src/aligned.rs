@@ -69,6 +69,16 @@ impl AlignedBuf {
         self.len == 0
     }
 
+    /// Makes it as long as that, if that needs no more memory than it has; whether. What it gains is zeroes.
+    pub(crate) fn resize_in_place(&mut self, len: usize) -> bool {
+        if len > self.taken {
+            return false;
+        }
+        let old = std::mem::replace(&mut self.len, len);
+        self.get_mut(old..).into_iter().for_each(|gained| gained.fill(0));
+        true
+    }
+
     /// The first byte, without a reference to the bytes: for transfers where the kernel writes into one part while
     /// the program looks at another. Valid as long as this value lives.
     pub fn start(&self) -> NonNull<u8> {
@@ -188,6 +198,16 @@ mod tests {
         buf[9_999] = 2;
         let buf = std::thread::spawn(move || buf).join().unwrap();
         assert_eq!((buf[0], buf[9_998], buf[9_999]), (1, 0, 2));
+    }
+
+    #[test]
+    fn what_a_region_gains_in_place_is_zeroes() {
+        let mut buf = AlignedBuf::new(3000).unwrap();
+        buf.fill(7);
+        assert!(buf.resize_in_place(1000) && buf.len() == 1000);
+        assert!(buf.resize_in_place(page_bytes()));
+        assert!(buf[..1000].iter().all(|&byte| byte == 7) && buf[1000..].iter().all(|&byte| byte == 0));
+        assert!(!buf.resize_in_place(page_bytes() + 1) && buf.len() == page_bytes());
     }
 
     #[test]

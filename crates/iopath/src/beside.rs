@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::open::Backing;
 use crate::volume::Volume;
-use iopath_core::{Extent, Op};
+use iopath_core::{Extent, IoError, Op};
 use iopath_os::Beside;
 use iopath_os::target::Kind;
 use std::io;
@@ -76,6 +76,15 @@ impl Volume {
 
     fn has_fixed_size(&self) -> bool {
         matches!(self.backing(), Backing::Stripe(_)) || self.facts().target.kind == Kind::BlockDevice
+    }
+
+    /// A flush or a write that was to be on the medium has failed beside the page cache: if it may have been the device's
+    /// flush, what the device took from the cache may be lost, and the cache is told.
+    pub(crate) fn durable_write_failed(&self, error: IoError) {
+        let may_be_the_flush = matches!(error, IoError::Media | IoError::Gone | IoError::Os(_));
+        if let Some(cache) = self.cache_if_any().filter(|_| may_be_the_flush) {
+            cache.handle_failed_flush(error);
+        }
     }
 
     /// A direct I/O on `extent` may go when this returns; it is over for the cache when what is returned is dropped.

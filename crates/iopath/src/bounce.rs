@@ -16,11 +16,19 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Bounce {
     /// Buffers that nobody uses.
     spare: Mutex<Vec<AlignedBuf>>,
-    /// Ranges of bytes that are being written.
-    written: Mutex<Vec<Range<u64>>>,
+    written: Mutex<Written>,
     is_free: Condvar,
     /// For the bytes after the last whole block.
     tail: Option<Tail>,
+}
+
+/// What is being written.
+#[derive(Debug, Default)]
+struct Written {
+    /// Ranges of bytes.
+    ranges: Vec<Range<u64>>,
+    /// Who waits for one of them: nobody, mostly, and then nobody need be woken.
+    waiting: u32,
 }
 
 /// A range that nobody else writes to.
@@ -45,9 +53,12 @@ impl Bounce {
     /// Waits until nobody writes to a byte of `range`.
     fn lock_range(&self, range: Range<u64>) -> Locked<'_> {
         let overlaps = |other: &Range<u64>| other.start < range.end && range.start < other.end;
-        let written = lock(&self.written);
-        let waited = self.is_free.wait_while(written, |written| written.iter().any(overlaps));
-        waited.unwrap_or_else(PoisonError::into_inner).push(range.clone());
+        let mut written = lock(&self.written);
+        written.waiting += 1;
+        let waited = self.is_free.wait_while(written, |written| written.ranges.iter().any(overlaps));
+        let mut written = waited.unwrap_or_else(PoisonError::into_inner);
+        written.waiting -= 1;
+        written.ranges.push(range.clone());
         Locked { bounce: self, range }
     }
 }
@@ -55,9 +66,11 @@ impl Bounce {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let mut written = lock(&self.bounce.written);
-        let place = written.iter().position(|range| *range == self.range);
-        written.swap_remove(place.expect("what is locked is listed"));
-        self.bounce.is_free.notify_all();
+        let place = written.ranges.iter().position(|range| *range == self.range);
+        written.ranges.swap_remove(place.expect("what is locked is listed"));
+        if written.waiting > 0 {
+            self.bounce.is_free.notify_all();
+        }
     }
 }
 

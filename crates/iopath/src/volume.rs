@@ -201,7 +201,11 @@ impl Volume {
             return Ok(());
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
-        self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
+        let written = self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua));
+        if let (true, Err(Error::Io { source, .. })) = (fua, &written) {
+            self.durable_write_failed(*source);
+        }
+        written
     }
 
     fn command(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {

@@ -261,3 +261,28 @@ fn threads_on_a_file_that_grows_and_shrinks_see_what_was_written() {
     volume.close().unwrap();
     pages.check_all(&Volume::open(&path, &options).unwrap());
 }
+
+#[test]
+fn a_forced_direct_write_whose_flush_fails_costs_the_cache_nothing_that_it_took_for_saved() {
+    let faults = Faults::new(6);
+    // Without forced access: a forced write is one and a flush.
+    let config = MemoryConfig { cache_bytes: 1 << 20, fua: false, ..MemoryConfig::of_bytes(1 << 20) };
+    let disk = MemoryDisk::new(&config).unwrap();
+    let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(&faults);
+    let volume = Volume::memory(&disk, &options).unwrap();
+    faults.lose_on_failed_flush(&disk);
+    write(&volume, 1, 7);
+    // Writes it back without a flush: the page is clean, and the device may lose it.
+    let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
+    volume.direct().read_at(&mut memory, PAGE).unwrap();
+    assert_eq!(volume.stats().unwrap().cache.dirty, 0);
+    faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
+    volume.direct().write_durably_at(&memory, 10 * PAGE).unwrap_err();
+    // What the write itself may have lost is its caller's to see to, and flushes say so until then.
+    volume.flush().unwrap_err();
+    volume.accept_loss();
+    volume.flush().unwrap();
+    disk.crash(|_| 0);
+    let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
+    assert!(holds(&after, 1, 7), "a flush succeeded, and the page is lost");
+}

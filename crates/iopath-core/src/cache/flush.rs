@@ -20,6 +20,8 @@ pub(super) struct Flushes {
     waiting: Vec<u64>,
     covered: Vec<u64>,
     is_running: bool,
+    /// A flush of the device for somebody else has failed while the running one was under way.
+    spoilt: Option<IoError>,
     /// Flushes of the device that began, and the last that succeeded.
     begun: u64,
     good: u64,
@@ -167,22 +169,36 @@ impl PageCache {
         }
     }
 
+    /// The device could not be flushed for somebody who went around the cache, with a forced write, say: it may have
+    /// lost what it took from here as well, and a flush that is under way for the cache may say that all is well.
+    pub fn handle_failed_flush(&mut self, error: IoError, now: Instant) {
+        if self.flushes.is_running {
+            self.flushes.spoilt = Some(error);
+        } else {
+            self.lose_unflushed(error, now);
+        }
+    }
+
+    /// What the device has taken since its last good flush may be lost. All flushes under way fail.
+    fn lose_unflushed(&mut self, error: IoError, now: Instant) {
+        let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
+        let is_lossy = has_left || self.directs.is_writing();
+        if is_lossy {
+            self.flushes.lost.get_or_insert(error);
+        }
+        self.dirty_again(error, is_lossy, now);
+        self.flushes.fail_all(error);
+        let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
+        self.ready.extend(self.flushes.waiting.drain(..).map(failed));
+    }
+
     /// The device has been flushed, or could not be.
     pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
         self.flushes.is_running = false;
+        let result = self.flushes.spoilt.take().map_or(result, Err);
         match result {
             Ok(()) => self.flushes.good = self.flushes.begun,
-            Err(error) => {
-                let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
-                let is_lossy = has_left || self.directs.is_writing();
-                if is_lossy {
-                    self.flushes.lost.get_or_insert(error);
-                }
-                self.dirty_again(error, is_lossy, now);
-                self.flushes.fail_all(error);
-                let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
-                self.ready.extend(self.flushes.waiting.drain(..).map(failed));
-            }
+            Err(error) => self.lose_unflushed(error, now),
         }
         self.flushes.gone[0] = false;
         let outcome = match result.err().or(self.flushes.lost) {

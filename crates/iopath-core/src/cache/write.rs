@@ -110,14 +110,19 @@ impl PageCache {
 
     /// Moves a page that is pinned or at the device to another frame, held for the writer.
     fn move_page(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
-        let Some(to) = self.take_spare() else {
+        // A reader who was in it may be out by now: it must not be evicted to make room for itself.
+        self.hot.pin(from);
+        let spare = self.take_spare();
+        let is_free = (part == Part::Whole || spare.is_none()) && self.hot.unpin(Frame(from));
+        let Some(to) = spare else {
             self.starve(waiter);
+            if is_free {
+                self.handle_unpinned();
+            }
             return WriteStep::Wait;
         };
+        assert_ne!(from, to, "a page moved to where it is");
         self.stats.moved += 1;
-        if part == Part::Some {
-            self.hot.pin(from);
-        }
         let old = *self.meta(from);
         self.hot.revoke(from);
         self.hot.remove(from);

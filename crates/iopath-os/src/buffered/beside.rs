@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering::Release;
 
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
-use iopath_core::{Op, Page, PageRange};
+use iopath_core::{IoError, Op, Page, PageRange};
 
 use super::turn::Guard;
 use super::{Buffered, BufferedError, Shared};
@@ -75,6 +75,16 @@ impl Beside<'_> {
 }
 
 impl Buffered {
+    /// The device could not be flushed for a direct I/O: what it took from the cache may be lost as well.
+    pub fn handle_failed_flush(&self, error: IoError) {
+        let mut state = self.shared.lock();
+        state.now = clock::now();
+        let now = state.now;
+        state.cache.handle_failed_flush(error, now);
+        self.shared.rouse_flusher(&mut state);
+        state.settle();
+    }
+
     /// A direct I/O is over whose promise was kept open.
     pub fn end_direct(&self, tag: Option<DirectTag>) {
         drop(Beside { shared: &self.shared, tag });

@@ -38,14 +38,19 @@ impl Shared {
 
     fn flush_in_background(&self) {
         let mut state = self.lock();
+        let mut was_idle = false;
         while !state.is_closing {
-            if state.cache.dirty_pages() == 0 && state.runner.in_flight() == 0 {
+            let is_idle = state.cache.dirty_pages() == 0 && state.runner.in_flight() == 0;
+            // Not at once: a program that flushes after each write would wake this thread with each.
+            if is_idle && was_idle {
                 state.is_flusher_at_rest = true;
                 let woken = self.dirt.wait(state);
                 state = woken.expect("a thread panicked in the page cache, whose state is unknown now");
+                was_idle = false;
                 continue;
             }
             state.is_flusher_at_rest = false;
+            was_idle = is_idle;
             let seen = state.steps;
             let woken = self.dirt.wait_timeout(state, ROUND);
             state = woken.expect("a thread panicked in the page cache, whose state is unknown now").0;

@@ -137,19 +137,18 @@ impl MemoryDisk {
     pub fn resize(&self, size_bytes: u64) -> Result<(), NoMemory> {
         let mut medium = self.medium();
         let Medium { size_bytes: old, bytes, cache } = &mut *medium;
-        let block_bytes = self.shared.config.block_bytes;
-        let resized = |bytes: &[u8]| {
-            let mut resized = take(size_bytes, block_bytes)?;
-            let kept = size_bytes.min(*old) as usize;
-            resized[..kept].copy_from_slice(&bytes[..kept]);
-            Ok(resized)
-        };
-        let resized_bytes = resized(bytes)?;
+        let whole = whole_blocks(size_bytes, self.shared.config.block_bytes)?;
+        let kept = size_bytes.min(*old);
+        resize_zeroed(bytes, whole, kept as usize)?;
         if let Some(cache) = cache {
-            let medium = resized(cache.medium())?;
-            cache.resize(medium, size_bytes.min(*old));
+            let resized = cache.resize(whole, kept);
+            if resized.is_err() {
+                // Shorter always works: nothing has happened.
+                let before = whole_blocks(*old, self.shared.config.block_bytes)?;
+                resize_zeroed(bytes, before, kept as usize)?;
+            }
+            resized?;
         }
-        *bytes = resized_bytes;
         *old = size_bytes;
         Ok(())
     }
@@ -182,9 +181,25 @@ impl MemoryDisk {
 
 /// Zeroed memory for that many bytes in whole blocks.
 fn take(bytes: u64, block_bytes: u32) -> Result<AlignedBuf, NoMemory> {
+    AlignedBuf::new(whole_blocks(bytes, block_bytes)?)
+}
+
+fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
     let whole = bytes.checked_next_multiple_of(u64::from(block_bytes)).and_then(|n| usize::try_from(n).ok());
     let too_much = || NoMemory { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() };
-    AlignedBuf::new(whole.ok_or_else(too_much)?)
+    whole.ok_or_else(too_much)
+}
+
+/// Makes memory `whole` bytes long, with zeroes from byte `kept` on. What is there is used again: a disk that changes
+/// its size a lot does not take memory from the system each time.
+fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
+    if !bytes.resize_in_place(whole) {
+        let mut longer = AlignedBuf::new(whole)?;
+        longer[..kept].copy_from_slice(&bytes[..kept]);
+        *bytes = longer;
+    }
+    bytes[kept..].fill(0);
+    Ok(())
 }
 
 impl Medium {

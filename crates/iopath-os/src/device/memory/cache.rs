@@ -10,7 +10,7 @@
 use iopath_core::{SECTOR_BYTES, Sector};
 use std::collections::VecDeque;
 
-use crate::aligned::AlignedBuf;
+use crate::aligned::{AlignedBuf, NoMemory};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -62,11 +62,6 @@ impl WriteCache {
             under_way: Vec::new(),
             next_write: 0,
         }
-    }
-
-    /// What is left without power, as far as that is decided.
-    pub(super) fn medium(&self) -> &[u8] {
-        &self.medium
     }
 
     /// Takes what was written from sector `start` on; straight to the medium if `forced`. The number of the write, to be
@@ -162,12 +157,12 @@ impl WriteCache {
         sectors.len()
     }
 
-    /// Another medium takes the place of this one, equal up to byte `kept` and zeroes from there on.
-    pub(super) fn resize(&mut self, medium: AlignedBuf, kept: u64) {
+    /// The medium is `whole` bytes long from now on, with zeroes from byte `kept` on.
+    pub(super) fn resize(&mut self, whole: usize, kept: u64) -> Result<(), NoMemory> {
+        super::resize_zeroed(&mut self.medium, whole, kept as usize)?;
         let sectors = kept.div_ceil(SECTOR_BYTES);
         self.unsaved_from.truncate(sectors as usize);
-        self.unsaved_from.resize(medium.len() / SECTOR, self.next);
-        self.medium = medium;
+        self.unsaved_from.resize(whole / SECTOR, self.next);
         let first = self.first();
         for index in 0..self.versions.len() {
             let sector = self.versions[index].sector;
@@ -178,6 +173,7 @@ impl WriteCache {
                 self.bytes[at + (kept % SECTOR_BYTES) as usize..at + SECTOR].fill(0);
             }
         }
+        Ok(())
     }
 
     /// The number of the oldest version.

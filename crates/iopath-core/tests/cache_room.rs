@@ -1,0 +1,47 @@
+//! A reader who comes and goes while a writer looks for room. One thread's steps are in `cache_model`.
+
+use iopath_core::cache::{CacheConfig, PageCache, Part, WriteStep};
+use iopath_core::{Instant, Page, PageRange};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Writes a page whole and lets it go to the device.
+fn write(cache: &mut PageCache, page: Page) {
+    let frame = loop {
+        match cache.begin_write(page, Part::Whole, 0) {
+            WriteStep::Into(frame) => break frame,
+            WriteStep::Copy { .. } => unreachable!("nothing of a page is kept that is written whole"),
+            WriteStep::Wait => {
+                while cache.poll_ready().is_none() {
+                    cache.handle_unpinned();
+                }
+            }
+        }
+    };
+    cache.end_write(frame, Instant::ZERO);
+    cache.write_back(PageRange::ALL, 1);
+    while let Some(io) = cache.poll_io(Instant::ZERO) {
+        cache.handle_completion(io.tag, Ok(()), Instant::ZERO);
+    }
+    while cache.poll_ready().is_some() {}
+}
+
+#[test]
+fn a_page_is_not_evicted_to_make_room_for_itself() {
+    let mut cache = PageCache::new(CacheConfig { frames: 2, ..CacheConfig::default() });
+    let hot = Arc::clone(cache.hot());
+    (0..2).for_each(|page| write(&mut cache, Page(page)));
+    let other = hot.try_pin(Page(1)).expect("it was written");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                // Readers come and go, also between two looks of the writer.
+                hot.visit(0, Page(0), |_| (), |_| std::hint::spin_loop());
+            }
+        });
+        (0..50_000).for_each(|_| write(&mut cache, Page(0)));
+        is_over.store(true, Relaxed);
+    });
+    hot.unpin(other.frame);
+}
