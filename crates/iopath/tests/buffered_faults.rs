@@ -280,7 +280,7 @@ fn a_forced_direct_write_whose_flush_fails_costs_the_cache_nothing_that_it_took_
     volume.direct().write_durably_at(&memory, 10 * PAGE).unwrap_err();
     // What the write itself may have lost is its caller's to see to, and flushes say so until then.
     volume.flush().unwrap_err();
-    volume.accept_loss();
+    volume.accept_loss().unwrap();
     volume.flush().unwrap();
     disk.crash(|_| 0);
     let after = Volume::memory(&disk, &Options::new().direct(false)).unwrap();
