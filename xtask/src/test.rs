@@ -171,7 +171,7 @@ fn test_without_io_uring() -> Result<Outcome> {
     select(tests, TOUCH_THE_KERNEL).run_tests()
 }
 
-/// Some of what `cargo xtask torture` can do, from another seed each time.
+/// Some of what `cargo xtask torture` can do, from the same seed each time: a change is what may make it fail.
 fn torture() -> Result<Outcome> {
     let directory = workspace::target_dir().join("xtask");
     std::fs::create_dir_all(&directory)?;
@@ -179,7 +179,7 @@ fn torture() -> Result<Outcome> {
     let memory = || "memory".into();
     let mut note = String::new();
     for (threads, ops, target) in [(1, 1_000_000, memory()), (3, 300_000, memory()), (1, 10_000, file)] {
-        let options = torture::Options { seed: None, ops, target, threads };
+        let options = torture::Options { seed: Some(1), ops, target, threads };
         let log = Logged::new("torture", torture::command(&options)?).args(["--", "--show-output"]).run()?;
         for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
         {

@@ -196,7 +196,8 @@ proptest! {
         match read(&damaged) {
             Ok((entries, end)) => {
                 prop_assert_eq!(&entries[..], &all[..entries.len()]);
-                prop_assert!(damaged == *bytes || end.damage.is_some());
+                // A bit of a compressed frame's head that says nothing of what is in it costs no record.
+                prop_assert!(entries.len() == all.len() || end.damage.is_some());
                 let report = LogReader::new(&damaged[..]).unwrap().summarise(&Filter::default()).unwrap();
                 prop_assert_eq!(report.selected, entries.len() as u64);
             }
