@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::volume::Volume;
 use iopath_core::{IoError, Op};
-use iopath_os::{AlignedBuf, NoMemory, Tail};
+use iopath_os::{AlignedBuf, NoMemory, Tail, page_bytes};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -140,7 +140,9 @@ impl Volume {
     }
 
     fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: usize) -> Locked<'a> {
-        let block = u64::from(self.facts().block_bytes);
+        // The bytes after a file's last whole block go through the system's page cache, which takes a direct write of
+        // the same page at the same time for damage.
+        let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
         let end = offset.saturating_add(bytes as u64);
         bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
     }
