@@ -17,6 +17,7 @@ mod pool;
 mod runner;
 mod tail;
 pub mod target;
+mod thread;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{Advice, Beside, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
@@ -35,3 +36,4 @@ pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
 pub use runner::{Finished, Job, Refused, RunError, Runner};
 pub use tail::Tail;
+pub use thread::thread_number;

@@ -3,8 +3,7 @@
 
 use crate::error::OpenError;
 use crate::open::SharedRunner;
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use iopath_os::thread_number;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Threads that can do blocking I/O on one volume at once without waiting for each other.
@@ -50,13 +49,4 @@ impl Shards {
         let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].runner.try_lock().ok());
         free.unwrap_or_else(|| self.places[own].runner.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Counts the threads that ever did I/O here.
-fn thread_number() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
-    }
-    NUMBER.get()
 }

@@ -1,29 +1,15 @@
 //! Direct, bounced and buffered I/O on one volume, and volumes that change their size, against a plain copy of the
 //! bytes, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{
-    AlignedBuf, BatchOptions, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Unaligned, Volume,
-};
+mod support;
+
+use iopath::{AlignedBuf, BatchOptions, Error, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-fn scratch(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("volume");
-    std::fs::write(&path, contents).unwrap();
-    match Volume::open(&path, &options()) {
-        Ok(_) => Some((directory, path)),
-        Err(OpenError::Direct(error)) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use support::scratch_with;
 
 fn options() -> Options {
-    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
-    Options::new().engine(engine.parse::<Engine>().unwrap()).cache_bytes(1 << 20)
+    support::options().cache_bytes(1 << 20)
 }
 
 /// A volume and what it must hold.
@@ -110,7 +96,7 @@ fn live(options: &Options, seed: u64, size: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut model = vec![0; size];
     rng.fill(&mut model[..]);
-    let Some((_directory, path)) = scratch(&model) else { return };
+    let Some((_directory, path)) = scratch_with(&model) else { return };
     let volume = Volume::open(&path, &options.clone().write(true)).unwrap();
     let memory = AlignedBuf::new(Pair::LONGEST).unwrap();
     let mut pair = Pair { volume, model, rng, memory, said: String::new() };
@@ -151,7 +137,7 @@ fn what_does_not_fit_is_bounced_if_asked() {
 
 #[test]
 fn bounced_writes_to_one_block_lose_nothing_of_each_other() {
-    let Some((_directory, path)) = scratch(&[0; 8192]) else { return };
+    let Some((_directory, path)) = scratch_with(&[0; 8192]) else { return };
     let volume = Volume::open(&path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -173,7 +159,7 @@ fn bounced_writes_to_one_block_lose_nothing_of_each_other() {
 #[test]
 fn readers_never_see_what_a_direct_write_has_replaced() {
     const PAGES: u64 = 64;
-    let Some((_directory, path)) = scratch(&vec![0; PAGES as usize * 4096]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![0; PAGES as usize * 4096]) else { return };
     let volume = Volume::open(&path, &options().direct(false).write(true)).unwrap();
     // Each page counts up, by one thread through the one path and the other; what has returned is told by `done`.
     let done: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
@@ -236,7 +222,7 @@ fn a_volume_in_memory_changes_its_size_as_a_file_does() {
 
 #[test]
 fn what_cannot_change_its_size_loses_nothing_when_asked_to() {
-    let Some((directory, path)) = scratch(&vec![0; 1 << 20]) else { return };
+    let Some((directory, path)) = scratch_with(&vec![0; 1 << 20]) else { return };
     let other = directory.path().join("other");
     std::fs::copy(&path, &other).unwrap();
     for options in [options(), options().direct(false)] {

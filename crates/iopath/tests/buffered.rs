@@ -1,28 +1,15 @@
 //! The buffered path on a real file, against a plain copy of its bytes, with the engine that `IOPATH_TEST_ENGINE` names.
 
-use iopath::{Advice, Engine, Error, MemoryConfig, MemoryDisk, OpenError, Options, Path, Volume};
+mod support;
+
+use iopath::{Advice, Error, MemoryConfig, MemoryDisk, OpenError, Options, Path, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
-fn scratch(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("volume");
-    std::fs::write(&path, contents).unwrap();
-    match Volume::open(&path, &options()) {
-        Ok(_) => Some((directory, path)),
-        Err(OpenError::Direct(error)) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use support::scratch_with;
 
 fn options() -> Options {
-    let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
-    Options::new().engine(engine.parse::<Engine>().unwrap()).direct(false).cache_bytes(1 << 20)
+    support::options().direct(false).cache_bytes(1 << 20)
 }
 
 fn random(bytes: usize, seed: u64) -> Vec<u8> {
@@ -35,7 +22,7 @@ fn random(bytes: usize, seed: u64) -> Vec<u8> {
 fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
     for (seed, size) in [(1_u64, 4 << 20), (2, (3 << 20) + 777), (3, 100), (4, 4096 * 5 + 512)] {
         let mut model = random(size, seed);
-        let Some((_directory, path)) = scratch(&model) else { return };
+        let Some((_directory, path)) = scratch_with(&model) else { return };
         let volume = Volume::open(&path, &options().write(true)).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut buffer = vec![0; 1 << 20];
@@ -95,7 +82,7 @@ fn a_disk_in_memory_ends_and_is_cut_at_any_byte() {
 
 #[test]
 fn dropped_without_a_flush_it_writes_back() {
-    let Some((_directory, path)) = scratch(&vec![0; 300_000]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![0; 300_000]) else { return };
     let written = random(300_000, 5);
     Volume::open(&path, &options().write(true)).unwrap().write_at(&written, 0).unwrap();
     assert!(std::fs::read(&path).unwrap() == written);
@@ -103,7 +90,7 @@ fn dropped_without_a_flush_it_writes_back() {
 
 #[test]
 fn a_read_is_cut_off_at_the_end_and_a_write_past_it_is_refused() {
-    let Some((_directory, path)) = scratch(&[7; 5000]) else { return };
+    let Some((_directory, path)) = scratch_with(&[7; 5000]) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let mut buffer = [0; 100];
     assert_eq!(volume.read_at(&mut buffer, 4990).unwrap(), 10);
@@ -119,7 +106,7 @@ fn a_read_is_cut_off_at_the_end_and_a_write_past_it_is_refused() {
 #[test]
 fn what_is_lent_stays_as_it_was_while_others_write() {
     let before = random(64 << 10, 6);
-    let Some((_directory, path)) = scratch(&before) else { return };
+    let Some((_directory, path)) = scratch_with(&before) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let lent = volume.borrow(100, 40_000).unwrap();
     volume.write_at(&vec![1; 50_000], 0).unwrap();
@@ -131,7 +118,7 @@ fn what_is_lent_stays_as_it_was_while_others_write() {
 
 #[test]
 fn a_cache_that_is_lent_out_is_an_error_and_not_a_hang() {
-    let Some((_directory, path)) = scratch(&vec![3; 1 << 20]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![3; 1 << 20]) else { return };
     let volume = Volume::open(&path, &options().cache_bytes(64 << 10)).unwrap();
     let lent = volume.borrow(0, 64 << 10).unwrap();
     let error = volume.read_at(&mut [0; 1], 1 << 19).unwrap_err();
@@ -142,7 +129,7 @@ fn a_cache_that_is_lent_out_is_an_error_and_not_a_hang() {
 
 #[test]
 fn hits_make_no_system_call_and_are_counted() {
-    let Some((_directory, path)) = scratch(&vec![3; 512 << 10]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![3; 512 << 10]) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut buffer = vec![0; 512 << 10];
     volume.read_at(&mut buffer, 0).unwrap();
@@ -158,7 +145,7 @@ fn hits_make_no_system_call_and_are_counted() {
 #[test]
 fn threads_see_whole_writes_of_a_page_and_all_of_them() {
     const PAGES: u64 = 600;
-    let Some((_directory, path)) = scratch(&vec![0; PAGES as usize * 4096]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![0; PAGES as usize * 4096]) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -200,7 +187,7 @@ fn threads_see_whole_writes_of_a_page_and_all_of_them() {
 
 #[test]
 fn advice_reads_ahead_and_drops() {
-    let Some((_directory, path)) = scratch(&vec![3; 256 << 10]) else { return };
+    let Some((_directory, path)) = scratch_with(&vec![3; 256 << 10]) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     volume.advise(0, 256 << 10, Advice::WillNeed).unwrap();
     let mut buffer = vec![0; 256 << 10];
@@ -214,7 +201,7 @@ fn advice_reads_ahead_and_drops() {
 
 #[test]
 fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
-    let Some((_directory, path)) = scratch(&[0; 4096]) else { return };
+    let Some((_directory, path)) = scratch_with(&[0; 4096]) else { return };
     for page_bytes in [0, 512, 5000, 128 << 10] {
         let error = Volume::open(&path, &options().page_bytes(page_bytes)).unwrap_err();
         assert!(matches!(error, OpenError::PageSize { .. }), "{error}");
@@ -231,7 +218,7 @@ fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
 #[test]
 fn a_read_of_several_requests_without_readahead_brings_all_of_them() {
     let written = random(8 << 20, 9);
-    let Some((_directory, path)) = scratch(&written) else { return };
+    let Some((_directory, path)) = scratch_with(&written) else { return };
     let options =
         options().cache_bytes(32 << 20).readahead(iopath::Readahead::Off).request_bytes_max(64 << 10);
     let volume = Volume::open(&path, &options).unwrap();

@@ -98,8 +98,8 @@ impl Arena {
     /// Until the slice is gone the frame is pinned: then nothing writes to it.
     pub(super) unsafe fn bytes(&self, frame: Frame, from: usize, bytes: usize) -> &[u8] {
         assert!(from + bytes <= self.page_bytes(), "{bytes} bytes from {from} on are not in a page");
-        // SAFETY: in the frame, initialised when the pool was made, and by the caller's promise not written to.
-        unsafe { std::slice::from_raw_parts(self.start(frame).as_ptr().add(from), bytes) }
+        // SAFETY: the caller's promise, and a run of one frame.
+        unsafe { self.run(frame, from, bytes) }
     }
 
     /// Whether the bytes of `next` follow those of `frame` in memory.
@@ -112,7 +112,8 @@ impl Arena {
     /// # Safety
     /// As there, for all of them: each of those up to `from + bytes` is followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
-        // SAFETY: the start is derived from that of its whole region, which the caller says the run does not leave.
+        // SAFETY: initialised when the pool was made, and by the caller's promise not written to. The start is derived
+        // from that of its whole region, which the caller says the run does not leave.
         unsafe { std::slice::from_raw_parts(self.start(first).as_ptr().add(from), bytes) }
     }
 
@@ -126,11 +127,8 @@ impl Arena {
             "{} bytes from {to} on are not in a page",
             source.len()
         );
-        // SAFETY: in the frame, which is the caller's alone.
-        unsafe {
-            let target = self.start(frame).as_ptr().add(to);
-            std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len());
-        }
+        // SAFETY: the caller's promise, and a run of one frame.
+        unsafe { self.copy_into_run(frame, to, source) }
     }
 
     /// As [`Arena::copy_in`], into frames that follow one another in memory.

@@ -1,6 +1,8 @@
 //! Counts what many threads do, each on a cache line of its own.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::thread_number;
 
 /// More threads than this share lines: the count stays right, and costs more.
 const LANES: usize = 64;
@@ -32,16 +34,6 @@ impl Counter {
     pub(super) fn sum(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum()
     }
-}
-
-/// The calling thread's number, from 0 on.
-#[inline]
-pub(super) fn thread_number() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
-    }
-    NUMBER.with(|number| *number)
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use iopath_core::cache::{Frame, Lookup, Outcome};
 use iopath_core::{IoError, Page, PageRange};
 
-use super::counter::thread_number;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
+use crate::thread_number;
 
 impl Buffered {
     /// Copies what is there from byte `offset` on into `buffer`, up to the end of the volume; how many bytes.
@@ -87,11 +87,7 @@ impl Shared {
         let mut state = self.lock();
         state.now = clock::now();
         state.on_marker(range);
-        if state.is_driven {
-            state.settle();
-        } else {
-            state.collect();
-        }
+        state.come_by();
     }
 
     /// Waits for the first page of `range`, which is not there, and pins it.

@@ -176,6 +176,15 @@ impl State {
         self.settle();
     }
 
+    /// Sees what is over, if nobody waits for the device meanwhile, and settles.
+    pub(super) fn come_by(&mut self) {
+        if self.is_driven {
+            self.settle();
+        } else {
+            self.collect_now();
+        }
+    }
+
     /// Whoever drove does so no longer: somebody else who waits is to.
     pub(super) fn pass_on(&self) {
         if self.is_driven || self.runner.in_flight() == 0 {

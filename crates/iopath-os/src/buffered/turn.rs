@@ -64,11 +64,8 @@ impl Shared {
                 state = self.lock();
                 // Readers who merely copy do not say when they leave a frame.
                 state.cache.handle_unpinned();
-                if state.is_driven {
-                    state.settle();
-                } else {
-                    state.collect();
-                }
+                state.now = clock::now();
+                state.come_by();
                 asleep += clock::now().saturating_since(start);
                 nap = (nap * 2).min(NAP_MAX);
                 if asleep >= STARVED_MAX && state.cache.stop_starving(waiter as u64) {

@@ -93,7 +93,7 @@ impl Write<'_> {
                     self.hold(Piece { frame: to, copy_from: Some(from), ..piece });
                 }
                 WriteStep::Wait => {
-                    if part == Part::Some && state.cache.is_cached(page) {
+                    if part == Part::Some {
                         state.cache.take_mark(page);
                     }
                     state.now = clock::now();
@@ -110,7 +110,7 @@ impl Write<'_> {
     fn next_piece(&self, size_bytes: u64) -> Option<(Page, Part, Piece)> {
         let page_bytes = self.shared.page_bytes;
         let at = self.offset + self.begun as u64;
-        let to = (at % page_bytes as u64) as usize;
+        let (page, to) = self.shared.locate(at);
         let bytes = (self.bytes.len() - self.begun).min(page_bytes - to);
         let end = at + bytes as u64;
         if end > size_bytes {
@@ -120,7 +120,7 @@ impl Write<'_> {
         let (start, end_of_piece) = (self.begun, self.begun + bytes);
         let piece =
             Piece { frame: Frame(0), copy_from: None, to, start, end: end_of_piece, is_rest_zero: is_whole };
-        Some((Page(at / page_bytes as u64), if is_whole { Part::Whole } else { Part::Some }, piece))
+        Some((page, if is_whole { Part::Whole } else { Part::Some }, piece))
     }
 
     fn hold(&mut self, piece: Piece) {
@@ -162,11 +162,7 @@ impl Write<'_> {
             state.debt += pause;
         }
         self.shared.rouse_flusher(state);
-        if state.is_driven {
-            state.settle();
-        } else {
-            state.collect_now();
-        }
+        state.come_by();
     }
 
     /// What the writer has waited for is there, or not.

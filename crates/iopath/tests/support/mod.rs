@@ -11,9 +11,22 @@ pub(crate) const KIB: usize = 1024;
 
 /// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
 pub(crate) fn scratch(bytes: u64) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    scratch_made(&options().create(bytes), |_| ())
+}
+
+/// The same with these contents.
+pub(crate) fn scratch_with(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    scratch_made(&options(), |path| std::fs::write(path, contents).unwrap())
+}
+
+fn scratch_made(
+    options: &Options,
+    make: impl FnOnce(&std::path::Path),
+) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("volume");
-    match Volume::open(&path, &options().create(bytes)) {
+    make(&path);
+    match Volume::open(&path, options) {
         Ok(_) => Some((directory, path)),
         Err(OpenError::Direct(error)) => {
             eprintln!("skipped: {error}");

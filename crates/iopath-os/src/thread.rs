@@ -1,0 +1,13 @@
+//! Numbers threads, for what each has a place of its own in.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The calling thread's number: from 0 on, in the order in which threads first asked.
+#[inline]
+pub fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
