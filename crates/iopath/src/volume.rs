@@ -23,13 +23,13 @@ enum Way<'a> {
     Bounced(&'a Bounce),
 }
 
-/// A file or block device, open for direct or raw I/O.
+/// A file or block device, open for direct, raw or buffered I/O.
 ///
-/// Every method takes `&self` and can be called from any thread; each thread has its own queue and engine, so
-/// threads do not wait for each other. I/O of one thread that overlaps keeps its order by itself, since each
-/// call returns when it is done; between threads there is the order that the program makes.
+/// Every method takes `&self` and can be called from any thread; for direct and raw I/O each thread has its own queue
+/// and engine, so threads do not wait for each other. I/O of one thread that overlaps keeps its order by itself, since
+/// each call returns when it is done; between threads there is the order that the program makes.
 ///
-/// Alignment: offsets and lengths are multiples of [`Facts::block_bytes`], buffers start at multiples of
+/// Alignment, of direct and raw I/O unless [`Options::unaligned`] says otherwise: offsets and lengths are multiples of [`Facts::block_bytes`], buffers start at multiples of
 /// [`Facts::memory_align_bytes`] (those of [`AlignedBuf`](crate::AlignedBuf) do). Anything else is refused with an
 /// error that names the numbers.
 ///
