@@ -33,6 +33,11 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// Whether a write that was to be on the medium may have failed with this because the device could not be flushed.
+    pub(crate) const fn may_be_of_a_flush(self) -> bool {
+        matches!(self, Self::Media | Self::Gone | Self::Os(_))
+    }
+
     /// The number that Linux has for it (`errno.h`): what stands in the log.
     pub const fn errno(self) -> i32 {
         match self {

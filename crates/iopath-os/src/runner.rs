@@ -8,7 +8,7 @@
 mod tune;
 
 use iopath_core::{
-    Bio, Duration, Extent, Instant, IoError, LogSink, Memory, Op, Priority, QueueConfig, QueueStats,
+    Bio, BioDone, Duration, Extent, Instant, IoError, LogSink, Memory, Op, Priority, QueueConfig, QueueStats,
     RequestQueue, Stream, SubmitError,
 };
 use slab::Slab;
@@ -75,6 +75,8 @@ pub struct Finished {
     pub buffer: Option<PoolBuf>,
     /// Whole success, or the first error.
     pub result: Result<(), IoError>,
+    /// See [`BioDone::flush_failed`].
+    pub flush_failed: bool,
 }
 
 /// A job that was not taken. Refusing gives ownership back: the buffer is inside.
@@ -94,8 +96,13 @@ pub enum RunError {
     #[error(transparent)]
     Refused(SubmitError<Segment>),
     /// The device could not do it.
-    #[error(transparent)]
-    Io(#[from] IoError),
+    #[error("{error}")]
+    Io {
+        /// The first error.
+        error: IoError,
+        /// See [`BioDone::flush_failed`].
+        flush_failed: bool,
+    },
 }
 
 impl<D: ?Sized + RealDevice> Runner<D> {
@@ -163,10 +170,10 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// The next job that is over, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
     pub fn poll(&mut self) -> Option<Finished> {
-        let done = self.queue.poll_completion()?;
+        let BioDone { token, result, flush_failed } = self.queue.poll_completion()?;
         self.rest_log_if_idle();
-        let Lent { op, extent, buffer, token } = self.lent.remove(done.token as usize);
-        Some(Finished { token, op, extent, buffer, result: done.result })
+        let Lent { op, extent, buffer, token } = self.lent.remove(token as usize);
+        Some(Finished { token, op, extent, buffer, result, flush_failed })
     }
 
     /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
@@ -292,9 +299,10 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         }
         std::mem::forget(on_unwind);
         submitted.map_err(RunError::Refused)?;
-        let done = self.queue.poll_completion().expect("wait returns when the only bio is over");
+        let BioDone { result, flush_failed, .. } =
+            self.queue.poll_completion().expect("wait returns when the only bio is over");
         self.rest_log_if_idle();
-        Ok(done.result?)
+        result.map_err(|error| RunError::Io { error, flush_failed })
     }
 
     /// Nobody knows when the next I/O comes: till then the log has what the queue holds back.

@@ -5,7 +5,7 @@ use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
 use iopath_core::cache::DirectTag;
-use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
+use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
 use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner};
 use slab::Slab;
 
@@ -104,8 +104,6 @@ pub struct Batch {
 struct BesideCache {
     token: u64,
     tag: Option<DirectTag>,
-    /// It was to be on the medium when it completed.
-    durable: bool,
 }
 
 /// An I/O of a batch that is over.
@@ -235,8 +233,11 @@ impl Batch {
 
     /// The next I/O that the last wait or poll found to be over: costs no system call.
     pub fn take(&mut self) -> Option<Done> {
-        let Finished { token, op, extent, buffer, result } = self.runner.as_is_mut().poll()?;
-        let token = self.end_beside(token, result.err());
+        let Finished { token, op, extent, buffer, result, flush_failed } = self.runner.as_is_mut().poll()?;
+        let token = self.end_beside(token);
+        if let (Err(error), true) = (result, flush_failed) {
+            self.volume.flush_failed(error);
+        }
         let result = match result {
             Ok(()) => Ok(self.bytes_of(extent)),
             Err(error) => Err(self.volume.failed(op, extent, error)),
@@ -284,7 +285,7 @@ impl Batch {
         options: &IoOptions,
     ) -> Result<(), Refused> {
         let IoOptions { stream, priority, durable } = *options;
-        let token = match self.begin_beside(op, extent, durable, token) {
+        let token = match self.begin_beside(op, extent, token) {
             Ok(token) => token,
             Err(error) => return Err(Refused { error, buffer }),
         };
@@ -298,7 +299,7 @@ impl Batch {
             token,
         };
         self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
-            self.end_beside(token, None);
+            self.end_beside(token);
             let error = match &error {
                 SubmitError::QueueFull(_) => Error::BatchFull { depth: self.under_way() },
                 other => self.volume.refused(other),
@@ -309,7 +310,7 @@ impl Batch {
 
     /// An I/O may go when this returns: the page cache, if there is one, and the I/O see each other's bytes. The token
     /// that the runner is to have for it.
-    fn begin_beside(&mut self, op: Op, extent: Extent, durable: bool, token: u64) -> Result<u64, Error> {
+    fn begin_beside(&mut self, op: Op, extent: Extent, token: u64) -> Result<u64, Error> {
         let Some(cache) = self.volume.cache_if_any() else { return Ok(token) };
         if op == Op::Flush {
             self.volume.flush_cached(cache)?;
@@ -318,17 +319,13 @@ impl Batch {
             Some(beside) => beside.into_tag(),
             None => None,
         };
-        let durable = durable || op == Op::Flush;
-        Ok(self.beside.insert(BesideCache { token, tag, durable }) as u64)
+        Ok(self.beside.insert(BesideCache { token, tag }) as u64)
     }
 
     /// An I/O is over, or has not begun; its own token.
-    fn end_beside(&mut self, token: u64, error: Option<IoError>) -> u64 {
+    fn end_beside(&mut self, token: u64) -> u64 {
         let Some(cache) = self.volume.cache_if_any() else { return token };
-        let BesideCache { token, tag, durable } = self.beside.remove(token as usize);
-        if let Some(error) = error.filter(|_| durable) {
-            self.volume.durable_write_failed(error);
-        }
+        let BesideCache { token, tag } = self.beside.remove(token as usize);
         cache.end_direct(tag);
         token
     }

@@ -25,7 +25,7 @@ impl<M: Memory> RequestQueue<M> {
             self.log_completion(tag, &chain, result, false, now);
             self.flush.finish();
             while let Some(slot) = self.flush.poll_covered() {
-                self.complete(slot, result, now);
+                self.complete(slot, result, Part::Flush, now);
             }
         } else {
             self.elevator.completed(tag, &self.requests, now);
@@ -45,7 +45,7 @@ impl<M: Memory> RequestQueue<M> {
         let chain = self.requests[tag].chain;
         if !chain.is_merged() && self.is_whole(chain.first) {
             self.log_completion(tag, &chain, result, true, now);
-            self.forget(chain.first, result);
+            self.forget(chain.first, result, Part::Transfer);
             return;
         }
         self.log_completion(tag, &chain, result, false, now);
@@ -76,7 +76,7 @@ impl<M: Memory> RequestQueue<M> {
         if self.bios[slot].parent != NONE {
             self.finish_piece(slot, result, now);
         } else if result.is_err() || self.is_whole(slot) {
-            self.complete(slot, result, now);
+            self.complete(slot, result, Part::Transfer, now);
         } else {
             self.flush_or_complete(slot, now);
         }
@@ -101,21 +101,33 @@ impl<M: Memory> RequestQueue<M> {
             self.log_bio(Event::Flush, slot, 0, now);
             self.flush.wait(slot);
         } else {
-            self.complete(slot, Ok(()), now);
+            self.complete(slot, Ok(()), Part::Transfer, now);
         }
     }
 
-    fn complete(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
+    fn complete(&mut self, slot: u32, result: Result<(), IoError>, last: Part, now: Instant) {
         self.log_bio(Event::Complete, slot, errno(result), now);
-        self.forget(slot, result);
+        self.forget(slot, result, last);
     }
 
     /// The bio is over: its submitter may collect it, and what waited for it may go on.
-    fn forget(&mut self, slot: u32, result: Result<(), IoError>) {
-        let Bio { op, token, .. } = self.bios.remove(slot).bio;
+    fn forget(&mut self, slot: u32, result: Result<(), IoError>, last: Part) {
+        let Bio { op, token, fua, .. } = self.bios.remove(slot).bio;
         if op != Op::Flush {
             self.order.complete(slot);
         }
-        self.done.push_back(BioDone { token, result });
+        let flush_failed = match (result, last) {
+            (Ok(()), _) => false,
+            (Err(_), Part::Flush) => true,
+            (Err(error), Part::Transfer) => fua && self.limits.fua && error.may_be_of_a_flush(),
+        };
+        self.done.push_back(BioDone { token, result, flush_failed });
     }
+}
+
+/// What a bio was at when it ended.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Transfer,
+    Flush,
 }

@@ -52,6 +52,8 @@ pub(crate) struct Disk {
     pub(crate) medium: Vec<u64>,
     in_flight: Vec<InFlight>,
     over: Vec<Completion>,
+    /// Whether a flush has failed since somebody asked.
+    pub(crate) has_failed_flush: bool,
     /// Of 256: how many requests it fails, and how many it is too busy for.
     fails: u8,
     busy: u8,
@@ -77,6 +79,7 @@ impl Disk {
             medium,
             in_flight: Vec::new(),
             over: Vec::new(),
+            has_failed_flush: false,
             fails,
             busy,
             rng,
@@ -96,6 +99,7 @@ impl Disk {
         let io = self.in_flight.swap_remove(index);
         let fails = self.rng.random::<u8>() < self.fails;
         if fails {
+            self.has_failed_flush |= io.op == Op::Flush;
             // A failed write has written a part of it, or nothing.
             if io.op.is_write() {
                 let written = self.rng.random_range(0..=io.extent.sectors());

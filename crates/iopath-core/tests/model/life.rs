@@ -233,12 +233,19 @@ impl Life {
         while let Some(over) = self.disk.poll_completion(self.now) {
             self.queue.handle_completion(over.tag, over.result, self.now);
         }
+        let flush_failed = std::mem::take(&mut self.disk.has_failed_flush);
+        let mut is_told = false;
         while let Some(done) = self.queue.poll_completion() {
+            is_told |= done.flush_failed;
             let bio = self.pending.remove(&done.token).expect("a bio completed twice or never submitted");
             if let Some(memory) = bio.memory {
                 self.free_memory.push(memory.start / self.memory_sectors);
             }
             self.check_order(done.token, &bio);
+            if done.flush_failed {
+                let is_both = bio.fua && self.queue.limits().fua;
+                assert!(done.result.is_err() && (flush_failed || is_both), "{bio:?}: no flush has failed");
+            }
             if done.result.is_ok() {
                 self.check_success(&bio);
             } else {
@@ -246,6 +253,7 @@ impl Life {
                 self.note_failure(&bio);
             }
         }
+        assert!(is_told || !flush_failed, "a flush has failed and nobody is told");
     }
 
     /// Whatever was submitted before and overlaps is over, unless both are reads.

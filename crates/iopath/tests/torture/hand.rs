@@ -52,8 +52,6 @@ pub(crate) struct Hand {
     /// Ranges that only this hand writes, cut at blocks; the last may end with the volume inside one.
     pub(crate) owned: Vec<Range<usize>>,
     pub(crate) source: Arc<Source>,
-    /// The page cache takes bytes for lost that it no longer has: no flush succeeds until the volume is opened anew.
-    pub(crate) has_lost: bool,
     buffer: AlignedBuf,
     number: u64,
 }
@@ -64,8 +62,12 @@ pub(crate) struct Hand {
 pub(crate) struct Weather {
     /// I/O may fail.
     pub(crate) may_fail: bool,
+    /// Flushes of the device may.
+    pub(crate) flush_may_fail: bool,
     /// A flush that fails loses what it should have saved.
     pub(crate) may_lose: bool,
+    /// The page cache knows of bytes that are lost: no flush succeeds until the volume is opened anew.
+    pub(crate) has_lost: bool,
     /// The device has no forced write of its own: it is followed by a flush.
     pub(crate) forces_by_flush: bool,
     /// The device may not know discard and write-zeroes.
@@ -103,7 +105,6 @@ impl Hand {
             history: History::new(),
             owned: Vec::new(),
             source: Arc::clone(source),
-            has_lost: false,
             buffer: AlignedBuf::new(OP_BYTES_MAX + 512).expect("memory"),
             number: 0,
         }
@@ -221,8 +222,14 @@ impl Work<'_> {
         if self.weather.may_lose && self.weather.may_fail {
             self.hand.model.may_have_lost();
         }
-        // Whether the device has lost anything the cache cannot know.
-        self.hand.has_lost |= self.weather.mode.is_cached;
+    }
+
+    /// As [`Work::outcome`], of what includes a flush of the page cache.
+    pub(crate) fn outcome_of_flush(&self, result: &Result<(), Error>) -> Result<bool, Wrong> {
+        match result {
+            Err(Error::Io { op: Op::Flush | Op::Write, .. }) if self.weather.has_lost => Ok(false),
+            _ => self.outcome(result),
+        }
     }
 
     /// Whether an operation is over well. That it failed is wrong unless it may.
@@ -230,7 +237,6 @@ impl Work<'_> {
         match result {
             Ok(()) => Ok(true),
             Err(Error::Io { .. }) if self.weather.may_fail => Ok(false),
-            Err(Error::Io { op: Op::Flush | Op::Write, .. }) if self.hand.has_lost => Ok(false),
             Err(Error::Unsupported { .. }) if self.weather.may_lack => Ok(false),
             Err(error) => Err(Wrong::Outcome(format!("it should not fail: {error}"))),
         }

@@ -70,11 +70,13 @@ impl Life {
         if let (Some(faults), Some(disk), 1) = (&faults, ground.crashes(), settings.threads) {
             faults.lose_on_failed_flush(disk);
         }
-        let model = || Model::new(size, ground.crashes().is_some());
-        let hands = (0..settings.threads).map(|_| Hand::new(random.random(), source, model())).collect();
+        let hands =
+            (0..settings.threads).map(|_| Hand::new(random.random(), source, Model::new(size))).collect();
         let weather = Weather {
             may_fail: false,
-            may_lose: settings.threads == 1,
+            flush_may_fail: false,
+            has_lost: false,
+            may_lose: settings.threads == 1 && ground.crashes().is_some(),
             forces_by_flush: matches!(&ground, Ground::Memory(disk) if !disk.limits().fua),
             may_resize: settings.threads == 1,
             mode: Mode::default(),
@@ -90,7 +92,8 @@ impl Life {
             weather,
             met: Met::default(),
         };
-        life.reopen(size);
+        let opened = life.reopen(size);
+        assert!(opened.is_ok(), "nothing was open before");
         life
     }
 
@@ -99,15 +102,15 @@ impl Life {
             let most = if self.hands.len() == 1 { 400 } else { 2000 };
             let stretch = self.random.random_range(1..=most).min(ops - self.met.ops);
             self.work(stretch)?;
-            if self.hands.iter().any(|hand| hand.has_lost) {
-                self.reopen(self.hands[0].model.size());
+            if self.weather.has_lost {
+                self.reopen(self.hands[0].model.size())?;
             }
             if self.random.random_range(0..3) == 0 {
-                self.change_weather();
+                self.change_weather()?;
             }
             match self.random.random_range(0..16) {
-                0 | 1 => self.reopen(self.hands[0].model.size()),
-                2 => self.resize(),
+                0 | 1 => self.reopen(self.hands[0].model.size())?,
+                2 => self.resize()?,
                 3..6 => self.crash()?,
                 6 => self.look_at_everything()?,
                 _ => {}
@@ -139,9 +142,9 @@ impl Life {
     }
 
     /// Other things go wrong from now on, or none.
-    fn change_weather(&mut self) {
-        self.calm();
-        let Some(faults) = &self.faults else { return };
+    fn change_weather(&mut self) -> Outcome {
+        self.calm()?;
+        let Some(faults) = &self.faults else { return Ok(()) };
         let random = &mut self.random;
         faults.shuffle(random.random());
         if random.random() {
@@ -150,46 +153,67 @@ impl Life {
         for _ in 0..random.random_range(0..3) {
             let error = *pick(random, &[IoError::Media, IoError::NoSpace, IoError::Os(12)]);
             let mut fault = Fault::error(error).one_in(random.random_range(2..100));
+            // Where write and flush are one, a flush fails with a write.
+            let forces_at_once = !self.weather.forces_by_flush;
+            let mut hits_flushes = true;
             match random.random_range(0..4) {
                 0 | 1 => {
                     let ops =
                         [Op::Read, Op::Write, Op::Write, Op::Flush, Op::Flush, Op::Discard, Op::WriteZeroes];
-                    fault = fault.on(*pick(random, &ops));
+                    let op = *pick(random, &ops);
+                    hits_flushes = op == Op::Flush || (op == Op::Write && forces_at_once);
+                    fault = fault.on(op);
                 }
                 2 => {
                     let sector = random.random_range(0..64) * 512;
                     fault = fault.within(Extent::from_bytes(sector, 4096).expect("sectors"));
+                    hits_flushes = forces_at_once;
                 }
                 _ => {}
             }
             faults.add(fault);
             self.weather.may_fail = true;
+            self.weather.flush_may_fail |= hits_flushes;
         }
+        Ok(())
     }
 
-    /// Nothing goes wrong from now on, and what a page cache still has to write is written.
-    fn calm(&mut self) {
+    /// Nothing goes wrong from now on, and what a page cache still has to write is written. What failed to be written
+    /// stayed dirty, so nothing but a flush of the device that failed can be to blame if flushes go on to fail.
+    fn calm(&mut self) -> Outcome {
         let was_rough = std::mem::take(&mut self.weather.may_fail);
+        let flush_may_have_failed = std::mem::take(&mut self.weather.flush_may_fail);
         if let Some(faults) = &self.faults {
             faults.clear();
             self.met.faults = faults.injected();
         }
         let Some(volume) = self.volume.as_ref().filter(|_| was_rough && self.weather.mode.is_cached) else {
-            return;
+            return Ok(());
         };
-        // The one flush that may fail although nothing goes wrong any more: write-back had begun before.
-        if volume.flush().is_err() {
-            for hand in &mut self.hands {
-                hand.has_lost = true;
-                if self.weather.may_lose {
-                    hand.model.may_have_lost();
-                }
+        // The first may fail although nothing goes wrong any more: write-back had begun before.
+        let (first, second) = (volume.flush(), volume.flush());
+        let may_have_lost = flush_may_have_failed || self.weather.has_lost;
+        match second {
+            Ok(()) if self.weather.has_lost => Err((0, outcome("a loss is forgotten"))),
+            Ok(()) => {
+                self.hands.iter_mut().for_each(|hand| hand.model.flushed());
+                Ok(())
+            }
+            Err(error) if first.is_ok() || !may_have_lost => {
+                Err((0, outcome(&format!("a flush should not fail any more: {error}"))))
+            }
+            Err(_) => {
+                self.weather.has_lost = true;
+                let losers = self.hands.iter_mut().filter(|_| self.weather.may_lose);
+                losers.for_each(|hand| hand.model.may_have_lost());
+                Ok(())
             }
         }
     }
 
     /// Opens it anew in another way, with that many bytes.
-    fn reopen(&mut self, size: usize) {
+    fn reopen(&mut self, size: usize) -> Outcome {
+        self.calm()?;
         let random = &mut self.random;
         let elevator = pick(random, ELEVATORS).name;
         let mut options = Options::new()
@@ -203,7 +227,6 @@ impl Life {
         if let Some(faults) = &self.faults {
             options = options.faults(faults);
         }
-        self.calm();
         self.close();
         if size != self.hands[0].model.size() {
             self.ground.resize(size);
@@ -213,16 +236,16 @@ impl Life {
         self.weather.mode = mode;
         self.volume = Some(self.ground.open(&options));
         self.share_out(size, block);
+        Ok(())
     }
 
     /// A volume that is dropped writes back what is dirty; one that is closed says whether that went well.
     fn close(&mut self) {
         let Some(volume) = self.volume.take() else { return };
-        let has_lost = self.hands.iter().any(|hand| hand.has_lost);
-        if !has_lost && self.random.random() {
-            volume.close().expect("it closes");
+        let has_lost = std::mem::take(&mut self.weather.has_lost);
+        if self.random.random() {
+            assert_eq!(volume.close().is_err(), has_lost, "whether it closes well");
         }
-        self.hands.iter_mut().for_each(|hand| hand.has_lost = false);
     }
 
     /// Gives each hand its ranges.
@@ -254,14 +277,14 @@ impl Life {
         }
     }
 
-    fn resize(&mut self) {
+    fn resize(&mut self) -> Outcome {
         let size = a_size(&mut self.random);
         self.met.sizes += 1;
-        self.reopen(size);
+        self.reopen(size)
     }
 
     fn look_at_everything(&mut self) -> Outcome {
-        self.calm();
+        self.calm()?;
         let (volume, weather) = (self.volume(), self.weather);
         let mut hands = self.hands.iter_mut().enumerate();
         hands.try_for_each(|(index, hand)| {
@@ -282,12 +305,16 @@ impl Life {
         self.hands.iter_mut().for_each(Hand::crashed);
         // What is dirty in a page cache has nowhere to go.
         self.volume = None;
-        self.hands.iter_mut().for_each(|hand| hand.has_lost = false);
-        self.reopen(self.hands[0].model.size());
+        self.weather.has_lost = false;
+        self.reopen(self.hands[0].model.size())?;
         self.look_at_everything()?;
         self.hands.iter_mut().for_each(|hand| hand.model.survived());
         Ok(())
     }
+}
+
+fn outcome(what: &str) -> Wrong {
+    Wrong::Outcome(what.to_owned())
 }
 
 /// Mostly small, so that operations meet; any number of bytes.

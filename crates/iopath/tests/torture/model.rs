@@ -15,8 +15,8 @@ pub(crate) struct Model {
     now: Vec<u8>,
     /// What else sectors may be now.
     doubts: Versions,
-    /// What was there when it was last saved; `None` where no power fails.
-    saved: Option<Saved>,
+    /// What was there when it was last saved.
+    saved: Saved,
 }
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub(crate) struct Mismatch {
 }
 
 impl Model {
-    /// Zeroes, to which power failures happen or not.
-    pub(crate) fn new(size: usize, power_fails: bool) -> Self {
+    /// Zeroes.
+    pub(crate) fn new(size: usize) -> Self {
         let bytes = vec![0; size.next_multiple_of(SECTOR)];
         let sectors = bytes.len() / SECTOR;
-        let saved = power_fails.then(|| Saved { bytes: bytes.clone(), newer: Versions::new(sectors) });
+        let saved = Saved { bytes: bytes.clone(), newer: Versions::new(sectors) };
         Self { size, now: bytes, doubts: Versions::new(sectors), saved }
     }
 
@@ -87,7 +87,7 @@ impl Model {
             } else {
                 self.doubts.patch(sector, at % SECTOR, bytes);
             }
-            let Some(saved) = &mut self.saved else { continue };
+            let saved = &mut self.saved;
             let now = whole(&self.now[sector * SECTOR..][..SECTOR]);
             if forced {
                 saved.newer.clear(sector);
@@ -112,18 +112,15 @@ impl Model {
                 self.doubts.double(sector, within.start, bytes);
             }
             self.doubts.add(sector, &written);
-            if let Some(saved) = &mut self.saved {
-                for other in self.doubts.of(sector) {
-                    saved.newer.add(sector, other);
-                }
+            for other in self.doubts.of(sector) {
+                self.saved.newer.add(sector, other);
             }
         }
     }
 
     /// A flush has succeeded.
     pub(crate) fn flushed(&mut self) {
-        let Some(saved) = &mut self.saved else { return };
-        let Self { now, doubts, .. } = self;
+        let Self { now, doubts, saved, .. } = self;
         saved.newer.drain(|newer, sector| {
             saved.bytes[sector * SECTOR..][..SECTOR].copy_from_slice(&now[sector * SECTOR..][..SECTOR]);
             for other in doubts.of(sector) {
@@ -134,13 +131,14 @@ impl Model {
 
     /// What was not saved may be lost, any part of it: by a power failure, or by a flush that failed.
     pub(crate) fn may_have_lost(&mut self) {
-        let Some(saved) = &self.saved else { return };
-        for sector in saved.newer.sectors() {
-            self.doubts.add(sector, whole(&saved.bytes[sector * SECTOR..][..SECTOR]));
-            for other in saved.newer.of(sector) {
-                self.doubts.add(sector, other);
-            }
-        }
+        let Self { doubts, saved, .. } = self;
+        saved.newer.sectors().for_each(|sector| saved.add_to(doubts, sector));
+    }
+
+    /// The sectors may be whatever they were since they were last saved.
+    pub(crate) fn may_be_older(&mut self, offset: usize, bytes: usize) {
+        let Self { doubts, saved, .. } = self;
+        sectors(offset, bytes).for_each(|sector| saved.add_to(doubts, sector));
     }
 
     /// The power has failed, and reads have shown all that is left.
@@ -159,11 +157,19 @@ impl Model {
         };
         cut(&mut self.now);
         self.doubts.resize(kept, all / SECTOR);
-        if let Some(saved) = &mut self.saved {
-            cut(&mut saved.bytes);
-            saved.newer.resize(kept, all / SECTOR);
-        }
+        cut(&mut self.saved.bytes);
+        self.saved.newer.resize(kept, all / SECTOR);
         self.size = size;
+    }
+}
+
+impl Saved {
+    /// All that a sector was since it was last saved.
+    fn add_to(&self, doubts: &mut Versions, sector: usize) {
+        doubts.add(sector, whole(&self.bytes[sector * SECTOR..][..SECTOR]));
+        for other in self.newer.of(sector) {
+            doubts.add(sector, other);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The operations, a row each. What they are carried out on is `hand.rs`.
 
-use crate::hand::{OP_BYTES_MAX, Weather, Work, Wrong, check};
+use crate::hand::{Mode, OP_BYTES_MAX, Weather, Work, Wrong, check};
 use crate::life::a_size;
 use crate::settings::pick;
 use iopath::{Advice, BatchOptions, Done, Error, Volume};
@@ -66,7 +66,9 @@ fn write_by(
     let source = Arc::clone(&work.hand.source);
     let data = &source.random[from..from + bytes];
     let result = write(work.volume, data, offset as u64);
-    let is_ok = work.outcome(&result)?;
+    let Mode { takes_any, is_cached, .. } = work.weather.mode;
+    let flushes_cache = flushes && takes_any && is_cached;
+    let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
     work.note(what, (offset, bytes), Some(from), is_ok);
     if is_ok {
         work.hand.model.write(offset, data, forced);
@@ -164,7 +166,10 @@ fn resize(work: &mut Work<'_>) -> Result<(), Wrong> {
 }
 
 fn flush(work: &mut Work<'_>) -> Result<(), Wrong> {
-    let is_ok = work.outcome(&work.volume.flush())?;
+    let is_ok = work.outcome_of_flush(&work.volume.flush())?;
+    if is_ok && work.weather.has_lost {
+        return Err(Wrong::Outcome("a flush succeeds although bytes were lost".to_owned()));
+    }
     if is_ok {
         work.hand.model.flushed();
     } else {
@@ -174,10 +179,14 @@ fn flush(work: &mut Work<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here.
+/// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page cache
+/// gives up what it has not written, so that older bytes may come back.
 fn discard(work: &mut Work<'_>) -> Result<(), Wrong> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;
+    if work.weather.mode.is_cached {
+        work.hand.model.may_be_older(offset, bytes);
+    }
     work.hand.model.write_failed(offset, &work.hand.source.zeroes[..bytes]);
     work.note("discard", (offset, bytes), None, is_ok);
     Ok(())
