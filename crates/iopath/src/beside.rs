@@ -42,9 +42,13 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and what was written to it
-    /// and not flushed is given up. One thread at a time; reads and writes may go on meanwhile, and those of what is cut
-    /// off may fail.
+    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and what
+    /// was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile, and
+    /// those of what is cut off may fail. Waits for the blocking ones that are under way.
+    ///
+    /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
+    /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for
+    /// damage and fails the next flush for it.
     ///
     /// Other devices have the size they have: refused.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
@@ -54,35 +58,30 @@ impl Volume {
             // Before the cache gives up what is to be cut off.
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
-        let cut = || match self.backing() {
+        let kept = size_bytes.min(self.size_bytes());
+        let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
+        let set_length = || match self.backing() {
             Backing::File(file) => file.set_len(size_bytes),
             Backing::Memory(disk) => disk.resize(size_bytes).map_err(io::Error::other),
             Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
         };
+        let cut = || self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
         let resized = match self.cache_if_any() {
             Some(cache) => cache
                 .resize(size_bytes, cut)
                 .map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))?,
             None => cut(),
         };
-        match resized {
-            Ok(()) => {
-                self.set_size(size_bytes);
-                Ok(())
-            }
-            Err(source) => Err(failed(source)),
-        }
+        resized.map_err(failed)
     }
 
     fn has_fixed_size(&self) -> bool {
         matches!(self.backing(), Backing::Stripe(_)) || self.facts().target.kind == Kind::BlockDevice
     }
 
-    /// A flush or a write that was to be on the medium has failed beside the page cache: if it may have been the device's
-    /// flush, what the device took from the cache may be lost, and the cache is told.
-    pub(crate) fn durable_write_failed(&self, error: IoError) {
-        let may_be_the_flush = matches!(error, IoError::Media | IoError::Gone | IoError::Os(_));
-        if let Some(cache) = self.cache_if_any().filter(|_| may_be_the_flush) {
+    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as well.
+    pub(crate) fn flush_failed(&self, error: IoError) {
+        if let Some(cache) = self.cache_if_any() {
             cache.handle_failed_flush(error);
         }
     }

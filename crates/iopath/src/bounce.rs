@@ -32,7 +32,7 @@ struct Written {
 }
 
 /// A range that nobody else writes to.
-struct Locked<'a> {
+pub(crate) struct Locked<'a> {
     bounce: &'a Bounce,
     range: Range<u64>,
 }
@@ -113,8 +113,8 @@ impl Volume {
         fua: bool,
     ) -> Result<(), Error> {
         self.check_writable(Op::Write, offset)?;
+        let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
         self.check_within(Op::Write, offset, buffer.len() as u64)?;
-        let _locked = self.lock_blocks(bounce, offset, buffer.len());
         let mut done = 0;
         while done < buffer.len() {
             let piece = self.piece(offset + done as u64, buffer.len() - done);
@@ -135,15 +135,15 @@ impl Volume {
         offset: u64,
         fua: bool,
     ) -> Result<(), Error> {
-        let _locked = self.lock_blocks(bounce, offset, buffer.len());
+        let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
         self.write_direct(buffer, offset, fua)
     }
 
-    fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: usize) -> Locked<'a> {
+    pub(crate) fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: u64) -> Locked<'a> {
         // The bytes after a file's last whole block go through the system's page cache, which takes a direct write of
         // the same page at the same time for damage.
         let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
-        let end = offset.saturating_add(bytes as u64);
+        let end = offset.saturating_add(bytes);
         bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
     }
 

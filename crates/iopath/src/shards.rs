@@ -43,10 +43,22 @@ impl Shards {
         Ok(act(runner))
     }
 
+    /// Does something while nobody is at blocking I/O, and nobody begins.
+    pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _places: Vec<_> = self.places.iter().map(Place::lock).collect();
+        act()
+    }
+
     /// The thread's own place, or the next that nobody is at, or its own once it is free.
     fn claim(&self) -> MutexGuard<'_, Option<SharedRunner>> {
         let own = thread_number() % PLACES;
         let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].runner.try_lock().ok());
-        free.unwrap_or_else(|| self.places[own].runner.lock().unwrap_or_else(PoisonError::into_inner))
+        free.unwrap_or_else(|| self.places[own].lock())
+    }
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, Option<SharedRunner>> {
+        self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

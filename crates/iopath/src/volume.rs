@@ -119,6 +119,15 @@ impl Volume {
         self.shared.size_bytes.load(Ordering::Acquire)
     }
 
+    /// Does something while no blocking I/O on the device is under way.
+    pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.shared.shards.alone(act)
+    }
+
+    pub(crate) fn bounce(&self) -> Option<&Bounce> {
+        self.shared.bounce.as_ref()
+    }
+
     pub(crate) fn set_size(&self, size_bytes: u64) {
         self.shared.size_bytes.store(size_bytes, Ordering::Release);
     }
@@ -201,11 +210,7 @@ impl Volume {
             return Ok(());
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
-        let written = self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua));
-        if let (true, Err(Error::Io { source, .. })) = (fua, &written) {
-            self.durable_write_failed(*source);
-        }
-        written
+        self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
     }
 
     fn command(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
@@ -224,15 +229,20 @@ impl Volume {
     ) -> Result<(), Error> {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
-        let _beside = self.beside_cache(op, extent)?;
-        let sectors = self.sectors();
+        let beside = self.beside_cache(op, extent)?;
         let ran = self
             .shared
             .shards
-            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(sectors)))
+            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(self.sectors())))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
+        drop(beside);
         ran.map_err(|error| match error {
-            RunError::Io(source) => self.failed(op, extent, source),
+            RunError::Io { error, flush_failed } => {
+                if flush_failed {
+                    self.flush_failed(error);
+                }
+                self.failed(op, extent, error)
+            }
             RunError::Refused(error) => self.refused(&error),
         })
     }

@@ -185,6 +185,8 @@ impl Pages {
     fn run(&self, volume: &Volume, meddle: impl Fn(u64)) {
         let end = Instant::now() + Duration::from_secs(1);
         std::thread::scope(|scope| {
+            // Also when `meddle` panics, or the others would go on for ever.
+            let over = Over(&self.is_over);
             for number in 0..2 {
                 scope.spawn(move || self.write(volume, number));
                 scope.spawn(move || self.read(volume, number));
@@ -196,7 +198,7 @@ impl Pages {
                 meddle(step);
                 std::thread::sleep(Duration::from_millis(2));
             }
-            self.is_over.store(true, SeqCst);
+            drop(over);
         });
     }
 
@@ -208,6 +210,15 @@ impl Pages {
             self.check(page, self.done[page as usize].load(SeqCst), &memory, "at the end");
         }
         assert!(self.done.iter().any(|done| done.load(SeqCst) > 0), "nothing was ever written");
+    }
+}
+
+/// Says so when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
     }
 }
 

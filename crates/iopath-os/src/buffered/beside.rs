@@ -2,7 +2,7 @@
 //! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
 
 use std::io;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
@@ -50,10 +50,12 @@ impl Buffered {
     ) -> Result<io::Result<()>, BufferedError> {
         let shared = &*self.shared;
         let page_bytes = shared.page_bytes as u64;
-        // The page that is cut inside goes to the device whole and comes back from there, with zeroes at its end.
-        let _cut = match size_bytes % page_bytes {
+        // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from there,
+        // with zeroes at its end.
+        let kept_bytes = size_bytes.min(shared.size_bytes.load(Acquire));
+        let _cut = match kept_bytes % page_bytes {
             0 => None,
-            _ => Some(self.begin_direct(Op::WriteZeroes, size_bytes, 1)?),
+            _ => Some(self.begin_direct(Op::WriteZeroes, kept_bytes, 1)?),
         };
         let mut state = shared.lock();
         let waiter = state.enlist();
