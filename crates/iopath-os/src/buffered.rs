@@ -87,6 +87,16 @@ pub enum BufferedError {
         /// How many there are.
         pages: u32,
     },
+    /// There is no frame to be had, since write-back fails.
+    #[error(
+        "the cache is full and {pages} of its pages cannot be written: {source}; they stay until they can"
+    )]
+    Unwritable {
+        /// How many of them failed.
+        pages: u32,
+        /// How the last of them failed.
+        source: IoError,
+    },
 }
 
 /// What the buffered path has done.

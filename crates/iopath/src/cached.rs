@@ -195,6 +195,7 @@ impl Volume {
             BufferedError::Io(source) => Error::Io { path, op, offset, bytes, source },
             BufferedError::Wait(source) => Error::Wait { path, source },
             BufferedError::AllBorrowed { pages } => Error::AllBorrowed { path, pages },
+            BufferedError::Unwritable { pages, source } => Error::Unwritable { path, pages, source },
         }
     }
 }

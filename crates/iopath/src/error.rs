@@ -202,6 +202,19 @@ pub enum Error {
         /// How many pages there are.
         pages: u32,
     },
+    /// The page cache is full of what cannot be written.
+    #[error(
+        "the cache of {} is full and {pages} of its pages cannot be written: {source}; see to the device, or discard what they hold",
+        .path.display()
+    )]
+    Unwritable {
+        /// The volume.
+        path: PathBuf,
+        /// How many pages could not be written.
+        pages: u32,
+        /// What the device said of the last of them.
+        source: IoError,
+    },
     /// Only files can be made longer or shorter.
     #[error("{} cannot have {size_bytes} bytes: {source}", .path.display())]
     Resize {

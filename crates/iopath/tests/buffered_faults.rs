@@ -66,6 +66,21 @@ fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
 }
 
 #[test]
+fn a_cache_full_of_what_cannot_be_written_says_so() {
+    let faults = Faults::new(7);
+    let (_disk, volume) = memory(&faults, 16);
+    faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
+    let error = (0..).find_map(|page| volume.write_at(&[1; PAGE as usize], page * PAGE).err()).unwrap();
+    assert!(matches!(error, Error::Unwritable { source: IoError::NoSpace, .. }), "{error}");
+    // Nor is there room for a page to be read.
+    let error = volume.read_at(&mut [0; 1], 100 * PAGE).unwrap_err();
+    assert!(matches!(error, Error::Unwritable { pages: 16, .. }), "{error}");
+    faults.clear();
+    volume.flush().unwrap();
+    assert!((0..16).all(|page| holds(&volume, page, 1)) && holds(&volume, 100, 0));
+}
+
+#[test]
 fn a_loss_fails_every_flush_until_it_is_accepted() {
     let faults = Faults::new(3);
     let (disk, volume) = memory(&faults, 16);

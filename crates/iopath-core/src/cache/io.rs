@@ -49,6 +49,8 @@ pub(super) struct Writeback {
     sweep: u64,
     /// More is dirty than should be: until it is half of that.
     is_on: bool,
+    /// How the last page that could not be written failed.
+    error: Option<IoError>,
 }
 
 impl PageCache {
@@ -76,6 +78,12 @@ impl PageCache {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let oldest = self.aged.front().filter(|_| self.writeback.writes < self.config.writes_max)?;
         Some(self.frames[oldest as usize].since + self.config.expire)
+    }
+
+    /// How many pages could not be written when that was last tried, and why. Looks at every frame.
+    pub fn unwritable(&self) -> Option<(u32, IoError)> {
+        let pages = self.frames.iter().filter(|meta| meta.is_failed).count() as u32;
+        self.writeback.error.filter(|_| pages > 0).map(|error| (pages, error))
     }
 
     /// An I/O is over.
@@ -258,6 +266,7 @@ impl PageCache {
     /// The page cannot be written. It stays dirty, and the flushes that cover it fail.
     fn fail_write(&mut self, frame: u32, error: IoError, now: Instant) {
         self.stats.writes_failed += 1;
+        self.writeback.error = Some(error);
         let old = *self.meta(frame);
         self.unsaved -= 1;
         // A page that was dropped meanwhile is nobody's loss. One that was moved is: its bytes are in the frame that

@@ -25,6 +25,9 @@ pub(super) type Guard<'a> = MutexGuard<'a, State>;
 /// For how long a thread waits for a frame before it takes it that all are borrowed for good.
 const STARVED_MAX: Duration = Duration::from_secs(10);
 
+/// For how long if write-back fails: what failed is tried again only after some while.
+const UNWRITABLE_MAX: Duration = Duration::from_secs(1);
+
 /// How soon it looks whether that is still so: a reader who merely copies is out of its frame by then, unless it was
 /// put to sleep in there, so it looks again after twice as long, and so on.
 const NAP_MIN: Duration = Duration::from_micros(100);
@@ -68,9 +71,11 @@ impl Shared {
                 state.come_by();
                 asleep += clock::now().saturating_since(start);
                 nap = (nap * 2).min(NAP_MAX);
-                if asleep >= STARVED_MAX && state.cache.stop_starving(waiter as u64) {
+                if let Some(error) = state.no_frame_for(asleep)
+                    && state.cache.stop_starving(waiter as u64)
+                {
                     state.waiters.remove(waiter);
-                    return Err(BufferedError::AllBorrowed { pages: state.cache.config().frames });
+                    return Err(error);
                 }
             } else {
                 state = self.drive(state);
@@ -114,5 +119,19 @@ impl Shared {
         }
         state.pass_on();
         state
+    }
+}
+
+impl State {
+    /// What to say to somebody who has slept that long without a frame, if it is time to.
+    fn no_frame_for(&self, asleep: Duration) -> Option<BufferedError> {
+        let unwritable = if asleep >= UNWRITABLE_MAX { self.cache.unwritable() } else { None };
+        match unwritable {
+            Some((pages, source)) => Some(BufferedError::Unwritable { pages, source }),
+            None if asleep >= STARVED_MAX => {
+                Some(BufferedError::AllBorrowed { pages: self.cache.config().frames })
+            }
+            None => None,
+        }
     }
 }
