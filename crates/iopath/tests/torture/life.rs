@@ -231,7 +231,12 @@ impl Life {
         if size != self.hands[0].model.size() {
             self.ground.resize(size);
         }
-        let block = self.ground.open(&options).facts().block_bytes as usize;
+        let opened = self.ground.open(&options);
+        if opened.size_bytes() != size as u64 {
+            return Err((0, outcome(&format!("there are {} bytes, not {size}", opened.size_bytes()))));
+        }
+        let block = opened.facts().block_bytes as usize;
+        drop(opened);
         let (options, mode) = a_mode(options, size.is_multiple_of(block), &mut self.random);
         self.weather.mode = mode;
         self.volume = Some(self.ground.open(&options));
