@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// The most bytes of one operation.
 pub(crate) const OP_BYTES_MAX: usize = 256 << 10;
 const SOURCE_BYTES: usize = 2 << 20;
+/// The largest block of a device that there is here.
+const BLOCK_BYTES_MAX: usize = 4096;
 
 /// Bytes to write: random, so that what is found tells where it came from.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ pub(crate) struct Hand {
     pub(crate) random: Xoshiro256PlusPlus,
     pub(crate) model: Model,
     pub(crate) history: History,
-    /// Ranges that only this hand writes, cut at blocks; the last may end with the volume inside one.
+    /// Ranges that only this hand writes, cut anywhere.
     pub(crate) owned: Vec<Range<usize>>,
     pub(crate) source: Arc<Source>,
     buffer: AlignedBuf,
@@ -105,7 +107,7 @@ impl Hand {
             history: History::new(),
             owned: Vec::new(),
             source: Arc::clone(source),
-            buffer: AlignedBuf::new(OP_BYTES_MAX + 512).expect("memory"),
+            buffer: AlignedBuf::new(OP_BYTES_MAX + 2 * BLOCK_BYTES_MAX).expect("memory"),
             number: 0,
         }
     }
@@ -184,7 +186,8 @@ impl Work<'_> {
         let block = self.block();
         let random = &mut self.hand.random;
         let Range { start, end } = pick(random, &self.hand.owned).clone();
-        let blocks = (end - start) / block;
+        let start = start.next_multiple_of(block);
+        let blocks = end.saturating_sub(start) / block;
         if blocks == 0 {
             return None;
         }
@@ -245,10 +248,19 @@ impl Work<'_> {
     /// Reads a range, whose end may lie beyond that of the volume, and compares.
     pub(crate) fn read(&mut self, offset: usize, bytes: usize) -> Result<(), Wrong> {
         let Mode { takes_any, .. } = self.weather.mode;
-        let whole = if takes_any { bytes } else { bytes.next_multiple_of(self.block()) };
-        let shift = if takes_any { self.hand.random.random_range(0..512) } else { 0 };
-        self.read_by("read", (offset, bytes), shift..shift + whole, |volume, buffer| {
-            volume.read_at(buffer, offset as u64)
+        if takes_any {
+            let shift = self.hand.random.random_range(0..512);
+            return self.read_by("read", (offset, bytes), shift..shift + bytes, |volume, buffer| {
+                volume.read_at(buffer, offset as u64)
+            });
+        }
+        // From where the block begins; what is another hand's there is not looked at.
+        let lead = offset % self.block();
+        let whole = (lead + bytes).next_multiple_of(self.block());
+        self.read_by("read", (offset, bytes), 0..whole, |volume, buffer| {
+            let count = volume.read_at(buffer, (offset - lead) as u64)?;
+            buffer.copy_within(lead.., 0);
+            Ok(count - lead)
         })
     }
 

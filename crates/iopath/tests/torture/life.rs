@@ -264,9 +264,11 @@ impl Life {
             self.hands[0].owned.push(0..size);
             return;
         }
+        // Half of the lives have blocks of which two hands write a part each, where any bytes can be written.
+        let unit = if self.cuts.is_empty() { *pick(&mut self.random, &[1, block]) } else { 1 };
         while self.cuts.last().is_none_or(|last| *last < SIZE_MAX) {
-            let blocks = self.random.random_range(1..=16);
-            self.cuts.push(self.cuts.last().unwrap_or(&0) + blocks * block);
+            let bytes = self.random.random_range(1..=16 * block / unit) * unit;
+            self.cuts.push(self.cuts.last().unwrap_or(&0) + bytes);
         }
         let mut start = 0;
         for (index, cut) in self.cuts.iter().enumerate().filter(|_| size > 0) {

@@ -70,9 +70,10 @@ impl Model {
                 let Some(fits) = fits else { return Err(mismatch(expected)) };
                 self.now[sector * SECTOR..][..SECTOR].copy_from_slice(&fits);
             }
-            if found.len() == SECTOR || at.is_multiple_of(SECTOR) && at + found.len() == self.size {
-                self.doubts.clear(sector);
-            }
+            // It is none of those that look different there. Where another hand's bytes are, all look alike.
+            let within = at % SECTOR..at % SECTOR + found.len();
+            let now = &self.now[sector * SECTOR..][..SECTOR];
+            self.doubts.retain(sector, |other| other[within.clone()] == *found && other[..] != *now);
         }
         Ok(())
     }
@@ -259,12 +260,24 @@ impl Versions {
     }
 
     fn clear(&mut self, sector: usize) {
-        if self.any() {
-            self.count -= self.of[sector].len();
-            self.free.append(&mut self.of[sector]);
-            if self.count == 0 {
-                self.touched.clear();
+        self.retain(sector, |_| false);
+    }
+
+    fn retain(&mut self, sector: usize, mut stays: impl FnMut(&Sector) -> bool) {
+        if !self.any() || self.of[sector].is_empty() {
+            return;
+        }
+        let Self { bytes, free, of, touched, count } = self;
+        of[sector].retain(|place| {
+            let stays = stays(&bytes[*place as usize]);
+            if !stays {
+                free.push(*place);
+                *count -= 1;
             }
+            stays
+        });
+        if *count == 0 {
+            touched.clear();
         }
     }
 
