@@ -187,9 +187,12 @@ impl Life {
             faults.clear();
             self.met.faults = faults.injected();
         }
-        let Some(volume) = self.volume.as_ref().filter(|_| was_rough && self.weather.mode.is_cached) else {
-            return Ok(());
-        };
+        let cached = self.volume.clone().filter(|_| was_rough && self.weather.mode.is_cached);
+        let Some(volume) = cached else { return Ok(()) };
+        // What is seen now and saved by a flush is there whatever went wrong before.
+        if self.random.random() {
+            self.look()?;
+        }
         // The first may fail although nothing goes wrong any more: write-back had begun before.
         let (first, second) = (volume.flush(), volume.flush());
         let may_have_lost = flush_may_have_failed || self.weather.has_lost;
@@ -292,6 +295,10 @@ impl Life {
 
     fn look_at_everything(&mut self) -> Outcome {
         self.calm()?;
+        self.look()
+    }
+
+    fn look(&mut self) -> Outcome {
         let (volume, weather) = (self.volume(), self.weather);
         let mut hands = self.hands.iter_mut().enumerate();
         hands.try_for_each(|(index, hand)| {
