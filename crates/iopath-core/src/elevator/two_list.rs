@@ -85,7 +85,7 @@ impl Elevator for TwoList {
         if self.current().is_empty() && !self.is_empty() {
             self.start_next_sweep();
         }
-        let tag = self.current().pop_upward(Sector(0))?;
+        let tag = self.current().pop_first()?;
         self.current().look_ahead(requests, None);
         self.swept += 1;
         self.head = requests[tag].extent().end();
