@@ -85,16 +85,17 @@ fn foresee(
     }
     let fingers = &mut foreseen.fingers[..len];
     fingers.fill(Finger { leaf: root, low: 0, high: u64::MAX });
+    let mut blocks = [0_u8; FORESEEN_MAX];
     for levels_left in (0..height).rev() {
-        let mut blocks = [0; FORESEEN_MAX];
         for ((finger, entry), block) in fingers.iter().zip(&batch).zip(&mut blocks) {
             let inner = &inners[finger.leaf];
-            *block = inner.block(entry.0);
-            inner.prefetch_block(*block);
+            let line = inner.block(entry.0);
+            inner.prefetch_block(line);
+            *block = line as u8;
         }
-        for ((finger, entry), block) in fingers.iter_mut().zip(&batch).zip(blocks) {
+        for ((finger, entry), block) in fingers.iter_mut().zip(&batch).zip(&blocks) {
             let inner = &inners[finger.leaf];
-            let slot = inner.find_in(block, *entry);
+            let slot = inner.find_in(usize::from(*block), *entry);
             (finger.low, finger.high) = inner.bounds(slot, finger.high);
             finger.leaf = inner.child(slot);
             if levels_left > 0 {
