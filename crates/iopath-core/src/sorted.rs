@@ -15,7 +15,12 @@
 //!
 //! Once leaves no longer fit the processor's caches, an operation at a random key costs one wait for memory, more
 //! than all else together. [`SortedSet::foresee_inserts`] and [`SortedSet::foresee_removals`] let a batch share
-//! that wait, and the descent is not made again.
+//! that wait, and the descent is not made again:
+//!
+//! ```text
+//!   announced   k₀ k₁ k₂ … k₃₁    all go down a level together: asked for line by line, then read
+//!   leaves      L₀ … L₅           asked for at once; each later one when that six before it is used
+//! ```
 //!
 //! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
 //! joins nodes, `sorted/foresee.rs` looks ahead, `sorted/iter.rs` walks.

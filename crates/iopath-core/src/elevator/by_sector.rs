@@ -89,6 +89,11 @@ impl BySector {
         Some(Tag::from_bits(nearest.1))
     }
 
+    /// Where the lowest request starts. O(1).
+    pub(super) fn least(&self) -> Option<Sector> {
+        self.set.first().map(|(key, _)| Sector(key >> LENGTH_BITS))
+    }
+
     pub(super) fn pop_first(&mut self) -> Option<Tag> {
         self.set.pop_first().map(|(_, bits)| Tag::from_bits(bits))
     }

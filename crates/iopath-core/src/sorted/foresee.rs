@@ -1,5 +1,5 @@
-//! Looks ahead: finds the leaves of keys that are to come, asks for their memory all at once, and keeps the places,
-//! so that the operations need no descent of their own. Changes no entry.
+//! Looks ahead: finds the leaves of keys that are to come, asks for their memory before it is read, and keeps the
+//! places, so that the operations need no descent of their own. Changes no entry.
 
 use super::arena::Arena;
 use super::node::{Inner, Leaf};
@@ -71,7 +71,8 @@ impl SortedSet {
 }
 
 /// Goes down level by level: within a level no step depends on another, so the processor waits for all of
-/// them at once.
+/// them at once. It would not by itself look far enough ahead for that: so each line of a node is asked for, for all
+/// keys, before it is read for any.
 fn foresee(
     (leaves, inners): (&Arena<Leaf>, &Arena<Inner>),
     (root, height): (u32, usize),
