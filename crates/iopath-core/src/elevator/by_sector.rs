@@ -19,7 +19,7 @@ pub(super) struct BySector {
 }
 
 /// How many of the oldest are looked up together.
-const FORESEEN: u32 = 16;
+const FORESEEN: u32 = 32;
 
 const LENGTH_BITS: u32 = 9;
 /// Stands for this length and all above.
