@@ -141,12 +141,10 @@ impl BySector {
         }
     }
 
-    /// Asks for the request of which [`foresee_removals`](Self::foresee_removals) will have to know where it is.
-    pub(super) fn prefetch_request(&self, tags: impl FnOnce() -> Option<Tag>, requests: &RequestTable) {
-        if self.len() >= Self::FAR_FROM
-            && let Some(tag) = tags()
-        {
-            requests.prefetch(tag);
+    /// Asks for the requests of which [`foresee_removals`](Self::foresee_removals) will have to know where they are.
+    pub(super) fn prefetch_requests(&self, tags: impl Iterator<Item = Tag>, requests: &RequestTable) {
+        if self.len() >= Self::FAR_FROM {
+            tags.for_each(|tag| requests.prefetch(tag));
         }
     }
 
