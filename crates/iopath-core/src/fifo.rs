@@ -97,7 +97,13 @@ impl Fifo {
     #[inline]
     pub(crate) fn remove(&mut self, places: &Places, tag: Tag) {
         let front = self.slot(self.front);
-        let slot = if self.tags[front] == tag.to_bits() { front } else { self.slot_of(places, tag) };
+        let slot = if self.tags[front] == tag.to_bits() {
+            // The slot of who leaves is the next that is taken.
+            places.prefetch(tag);
+            front
+        } else {
+            self.slot_of(places, tag)
+        };
         self.tags[slot] = GAP;
         self.len -= 1;
         while self.front != self.back && self.tags[self.slot(self.front)] == GAP {

@@ -15,7 +15,12 @@
 //!
 //! Once leaves no longer fit the processor's caches, an operation at a random key costs one wait for memory, more
 //! than all else together. [`SortedSet::foresee_inserts`] and [`SortedSet::foresee_removals`] let a batch share
-//! that wait, and the descent is not made again.
+//! that wait, and the descent is not made again:
+//!
+//! ```text
+//!   announced   k₀ k₁ k₂ … k₃₁    all go down a level together: asked for line by line, then read
+//!   leaves      L₀ … L₅           asked for at once; each later one when that six before it is used
+//! ```
 //!
 //! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
 //! joins nodes, `sorted/foresee.rs` looks ahead, `sorted/iter.rs` walks.
@@ -202,7 +207,9 @@ impl SortedSet {
     #[inline]
     pub fn pop_first(&mut self) -> Option<Entry> {
         self.first()?;
-        Some(self.remove_at(FIRST_LEAF, self.leaves[FIRST_LEAF].start()))
+        let least = self.remove_at(FIRST_LEAF, self.leaves[FIRST_LEAF].start());
+        (self.head, self.head_slot) = (Finger { leaf: FIRST_LEAF, ..Finger::NOWHERE }, 0);
+        Some(least)
     }
 
     /// The least entry whose key is `key` or greater.
@@ -251,7 +258,13 @@ impl SortedSet {
             leaf = self.head_leaf(next.first()?);
         }
         self.head_slot = slot;
-        Some(self.remove_at(leaf, slot))
+        let taken = self.remove_at(leaf, slot);
+        if self.head.leaf == NONE {
+            // The leaf was joined with its neighbour: find at once where the sweep goes on, for who looks ahead.
+            leaf = self.head_leaf(taken);
+            self.head_slot = self.leaves[leaf].lower(taken);
+        }
+        Some(taken)
     }
 
     /// As [`neighbours`](Self::neighbours), for who takes out one of the two next: remembers the place as that
@@ -306,7 +319,8 @@ impl SortedSet {
         if let Some(near) = self.near.iter().find(|near| near.covers(entry.0)) {
             return near.leaf;
         }
-        let near = self.coming.take(entry.0).unwrap_or_else(|| self.locate(entry));
+        let foreseen = self.coming.take(entry.0, &self.leaves);
+        let near = foreseen.unwrap_or_else(|| self.locate(entry));
         self.near[self.near_next] = near;
         self.near_next = (self.near_next + 1) % STREAMS;
         near.leaf
@@ -316,7 +330,8 @@ impl SortedSet {
     #[inline]
     fn head_leaf(&mut self, entry: Entry) -> u32 {
         if !self.head.covers(entry.0) {
-            self.head = self.going.take(entry.0).unwrap_or_else(|| self.locate(entry));
+            let foreseen = self.going.take(entry.0, &self.leaves);
+            self.head = foreseen.unwrap_or_else(|| self.locate(entry));
         }
         self.head.leaf
     }

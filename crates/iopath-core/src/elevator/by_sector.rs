@@ -19,7 +19,7 @@ pub(super) struct BySector {
 }
 
 /// How many of the oldest are looked up together.
-const FORESEEN: u32 = 16;
+const FORESEEN: u32 = 32;
 
 const LENGTH_BITS: u32 = 9;
 /// Stands for this length and all above.
@@ -89,6 +89,11 @@ impl BySector {
         Some(Tag::from_bits(nearest.1))
     }
 
+    /// Where the lowest request starts. O(1).
+    pub(super) fn least(&self) -> Option<Sector> {
+        self.set.first().map(|(key, _)| Sector(key >> LENGTH_BITS))
+    }
+
     pub(super) fn pop_first(&mut self) -> Option<Tag> {
         self.set.pop_first().map(|(_, bits)| Tag::from_bits(bits))
     }
@@ -136,12 +141,10 @@ impl BySector {
         }
     }
 
-    /// Asks for the request of which [`foresee_removals`](Self::foresee_removals) will have to know where it is.
-    pub(super) fn prefetch_request(&self, tags: impl FnOnce() -> Option<Tag>, requests: &RequestTable) {
-        if self.len() >= Self::FAR_FROM
-            && let Some(tag) = tags()
-        {
-            requests.prefetch(tag);
+    /// Asks for the requests of which [`foresee_removals`](Self::foresee_removals) will have to know where they are.
+    pub(super) fn prefetch_requests(&self, tags: impl Iterator<Item = Tag>, requests: &RequestTable) {
+        if self.len() >= Self::FAR_FROM {
+            tags.for_each(|tag| requests.prefetch(tag));
         }
     }
 

@@ -77,8 +77,6 @@ const VIRTUAL_PER_SECTOR: u64 = 10_000;
 
 /// How many requests of a stream are looked up together when its turn comes: about a quantum of 4 KiB reads.
 const TURN_AHEAD: usize = 8;
-/// How far behind the front of a stream a request's memory is asked for: it is there when the next turn comes.
-const FAR_AHEAD: usize = TURN_AHEAD + 4;
 
 impl Fair {
     /// Room for `requests_max` requests.
@@ -109,8 +107,10 @@ impl Fair {
         }
         let (virtual_time, slot) = self.ready.pop_first()?;
         self.clock = self.clock.max(virtual_time);
-        let queue = self.streams[Slot(slot)].queue.iter(&self.links);
-        self.by_sector.foresee_removals(queue.take(TURN_AHEAD), requests);
+        let mut queue = self.streams[Slot(slot)].queue.iter(&self.links);
+        self.by_sector.foresee_removals(queue.by_ref().take(TURN_AHEAD), requests);
+        // Those of its next turn.
+        self.by_sector.prefetch_requests(queue.take(TURN_AHEAD), requests);
         Some(Serving { slot: Slot(slot), left: self.values[QUANTUM_BYTES] / SECTOR_BYTES })
     }
 
@@ -158,8 +158,6 @@ impl Elevator for Fair {
         let serving = self.turn(requests)?;
         let tag = self.serve(serving, requests)?;
         self.by_sector.remove(tag, requests);
-        let queue = &self.streams[serving.slot].queue;
-        self.by_sector.prefetch_request(|| queue.iter(&self.links).nth(FAR_AHEAD), requests);
         Some(tag)
     }
 

@@ -15,7 +15,7 @@ use crate::time::Instant;
 /// ever. (FreeBSD bounds its batches likewise, at the same number.)
 ///
 /// Insert and dispatch are O(log n), and O(1) on average next to the last one. A merge look-up asks both
-/// lists.
+/// lists, this sweep's only from its lowest request on.
 ///
 /// Starvation bound: twice the sum of `sweep_max` and the requests queued: once for the sweep under way, once
 /// for the next, which the request is in.
@@ -69,6 +69,12 @@ impl TwoList {
     }
 }
 
+/// Whether a request in a list that begins at `least` may touch `extent`. None of this sweep's does, where the head has
+/// passed: half of the look-ups in that list are over before they begin.
+fn may_touch(least: Option<Sector>, extent: Extent) -> bool {
+    least.is_some_and(|least| least <= extent.end())
+}
+
 impl Elevator for TwoList {
     fn name(&self) -> &'static str {
         "two-list"
@@ -85,7 +91,7 @@ impl Elevator for TwoList {
         if self.current().is_empty() && !self.is_empty() {
             self.start_next_sweep();
         }
-        let tag = self.current().pop_upward(Sector(0))?;
+        let tag = self.current().pop_first()?;
         self.current().look_ahead(requests, None);
         self.swept += 1;
         self.head = requests[tag].extent().end();
@@ -102,12 +108,16 @@ impl Elevator for TwoList {
 
     fn prefetch(&mut self, arrivals: &[Outline]) {
         for list in &mut self.lists {
-            list.prefetch(arrivals.iter());
+            let least = list.least();
+            list.prefetch(arrivals.iter().filter(|arrival| may_touch(least, arrival.extent)));
         }
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
-        let [this, next] = self.lists.each_mut().map(|list| list.neighbours(arrival, requests));
+        let [this, next] = self.lists.each_mut().map(|list| {
+            let is_near = may_touch(list.least(), arrival.extent);
+            if is_near { list.neighbours(arrival, requests) } else { Neighbours::default() }
+        });
         Neighbours { before: this.before.or(next.before), after: this.after.or(next.after) }
     }
 

@@ -134,13 +134,15 @@ impl Leaf {
         entry
     }
 
-    /// Asks for the leaf's memory without waiting for it: a word of each line.
+    /// Asks for the leaf's memory without waiting for it: a word of each of the six lines.
     #[inline]
     pub(super) fn prefetch(&self) {
-        for line in [0, 2] {
-            prefetch_index(self.keys.as_slice(), line * 8);
+        for key in [0, 8, 16, 24] {
+            prefetch_index(self.keys.as_slice(), key);
         }
-        prefetch_index(self.values.as_slice(), LEAF_MAX - 1);
+        for value in [LEAF_MAX / 2, LEAF_MAX - 1] {
+            prefetch_index(self.values.as_slice(), value);
+        }
     }
 
     /// Whether `entry` may stand in `slot` in place of what does.
@@ -197,7 +199,7 @@ impl Leaf {
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    /// The last key of each line of `keys` but the last.
+    /// The first key of each line of `keys` but the first.
     pivots: [u64; INNER_BLOCKS - 1],
     len: u32,
     keys: [u64; INNER_MAX],
@@ -239,13 +241,30 @@ impl Inner {
     /// The keys between which the bounds of child `slot` lie; `high` past the last child.
     #[inline]
     pub(super) fn bounds(&self, slot: usize, high: u64) -> (u64, u64) {
-        (self.keys[slot], if slot + 1 < self.len() { self.keys[slot + 1] } else { high })
+        let next = slot + 1;
+        let above = if next.is_multiple_of(INNER_BLOCK) {
+            self.pivots.get(slot / INNER_BLOCK).copied()
+        } else {
+            Some(self.keys[next])
+        };
+        (self.keys[slot], above.filter(|_| next < self.len()).unwrap_or(high))
     }
 
     /// The slot of the child that holds `(key, value)` or would, if it is within the node's bounds.
     #[inline]
-    pub(super) fn find(&self, (key, value): Entry) -> usize {
-        let block: usize = self.pivots.iter().map(|&pivot| usize::from(pivot <= key)).sum();
+    pub(super) fn find(&self, entry: Entry) -> usize {
+        self.find_in(self.block(entry.0), entry)
+    }
+
+    /// In which line of keys [`find`](Self::find) looks.
+    #[inline]
+    pub(super) fn block(&self, key: u64) -> usize {
+        self.pivots.iter().map(|&pivot| usize::from(pivot <= key)).sum()
+    }
+
+    /// The rest of [`find`](Self::find).
+    #[inline]
+    pub(super) fn find_in(&self, block: usize, (key, value): Entry) -> usize {
         let keys = &self.keys.as_chunks::<INNER_BLOCK>().0[block];
         let rest: usize = keys.iter().map(|&k| usize::from(k <= key)).sum();
         let mut above = (block * INNER_BLOCK + rest).min(self.len());
@@ -253,6 +272,19 @@ impl Inner {
             above -= 1;
         }
         above - 1
+    }
+
+    /// Asks for the memory from which [`block`](Self::block) tells the line, without waiting for it.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch_index(self.pivots.as_slice(), 0);
+    }
+
+    /// Asks for the memory that [`find_in`](Self::find_in) that line will touch.
+    #[inline]
+    pub(super) fn prefetch_block(&self, block: usize) {
+        prefetch_index(self.keys.as_slice(), block * INNER_BLOCK);
+        prefetch_index(self.children.as_slice(), block * INNER_BLOCK);
     }
 
     /// Inserts a child before `slot`. The node must not be full.
@@ -295,8 +327,8 @@ impl Inner {
     }
 
     fn set_pivots(&mut self) {
-        for (pivot, block) in self.pivots.iter_mut().zip(self.keys.as_chunks::<INNER_BLOCK>().0) {
-            *pivot = block[INNER_BLOCK - 1];
+        for (pivot, block) in self.pivots.iter_mut().zip(&self.keys.as_chunks::<INNER_BLOCK>().0[1..]) {
+            *pivot = block[0];
         }
     }
 

@@ -94,6 +94,9 @@ impl SortedSet {
         } else {
             node.set_low(slot + 1, right_node.first().expect("an evened leaf has entries"));
         }
+        if let Some(next) = self.leaves.get(self.leaves[left].next) {
+            next.prefetch();
+        }
         self.forget(left);
         self.forget(right);
         merge
