@@ -56,6 +56,16 @@ pub enum MappedError {
     /// Its blocks do not fit the device's.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The device ends before the space does that the file may take.
+    #[error(
+        "the mapping takes space up to sector {reach_sectors} of a device of {capacity}; make it for this device"
+    )]
+    TooSmall {
+        /// Sectors of the device that the mapping was made for.
+        reach_sectors: u64,
+        /// Sectors of this one.
+        capacity: u64,
+    },
     /// Others that change the same file cannot be waited for.
     #[error("changes by others cannot be waited for ({0}); raise the limit of open files (ulimit -n)")]
     Bell(#[source] io::Error),
@@ -86,6 +96,10 @@ impl<D: RealDevice> Mapped<D> {
         let (block_bytes, file_block_bytes) = (below.logical_block_bytes, file.block_bytes());
         if !file_block_bytes.is_multiple_of(block_bytes) {
             return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
+        }
+        let (reach_sectors, capacity) = (file.reach_sectors(), below.capacity);
+        if reach_sectors > capacity {
+            return Err(MappedError::TooSmall { reach_sectors, capacity });
         }
         let is_fixed = file.is_fixed();
         Ok(Limits {

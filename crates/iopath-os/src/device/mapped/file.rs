@@ -64,6 +64,8 @@ struct Shared {
     /// Counts whatever somebody may wait for.
     epoch: AtomicU64,
     devices: AtomicU64,
+    /// The sectors of the device that it may lie on, as far as that is known.
+    reach_sectors: u64,
     zeroes: AlignedBuf,
 }
 
@@ -112,11 +114,19 @@ impl FileMap {
         // Block 0 stands for a hole in an indirect map.
         let first = u64::from(layout.block_bytes) / SECTOR_BYTES;
         let all = Extent::new(Sector(first), layout.capacity.saturating_sub(first)).unwrap_or_default();
-        Self::of(made, Box::new(FreeSpace::new(all)))
+        Self::new(made, Box::new(FreeSpace::new(all)), layout.capacity)
     }
 
     /// The file that `mapper` maps, which takes space from `space`: one of which it is known where it lies.
     pub fn of(mapper: Box<dyn Mapper>, space: Box<dyn Space + Send>) -> Result<Self, FileMapError> {
+        Self::new(mapper, space, 0)
+    }
+
+    fn new(
+        mapper: Box<dyn Mapper>,
+        space: Box<dyn Space + Send>,
+        reach_sectors: u64,
+    ) -> Result<Self, FileMapError> {
         let state = State {
             mapper,
             space: Quarantine::new(AnySpace(space)),
@@ -132,6 +142,7 @@ impl FileMap {
             state: Mutex::new(state),
             epoch: AtomicU64::new(0),
             devices: AtomicU64::new(0),
+            reach_sectors,
             zeroes: AlignedBuf::new(ZEROES_BYTES)?,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -160,6 +171,11 @@ impl FileMap {
     /// Does something with the mapper, between whatever I/O is under way: looks at where the file lies, say.
     pub fn with_mapper<R>(&self, act: impl FnOnce(&mut dyn Mapper) -> R) -> R {
         self.with(None, |state| act(&mut *state.mapper))
+    }
+
+    /// How large a device has to be, in sectors, as far as that is known.
+    pub(super) fn reach_sectors(&self) -> u64 {
+        self.shared.reach_sectors
     }
 
     pub(super) fn zeroes(&self) -> &AlignedBuf {
