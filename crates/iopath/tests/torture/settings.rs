@@ -1,6 +1,6 @@
 //! What is asked for, in environment variables as `cargo xtask torture` sets them, and what differs from life to life.
 
-use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
+use iopath::{Boundary, FileLayout, FileMap, MAPPERS, MapperKind, MemoryConfig, MemoryDisk, Options, Volume};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::PathBuf;
@@ -62,10 +62,15 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
+/// What mapped files lie on: more than they take, and than I/O under way keeps back.
+const MAPPED_ON_BYTES: u64 = 4 << 20;
+
 /// What the bytes of one life lie on.
 #[derive(Debug)]
 pub(crate) enum Ground {
     Memory(MemoryDisk),
+    /// A mapped file. Its mapping is in memory: no power failure leaves a file to look at.
+    Mapped(MemoryDisk, FileMap, Boundary),
     File(Scratch),
 }
 
@@ -94,6 +99,9 @@ impl Ground {
                     fua: random.random(),
                     ..MemoryConfig::of_bytes(size as u64)
                 };
+                if random.random_range(0..3) == 0 {
+                    return Self::mapped(config, random);
+                }
                 Self::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
             }
             Target::File(path) => {
@@ -104,8 +112,31 @@ impl Ground {
         }
     }
 
+    /// A file of that many bytes on a disk that is full of others' bytes, with some room to spare.
+    fn mapped(config: MemoryConfig, random: &mut Xoshiro256PlusPlus) -> Self {
+        let disk = MemoryDisk::new(&MemoryConfig { size_bytes: MAPPED_ON_BYTES, ..config.clone() });
+        let disk = disk.expect("memory for a disk");
+        let raw = Volume::memory(&disk, &Options::new().write(true)).expect("a disk opens");
+        let stale = vec![0xbb; MAPPED_ON_BYTES as usize];
+        raw.write_at(&stale, 0).and_then(|()| raw.flush()).expect("a disk can be written");
+        // What lies where it lies is tortured as a disk.
+        let changing: Vec<&MapperKind> = MAPPERS.iter().filter(|kind| kind.name != "identity").collect();
+        let mapper = pick(random, &changing).name;
+        let blocks: &[u32] = if mapper == "indirect" { &[1024, 4096] } else { &[512, 4096, 16 << 10] };
+        let layout = FileLayout {
+            block_bytes: (*pick(random, blocks)).max(config.block_bytes),
+            size_bytes: config.size_bytes,
+            capacity: disk.limits().capacity,
+        };
+        let file = FileMap::fresh(mapper, &layout).expect("a mapping of a new file");
+        Self::Mapped(disk, file, *pick(random, &Boundary::ALL))
+    }
+
     pub(crate) fn open(&self, options: &Options) -> Volume {
         match self {
+            Self::Mapped(disk, file, boundary) => {
+                Volume::memory_mapped(disk, file, &options.clone().boundary(*boundary))
+            }
             Self::Memory(disk) => Volume::memory(disk, options),
             Self::File(scratch) => Volume::open(&scratch.path, options),
         }
@@ -116,10 +147,22 @@ impl Ground {
     pub(crate) fn resize(&self, size: usize) {
         match self {
             Self::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            Self::Mapped(..) => {
+                self.open(&Options::new().write(true)).resize(size as u64).expect("a size that it can have");
+            }
             Self::File(scratch) => {
                 let file = std::fs::OpenOptions::new().write(true).open(&scratch.path);
                 file.and_then(|file| file.set_len(size as u64)).expect("a size that it can have");
             }
+        }
+    }
+
+    /// Whether a forced write may be followed by a flush: of a disk that knows no other way, of metadata.
+    pub(crate) fn forces_by_flush(&self) -> bool {
+        match self {
+            Self::Memory(disk) => !disk.limits().fua,
+            Self::Mapped(..) => true,
+            Self::File(_) => false,
         }
     }
 

@@ -183,7 +183,8 @@ impl Carrier {
                 return false;
             }
             task.stage = if task.goal == Goal::Flush { Stage::Unsaved } else { Stage::Planning };
-            let end = state.mapper.size_bytes().next_multiple_of(limits.logical_block_bytes.into());
+            task.size_bytes = state.mapper.size_bytes();
+            let end = task.size_bytes.next_multiple_of(limits.logical_block_bytes.into());
             if task.file().end() > end {
                 // It has become shorter.
                 task.fail(IoError::EndOfDevice);
@@ -285,6 +286,9 @@ impl Carrier {
         if task.bios > 0 {
             return false;
         }
+        if task.goal == Goal::Read {
+            task.fill(task.file().from_offset(task.size_bytes));
+        }
         task.stage = Stage::Mapping(task.mapped());
         true
     }
@@ -338,7 +342,10 @@ impl Carrier {
             Step::Transfer { file, place } => self.transfer(slot, file, place, now),
             Step::ZeroBlocks { file, place } => self.zero(slot, file, place, now),
             Step::Zeroes { file } => {
-                self.fill(slot, file);
+                let task = &self.tasks[slot as usize];
+                if task.goal == Goal::Read {
+                    task.fill(file);
+                }
                 None
             }
             Step::Submit => {
@@ -389,21 +396,6 @@ impl Carrier {
             (file, place) = (file.from_offset(file.start() + bytes), rest);
         }
         None
-    }
-
-    /// Zeroes for a reader, where the file has none of its own.
-    fn fill(&self, slot: u32, file: FileRange) {
-        let task = &self.tasks[slot as usize];
-        if task.goal != Goal::Read {
-            return;
-        }
-        let mut rest = file.and(task.file());
-        while !rest.is_empty() {
-            let segment = task.memory(rest.start(), rest.bytes());
-            // SAFETY: the request has been taken and is not over, and it reads into this memory.
-            unsafe { segment.zero_from(0) };
-            rest = rest.from_offset(rest.start() + segment.bytes());
-        }
     }
 
     /// Hands a bio to the queue, which has room. One that it refuses has failed.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use iopath_core::mapper::{
     Boundary, FileRange, MapError, PlanError, PunchPlan, ReadPlan, Step, Ticket, WritePlan, ZeroPlan,
 };
-use iopath_core::{Extent, IoError, Limits, Op, Priority, Stream, Tag};
+use iopath_core::{Extent, IoError, Limits, Op, Priority, SECTOR_BYTES, Stream, Tag};
 
 use super::file::{ClaimId, State};
 use crate::aligned::AlignedBuf;
@@ -23,6 +23,8 @@ pub(super) struct Task {
     pub(super) priority: Priority,
     pub(super) segments: Vec<Segment>,
     pub(super) goal: Goal,
+    /// Where the file ended when it began: what lies behind that may not be shown.
+    pub(super) size_bytes: u64,
     pub(super) plan: Plan,
     pub(super) stage: Stage,
     /// Given out by the plan, and not yet begun.
@@ -125,6 +127,7 @@ impl Task {
             priority: Priority::BestEffort,
             segments: Vec::new(),
             goal: Goal::Flush,
+            size_bytes: 0,
             plan: Plan::None,
             stage: Stage::Idle,
             steps: VecDeque::new(),
@@ -264,6 +267,20 @@ impl Task {
         }
         if let Some(ticket) = self.ticket.take() {
             state.end(ticket);
+        }
+    }
+
+    /// Fills part of a reader's memory with zeroes.
+    pub(super) fn fill(&self, file: FileRange) {
+        let mut rest = file.and(self.file());
+        while !rest.is_empty() {
+            // The file may end inside a sector.
+            let inside = rest.start() % SECTOR_BYTES;
+            let segment = self.memory(rest.start() - inside, rest.bytes() + inside);
+            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into this
+            // memory.
+            unsafe { segment.zero_from(inside as usize) };
+            rest = rest.from_offset(rest.start() - inside + segment.len() as u64);
         }
     }
 
