@@ -137,7 +137,7 @@ impl<D: RealDevice> Mapped<D> {
         assert!(self.in_flight() == 0, "requests are under way");
         let tag = Tag::from_bits(0);
         let io = Io::new(tag, Op::Flush, Extent::EMPTY, &[]);
-        self.carrier.take(&io, Goal::Resize(size_bytes), clock::now());
+        self.carrier.take(&io, Goal::Resize(size_bytes), &mut self.device, clock::now());
         loop {
             self.commit_and_wait(1, None)
                 .map_err(|error| IoError::Os(error.source.raw_os_error().unwrap_or_default()))?;
@@ -155,20 +155,20 @@ impl<D: RealDevice> Mapped<D> {
             while let Some(over) = device.poll_completion(now) {
                 carrier.queue.handle_completion(over.tag, over.result, now);
             }
-            if !carrier.turn(now) {
+            if !carrier.turn(device, now) {
                 break;
             }
             carrier.unplug(now);
-            dispatch(device, carrier, now);
+            carrier.dispatch(device, now);
         }
-        dispatch(device, carrier, now);
+        carrier.dispatch(device, now);
         self.publish();
     }
 
     /// Hands the device what is queued, and what it has to continue, but for the call that sends it off.
     fn hand_over(&mut self, now: Instant) {
         self.carrier.unplug(now);
-        dispatch(&mut self.device, &mut self.carrier, now);
+        self.carrier.dispatch(&mut self.device, now);
         self.turn(now);
     }
 
@@ -205,15 +205,6 @@ impl<D: RealDevice> Mapped<D> {
     }
 }
 
-/// Gives the device as much of what is queued as it takes.
-fn dispatch<D: RealDevice>(device: &mut D, carrier: &mut Carrier, now: Instant) {
-    while let Some(io) = carrier.queue.poll_dispatch(now) {
-        if let Err(busy) = device.submit(&io, now) {
-            carrier.queue.requeue(busy.tag, now);
-        }
-    }
-}
-
 impl<D: RealDevice> BlockDevice for Mapped<D> {
     type Memory = Segment;
 
@@ -235,7 +226,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
             Op::Discard => Goal::Punch,
             Op::WriteZeroes => Goal::Zero,
         };
-        self.carrier.take(io, goal, now);
+        self.carrier.take(io, goal, &mut self.device, now);
         Ok(())
     }
 

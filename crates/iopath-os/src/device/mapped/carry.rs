@@ -8,7 +8,7 @@ use iopath_core::mapper::{Boundary, FileRange, MapError, Step};
 use iopath_core::{Bio, Completion, Extent, Instant, Io, IoError, Memory, Op, RequestQueue, SECTOR_BYTES};
 use slab::Slab;
 
-use super::super::Bell;
+use super::super::{Bell, RealDevice};
 use super::file::{DeviceId, FileMap, State, io_error_of_map};
 use super::task::{After, Goal, Stage, Task};
 use crate::memory::Segment;
@@ -96,7 +96,13 @@ impl Carrier {
     }
 
     /// Takes a request and begins it.
-    pub(super) fn take(&mut self, io: &Io<'_, Segment>, goal: Goal, now: Instant) {
+    pub(super) fn take(
+        &mut self,
+        io: &Io<'_, Segment>,
+        goal: Goal,
+        device: &mut dyn RealDevice,
+        now: Instant,
+    ) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.tasks.push(Task::idle());
             self.tasks.len() as u32 - 1
@@ -106,11 +112,11 @@ impl Carrier {
         (task.stream, task.priority, task.goal) = (io.stream, io.priority, goal);
         task.segments.extend(io.segments());
         (task.error, task.stage) = (None, Stage::Claimed);
-        self.advance(slot, now);
+        self.advance(slot, device, now);
     }
 
     /// Goes on with what may go on; whether anything did.
-    pub(super) fn turn(&mut self, now: Instant) -> bool {
+    pub(super) fn turn(&mut self, device: &mut dyn RealDevice, now: Instant) -> bool {
         let mut has_moved = false;
         while let Some(done) = self.queue.poll_completion() {
             self.part_over(done.token as usize, done.result);
@@ -126,10 +132,27 @@ impl Carrier {
             self.ready.extend(self.blocked.drain(..));
         }
         while let Some(slot) = self.ready.pop_front() {
-            self.advance(slot, now);
+            self.advance(slot, device, now);
             has_moved = true;
         }
         has_moved
+    }
+
+    /// Gives the device as much of what is queued as it takes.
+    pub(super) fn dispatch(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            if let Err(busy) = device.submit(&io, now) {
+                self.queue.requeue(busy.tag, now);
+            }
+        }
+    }
+
+    /// The same with what could still grow: no more of it does.
+    fn send_off(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        if self.is_plugged {
+            self.queue.empty_plug(now);
+        }
+        self.dispatch(device, now);
     }
 
     pub(super) fn unplug(&mut self, now: Instant) {
@@ -148,11 +171,11 @@ impl Carrier {
     }
 
     /// Goes on with a task until it waits for something or is over.
-    fn advance(&mut self, slot: u32, now: Instant) {
+    fn advance(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) {
         loop {
             let goes_on = match self.tasks[slot as usize].stage {
                 Stage::Claimed => self.begin(slot),
-                Stage::Planning | Stage::Space => self.plan_on(slot, now),
+                Stage::Planning | Stage::Space => self.plan_on(slot, device, now),
                 Stage::Metadata(place, taken, after) => self.read_metadata(slot, place, taken, after, now),
                 Stage::PartRead(step) => self.change_part(slot, step, now),
                 Stage::PartWritten => self.end_part(slot),
@@ -200,7 +223,7 @@ impl Carrier {
     }
 
     /// Carries steps out and asks for more; whether the task can go on at once.
-    fn plan_on(&mut self, slot: u32, now: Instant) -> bool {
+    fn plan_on(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) -> bool {
         loop {
             let task = &mut self.tasks[slot as usize];
             task.stage = Stage::Planning;
@@ -212,6 +235,9 @@ impl Carrier {
                 if let Step::ZeroPart { .. } = step {
                     self.tasks[slot as usize].stage = Stage::PartRead(step);
                     return true;
+                }
+                if step == Step::Submit {
+                    self.send_off(device, now);
                 }
                 if let Some(rest) = self.carry_out(slot, step, now) {
                     self.tasks[slot as usize].steps.push_front(rest);
@@ -348,12 +374,7 @@ impl Carrier {
                 }
                 None
             }
-            Step::Submit => {
-                if self.is_plugged {
-                    self.queue.empty_plug(now);
-                }
-                None
-            }
+            Step::Submit => None,
             Step::ZeroPart { .. } | Step::Metadata { .. } | Step::Allocate { .. } => {
                 unreachable!("{step:?} is no bio")
             }
