@@ -103,7 +103,11 @@ mod tests {
         let mut space = FreeSpace::new(extent(8, 92));
         assert_eq!(space.take(16, 8, Sector(20)), Some(extent(24, 16)), "aligned, at the goal");
         assert_eq!(space.take(8, 8, Sector(24)), Some(extent(40, 8)), "behind what is taken");
-        assert_eq!(space.take(800, 8, Sector(48)), Some(extent(48, 48)), "no more than there is in one piece");
+        assert_eq!(
+            space.take(800, 8, Sector(48)),
+            Some(extent(48, 48)),
+            "no more than there is in one piece"
+        );
         assert_eq!(space.take(800, 8, Sector(48)), Some(extent(8, 16)), "before the goal");
         assert_eq!(space.take(8, 8, Sector(0)), None, "four sectors are left, which are no unit");
         assert_eq!(space.sectors(), 4);

@@ -112,8 +112,6 @@ impl<D: RealDevice> Mapped<D> {
             write_zeroes_bytes_max: REQUEST_BYTES,
             // A flush comes by even if the device has no cache: metadata goes with it.
             volatile_cache: below.volatile_cache || !is_fixed,
-            // The queue below flushes where the device has none.
-            fua: true,
             ..below.clone()
         })
     }

@@ -173,7 +173,7 @@ impl Life {
             }
             faults.add(fault);
             self.weather.may_fail = true;
-            self.weather.flush_may_fail |= hits_flushes;
+            self.weather.flush_may_fail |= hits_flushes || self.ground.writes_in_flushes();
         }
         Ok(())
     }

@@ -167,13 +167,18 @@ impl Ground {
         }
     }
 
-    /// Whether a forced write may be followed by a flush: of a disk that knows no other way, of metadata.
+    /// Whether a forced write is followed by a flush.
     pub(crate) fn forces_by_flush(&self) -> bool {
         match self {
             Self::Memory(disk) => !disk.limits().fua,
-            Self::Mapped(..) => true,
+            Self::Mapped(below, ..) => below.forces_by_flush(),
             Self::File(_) => false,
         }
+    }
+
+    /// Whether a flush writes, so that it fails with a write.
+    pub(crate) const fn writes_in_flushes(&self) -> bool {
+        matches!(self, Self::Mapped(..))
     }
 
     /// The disk, if its power can fail with consequences.

@@ -129,7 +129,7 @@ impl Carrier {
         task.scratch = None;
         if let Some(error) = task.aside_error.take() {
             file.with(Some(*id), |state| state.end_saving(0));
-            task.fail(error);
+            task.fail_flush(error);
             task.stage = Stage::Over;
             return true;
         }
@@ -194,7 +194,7 @@ impl Carrier {
             return false;
         }
         if let Some(error) = task.aside_error.take() {
-            task.fail(error);
+            task.fail_flush(error);
         }
         if let Some(saved) = saved {
             // What the device may have lost is saved again.

@@ -215,6 +215,13 @@ impl Task {
         self.error = self.error.or(Some(error));
     }
 
+    /// What was to reach the medium by a flush may not have. Of a forced write that has to be an error that says so:
+    /// others are taken for the write's own.
+    pub(super) fn fail_flush(&mut self, error: IoError) {
+        let says_so = self.goal == Goal::Flush || matches!(error, IoError::Gone | IoError::Os(_));
+        self.fail(if says_so { error } else { IoError::Media });
+    }
+
     /// Begins no further step.
     pub(super) fn stop(&mut self) {
         while let Some(step) = self.steps.pop_front() {
