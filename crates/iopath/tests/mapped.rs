@@ -212,8 +212,10 @@ fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
     let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true).faults(&faults)).unwrap();
     let data = filled(1 << 20, 1);
     volume.write_at(&data, 0).unwrap();
-    faults.add(Fault::error(IoError::Media).on(Op::Write).times(1));
+    faults.add(Fault::error(IoError::Media).on(Op::Write));
     assert!(volume.flush().is_err(), "metadata could not be written");
+    assert!(volume.flush().is_err(), "nor can it be now");
+    faults.clear();
     // It is in no memory of the mapper's now, and old on the disk.
     file.with_mapper(|mapper| mapper.forget_metadata());
     let mut read = AlignedBuf::new(1 << 20).unwrap();
