@@ -23,6 +23,7 @@
 //! has written: lock [`WritePlan::footprint`] and [`PunchPlan::footprint`].
 
 mod extents;
+mod free;
 mod identity;
 mod indirect;
 mod plan;
@@ -31,6 +32,7 @@ mod shape;
 mod space;
 
 pub use extents::ExtentMap;
+pub use free::FreeSpace;
 pub use identity::Identity;
 pub use indirect::IndirectMap;
 pub use plan::{Boundary, PlanError, PunchPlan, ReadPlan, Step, WritePlan, Wrote, ZeroPlan};
@@ -185,6 +187,12 @@ pub trait Mapper: fmt::Debug + Send {
     /// The blocks behind the file's end, as far as offsets go.
     fn blocks_behind_end(&self) -> FileRange {
         FileRange::between(self.size_bytes(), u64::MAX).inward(self.block_bytes().into())
+    }
+
+    /// Whether the file lies where it lies: then [`Mapper::allocate`], [`Mapper::unmap`] and [`Mapper::set_size`] are
+    /// refused ([`MapError::Fixed`]).
+    fn is_fixed(&self) -> bool {
+        false
     }
 
     /// Forgets metadata that is as on the medium, so that it is asked for again.

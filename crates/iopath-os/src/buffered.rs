@@ -67,6 +67,9 @@ pub struct BufferedConfig {
     pub block_bytes: u32,
     /// For the bytes after the last whole block. Needed to write where there are such.
     pub tail: Option<Tail>,
+    /// The device writes the block whole that the volume ends in, whatever comes to lie behind the end: no tail is
+    /// needed.
+    pub writes_last_block: bool,
     /// The file, open for direct I/O, if threads may read for themselves: one that misses a page that nothing else is
     /// read with then reads it by a call of its own, which is quicker than to hand it over and be woken.
     pub own_reads: Option<Arc<File>>,
@@ -147,7 +150,8 @@ impl Buffered {
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
     ) -> Result<Self, E> {
-        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail, own_reads } = config;
+        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail, writes_last_block, own_reads } =
+            config;
         let page_bytes = cache.page_bytes;
         assert!(
             page_bytes.is_multiple_of(block_bytes),
@@ -161,6 +165,7 @@ impl Buffered {
             block_bytes: u64::from(block_bytes),
             size_bytes,
             tail,
+            writes_last_block,
         };
         let is_off = readahead.is_none();
         let mut readahead = Readahead::new(readahead.unwrap_or_default(), place.end());

@@ -2,6 +2,7 @@
 
 mod bell;
 mod fault;
+mod mapped;
 mod memory;
 mod null;
 mod stripe;
@@ -19,6 +20,7 @@ use crate::memory::Segment;
 
 pub use bell::Bell;
 pub use fault::{Fault, Faults, Faulty};
+pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use null::Null;
 pub use stripe::{Striped, StripedError};
@@ -138,6 +140,7 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
     DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
+    DeviceKind { name: "mapped", about: "a file on one of these, wherever its blocks lie" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
     DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
 ];

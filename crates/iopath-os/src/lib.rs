@@ -24,9 +24,9 @@ pub use buffered::{Advice, Beside, Borrowed, Buffered, BufferedConfig, BufferedE
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, Bell, DEVICES, DeviceKind, Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk,
-    MemoryTail, Null, OneThread, RealDevice, Striped, StripedError, Threads, ThreadsConfig, Uring,
-    UringConfig, WaitError, Watch,
+    AnyThread, Bell, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Mapped, MappedError,
+    MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Null, OneThread, RealDevice, Striped, StripedError,
+    Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
 pub use errno::{io_error_of, system_error};

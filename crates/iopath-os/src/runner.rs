@@ -156,14 +156,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
         self.unplug();
         while self.queue.completions() == 0 && self.queue.bios_in() > 0 {
-            self.dispatch();
-            let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
-            if self.device.in_flight() > 0 {
-                self.device.commit_and_wait(gather.max(1), due)?;
-            } else {
-                self.sleep(due);
-            }
-            self.collect();
+            self.wait_for_device(gather)?;
         }
         Ok(())
     }
@@ -182,6 +175,15 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.collect();
         self.dispatch();
         self.device.commit(self.now);
+    }
+
+    /// Waits until all that was submitted is over. [`Runner::poll`] gives it afterwards.
+    pub fn settle(&mut self) -> Result<(), WaitError> {
+        self.unplug();
+        while self.queue.bios_in() as usize > self.queue.completions() {
+            self.wait_for_device(u32::MAX)?;
+        }
+        Ok(())
     }
 
     /// Jobs taken and not yet given back by [`Runner::poll`].
@@ -335,6 +337,19 @@ impl<D: ?Sized + RealDevice> Runner<D> {
                 self.queue.requeue(busy.tag, self.now);
             }
         }
+    }
+
+    /// Gives the device what it takes, and waits until `gather` requests are over or something else is due.
+    fn wait_for_device(&mut self, gather: u32) -> Result<(), WaitError> {
+        self.dispatch();
+        let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
+        if self.device.in_flight() > 0 {
+            self.device.commit_and_wait(gather.max(1), due)?;
+        } else {
+            self.sleep(due);
+        }
+        self.collect();
+        Ok(())
     }
 
     /// Waits for the elevator, which holds everything back: a device with nothing to do would return at once.

@@ -5,11 +5,12 @@ use std::cell::Cell;
 
 use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
+use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{
-    Bio, BlockDevice, Extent, Instant, LengthOnly, Limits, Op, Page, PageRange, QueueConfig, RequestQueue,
-    Stripe, StripeConfig,
+    Bio, BlockDevice, Extent, Instant, Io, LengthOnly, Limits, Op, Page, PageRange, QueueConfig,
+    RequestQueue, Stripe, StripeConfig, Tag,
 };
-use iopath_os::Null;
+use iopath_os::{AlignedBuf, FileMap, Mapped, MemoryConfig, MemoryDisk, Null, RealDevice, Segment, now};
 
 struct Counting;
 
@@ -113,6 +114,49 @@ fn a_warm_stripe_never_allocates() {
     assert_eq!(ALLOCATIONS.get() - warm, 0, "the stripe allocates");
     assert!(stripe.queue_stats().all(|stats| stats.back_merges() > 0), "nothing merged on a member");
     assert!(queue.stats().requeued > 0, "the stripe was never busy");
+}
+
+/// Reads, writes and flushes of a mapped file, eight at a time.
+fn mapped_lap(device: &mut impl RealDevice, memory: Segment, lap: u64) {
+    for number in lap * 64..(lap + 1) * 64 {
+        let op = [Op::Read, Op::Write, Op::Flush, Op::Write][(number / 3 % 4) as usize];
+        // Across extents, and inside one.
+        let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57;
+        let extent = Extent::from_bytes(place * 4096, 8192).unwrap();
+        let (extent, memory) = if op == Op::Flush { (Extent::EMPTY, None) } else { (extent, Some(memory)) };
+        device
+            .submit(&Io::new(Tag::from_bits(number as u32 % 64), op, extent, memory.as_slice()), now())
+            .unwrap();
+        if number % 8 == 7 {
+            device.commit_and_wait(8, None).unwrap();
+            while device.poll_completion(now()).is_some_and(|done| done.result.is_ok()) {}
+            assert_eq!(device.in_flight(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_warm_mapped_file_never_allocates_where_it_takes_no_space() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(4 << 20)).unwrap();
+    for mapper in ["identity", "extent", "indirect"] {
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 8192 };
+        let file = FileMap::fresh(mapper, &layout).unwrap();
+        let mut device = Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
+        let mut memory = AlignedBuf::new(8192).unwrap();
+        // SAFETY: the memory outlives the requests, each of which is over when a lap is; nobody looks at it meanwhile.
+        let memory = unsafe { Segment::new(std::ptr::NonNull::from(&mut *memory).cast(), memory.len()) };
+        for number in 0..128_u64 {
+            // Here and there, so that it lies in many extents.
+            let extent = Extent::from_bytes(number * 37 % 128 * 8192, 8192).unwrap();
+            device.submit(&Io::new(Tag::from_bits(0), Op::Write, extent, &[memory]), now()).unwrap();
+            device.commit_and_wait(1, None).unwrap();
+            device.poll_completion(now()).unwrap().result.unwrap();
+        }
+        (0..4).for_each(|lap| mapped_lap(&mut device, memory, lap));
+        let warm = ALLOCATIONS.get();
+        (4..40).for_each(|lap| mapped_lap(&mut device, memory, lap));
+        assert_eq!(ALLOCATIONS.get() - warm, 0, "{mapper} allocates");
+    }
 }
 
 /// Buffered and direct I/O on the same pages until nobody waits; how many had to.

@@ -21,6 +21,7 @@ fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered 
         size_bytes: 1 << 20,
         block_bytes: 512,
         tail: None,
+        writes_last_block: false,
         own_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {

@@ -312,6 +312,13 @@ impl Batch {
     /// that the runner is to have for it.
     fn begin_beside(&mut self, op: Op, extent: Extent, token: u64) -> Result<u64, Error> {
         let Some(cache) = self.volume.cache_if_any() else { return Ok(token) };
+        if self.volume.source().writes_last_block() && !self.beside.is_empty() {
+            // What the cache writes back below may share a block of the mapping with a write of this batch, and waits for
+            // that: it has to be over, though nobody has taken it.
+            let settled = self.runner.as_is_mut().settle();
+            let path = || self.volume.facts().path.clone();
+            settled.map_err(|source| Error::Wait { path: path(), source })?;
+        }
         if op == Op::Flush {
             self.volume.flush_cached(cache)?;
         }

@@ -2,6 +2,7 @@
 //! waits for what is decided in `iopath_core::cache`.
 
 use crate::error::Error;
+use crate::mapped::MappedOn;
 use crate::open::Backing;
 use crate::volume::Volume;
 use iopath_core::{Extent, IoError, Op};
@@ -64,6 +65,7 @@ impl Volume {
             Backing::File(file) => file.set_len(size_bytes),
             Backing::Memory(disk) => disk.resize(size_bytes).map_err(io::Error::other),
             Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
+            Backing::Mapped(mapped) => self.resize_mapped(mapped, size_bytes),
         };
         let cut = || self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
         let resized = match self.cache_if_any() {
@@ -72,11 +74,24 @@ impl Volume {
                 .map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))?,
             None => cut(),
         };
-        resized.map_err(failed)
+        resized.map_err(|source| match source.get_ref().and_then(|inner| inner.downcast_ref::<IoError>()) {
+            // What the device below a mapped file could not do.
+            Some(error) => self.io_error(Op::Write, size_bytes, 0, *error),
+            None => failed(source),
+        })
+    }
+
+    fn resize_mapped(&self, mapped: &MappedOn, size_bytes: u64) -> io::Result<()> {
+        let resized = self.source().resize_mapped(mapped, size_bytes).map_err(io::Error::other)?;
+        resized.map_err(io::Error::other)
     }
 
     fn has_fixed_size(&self) -> bool {
-        matches!(self.backing(), Backing::Stripe(_)) || self.facts().target.kind == Kind::BlockDevice
+        match self.backing() {
+            Backing::Mapped(mapped) => mapped.file.is_fixed(),
+            Backing::Stripe(_) => true,
+            Backing::File(_) | Backing::Memory(_) => self.facts().target.kind == Kind::BlockDevice,
+        }
     }
 
     /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as well.

@@ -156,8 +156,9 @@ impl Volume {
     ) -> Result<(), Error> {
         let block = self.facts().block_bytes as usize;
         let size = self.size_bytes();
-        // Blocks that are there whole; of a file, the last may not be.
-        let whole = (size - piece.start).min(blocks.len() as u64) as usize / block * block;
+        // Blocks that are there whole; of a file, the last may not be, unless it is mapped here.
+        let end = if self.source().writes_last_block() { size.next_multiple_of(block as u64) } else { size };
+        let whole = (end - piece.start).min(blocks.len() as u64) as usize / block * block;
         let (from, to) = (piece.skip, piece.skip + piece.bytes);
         if !from.is_multiple_of(block) && from < whole {
             let first = from / block * block;
@@ -171,7 +172,7 @@ impl Volume {
             }
         }
         blocks[from..to].copy_from_slice(source);
-        self.write_direct(&blocks[..whole.min(to.next_multiple_of(block))], piece.start, false)?;
+        self.write_blocks(&blocks[..whole.min(to.next_multiple_of(block))], piece.start)?;
         if to <= whole {
             return Ok(());
         }

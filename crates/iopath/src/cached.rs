@@ -75,6 +75,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         },
         size_bytes: target.size_bytes,
         block_bytes: limits.logical_block_bytes,
+        writes_last_block: source.writes_last_block(),
         tail: tail(source, target)?,
     })
 }
@@ -98,7 +99,7 @@ pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, Ope
             let file = OpenOptions::new().write(true).open(&target.path);
             Ok(Some(Tail::File(file.map_err(system(&target.path, "opened for writing"))?)))
         }
-        (Backing::File(_) | Backing::Stripe(_), _) => Ok(None),
+        (Backing::File(_) | Backing::Stripe(_) | Backing::Mapped(_), _) => Ok(None),
     }
 }
 

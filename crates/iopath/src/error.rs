@@ -40,6 +40,9 @@ pub enum OpenError {
     /// The members make no stripe.
     #[error(transparent)]
     Stripe(#[from] iopath_os::StripedError),
+    /// The mapping does not fit the device.
+    #[error(transparent)]
+    Mapped(#[from] iopath_os::MappedError),
     /// A chunk of a stripe that is not whole sectors.
     #[error(
         "a chunk of {chunk_bytes} bytes is not whole sectors; choose a multiple of the members' block, 4096 say"

@@ -21,6 +21,7 @@ mod bounce;
 mod cached;
 mod error;
 mod io_options;
+mod mapped;
 mod open;
 mod options;
 mod shards;
@@ -34,10 +35,11 @@ pub use cached::Lent;
 pub use error::{Error, OpenError};
 pub use io_options::IoOptions;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
+pub use iopath_core::mapper::{Boundary, FileLayout, MAPPERS, MapperKind};
 pub use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream};
 pub use iopath_os::{
-    Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, MemoryConfig, MemoryDisk, NoMemory,
-    PoolBuf,
+    Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, FileMap, FileMapError, MemoryConfig,
+    MemoryDisk, NoMemory, PoolBuf,
 };
 pub use open::Facts;
 pub use options::{Options, Path, Readahead, Unaligned};

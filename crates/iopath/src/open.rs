@@ -2,14 +2,16 @@
 
 use crate::batch::BatchOptions;
 use crate::error::OpenError;
+use crate::mapped::MappedOn;
 use crate::options::{Options, Path};
 use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
-use iopath_core::{Limits, QueueConfig};
+use iopath_core::{IoError, Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
-    BufferPool, EngineConfig, Fallback, Faulty, Geometry, MemoryDisk, REQUEST_BYTES, RealDevice, limits_of,
+    BufferPool, EngineConfig, Fallback, Faulty, Geometry, Mapped, MemoryDisk, REQUEST_BYTES, RealDevice,
+    limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -51,6 +53,24 @@ pub(crate) enum Backing {
     File(Arc<File>),
     Memory(MemoryDisk),
     Stripe(Members),
+    Mapped(MappedOn),
+}
+
+/// A device that was opened, and what carries it out.
+struct On<D: ?Sized> {
+    device: Box<D>,
+    engine: &'static str,
+    fallback: Option<Fallback>,
+}
+
+impl<D: ?Sized + RealDevice> On<D> {
+    fn of(opened: iopath_os::Opened<Box<D>>) -> Self {
+        Self { device: opened.device, engine: opened.engine.name(), fallback: opened.fallback }
+    }
+
+    const fn memory(device: Box<D>) -> Self {
+        Self { device, engine: MEMORY, fallback: None }
+    }
 }
 
 /// A queue on an engine that was opened.
@@ -127,21 +147,32 @@ impl Source {
         queue: &QueueConfig,
         pool: Option<BufferPool>,
     ) -> Result<Opened<SharedRunner>, OpenError> {
-        let (mut device, engine, fallback): (Box<dyn RealDevice + Send>, _, _) = match &self.backing {
+        let On { device, engine, fallback } = self.shared_device(&self.backing, pool)?;
+        Ok(Opened { runner: self.tuning.runner(device, queue), engine, fallback })
+    }
+
+    /// A device that threads use in turn. What goes wrong goes wrong below the mapping, if there is one.
+    fn shared_device(
+        &self,
+        backing: &Backing,
+        pool: Option<BufferPool>,
+    ) -> Result<On<dyn RealDevice + Send>, OpenError> {
+        let mut on: On<dyn RealDevice + Send> = match backing {
             Backing::File(file) => {
-                let opened = self.options.engine.open_shared(file, &self.limits, &self.engine(pool))?;
-                (opened.device, opened.engine.name(), opened.fallback)
+                On::of(self.options.engine.open_shared(file, &self.limits, &self.engine(pool))?)
             }
-            Backing::Stripe(members) => {
-                let opened = members.open_shared(self.options.engine, &self.engine(pool))?;
-                (opened.device, opened.engine.name(), opened.fallback)
+            Backing::Stripe(members) => On::of(members.open_shared(self.options.engine, &self.engine(pool))?),
+            Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Mapped(mapped) => {
+                let on = self.shared_device(&mapped.below, pool)?;
+                let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
+                return Ok(On { device: Box::new(device), ..on });
             }
-            Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),
         };
         if let Some(faults) = &self.options.faults {
-            device = Box::new(Faulty::new(device, faults));
+            on.device = Box::new(Faulty::new(on.device, faults));
         }
-        Ok(Opened { runner: self.tuning.runner(device, queue), engine, fallback })
+        Ok(on)
     }
 
     /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
@@ -151,22 +182,44 @@ impl Source {
         plug: u32,
         pool: BufferPool,
     ) -> Result<Opened<OwnRunner>, OpenError> {
-        let (mut device, engine, fallback): (Box<dyn RealDevice>, _, _) = match &self.backing {
-            Backing::File(file) => {
-                let opened = self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?;
-                (opened.device, opened.engine.name(), opened.fallback)
-            }
-            Backing::Stripe(members) => {
-                let opened = members.open(self.options.engine, &self.engine(Some(pool)))?;
-                (opened.device, opened.engine.name(), opened.fallback)
-            }
-            Backing::Memory(disk) => (Box::new(disk.open_with(self.limits.clone())), MEMORY, None),
-        };
-        if let Some(faults) = &self.options.faults {
-            device = Box::new(Faulty::new(device, faults));
-        }
+        let On { device, engine, fallback } = self.own_device(&self.backing, pool)?;
         let runner = self.tuning.runner(device, &Self::queue(bios_max, self.depth(), plug));
         Ok(Opened { runner, engine, fallback })
+    }
+
+    /// A device that one thread uses.
+    fn own_device(&self, backing: &Backing, pool: BufferPool) -> Result<On<dyn RealDevice>, OpenError> {
+        let mut on: On<dyn RealDevice> = match backing {
+            Backing::File(file) => {
+                On::of(self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?)
+            }
+            Backing::Stripe(members) => On::of(members.open(self.options.engine, &self.engine(Some(pool)))?),
+            Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
+            Backing::Mapped(mapped) => {
+                let on = self.own_device(&mapped.below, pool)?;
+                let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
+                return Ok(On { device: Box::new(device), ..on });
+            }
+        };
+        if let Some(faults) = &self.options.faults {
+            on.device = Box::new(Faulty::new(on.device, faults));
+        }
+        Ok(on)
+    }
+
+    /// Moves the end of a file that is mapped.
+    pub(crate) fn resize_mapped(
+        &self,
+        mapped: &MappedOn,
+        size_bytes: u64,
+    ) -> Result<Result<(), IoError>, OpenError> {
+        let on = self.shared_device(&mapped.below, None)?;
+        Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?.resize(size_bytes))
+    }
+
+    /// Whether the block is written whole that the volume ends in. A file of the system's would grow.
+    pub(crate) const fn writes_last_block(&self) -> bool {
+        matches!(self.backing, Backing::Mapped(_))
     }
 
     /// The file, if what it is read by is nothing but the system's calls.

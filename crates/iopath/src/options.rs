@@ -1,5 +1,6 @@
 //! How a volume is opened. Plain data: what is done with it is in `open.rs`.
 
+use iopath_core::mapper::Boundary;
 use iopath_os::{Engine, Faults};
 
 /// Which way I/O goes to the target.
@@ -63,6 +64,7 @@ pub struct Options {
     pub(crate) cache_bytes: u64,
     pub(crate) page_bytes: u32,
     pub(crate) readahead: Readahead,
+    pub(crate) boundary: Boundary,
     pub(crate) faults: Option<Faults>,
 }
 
@@ -82,6 +84,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             page_bytes: 4096,
             readahead: Readahead::Auto,
+            boundary: Boundary::Once,
             faults: None,
         }
     }
@@ -195,6 +198,14 @@ impl Options {
     #[must_use]
     pub const fn readahead(mut self, readahead: Readahead) -> Self {
         self.readahead = readahead;
+        self
+    }
+
+    /// What becomes of the boundary flag of a mapping, for volumes that are mapped files
+    /// ([`Volume::open_mapped`](crate::Volume::open_mapped)): heeded once a mapping unless set.
+    #[must_use]
+    pub const fn boundary(mut self, boundary: Boundary) -> Self {
+        self.boundary = boundary;
         self
     }
 

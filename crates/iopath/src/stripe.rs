@@ -44,6 +44,18 @@ impl Volume {
         chunk_bytes: u64,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        let (source, target) = Source::stripe(paths, chunk_bytes, options)?;
+        Self::of(source, target)
+    }
+}
+
+impl Source {
+    /// The members, opened, and what they are together.
+    pub(crate) fn stripe(
+        paths: &[impl AsRef<Path>],
+        chunk_bytes: u64,
+        options: &Options,
+    ) -> Result<(Self, Target), OpenError> {
         if !chunk_bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(OpenError::Chunk { chunk_bytes });
         }
@@ -51,7 +63,7 @@ impl Volume {
         let of_member =
             Options { create_bytes: member_bytes(options, paths.len(), chunk_bytes), ..options.clone() };
         let opened: Vec<_> =
-            paths.iter().map(|path| Source::open(path.as_ref(), &of_member)).collect::<Result<_, _>>()?;
+            paths.iter().map(|path| Self::open(path.as_ref(), &of_member)).collect::<Result<_, _>>()?;
         let mut files = Vec::with_capacity(opened.len());
         let mut targets = Vec::with_capacity(opened.len());
         for (source, target) in opened {
@@ -70,7 +82,7 @@ impl Volume {
         let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
         let (tuning, options) = (Tuning::new(options.elevator.parse()?), options.clone());
         let backing = Backing::Stripe(Members { files, config });
-        Self::of(Source { backing, limits, options, tuning }, target)
+        Ok((Self { backing, limits, options, tuning }, target))
     }
 }
 

@@ -213,6 +213,15 @@ impl Volume {
         self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
     }
 
+    /// Writes blocks that begin in the volume, and of which the last may end behind it.
+    pub(crate) fn write_blocks(&self, blocks: &[u8], offset: u64) -> Result<(), Error> {
+        let extent = self.whole_blocks(Op::Write, offset, blocks.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.run(Op::Write, extent, |runner| runner.write(extent, blocks, false))
+    }
+
     fn command(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
         let extent = self.writable(op, offset, bytes)?;
         if extent.is_empty() {
@@ -262,6 +271,10 @@ impl Volume {
 
     pub(crate) fn backing(&self) -> &Backing {
         &self.shared.source.backing
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.shared.source
     }
 
     /// Whether a read may end with the volume rather than with its range.

@@ -72,4 +72,8 @@ impl Mapper for Identity {
     fn set_size(&mut self, bytes: u64) -> Result<(), MapError> {
         if bytes == self.size_bytes { Ok(()) } else { Err(MapError::Fixed(NAME)) }
     }
+
+    fn is_fixed(&self) -> bool {
+        true
+    }
 }

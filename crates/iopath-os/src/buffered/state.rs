@@ -69,6 +69,8 @@ pub(super) struct Place {
     pub(super) size_bytes: u64,
     /// For what direct I/O cannot write: the bytes of a file after its last whole block.
     pub(super) tail: Option<Tail>,
+    /// The last block is written whole.
+    pub(super) writes_last_block: bool,
 }
 
 /// A thread that waits.
@@ -397,9 +399,10 @@ impl State {
 }
 
 impl Place {
-    /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end.
+    /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end of most devices.
     const fn end_of(&self, op: Op) -> u64 {
         match op {
+            _ if self.writes_last_block => self.size_bytes.next_multiple_of(self.block_bytes),
             Op::Read => self.size_bytes.next_multiple_of(self.block_bytes),
             _ => self.size_bytes / self.block_bytes * self.block_bytes,
         }
@@ -407,7 +410,7 @@ impl Place {
 
     /// Whether a write goes on to bytes after the last whole block.
     fn has_tail_in(&self, io: PageIo) -> bool {
-        io.pages.end().0 * self.page_bytes > self.end_of(Op::Write)
+        !self.writes_last_block && io.pages.end().0 * self.page_bytes > self.end_of(Op::Write)
     }
 
     /// The pages that `bytes` bytes at byte `offset` touch.

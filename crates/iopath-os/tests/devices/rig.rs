@@ -6,10 +6,12 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{Completion, Extent, Io, IoError, Limits, Op, StripeConfig, Tag};
 use iopath_os::{
-    AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, Geometry, MemoryConfig, MemoryDisk, OneThread,
-    RealDevice, Segment, Striped, Threads, ThreadsConfig, Uring, UringConfig, limits_of, now,
+    AlignedBuf, AnyThread, BufferPool, Fault, Faults, Faulty, FileMap, Geometry, Mapped, MemoryConfig,
+    MemoryDisk, OneThread, RealDevice, Segment, Striped, Threads, ThreadsConfig, Uring, UringConfig,
+    limits_of, now,
 };
 
 /// The logical block of the scratch files: what most disks with 4 KiB pages take.
@@ -35,6 +37,9 @@ enum Place {
     /// A stripe of so many members.
     Files(&'static [Open]),
     Memory(fn(&MemoryDisk) -> Box<dyn RealDevice>),
+    /// A file, mapped in that way, on a disk in memory, in requests of 16 KiB, or on a file.
+    MappedMemory(&'static str, fn(&MemoryDisk) -> Box<dyn RealDevice>),
+    MappedFile(&'static str, Open),
 }
 
 pub(crate) const ROWS: &[Row] = &[
@@ -79,7 +84,38 @@ pub(crate) const ROWS: &[Row] = &[
         direct: false,
         open: Place::Memory(|disk| hampered(Box::new(disk.open()))),
     },
+    Row {
+        name: "mapped, identity, memory",
+        direct: false,
+        open: Place::MappedMemory("identity", open_memory),
+    },
+    Row { name: "mapped, extent, memory", direct: false, open: Place::MappedMemory("extent", open_memory) },
+    Row {
+        name: "mapped, indirect, memory",
+        direct: false,
+        open: Place::MappedMemory("indirect", open_memory),
+    },
+    Row {
+        name: "mapped, extent, memory, shuffled and cut short",
+        direct: false,
+        open: Place::MappedMemory("extent", |disk| hampered(open_memory(disk))),
+    },
+    Row {
+        name: "mapped, indirect, memory, shuffled and cut short",
+        direct: false,
+        open: Place::MappedMemory("indirect", |disk| hampered(open_memory(disk))),
+    },
+    Row { name: "mapped, extent, uring", direct: true, open: Place::MappedFile("extent", open_uring) },
+    Row {
+        name: "mapped, indirect, threads",
+        direct: true,
+        open: Place::MappedFile("indirect", open_threads),
+    },
 ];
+
+fn open_memory(disk: &MemoryDisk) -> Box<dyn RealDevice> {
+    Box::new(disk.open_with(Limits { request_bytes_max: 16 << 10, ..disk.limits() }))
+}
 
 /// Makes things difficult for a device, but not impossible.
 fn hampered(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
@@ -117,7 +153,32 @@ impl Rig {
                 let device = open(&MemoryDisk::new(&config).expect("memory"));
                 Some(Self { name: row.name, device, file: None, pool: pool() })
             }
+            Place::MappedMemory(mapper, open) => {
+                let config = MemoryConfig { cache_bytes: 64 << 10, ..MemoryConfig::of_bytes(sectors * 1024) };
+                let disk = MemoryDisk::new(&config).expect("memory");
+                Some(Self::mapped(row.name, mapper, open(&disk), sectors, pool()))
+            }
+            Place::MappedFile(mapper, open) => {
+                let (pool, file) = (pool(), row.scratch(sectors * 1024));
+                let device = open(Arc::clone(&file), &limits(&file), &pool)?;
+                Some(Self::mapped(row.name, mapper, device, sectors, pool))
+            }
         }
+    }
+
+    /// A file of `sectors` sectors on a device that is twice as large.
+    fn mapped(
+        name: &'static str,
+        mapper: &str,
+        device: Box<dyn RealDevice>,
+        sectors: u64,
+        pool: BufferPool,
+    ) -> Self {
+        let capacity = device.limits().capacity;
+        let layout = FileLayout { block_bytes: BLOCK as u32, size_bytes: sectors * 512, capacity };
+        let file = FileMap::fresh(mapper, &layout).expect("a mapping");
+        let device = Mapped::new(device, &file, Boundary::Once).expect("blocks that fit");
+        Self { name, device: Box::new(device), file: None, pool }
     }
 
     /// A stripe of a member for each of `open`.

@@ -77,7 +77,7 @@ impl Life {
             flush_may_fail: false,
             has_lost: false,
             may_lose: settings.threads == 1 && ground.crashes().is_some(),
-            forces_by_flush: matches!(&ground, Ground::Memory(disk) if !disk.limits().fua),
+            forces_by_flush: ground.forces_by_flush(),
             may_resize: settings.threads == 1,
             mode: Mode::default(),
             may_lack: matches!(settings.target, Target::File(_)),
@@ -173,7 +173,7 @@ impl Life {
             }
             faults.add(fault);
             self.weather.may_fail = true;
-            self.weather.flush_may_fail |= hits_flushes;
+            self.weather.flush_may_fail |= hits_flushes || self.ground.writes_in_flushes();
         }
         Ok(())
     }

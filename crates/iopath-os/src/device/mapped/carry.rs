@@ -1,0 +1,516 @@
+//! Carries requests on a mapped file out: asks their plans for steps, turns those into bios for the device below, and
+//! lets the mapping follow what has been done. Waits for nothing: what must wait stays where it is until it is asked
+//! again. Who waits, and for what, is `mapped.rs`.
+
+use std::collections::VecDeque;
+
+use iopath_core::mapper::{Boundary, FileRange, MapError, Step};
+use iopath_core::{Bio, Completion, Extent, Instant, Io, IoError, Memory, Op, RequestQueue, SECTOR_BYTES};
+use slab::Slab;
+
+use super::super::{Bell, RealDevice};
+use super::file::{DeviceId, FileMap, State, io_error_of_map};
+use super::task::{After, Goal, Stage, Task};
+use crate::memory::Segment;
+
+/// How many steps are taken from a plan while the mapping is locked.
+const STEPS_MAX: usize = 16;
+
+/// The requests on a mapped file that one engine carries out.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    pub(super) file: FileMap,
+    pub(super) id: DeviceId,
+    pub(super) queue: RequestQueue<Segment>,
+    bios_max: u32,
+    boundary: Boundary,
+    pub(super) tasks: Vec<Task>,
+    pub(super) free: Vec<u32>,
+    /// Bios at the queue, by their tokens.
+    parts: Slab<Part>,
+    /// Tasks that may go on.
+    ready: VecDeque<u32>,
+    /// Tasks for which the queue has no room.
+    pub(super) crowded: VecDeque<u32>,
+    /// Tasks that wait for what others do with the mapping.
+    pub(super) blocked: Vec<u32>,
+    /// The file's epoch when they were last asked.
+    seen: u64,
+    pub(super) over: VecDeque<Completion>,
+    pub(super) bell: Bell,
+    is_plugged: bool,
+}
+
+/// A bio.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    task: u32,
+    /// The bytes of the plan; nothing for what is beside it.
+    file: Option<FileRange>,
+}
+
+/// What came of asking a plan.
+enum Asked {
+    Steps,
+    Over,
+    Metadata(Extent, u64),
+    Space,
+    Failed(IoError),
+}
+
+impl Carrier {
+    pub(super) fn new(
+        file: &FileMap,
+        queue: RequestQueue<Segment>,
+        bios_max: u32,
+        boundary: Boundary,
+        bell: Bell,
+    ) -> Self {
+        Self {
+            id: file.new_device(),
+            file: file.clone(),
+            queue,
+            bios_max,
+            boundary,
+            tasks: Vec::new(),
+            free: Vec::new(),
+            parts: Slab::new(),
+            ready: VecDeque::new(),
+            crowded: VecDeque::new(),
+            blocked: Vec::new(),
+            seen: 0,
+            over: VecDeque::new(),
+            bell,
+            is_plugged: false,
+        }
+    }
+
+    /// Requests taken and not over.
+    pub(super) fn under_way(&self) -> u32 {
+        (self.tasks.len() - self.free.len()) as u32
+    }
+
+    /// Whether some wait for what others do with the mapping.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// Takes a request and begins it.
+    pub(super) fn take(
+        &mut self,
+        io: &Io<'_, Segment>,
+        goal: Goal,
+        device: &mut dyn RealDevice,
+        now: Instant,
+    ) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.tasks.push(Task::idle());
+            self.tasks.len() as u32 - 1
+        });
+        let task = &mut self.tasks[slot as usize];
+        (task.tag, task.op, task.extent, task.fua) = (io.tag, io.op, io.extent, io.fua);
+        (task.stream, task.priority, task.goal) = (io.stream, io.priority, goal);
+        task.segments.extend(io.segments());
+        (task.error, task.stage) = (None, Stage::Claimed);
+        self.advance(slot, device, now);
+    }
+
+    /// Goes on with what may go on; whether anything did.
+    pub(super) fn turn(&mut self, device: &mut dyn RealDevice, now: Instant) -> bool {
+        let mut has_moved = false;
+        while let Some(done) = self.queue.poll_completion() {
+            self.part_over(done.token as usize, done.result);
+            has_moved = true;
+        }
+        if self.has_room() {
+            // Those that still find none come back.
+            self.ready.append(&mut self.crowded);
+        }
+        let epoch = if self.blocked.is_empty() { self.seen } else { self.file.epoch() };
+        if epoch != self.seen {
+            self.seen = epoch;
+            self.ready.extend(self.blocked.drain(..));
+        }
+        while let Some(slot) = self.ready.pop_front() {
+            self.advance(slot, device, now);
+            has_moved = true;
+        }
+        has_moved
+    }
+
+    /// Gives the device as much of what is queued as it takes.
+    pub(super) fn dispatch(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            if let Err(busy) = device.submit(&io, now) {
+                self.queue.requeue(busy.tag, now);
+            }
+        }
+    }
+
+    /// The same with what could still grow: no more of it does.
+    fn send_off(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        if self.is_plugged {
+            self.queue.empty_plug(now);
+        }
+        self.dispatch(device, now);
+    }
+
+    pub(super) fn unplug(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_plugged) {
+            self.queue.unplug(now);
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.room() > 0
+    }
+
+    /// How many bios the queue takes now.
+    pub(super) fn room(&self) -> usize {
+        (self.bios_max - self.queue.bios_in()) as usize
+    }
+
+    /// Goes on with a task until it waits for something or is over.
+    fn advance(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) {
+        loop {
+            let goes_on = match self.tasks[slot as usize].stage {
+                Stage::Claimed => self.begin(slot),
+                Stage::Planning | Stage::Space => self.plan_on(slot, device, now),
+                Stage::Metadata(place, taken, after) => self.read_metadata(slot, place, taken, after, now),
+                Stage::PartRead(step) => self.change_part(slot, step, now),
+                Stage::PartWritten => self.end_part(slot),
+                Stage::Draining => self.drained(slot),
+                Stage::Mapping(range) => self.change_mapping(slot, range),
+                Stage::Unsaved => self.begin_saving(slot),
+                Stage::Saving(saved) => self.save_on(slot, saved, now),
+                Stage::Unflushed(saved) => self.flush(slot, saved, now),
+                Stage::Flushing(saved) => self.flushed(slot, saved),
+                Stage::Over => self.end(slot),
+                Stage::Idle => false,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Plans what nobody is in the way of.
+    fn begin(&mut self, slot: u32) -> bool {
+        let Self { file, tasks, queue, boundary, bell, id, .. } = self;
+        let task = &mut tasks[slot as usize];
+        let limits = queue.limits();
+        let may_begin = file.with(Some(*id), |state| {
+            task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
+            if !may_begin(task, state) {
+                state.wait(*id, bell);
+                return false;
+            }
+            task.stage = if task.goal == Goal::Flush { Stage::Unsaved } else { Stage::Planning };
+            task.size_bytes = state.mapper.size_bytes();
+            let end = task.size_bytes.next_multiple_of(limits.logical_block_bytes.into());
+            if task.file().end() > end {
+                // It has become shorter.
+                task.fail(IoError::EndOfDevice);
+            } else if task.make_plan(state, limits, *boundary).is_err() {
+                task.fail(IoError::Alignment);
+            }
+            true
+        });
+        if !may_begin {
+            self.blocked.push(slot);
+        }
+        may_begin
+    }
+
+    /// Carries steps out and asks for more; whether the task can go on at once.
+    fn plan_on(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) -> bool {
+        loop {
+            let task = &mut self.tasks[slot as usize];
+            task.stage = Stage::Planning;
+            if task.error.is_some() {
+                task.stop();
+                return true;
+            }
+            while let Some(step) = self.tasks[slot as usize].steps.pop_front() {
+                if let Step::ZeroPart { .. } = step {
+                    self.tasks[slot as usize].stage = Stage::PartRead(step);
+                    return true;
+                }
+                if step == Step::Submit {
+                    self.send_off(device, now);
+                }
+                if let Some(rest) = self.carry_out(slot, step, now) {
+                    self.tasks[slot as usize].steps.push_front(rest);
+                    self.crowded.push_back(slot);
+                    return false;
+                }
+            }
+            match self.ask(slot) {
+                Asked::Steps => {}
+                Asked::Failed(error) => self.tasks[slot as usize].fail(error),
+                Asked::Over => {
+                    self.tasks[slot as usize].stage = Stage::Draining;
+                    return true;
+                }
+                Asked::Metadata(place, taken) => {
+                    let stage = Stage::Metadata(place, taken, After::Planning);
+                    self.tasks[slot as usize].stage = stage;
+                    return true;
+                }
+                Asked::Space => {
+                    self.tasks[slot as usize].stage = Stage::Space;
+                    self.blocked.push(slot);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Takes some steps from a task's plan.
+    fn ask(&mut self, slot: u32) -> Asked {
+        let Self { file, tasks, queue, bell, id, .. } = self;
+        let (task, limits) = (&mut tasks[slot as usize], queue.limits());
+        file.with(Some(*id), |state| {
+            task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
+            while task.steps.len() < STEPS_MAX {
+                let done = match task.poll_step(state, limits) {
+                    None if task.steps.is_empty() => return Asked::Over,
+                    None => return Asked::Steps,
+                    Some(Step::Metadata { place }) => Err(MapError::Metadata(place)),
+                    Some(Step::Allocate { file }) => state.allocate(file),
+                    Some(step) => {
+                        task.steps.push_back(step);
+                        Ok(())
+                    }
+                };
+                match done {
+                    Ok(()) => {}
+                    // What was given out before goes before; the plan asks again.
+                    Err(MapError::Metadata(_) | MapError::NoSpace) if !task.steps.is_empty() => {
+                        return Asked::Steps;
+                    }
+                    Err(MapError::Metadata(place)) => match state.remember_metadata(place) {
+                        Ok(true) => {}
+                        Ok(false) => return Asked::Metadata(place, state.metadata_taken()),
+                        Err(error) => return Asked::Failed(io_error_of_map(&error)),
+                    },
+                    Err(MapError::NoSpace) if gets_space(task, state) => {}
+                    Err(MapError::NoSpace) if state.held_sectors() > 0 => {
+                        state.wait(*id, bell);
+                        return Asked::Space;
+                    }
+                    Err(error) => return Asked::Failed(io_error_of_map(&error)),
+                }
+            }
+            Asked::Steps
+        })
+    }
+
+    /// All steps are over, or some are not.
+    fn drained(&mut self, slot: u32) -> bool {
+        let task = &mut self.tasks[slot as usize];
+        if task.bios > 0 {
+            return false;
+        }
+        if task.goal == Goal::Read {
+            task.fill(task.file().from_offset(task.size_bytes));
+        }
+        task.stage = Stage::Mapping(task.mapped());
+        true
+    }
+
+    /// Lets the mapping follow what was done, and others at the blocks.
+    fn change_mapping(&mut self, slot: u32, range: FileRange) -> bool {
+        let Self { file, tasks, id, .. } = self;
+        let task = &mut tasks[slot as usize];
+        task.stage = file.with(Some(*id), |state| {
+            let changed = loop {
+                break match task.change_mapping(state, range) {
+                    Err(MapError::Metadata(place)) => match state.remember_metadata(place) {
+                        Ok(true) => continue,
+                        Ok(false) => {
+                            let after = After::Mapping(range);
+                            return Stage::Metadata(place, state.metadata_taken(), after);
+                        }
+                        Err(error) => Err(error),
+                    },
+                    changed => changed,
+                };
+            };
+            if let Err(error) = changed {
+                task.leave_mapping(io_error_of_map(&error));
+            }
+            task.let_go(state);
+            // What is to be on the medium has to be found there, too.
+            let saves = task.fua && task.error.is_none() && state.take_dirty();
+            if saves { Stage::Unsaved } else { Stage::Over }
+        });
+        true
+    }
+
+    fn end(&mut self, slot: u32) -> bool {
+        let Self { file, tasks, id, .. } = self;
+        let task = &mut tasks[slot as usize];
+        if task.claim.is_some() || task.ticket.is_some() {
+            file.with(Some(*id), |state| task.let_go(state));
+        }
+        task.segments.clear();
+        (task.scratch, task.stage) = (None, Stage::Idle);
+        let result = task.error.map_or(Ok(()), Err);
+        self.over.push_back(Completion { tag: task.tag, result });
+        self.free.push(slot);
+        false
+    }
+
+    /// Carries out a step, or what there is room for of it; what is left.
+    fn carry_out(&mut self, slot: u32, step: Step, now: Instant) -> Option<Step> {
+        match step {
+            Step::Transfer { file, place } => self.transfer(slot, file, place, now),
+            Step::ZeroBlocks { file, place } => self.zero(slot, file, place, now),
+            Step::Zeroes { file } => {
+                let task = &self.tasks[slot as usize];
+                if task.goal == Goal::Read {
+                    task.fill(file);
+                }
+                None
+            }
+            Step::Submit => None,
+            Step::ZeroPart { .. } | Step::Metadata { .. } | Step::Allocate { .. } => {
+                unreachable!("{step:?} is no bio")
+            }
+        }
+    }
+
+    fn transfer(&mut self, slot: u32, mut file: FileRange, mut place: Extent, now: Instant) -> Option<Step> {
+        let task = &self.tasks[slot as usize];
+        let (op, goal) = (task.op, task.goal);
+        while !place.is_empty() {
+            if !self.has_room() {
+                return Some(Step::Transfer { file, place });
+            }
+            let task = &self.tasks[slot as usize];
+            let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
+            let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
+            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
+            (file, place) = (file.from_offset(file.start() + bytes), rest);
+        }
+        None
+    }
+
+    /// Zeroes of a change: by the device's own means where these were asked for, else from memory.
+    fn zero(&mut self, slot: u32, mut file: FileRange, mut place: Extent, now: Instant) -> Option<Step> {
+        let by_device =
+            self.tasks[slot as usize].goal == Goal::Zero && self.queue.limits().write_zeroes_bytes_max > 0;
+        while !place.is_empty() {
+            if !self.has_room() {
+                return Some(Step::ZeroBlocks { file, place });
+            }
+            let zeroes = self.file.zeroes();
+            let bytes = if by_device { place.bytes() } else { place.bytes().min(zeroes.len() as u64) };
+            // SAFETY: nobody writes to the file's zeroes, and they go with the file, of which this is a clone that goes
+            // after the device.
+            let memory = (!by_device).then(|| unsafe { Segment::new(zeroes.start(), bytes as usize) });
+            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+            let op = if by_device { Op::WriteZeroes } else { Op::Write };
+            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
+            (file, place) = (file.from_offset(file.start() + bytes), rest);
+        }
+        None
+    }
+
+    /// Hands a bio to the queue, which has room. One that it refuses has failed.
+    pub(super) fn put(
+        &mut self,
+        slot: u32,
+        op: Op,
+        extent: Extent,
+        memory: Option<Segment>,
+        file: Option<FileRange>,
+        now: Instant,
+    ) {
+        if !std::mem::replace(&mut self.is_plugged, true) {
+            self.queue.plug();
+        }
+        let task = &mut self.tasks[slot as usize];
+        let (stream, priority) = (task.stream, task.priority);
+        let fua = task.fua && op == Op::Write && file.is_some();
+        *(if file.is_some() { &mut task.bios } else { &mut task.aside }) += 1;
+        let token = self.parts.insert(Part { task: slot, file });
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: token as u64 };
+        if let Err(refused) = self.queue.submit_bio(bio, now) {
+            let error = match refused {
+                iopath_core::SubmitError::Unsupported(_) => IoError::Unsupported,
+                iopath_core::SubmitError::Unaligned { .. } => IoError::Alignment,
+                iopath_core::SubmitError::QueueFull(_) => unreachable!("the queue had room"),
+                _ => IoError::EndOfDevice,
+            };
+            self.part_over(token, Err(error));
+        }
+    }
+
+    fn part_over(&mut self, token: usize, result: Result<(), IoError>) {
+        let Part { task: slot, file } = self.parts.remove(token);
+        let task = &mut self.tasks[slot as usize];
+        let is_awaited = if let Some(file) = file {
+            task.bios -= 1;
+            if let Err(error) = result {
+                task.fail_part(file, error);
+            }
+            task.bios == 0 && task.stage == Stage::Draining
+        } else {
+            task.aside -= 1;
+            task.aside_error = task.aside_error.or(result.err());
+            task.aside == 0
+        };
+        if is_awaited {
+            self.ready.push_back(slot);
+        }
+    }
+}
+
+impl Drop for Carrier {
+    /// The device has gone before, and with it all that was under way: others may go on.
+    fn drop(&mut self) {
+        let Self { file, tasks, id, .. } = self;
+        file.with(Some(*id), |state| {
+            for task in tasks {
+                if matches!(
+                    task.stage,
+                    Stage::Saving(_) | Stage::Unflushed(Some(_)) | Stage::Flushing(Some(_))
+                ) {
+                    state.end_saving(0);
+                }
+                task.let_go(state);
+            }
+        });
+    }
+}
+
+/// Whether no other is in the way of what a task does. A claim that has become too weak meanwhile is made again.
+fn may_begin(task: &mut Task, state: &mut State) -> bool {
+    let Some(blocks) = task.footprint(state) else { return true };
+    loop {
+        let is_exclusive = task.is_exclusive(state);
+        let (claim, was_exclusive) =
+            *task.claim.get_or_insert_with(|| (state.claim(blocks, is_exclusive), is_exclusive));
+        if !state.may_go(claim) {
+            return false;
+        }
+        if was_exclusive || !is_exclusive {
+            return true;
+        }
+        state.give_up(claim);
+        task.claim = None;
+    }
+}
+
+/// Whether a task without space keeps some back itself, by being older than what was given up: no longer then. It need
+/// not, since it has claimed what it writes.
+fn gets_space(task: &mut Task, state: &mut State) -> bool {
+    let held = state.held_sectors();
+    if let Some(ticket) = task.ticket.take() {
+        state.end(ticket);
+    }
+    state.held_sectors() < held
+}
