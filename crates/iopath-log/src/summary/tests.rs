@@ -136,7 +136,9 @@ fn in_one_go(queue: &mut Queue) {
         let mut tags: Vec<_> =
             std::iter::from_fn(|| queue.poll_dispatch(at(now)).map(|io| io.tag)).take(3).collect();
         tags.extend(queue.poll_dispatch(at(now + 100)).map(|io| io.tag));
-        tags.into_iter().for_each(|tag| queue.handle_completion(tag, Ok(()), at(now + 500)));
+        for tag in tags {
+            queue.handle_completion(tag, Ok(()), at(now + 500));
+        }
         while queue.poll_completion().is_some() {}
     }
 }
