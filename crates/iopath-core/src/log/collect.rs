@@ -11,6 +11,9 @@ use crate::time::Instant;
 /// A batch that is not full goes to the sink with the first step after this time.
 const HELD_MAX_NS: u64 = 1_000_000_000;
 
+/// So many records ahead of those written, their memory is this processor's: see [`Log::own_ahead`].
+const AHEAD: usize = 128;
+
 /// No batch ends here.
 const NO_RUN: usize = usize::MAX;
 
@@ -29,6 +32,8 @@ pub(crate) struct Log {
     got: usize,
     run_end: usize,
     run_at: Instant,
+    /// Up to this place of the batch, for all we know, the memory is this processor's.
+    owned: usize,
     /// Steps within `valid_ns` of this time need no look at the clock's upper bits or the batch's age.
     valid_from_ns: u64,
     valid_ns: u64,
@@ -52,6 +57,7 @@ impl Log {
             got: 0,
             run_end: NO_RUN,
             run_at: Instant::ZERO,
+            owned: 0,
             valid_from_ns: 0,
             valid_ns: 0,
             // No time has these upper bits: the first record is preceded by one that tells them.
@@ -103,6 +109,20 @@ impl Log {
             (self.inserted, self.got, self.run_at) = (self.len, self.len, now);
         }
         self.append_to_run(Record::new(step, now).and_queue());
+        self.own_ahead();
+    }
+
+    /// Writes into memory of records to come. Who took a batch had it in the caches of another processor, and to
+    /// get it back takes longer than to fill it. That is waited for where many records come at once, as completions do;
+    /// so it is asked for while bios come, one for each, as much as each will need.
+    #[inline]
+    fn own_ahead(&mut self) {
+        let place = self.owned.max(self.len);
+        if place < (self.len + AHEAD).min(RecordBatch::CAPACITY) {
+            self.batch.records[place] = Record::UNUSED;
+            // No two that far apart leave out a line of 64 bytes.
+            self.owned = place + 2;
+        }
     }
 
     /// Whether the batch ends in a run of this time, so that the time need not be looked at.
@@ -207,7 +227,7 @@ impl Log {
     }
 
     const fn begin_batch(&mut self) {
-        (self.len, self.inserted, self.got, self.run_end) = (0, 0, 0, NO_RUN);
+        (self.len, self.inserted, self.got, self.run_end, self.owned) = (0, 0, 0, NO_RUN, 0);
     }
 
     /// Takes back what the sink has not used. Whether it was let have anything.
