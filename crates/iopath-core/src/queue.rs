@@ -179,7 +179,7 @@ impl<M: Memory> RequestQueue<M> {
         self.bios_in += 1;
         self.stats.bios += 1;
         let slot = self.bios.insert(bio, NONE);
-        self.log_queued(slot, &bio, now);
+        self.log_queued(slot);
         if bio.op == Op::Flush {
             self.flush_or_complete(slot, now);
         } else if self.order.admit(slot, bio.extent, bio.op.is_write()) {
@@ -188,6 +188,7 @@ impl<M: Memory> RequestQueue<M> {
             self.stats.held += 1;
             self.log_bio(Event::Hold, slot, 0, now);
         }
+        self.log_queued_alone(now);
         Ok(())
     }
 
@@ -342,7 +343,7 @@ impl<M: Memory> RequestQueue<M> {
         let chain = self.requests[tag].chain;
         let who = Subject::Request(tag.index() as u32);
         if let Err(reason) = self.merge_in_elevator(who, &chain, now) {
-            self.log_insert(who, &chain, reason, now);
+            self.log_insert(tag, &chain, reason, now);
             self.requests[tag].state = State::Queued;
             self.elevator.insert(tag, &self.requests, now);
         } else {

@@ -171,9 +171,10 @@ impl Tally {
     /// Counts transfers that have succeeded, without their latencies.
     fn add(&mut self, transfers: &[Transfer]) {
         self.ios += transfers.len() as u64;
-        for transfer in transfers {
-            self.bytes[usize::from(transfer.direction == Direction::Write)] += u64::from(transfer.bytes);
-        }
+        let is_read = |transfer: &&Transfer| transfer.direction == Direction::Read;
+        let sum = |bytes: u64, transfer: &Transfer| bytes + u64::from(transfer.bytes);
+        let (all, read) = (transfers.iter().fold(0, sum), transfers.iter().filter(is_read).fold(0, sum));
+        self.bytes = [self.bytes[0] + read, self.bytes[1] + all - read];
     }
 
     /// Counts a reaped batch and frees its slots. Transfers of one batch that were submitted together took equally

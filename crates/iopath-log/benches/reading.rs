@@ -29,8 +29,8 @@ fn write_log(path: &Path, records: u64) -> u64 {
     queue.start_log(Box::new(log.add_queue()));
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (mut nanos, mut tags): (u64, Vec<Tag>) = (0, Vec::new());
-    // Each is three records: it never waits, but for the device.
-    for token in 0..records.div_ceil(3) {
+    // Each is two records: it never waits, but for the device.
+    for token in 0..records.div_ceil(2) {
         nanos += 200 + rng.next_u64() % 1000;
         let now = Instant::from_nanos(nanos);
         let extent = Extent::from_bytes(rng.next_u64() % (1 << 26) * 4096, 4096).expect("whole sectors");

@@ -63,13 +63,11 @@ impl Block {
         })
     }
 
-    /// The steps that its records stand for, in order: one each, or two of the same number.
+    /// The steps that its records stand for, in order: one each, or several of the same number.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let queue = self.head.queue;
         self.records().zip(self.head.first_record..).flat_map(move |((time, record), number)| {
-            let (earlier, later) = record.parts();
-            let entry = move |record| Entry { number, queue, time, record };
-            earlier.map(entry).into_iter().chain([entry(later)])
+            record.parts().map(move |record| Entry { number, queue, time, record })
         })
     }
 }

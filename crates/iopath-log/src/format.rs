@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// What the frame is, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the thread rests when it has seen the rings empty: a ring of the usual size fills in 29 ms at a
-/// million I/Os (three million records) a second.
+/// How long the thread rests when it has seen the rings empty: a ring of the usual size fills in 43 ms at a
+/// million I/Os (two million records) a second.
 const REST: Duration = Duration::from_millis(2);
 
 /// A block that is not full is written after this time, so that a log of a program that was killed lacks no

@@ -111,9 +111,9 @@ impl Volume {
     /// of the volume: nothing is copied. What is lent stays as it is, whoever writes to the range meanwhile.
     ///
     /// For volumes with a page cache; of others it is refused.
+    #[inline]
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Lent<'_>, Error> {
-        let cache = self.cache()?;
-        cache.borrow(offset, bytes).map_err(|error| self.uncached(Op::Read, offset, bytes as u64, error))
+        self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))
     }
 
     /// Says how `bytes` bytes from `offset` on will be used.
@@ -156,6 +156,7 @@ impl Volume {
         if self.is_writable() { self.flush() } else { Ok(()) }
     }
 
+    #[inline]
     fn cache(&self) -> Result<&Buffered, Error> {
         self.cache_if_any().ok_or_else(|| Error::NotBuffered { path: self.facts().path.clone() })
     }
@@ -190,6 +191,7 @@ impl Volume {
     }
 
     /// An error of the cache as one of the volume.
+    #[cold]
     pub(crate) fn uncached(&self, op: Op, offset: u64, bytes: u64, error: BufferedError) -> Error {
         let path = self.facts().path.clone();
         match error {

@@ -25,7 +25,7 @@ impl RecordBatch {
         Self { records, len: 0, missed: 0 }
     }
 
-    /// The records, in order. A record may stand for two steps: see [`Record::parts`].
+    /// The records, in order. A record may stand for several steps: see [`Record::parts`].
     pub fn records(&self) -> &[Record] {
         &self.records[..self.len]
     }

@@ -6,6 +6,8 @@ use crate::merge::NoMerge;
 use crate::sector::{Extent, Sector};
 use crate::time::Instant;
 
+mod parts;
+
 /// One step of one bio or request.
 ///
 /// | word | bits | field |
@@ -19,7 +21,7 @@ use crate::time::Instant;
 /// | 2 | 48–52 | event |
 /// | 2 | 53–55 | operation |
 /// | 2 | 56–59 | reason |
-/// | 2 | 60–63 | flags: request, last, fua, both |
+/// | 2 | 60–63 | flags: request, last or first, fua, both |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Record([u64; 3]);
@@ -196,14 +198,7 @@ const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZero
 const FLAG_REQUEST: u64 = 1 << 60;
 const FLAG_LAST: u64 = 1 << 61;
 const FLAG_FUA: u64 = 1 << 62;
-/// Of a `Get`: its bio was queued at this moment. Of a `Dispatch`: it was inserted at this moment, for the reason.
-const FLAG_BOTH: u64 = 1 << 63;
-
-/// What tells one request's or bio's record of an event from others.
-const WHOSE: u64 = FLAG_BOTH | FLAG_REQUEST | 31 << 48 | low(24);
-
-const GET: u8 = Event::Get.code();
-const DISPATCH: u8 = Event::Dispatch.code();
+const COMPLETE: u8 = Event::Complete.code();
 
 const fn event_bits(event: Event) -> u64 {
     (event as u64) << 48
@@ -295,62 +290,6 @@ impl Record {
         String::from_utf8_lossy(&bytes[..Self::NAME_LEN_MAX]).trim_end_matches('\0').to_owned()
     }
 
-    /// If this is the record of a bio that was queued just now, it says from now on that the request got its slot
-    /// for it, too.
-    #[inline]
-    pub(super) fn became_get(&mut self, tag: u32, bio: u32, now: Instant) -> bool {
-        let is_it = self.is_now(event_bits(Event::Queue) | u64::from(bio), now);
-        if is_it {
-            let kept = self.0[2] & !(WHOSE | low(24) << 24);
-            let request = u64::from(tag) | u64::from(bio) << 24 | FLAG_REQUEST | FLAG_BOTH;
-            self.0[2] = kept | event_bits(Event::Get) | request;
-        }
-        is_it
-    }
-
-    /// If this is the record of that request inserted just now, it says from now on that it was dispatched, too.
-    #[inline]
-    pub(super) fn became_dispatch(&mut self, tag: u32, now: Instant) -> bool {
-        let is_it = self.is_now(event_bits(Event::Insert) | FLAG_REQUEST | u64::from(tag), now);
-        if is_it {
-            self.0[2] ^= event_bits(Event::Insert) ^ event_bits(Event::Dispatch) ^ FLAG_BOTH;
-        }
-        is_it
-    }
-
-    const fn is_now(self, whose: u64, now: Instant) -> bool {
-        let time_changed = (self.0[0] ^ now.as_nanos()) << (64 - Self::TIME_BITS);
-        self.0[2] & WHOSE == whose && time_changed == 0
-    }
-
-    /// The steps that it stands for: one, or an earlier and a later one that came at the same time.
-    ///
-    /// A `Get` that stands for two is of a bio that was queued at that moment, a `Dispatch` of a request that was
-    /// inserted at that moment.
-    #[inline]
-    pub fn parts(self) -> (Option<Self>, Self) {
-        if !self.is_both() {
-            return (None, self);
-        }
-        let Self([time, place, what]) = self;
-        let what = what & !FLAG_BOTH;
-        if self.event_code() == Event::Get.code() {
-            let kept = what & !(WHOSE | low(24) << 24);
-            let queued = kept | event_bits(Event::Queue) | u64::from(self.other());
-            (Some(Self([time, place, queued])), Self([time, place, what]))
-        } else {
-            let inserted = what ^ event_bits(Event::Insert) ^ event_bits(Event::Dispatch);
-            (Some(Self([time, place, inserted])), Self([time, place, what & !(15 << 56)]))
-        }
-    }
-
-    /// Whether it stands for two steps: a `Get` or `Dispatch`, and what came just before.
-    #[inline]
-    pub const fn is_both(self) -> bool {
-        let has_two = matches!(self.event_code(), GET | DISPATCH);
-        self.0[2] & FLAG_BOTH != 0 && has_two
-    }
-
     /// The record in these words, whatever they hold.
     pub const fn from_words(words: [u64; 3]) -> Self {
         Self(words)
@@ -361,7 +300,8 @@ impl Record {
         self.0
     }
 
-    /// What it says, spelled out; if it stands for two steps, the later: see [`Record::parts`].
+    /// What it says, spelled out; if it stands for several steps, the last, and what the others say besides: see
+    /// [`Record::parts`].
     pub fn step(self) -> Result<Step, UnknownCode> {
         let event = self.event().ok_or(UnknownCode { field: "event", code: self.event_code() })?;
         let op = self.op().ok_or(UnknownCode { field: "operation", code: (self.0[2] >> 53) as u8 & 7 })?;
@@ -427,7 +367,7 @@ impl Record {
 
     /// Whether the request's one bio is over with it.
     pub const fn is_last(self) -> bool {
-        self.0[2] & FLAG_LAST != 0
+        self.0[2] & FLAG_LAST != 0 && self.event_code() == COMPLETE
     }
 
     /// What else has to do with it: see [`Event`].
@@ -483,6 +423,7 @@ mod tests {
         let rest = (0_u32..1 << 24, 0..=Record::STREAM_MAX, any::<bool>(), any::<bool>());
         (event, subject, op, extent, reason, rest).prop_map(|(event, subject, op, extent, reason, rest)| {
             let (other, stream, is_fua, is_last) = rest;
+            let is_last = is_last && event == Event::Complete;
             Step { event, subject, other, op, extent, stream: Stream(stream), reason, is_fua, is_last }
         })
     }
@@ -501,9 +442,10 @@ mod tests {
             let record = Record::from_words(words);
             match record.step() {
                 Ok(step) => {
-                    // That there was another step is all that a step does not carry.
+                    // That there were other steps is all that a step does not carry.
                     let again = Record::new(&step, Instant::from_nanos(record.time_low())).to_words();
-                    prop_assert_eq!(again, [words[0], words[1], words[2] & !(1 << 63)]);
+                    let others = if step.event == Event::Complete { 1 << 63 } else { 1 << 63 | FLAG_LAST };
+                    prop_assert_eq!(again, [words[0], words[1], words[2] & !others]);
                 }
                 Err(unknown) => prop_assert!(unknown.code <= 31),
             }

@@ -1,7 +1,6 @@
 //! What a queue tells its log, and in which words. Without a log each of these is one branch.
 
 use super::RequestQueue;
-use crate::bio::Bio;
 use crate::error::IoError;
 use crate::log::{Event, Log, LogSink, Step, Subject};
 use crate::memory::Memory;
@@ -35,17 +34,28 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A bio has been taken.
+    /// A bio has been taken. Told together with its request's `Get`, if that is what comes next.
     #[inline]
-    pub(super) fn log_queued(&mut self, slot: u32, bio: &Bio<M>, now: Instant) {
+    pub(super) fn log_queued(&mut self, slot: u32) {
         if let Some(log) = &mut self.log {
-            log.push(&Step::of_bio(Event::Queue, slot, bio), now);
+            log.note_queued(slot);
+        }
+    }
+
+    /// Something else comes next, or nothing: tells of a bio that has been taken and is not told of yet.
+    #[inline]
+    pub(super) fn log_queued_alone(&mut self, now: Instant) {
+        if let Some(slot) = self.log.as_mut().and_then(|log| log.take_queued()) {
+            self.log_bio(Event::Queue, slot, 0, now);
         }
     }
 
     /// A step of a bio or piece.
     #[inline]
     pub(super) fn log_bio(&mut self, event: Event, slot: u32, other: u32, now: Instant) {
+        if event != Event::Queue {
+            self.log_queued_alone(now);
+        }
         if let Some(log) = &mut self.log {
             log.push(&Step::of_bio(event, slot, &self.bios[slot].bio).with_other(other), now);
         }
@@ -61,18 +71,28 @@ impl<M: Memory> RequestQueue<M> {
 
     /// A request got its slot for a bio or piece.
     #[inline]
-    pub(super) fn log_got(&mut self, tag: Tag, slot: u32, now: Instant) {
+    pub(super) fn log_got(&mut self, tag: Tag, chain: &Chain, now: Instant) {
         if let Some(log) = &mut self.log {
-            let step = || of_request(Event::Get, tag, &self.requests[tag]).with_other(slot);
-            log.push_get(tag, slot, step, now);
+            let step = of_chain(Event::Get, Subject::Request(tag.index() as u32), chain);
+            log.push_get(chain.first, &step.with_other(chain.first), now);
+        }
+    }
+
+    /// A request is the first in an empty plug.
+    #[inline]
+    pub(super) fn log_plugged(&mut self, tag: Tag, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.push_passed(&of_request(Event::Plug, tag, &self.requests[tag]), now);
         }
     }
 
     /// A request goes to the elevator, having joined none there.
     #[inline]
-    pub(super) fn log_insert(&mut self, who: Subject, chain: &Chain, reason: NoMerge, now: Instant) {
+    pub(super) fn log_insert(&mut self, tag: Tag, chain: &Chain, reason: NoMerge, now: Instant) {
         if let Some(log) = &mut self.log {
-            log.push_insert(&of_chain(Event::Insert, who, chain).because(reason), now);
+            let who = Subject::Request(tag.index() as u32);
+            let step = || of_chain(Event::Insert, who, chain).because(reason);
+            log.push_insert(tag, reason, step, now);
         }
     }
 
@@ -101,6 +121,7 @@ impl<M: Memory> RequestQueue<M> {
         reason: NoMerge,
         now: Instant,
     ) {
+        self.log_queued_alone(now);
         if let Some(log) = &mut self.log {
             log.push(&of_chain(event, who, chain).because(reason), now);
         }
@@ -117,6 +138,7 @@ impl<M: Memory> RequestQueue<M> {
         refused: Option<NoMerge>,
         now: Instant,
     ) {
+        self.log_queued_alone(now);
         if let Some(log) = &mut self.log {
             let step = Step { reason: refused, ..of_chain(event, who, chain) };
             log.push(&step.with_other(tag.index() as u32), now);
@@ -126,8 +148,9 @@ impl<M: Memory> RequestQueue<M> {
     /// The plug has been emptied of so many requests.
     #[inline]
     pub(super) fn log_unplug(&mut self, requests: usize, now: Instant) {
+        self.log_queued_alone(now);
         if let Some(log) = self.log.as_mut().filter(|_| requests > 0) {
-            log.push(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
+            log.push_passed(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
         }
     }
 

@@ -98,13 +98,13 @@ impl<M: Memory> RequestQueue<M> {
         let Some(tag) = self.requests.take(chain, now) else {
             return self.stage_without_slot(&chain, now);
         };
-        self.log_got(tag, slot, now);
+        self.log_got(tag, &chain, now);
         if self.plug.is_on() {
             if self.plug.is_full() {
                 self.empty_plug(now);
             }
             if self.plug.len() == 0 {
-                self.log_request(Event::Plug, tag, 0, now);
+                self.log_plugged(tag, now);
             }
             self.plug.push(tag, chain.extent);
         } else {

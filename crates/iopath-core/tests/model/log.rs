@@ -12,10 +12,7 @@ pub(crate) struct Kept(Arc<Mutex<Vec<Record>>>);
 
 impl LogSink for Kept {
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let steps = batch.records().iter().flat_map(|record| {
-            let (earlier, later) = record.parts();
-            earlier.into_iter().chain([later])
-        });
+        let steps = batch.records().iter().flat_map(|record| record.parts());
         self.0.lock().unwrap().extend(steps);
         batch.clear();
         Ok(())

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rand_xoshiro::Xoshiro256PlusPlus;
+
 use super::{JobError, JobResult, Tally, Terms};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
@@ -11,6 +13,9 @@ use crate::random::{below, generator};
 
 /// Sets the draw apart from what a plan draws with the same seed.
 const PURPOSE: u64 = 0x5A3;
+
+/// So many transfers are drawn at once: what is done once for all of them costs none of them anything.
+const BLOCK: usize = 512;
 
 /// Runs a plan on a connection of depth 1, and takes the latency of one I/O in `every`. Time and the wish to stop are
 /// looked at as often.
@@ -21,46 +26,71 @@ pub(crate) fn run(
     every: u32,
     seed: u64,
 ) -> Result<JobResult, JobError> {
-    let clock = terms.clock;
-    let mut draw = generator(seed, [PURPOSE, every.into()]);
-    let mut batch: Vec<Transfer> = Vec::with_capacity(every as usize);
-    let mut done: Vec<Done> = Vec::with_capacity(1);
+    let every = every as usize;
+    let mut draw = generator(seed, [PURPOSE, every as u64]);
+    // Whole batches, but for the last of the plan.
+    let block_len = (BLOCK / every).max(1) * every;
+    let mut block: Vec<Transfer> = Vec::with_capacity(block_len);
     let mut tally = Tally::new();
-    let started_ns = clock.now_ns();
-    let deadline_ns = terms.deadline_ns(started_ns);
+    let started_ns = terms.clock.now_ns();
+    let mut ride =
+        Ride { connection, terms, deadline_ns: terms.deadline_ns(started_ns), done: Vec::with_capacity(1) };
     loop {
-        batch.clear();
-        batch.extend(plan.by_ref().take(every as usize));
-        // Of the last batch, too, which may be shorter: no job is without a latency.
-        let (before, rest) = batch.split_at(below(&mut draw, batch.len() as u64) as usize);
-        run_each(connection, before, &mut done)?;
-        let submitted_ns = clock.now_ns();
-        let (timed, after) = rest.split_at(rest.len().min(1));
-        run_each(connection, timed, &mut done)?;
-        if !timed.is_empty() {
-            let ended_ns = clock.now_ns();
-            tally.record(ended_ns - submitted_ns, 1);
-            if ended_ns >= deadline_ns {
-                plan.stop();
-            }
-        }
-        run_each(connection, after, &mut done)?;
-        tally.add(&batch);
-        terms.moved.bytes.store(tally.bytes[0] + tally.bytes[1], Ordering::Relaxed);
-        if batch.len() < every as usize {
+        block.clear();
+        block.extend(plan.by_ref().take(block_len));
+        let is_over = ride.run_block(&block, every, &mut draw, &mut tally)?;
+        if is_over || block.len() < block_len {
             break;
-        }
-        if terms.stop.load(Ordering::Relaxed) {
-            plan.stop();
         }
     }
     terms.finish(connection, started_ns, tally)
 }
 
-fn run_each(
-    connection: &mut dyn Connection,
-    transfers: &[Transfer],
-    done: &mut Vec<Done>,
-) -> Result<(), JobError> {
-    connection.run_each(transfers, done).map_err(|(transfer, error)| JobError::Transfer(transfer, error))
+/// A connection on its way through a plan.
+struct Ride<'a> {
+    connection: &'a mut dyn Connection,
+    terms: &'a Terms<'a>,
+    deadline_ns: u64,
+    done: Vec<Done>,
+}
+
+impl Ride<'_> {
+    /// Runs a block in batches of `every`, of each of which one is timed, and none after the batch in which it is found
+    /// that the time is up or all are to stop. Whether it was.
+    fn run_block(
+        &mut self,
+        block: &[Transfer],
+        every: usize,
+        draw: &mut Xoshiro256PlusPlus,
+        tally: &mut Tally,
+    ) -> Result<bool, JobError> {
+        let Terms { clock, stop, moved, .. } = *self.terms;
+        let (mut ran, mut end) = (0, 0);
+        let mut is_over = false;
+        while end < block.len() && !is_over {
+            let start = end;
+            end = block.len().min(start + every);
+            // Of the last batch, too, which may be shorter: no job is without a latency.
+            let timed = start + below(draw, (end - start) as u64) as usize;
+            // With what is left of the batch before.
+            let rest = ran;
+            self.run_each(&block[rest..timed])?;
+            let submitted_ns = clock.now_ns();
+            self.run_each(&block[timed..=timed])?;
+            let ended_ns = clock.now_ns();
+            tally.record(ended_ns - submitted_ns, 1);
+            ran = timed + 1;
+            tally.add(&block[rest..ran]);
+            moved.bytes.store(tally.bytes[0] + tally.bytes[1], Ordering::Relaxed);
+            is_over = ended_ns >= self.deadline_ns || stop.load(Ordering::Relaxed);
+        }
+        self.run_each(&block[ran..end])?;
+        tally.add(&block[ran..end]);
+        Ok(is_over)
+    }
+
+    fn run_each(&mut self, transfers: &[Transfer]) -> Result<(), JobError> {
+        let ran = self.connection.run_each(transfers, &mut self.done);
+        ran.map_err(|(transfer, error)| JobError::Transfer(transfer, error))
+    }
 }

@@ -134,13 +134,17 @@ impl BufferedConnection {
 
     /// Looks at the first byte of each page that is lent, and gives it back.
     fn borrow(&self, offset: u64, bytes: usize, every: usize) -> Result<usize, iopath::Error> {
-        let lent = self.volume.borrow(offset, bytes)?;
-        for slice in lent.slices() {
-            slice.iter().step_by(every).for_each(|byte| {
-                black_box(*byte);
-            });
+        let lent = self.volume.borrow(offset, bytes);
+        // Looked at where it is: to move it would take as long as to borrow it.
+        if let Ok(lent) = &lent {
+            for slice in lent.slices() {
+                slice.iter().step_by(every).for_each(|byte| {
+                    black_box(*byte);
+                });
+            }
+            return Ok(lent.len());
         }
-        Ok(lent.len())
+        lent.map(|lent| lent.len())
     }
 }
 

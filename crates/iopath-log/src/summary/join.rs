@@ -89,7 +89,7 @@ impl Join {
                 self.bios.update(record.tag(), |bio| bio.request = record.other());
             }
             Event::NoMerge => tallies.refused[usize::from(record.reason_code())] += 1,
-            Event::Insert => self.insert(record, now, tallies),
+            Event::Insert => self.insert(record, now, budget, tallies),
             Event::SlotWait => note_not_adjacent(record, tallies),
             Event::Missed => self.forget(),
             Event::Elevator => tallies.elevators.note(record, self.queue, now),
@@ -118,17 +118,27 @@ impl Join {
     }
 
     fn get(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
-        let bio = record.other();
         if record.is_both() {
             tallies.steps[usize::from(Event::Queue.code())] += 1;
-            self.queued(bio, record, now, budget, tallies);
+            self.queued(record.other(), record, now, budget, tallies);
         }
+        self.got(record, now, budget, tallies);
+    }
+
+    fn got(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+        let bio = record.other();
         tallies.stages.add(Stage::Q2g, self.bios.get(bio).queued_ns, now);
         self.bios.update(bio, |bio| bio.request = record.tag());
         self.requests.set(record.tag(), Request { since_ns: now, bio, ..Request::default() }, budget);
     }
 
-    fn insert(&mut self, record: Record, now: u64, tallies: &mut Tallies) {
+    fn insert(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
+        if record.is_first() {
+            tallies.steps[usize::from(Event::Queue.code())] += 1;
+            tallies.steps[usize::from(Event::Get.code())] += 1;
+            self.queued(record.other(), record, now, budget, tallies);
+            self.got(record, now, budget, tallies);
+        }
         note_not_adjacent(record, tallies);
         self.requests.update(record.tag(), |request| {
             tallies.stages.add(Stage::G2i, request.since_ns, now);
@@ -139,7 +149,7 @@ impl Join {
     fn dispatch(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         if record.is_both() {
             tallies.steps[usize::from(Event::Insert.code())] += 1;
-            self.insert(record, now, tallies);
+            self.insert(record, now, budget, tallies);
         }
         self.change_depth(now, tallies, |depth| depth + 1);
         tallies.sizes.add_request(record);

@@ -25,7 +25,7 @@ pub struct Report {
     pub missed: u64,
     /// Records that came after the file had reached its limit.
     pub over_limit: u64,
-    /// Steps that passed the filter: all below is of these. A record may stand for two.
+    /// Steps that passed the filter: all below is of these. A record may stand for several.
     pub selected: u64,
     /// Whether a filter was given.
     pub is_filtered: bool,

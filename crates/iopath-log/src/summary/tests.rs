@@ -125,6 +125,44 @@ fn a_filter_leaves_the_rest_out_of_every_count() {
     assert_eq!((of_time.selected, of_time.unjoined), (4, 3), "completions without their beginning");
 }
 
+/// Some that never wait, one that is merged and one that is dispatched late, twice.
+fn in_one_go(queue: &mut Queue) {
+    for now in [2000, 3000] {
+        queue.plug();
+        for (token, start) in [0, 100, 200, 208, 300].into_iter().enumerate() {
+            queue.submit_bio(read(start, 8, token as u64), at(now)).unwrap();
+        }
+        queue.unplug(at(now));
+        let mut tags: Vec<_> =
+            std::iter::from_fn(|| queue.poll_dispatch(at(now)).map(|io| io.tag)).take(3).collect();
+        tags.extend(queue.poll_dispatch(at(now + 100)).map(|io| io.tag));
+        for tag in tags {
+            queue.handle_completion(tag, Ok(()), at(now + 500));
+        }
+        while queue.poll_completion().is_some() {}
+    }
+}
+
+#[test]
+fn records_of_several_steps_count_as_the_steps_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), in_one_go);
+    let whole = summary(&path, &Filter::default());
+    let events = whole.events;
+    assert_eq!((events.queue, events.get, events.insert, events.dispatch), (10, 8, 8, 8));
+    assert!(whole.records < whole.selected, "{} records", whole.records);
+    assert_eq!((whole.depth.max, whole.unjoined, whole.refusals.not_adjacent), (4, 0, 8));
+    assert_eq!([whole.stages.q2g.count, whole.stages.g2i.count, whole.stages.i2d.count], [8; 3]);
+    assert_eq!((whole.stages.i2d.max_ns, whole.stages.q2c.count, whole.stages.q2c.min_ns), (100, 10, 500));
+    // A filter that lets everything pass looks at each step by itself.
+    let mut by_step =
+        summary(&path, &Filter { time: Some(Duration::ZERO..Duration::MAX), ..Filter::default() });
+    assert!(by_step.is_filtered);
+    by_step.is_filtered = false;
+    assert_eq!(format!("{by_step:?}"), format!("{whole:?}"));
+}
+
 #[test]
 fn after_a_gap_nothing_is_joined_across_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,21 +29,50 @@ struct Frames {
 impl Buffered {
     /// Lends `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
+        self.borrow_or(offset, bytes, |error| error)
+    }
+
+    /// The same with errors as the caller has them. What is lent is made in the place where the caller has it: to move it
+    /// takes as long as to pin a page.
+    #[inline]
+    pub fn borrow_or<E>(
+        &self,
+        offset: u64,
+        bytes: usize,
+        failed: impl FnOnce(BufferedError) -> E,
+    ) -> Result<Borrowed<'_>, E> {
         let shared = &*self.shared;
         let there = shared.size().saturating_sub(offset).min(bytes as u64) as usize;
-        let (_, from) = shared.locate(offset);
+        let (page, from) = shared.locate(offset);
+        let is_in_page = there > 0 && there <= shared.page_bytes - from;
+        if is_in_page && let Some(pinned) = shared.hot.try_pin(page) {
+            shared.borrowed_hits.add(1);
+            if pinned.is_marked {
+                shared.reach_marker(shared.range(offset, there));
+            }
+            return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes: there });
+        }
+        shared.borrow_pages(offset, there).map_err(failed)
+    }
+}
+
+impl Shared {
+    /// Lends bytes that are not there, or not in one page.
+    #[cold]
+    fn borrow_pages(&self, offset: u64, there: usize) -> Result<Borrowed<'_>, BufferedError> {
+        let (_, from) = self.locate(offset);
         // Dropped on an error, which gives back what is pinned by then.
-        let mut borrowed = Borrowed { shared, frames: Frames::new(), from, bytes: 0 };
+        let mut borrowed = Borrowed { shared: self, frames: Frames::NONE, from, bytes: 0 };
         let mut hits = 0;
         while borrowed.bytes < there {
             let left = there - borrowed.bytes;
             let at = offset + borrowed.bytes as u64;
-            let (frame, is_hit) = shared.pin(at, left)?;
+            let (frame, is_hit) = self.pin(at, left)?;
             borrowed.frames.push(frame);
-            borrowed.bytes += left.min(shared.page_bytes - shared.locate(at).1);
+            borrowed.bytes += left.min(self.page_bytes - self.locate(at).1);
             hits += u64::from(is_hit);
         }
-        shared.borrowed_hits.add(hits);
+        self.borrowed_hits.add(hits);
         Ok(borrowed)
     }
 }
@@ -67,6 +96,7 @@ impl Borrowed<'_> {
     }
 
     /// The pieces in order. Pages that lie side by side in memory are one.
+    #[inline]
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (mut next, mut from, mut left) = (0, self.from, self.bytes);
         std::iter::from_fn(move || {
@@ -102,14 +132,18 @@ impl Borrowed<'_> {
 }
 
 impl Drop for Borrowed<'_> {
+    #[inline]
     fn drop(&mut self) {
         (0..self.frames.count).for_each(|number| self.shared.unpin(self.frames.get(number)));
     }
 }
 
 impl Frames {
-    const fn new() -> Self {
-        Self { few: [Frame(0); INLINE], count: 0, more: Vec::new() }
+    const NONE: Self = Self { few: [Frame(0); INLINE], count: 0, more: Vec::new() };
+
+    #[inline]
+    const fn one(frame: Frame) -> Self {
+        Self { few: [frame; INLINE], count: 1, more: Vec::new() }
     }
 
     fn push(&mut self, frame: Frame) {
@@ -120,6 +154,7 @@ impl Frames {
         self.count += 1;
     }
 
+    #[inline]
     fn get(&self, number: usize) -> Frame {
         if number < INLINE { self.few[number] } else { self.more[number - INLINE] }
     }

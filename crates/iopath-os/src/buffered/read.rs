@@ -83,7 +83,7 @@ impl Shared {
 
     /// Readahead goes on while the reader copies.
     #[cold]
-    fn reach_marker(&self, range: PageRange) {
+    pub(super) fn reach_marker(&self, range: PageRange) {
         let mut state = self.lock();
         state.now = clock::now();
         state.on_marker(range);

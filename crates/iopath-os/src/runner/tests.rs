@@ -114,10 +114,7 @@ impl LogSink for Resting {
 impl Resting {
     fn count(&self, event: Event) -> usize {
         let batch = self.0.lock().unwrap();
-        let steps = batch.records().iter().flat_map(|record| {
-            let (earlier, later) = record.parts();
-            earlier.into_iter().chain([later])
-        });
+        let steps = batch.records().iter().flat_map(|record| record.parts());
         steps.filter(|step| step.event() == Some(event)).count()
     }
 }
