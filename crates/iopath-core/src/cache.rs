@@ -44,6 +44,7 @@
 //! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
 //! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
 
+mod behind;
 mod direct;
 mod flush;
 mod ghost;
@@ -54,6 +55,7 @@ mod range;
 mod read;
 mod replace;
 mod stats;
+mod table;
 mod throttle;
 mod write;
 
@@ -61,6 +63,7 @@ use crate::error::IoError;
 use crate::page::Page;
 use crate::sorted::SortedSet;
 use crate::time::{Duration, Instant};
+use behind::Behind;
 use direct::Directs;
 use flush::Flushes;
 use io::{IoSlot, Writeback};
@@ -277,6 +280,7 @@ pub struct PageCache {
     flushes: Flushes,
     directs: Directs,
     throttle: Throttle,
+    behind: Behind,
     /// Pages evicted that were read ahead and never used, for readahead to hear of.
     evicted_unused: VecDeque<Page>,
     keeps_nothing: bool,
@@ -314,6 +318,7 @@ impl PageCache {
             flushes: Flushes::default(),
             directs: Directs::default(),
             throttle: Throttle::new(&config),
+            behind: Behind::new(io_pages_max),
             evicted_unused: VecDeque::with_capacity(Self::EVICTED_UNUSED_MAX),
             keeps_nothing: false,
             stats: CacheStats::default(),
@@ -352,6 +357,13 @@ impl PageCache {
         self.keeps_nothing = !keep;
     }
 
+    /// Has the processor fetch what it will need when `page` is asked for or brought in: worth it where that is soon, and
+    /// something else is to be done before.
+    pub fn foresee(&self, page: Page) {
+        self.hot.foresee(page);
+        self.replacement.foresee(page);
+    }
+
     fn meta(&mut self, frame: u32) -> &mut Meta {
         &mut self.frames[frame as usize]
     }
@@ -384,6 +396,10 @@ impl PageCache {
         self.hot.remove(frame);
         self.leave(frame);
         self.stats.evicted += 1;
+        // Most likely the next to go.
+        if let Some(next) = self.replacement.next() {
+            self.foresee(self.frames[next as usize].page);
+        }
         Some(frame)
     }
 

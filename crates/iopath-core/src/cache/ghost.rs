@@ -2,6 +2,7 @@
 //! was evicted too soon.
 
 use crate::page::Page;
+use prefetch_index::prefetch_index;
 
 /// The last `capacity` pages evicted, or nearly: a bucket that is full forgets its oldest early.
 ///
@@ -55,10 +56,20 @@ impl Ghost {
         is_recent
     }
 
+    /// Has the processor fetch what a look at `page` will need.
+    pub(super) fn foresee(&self, page: Page) {
+        prefetch_index(&self.buckets, self.home(page).0);
+    }
+
     fn place(&mut self, page: Page) -> (&mut [Entry; Self::WAYS], u32) {
+        let (bucket, fingerprint) = self.home(page);
+        (&mut self.buckets[bucket], fingerprint)
+    }
+
+    const fn home(&self, page: Page) -> (usize, u32) {
         let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = (hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (&mut self.buckets[(hash >> self.shift) as usize], hash as u32)
+        ((hash >> self.shift) as usize, hash as u32)
     }
 }
 

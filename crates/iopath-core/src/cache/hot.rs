@@ -17,6 +17,7 @@
 //! sequentially consistent, so at least one of the two sees the other (hazard pointers: Michael, 2004).
 
 use super::Frame;
+use super::table::Table;
 use crate::page::Page;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -30,9 +31,7 @@ const TOUCHES_MAX: u8 = 3;
 /// The lock-free half of the page cache. Shared by all threads; changed only through the state machine.
 #[derive(Debug)]
 pub struct Hot {
-    /// Open addressing with linear probing, half full at most: frame numbers.
-    slots: Box<[AtomicU32]>,
-    shift: u32,
+    table: Table,
     frames: Box<[HotFrame]>,
     lanes: Box<[Lane]>,
     /// Lanes from this one on were never used.
@@ -93,15 +92,13 @@ impl Hot {
     pub const LANES: usize = 64;
 
     pub(super) fn new(frames: u32) -> Self {
-        let slots = (frames as usize * 2).next_power_of_two().max(4);
         let frame = |_| HotFrame {
             page: AtomicU64::new(Page::MAX.0),
             word: AtomicU32::new(0),
             touches: AtomicU8::new(0),
         };
         Self {
-            slots: (0..slots).map(|_| AtomicU32::new(NO_FRAME)).collect(),
-            shift: 64 - slots.trailing_zeros(),
+            table: Table::new(frames),
             frames: (0..frames).map(frame).collect(),
             lanes: (0..Self::LANES).map(|_| Lane::default()).collect(),
             lanes_end: AtomicUsize::new(0),
@@ -215,52 +212,24 @@ impl Hot {
     /// The frame of `page`, there to be read or not.
     #[inline]
     pub(super) fn find(&self, page: Page) -> Option<u32> {
-        let mut slot = self.home(page);
-        loop {
-            let frame = self.slots[slot].load(Ordering::Acquire);
-            if frame == NO_FRAME {
-                return None;
-            }
-            if self.frames[frame as usize].page.load(Ordering::Relaxed) == page.0 {
-                return Some(frame);
-            }
-            slot = self.after(slot);
-        }
+        self.table.find(page, |frame| self.page_in(frame)).map(|Frame(frame)| frame)
+    }
+
+    /// Has the processor fetch what a look-up of `page` will need.
+    pub(super) fn foresee(&self, page: Page) {
+        self.table.foresee(page);
     }
 
     /// Makes `page` findable in `frame`, not yet to be read.
     pub(super) fn insert(&self, page: Page, frame: u32) {
         self.frames[frame as usize].page.store(page.0, Ordering::Release);
         self.frames[frame as usize].touches.store(0, Ordering::Relaxed);
-        let mut slot = self.home(page);
-        while self.slots[slot].load(Ordering::Relaxed) != NO_FRAME {
-            slot = self.after(slot);
-        }
-        self.slots[slot].store(frame, Ordering::Release);
+        self.table.insert(page, Frame(frame));
     }
 
-    /// Makes the page in `frame` unfindable. Those after it in the table move up, so that none is cut off.
+    /// Makes the page in `frame` unfindable.
     pub(super) fn remove(&self, frame: u32) {
-        let page = Page(self.frames[frame as usize].page.load(Ordering::Relaxed));
-        let mut hole = self.home(page);
-        while self.slots[hole].load(Ordering::Relaxed) != frame {
-            hole = self.after(hole);
-        }
-        let mut slot = hole;
-        loop {
-            slot = self.after(slot);
-            let moving = self.slots[slot].load(Ordering::Relaxed);
-            if moving == NO_FRAME {
-                break;
-            }
-            let wanted = self.home(Page(self.frames[moving as usize].page.load(Ordering::Relaxed)));
-            // It may move to the hole unless its home lies after the hole, up to where it is.
-            if self.steps(wanted, slot) >= self.steps(hole, slot) {
-                self.slots[hole].store(moving, Ordering::Release);
-                hole = slot;
-            }
-        }
-        self.slots[hole].store(NO_FRAME, Ordering::Release);
+        self.table.remove(Frame(frame), |frame| self.page_in(frame));
         self.frames[frame as usize].page.store(Page::MAX.0, Ordering::Release);
     }
 
@@ -322,19 +291,10 @@ impl Hot {
         self.is_starved.store(is_starved, Ordering::SeqCst);
     }
 
+    /// What the frame's record says, which only the state machine changes.
     #[inline]
-    const fn home(&self, page: Page) -> usize {
-        (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
-    }
-
-    #[inline]
-    const fn after(&self, slot: usize) -> usize {
-        (slot + 1) & (self.slots.len() - 1)
-    }
-
-    /// How many steps of probing from one slot to another.
-    const fn steps(&self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & (self.slots.len() - 1)
+    fn page_in(&self, Frame(frame): Frame) -> Page {
+        Page(self.frames[frame as usize].page.load(Ordering::Relaxed))
     }
 }
 
@@ -355,27 +315,6 @@ impl HotFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::{Rng, SeedableRng};
-    use rand_chacha::ChaCha8Rng;
-    use std::collections::HashMap;
-
-    #[test]
-    fn the_table_finds_what_is_in_it_and_nothing_else() {
-        let mut rng = ChaCha8Rng::seed_from_u64(3);
-        let hot = Hot::new(64);
-        let mut model: HashMap<u64, u32> = HashMap::new();
-        for _ in 0..if cfg!(miri) { 500 } else { 100_000 } {
-            let page = rng.random_range(0..200_u64);
-            if let Some(frame) = model.remove(&page) {
-                hot.remove(frame);
-            } else if let Some(frame) = (0..64).find(|frame| model.values().all(|used| used != frame)) {
-                hot.insert(Page(page), frame);
-                model.insert(page, frame);
-            }
-            let other = rng.random_range(0..200);
-            assert_eq!(hot.find(Page(other)), model.get(&other).copied());
-        }
-    }
 
     #[test]
     fn a_pinned_frame_is_not_retired_and_a_retired_one_not_pinned() {

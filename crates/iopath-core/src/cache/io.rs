@@ -148,9 +148,10 @@ impl PageCache {
         self.start_io(Op::Read, first, list)
     }
 
-    /// A run of dirty pages: for a flush first, then by age or share of the budget.
+    /// A run of dirty pages: for a flush first, then what streams have passed, then by age or share of the budget.
     fn start_write(&mut self, now: Instant) -> Option<PageIo> {
-        let next = self.next_for_flush().or_else(|| self.next_for_background(now))?;
+        let next = self.next_for_flush().or_else(|| self.next_passed());
+        let next = next.or_else(|| self.next_for_background(now))?;
         let NextWrite { page: first, frame, epoch, end } = next;
         let mut list = List::EMPTY;
         let mut next = Some(frame);
@@ -164,7 +165,7 @@ impl PageCache {
                 break;
             }
             let page = first + u64::from(list.len());
-            let there = self.dirty.at_or_after(page.0);
+            let (_, there) = self.dirty.around(page.0);
             let follower = there.filter(|(other, _)| *other == page.0 && page < end);
             let joins = |meta: &Meta| !meta.is_alone && meta.epoch <= epoch;
             next = follower.map(|(_, frame)| frame).filter(|frame| joins(&self.frames[*frame as usize]));
@@ -173,6 +174,19 @@ impl PageCache {
         let bytes = u64::from(list.len()) * u64::from(self.config.page_bytes);
         self.throttle.issued(bytes, now);
         Some(self.start_io(Op::Write, first, list))
+    }
+
+    /// The next dirty frame that a stream has passed. What failed is left to age, lest it be tried over and over.
+    fn next_passed(&mut self) -> Option<NextWrite> {
+        loop {
+            let range = self.behind.next()?;
+            let mut there = self.dirty.range(range.start().0..range.end().0);
+            if let Some((page, frame)) = there.find(|(_, frame)| !self.frames[*frame as usize].is_failed) {
+                self.behind.take(Page(page) + 1);
+                return Some(NextWrite { page: Page(page), frame, epoch: u64::MAX, end: range.end() });
+            }
+            self.behind.take(range.end());
+        }
     }
 
     /// The next dirty frame on the one-way sweep over the sectors, if there is a reason to write any.

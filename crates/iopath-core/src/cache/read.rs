@@ -23,8 +23,11 @@ impl PageCache {
     /// Has the pages of a readahead window read that are neither there nor on their way; how many. Ends where no
     /// frame can be had. A page of which `is_marked` says so reports when it is reached first.
     pub fn prefetch(&mut self, pages: PageRange, is_marked: impl Fn(Page) -> bool) -> u64 {
+        /// Soon enough to be there in time, and not so soon as to be gone again.
+        const FORESEEN: u64 = 16;
         let mut taken = 0;
         for page in pages.iter() {
+            self.foresee(page + FORESEEN);
             if self.hot.find(page).is_some() {
                 continue;
             }

@@ -63,6 +63,16 @@ impl Replacement {
         self.ghost.take(page)
     }
 
+    /// Has the processor fetch what [`Replacement::is_known`] will need.
+    pub(super) fn foresee(&self, page: Page) {
+        self.ghost.foresee(page);
+    }
+
+    /// The frame to be looked at next if `small` gives one up.
+    pub(super) fn next(&self) -> Option<u32> {
+        self.small.front()
+    }
+
     pub(super) fn insert(&mut self, frame: u32, in_main: bool, links: &mut Links) {
         links.push_back(if in_main { &mut self.main } else { &mut self.small }, frame);
     }

@@ -64,6 +64,9 @@ impl Throttle {
     /// How long a writer pauses that made a page dirty, with so many dirty now.
     pub(super) fn pause(&self, dirty: u32) -> Duration {
         let above = u64::from(dirty.saturating_sub(self.background));
+        if above == 0 {
+            return Duration::ZERO;
+        }
         let below = u64::from(self.limit.saturating_sub(dirty)).max(1);
         let page_nanos = u128::from(self.page_bytes) * 1_000_000_000 / u128::from(self.rate);
         let nanos = page_nanos * u128::from(above) / u128::from(below);

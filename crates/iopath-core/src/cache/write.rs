@@ -57,6 +57,12 @@ impl PageCache {
         step
     }
 
+    /// Whether a write of `page` goes on a stream of pages that were not there before: the device will want its bytes next,
+    /// and not the processor.
+    pub fn is_streamed(&self, page: Page) -> bool {
+        self.behind.is_next(page) && !self.is_cached(page)
+    }
+
     /// The bytes are in the frame. How long the writer should pause before its next write.
     ///
     /// # Panics
@@ -69,6 +75,9 @@ impl PageCache {
         let meta = self.meta(frame);
         meta.is_held = false;
         meta.is_ahead = false;
+        let page = meta.page;
+        // Neither there before nor not long ago.
+        let is_new = meta.state == State::Filling && !meta.in_main;
         match meta.state {
             State::Filling | State::Clean => self.become_dirty(frame, now),
             State::Dirty => self.file_dirty(frame),
@@ -77,7 +86,10 @@ impl PageCache {
         // Said before anyone can read it: who has seen it and then reads around the cache must see it again.
         self.hot.set_clean(self.unsaved == 0);
         self.publish(frame);
-        self.writer_left(self.frames[frame as usize].page);
+        self.writer_left(page);
+        if is_new {
+            self.behind.follow(page);
+        }
         self.throttle.pause(self.unsaved)
     }
 

@@ -2,6 +2,7 @@
 //! checked against a model in `cache_model`.
 
 mod direct;
+mod streams;
 
 use iopath_core::cache::{
     CacheConfig, DirectStep, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use iopath_core::cache::{Frame, Outcome, Part, WriteStep};
-use iopath_core::{IoError, Page};
+use iopath_core::{IoError, Page, PageRange};
 
 use super::turn::Guard;
 use super::{Buffered, BufferedError, Shared};
@@ -25,7 +25,7 @@ impl Buffered {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
         self.start_flusher();
         let shared = &*self.shared;
-        let mut write = Write { shared, bytes, offset, begun: 0, held: ArrayVec::new() };
+        let mut write = Write { shared, bytes, offset, begun: 0, is_streamed: false, held: ArrayVec::new() };
         let mut state = shared.lock();
         loop {
             let waiter = write.take_pages(&mut state)?;
@@ -58,6 +58,8 @@ struct Write<'a> {
     offset: u64,
     /// How many of the bytes have a place: they are written, or their pages held.
     begun: usize,
+    /// What is held goes on a stream: the device will want it before the processor does.
+    is_streamed: bool,
     /// Pages that the writer holds.
     held: ArrayVec<Piece, HELD_MAX>,
 }
@@ -81,6 +83,8 @@ impl Write<'_> {
     /// Takes pages until all have a place, as many are held as may be, or one has to be waited for: then the waiter.
     fn take_pages(&mut self, state: &mut Guard<'_>) -> Result<Option<usize>, BufferedError> {
         let waiter = state.enlist();
+        let (page, _) = self.shared.locate(self.offset + self.begun as u64);
+        self.is_streamed = state.cache.is_streamed(page);
         while self.begun < self.bytes.len() && !self.held.is_full() {
             let Some((page, part, piece)) = self.next_piece(state.place.size_bytes) else {
                 state.waiters.remove(waiter);
@@ -103,6 +107,11 @@ impl Write<'_> {
             }
         }
         state.waiters.remove(waiter);
+        if self.is_streamed {
+            // What the next write will most likely ask for, if it is like this one; the copy comes first.
+            let (next, _) = self.shared.locate(self.offset + self.begun as u64);
+            PageRange::new(next, self.held.len() as u64).iter().for_each(|page| state.cache.foresee(page));
+        }
         Ok(None)
     }
 
@@ -146,8 +155,15 @@ impl Write<'_> {
         let is_next = |a: &Piece, b: &Piece| arena.is_followed_by(a.frame, b.frame);
         for run in self.held.chunk_by(is_next) {
             let (first, last) = (&run[0], &run[run.len() - 1]);
+            let bytes = &self.bytes[first.start..last.end];
             // SAFETY: as above, for all of the run, each frame of which is followed by the next.
-            unsafe { arena.copy_into_run(first.frame, first.to, &self.bytes[first.start..last.end]) };
+            unsafe {
+                if self.is_streamed {
+                    arena.stream_into_run(first.frame, first.to, bytes);
+                } else {
+                    arena.copy_into_run(first.frame, first.to, bytes);
+                }
+            }
         }
     }
 
