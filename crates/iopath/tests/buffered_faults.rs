@@ -81,6 +81,17 @@ fn a_cache_full_of_what_cannot_be_written_says_so() {
 }
 
 #[test]
+fn who_needs_a_frame_has_what_failed_tried_again_soon() {
+    let faults = Faults::new(8);
+    let (_disk, volume) = memory(&faults, 16);
+    faults.add(Fault::error(IoError::Media).on(Op::Write).times(16));
+    let begun = Instant::now();
+    (0..32).for_each(|page| write(&volume, page, 1));
+    assert!(begun.elapsed() < Duration::from_secs(4), "only when it was old enough: {:?}", begun.elapsed());
+    volume.flush().unwrap();
+}
+
+#[test]
 fn a_loss_fails_every_flush_until_it_is_accepted() {
     let faults = Faults::new(3);
     let (disk, volume) = memory(&faults, 16);
@@ -132,7 +143,7 @@ impl Pages {
     /// What may have gone wrong on the device, or for pages that are cut off; anything else is a bug.
     fn tolerate(&self, page: u64, error: &Error) {
         let is_cut_off = matches!(error, Error::PastEnd { .. });
-        let is_io = matches!(error, Error::Io { .. });
+        let is_io = matches!(error, Error::Io { .. } | Error::Unwritable { .. });
         assert!(is_io || (is_cut_off && page >= self.firm), "page {page}: {error}");
     }
 

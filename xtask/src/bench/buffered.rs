@@ -67,7 +67,7 @@ const WRITES: &[(Metric, Goal)] = &stream_goals(1.2, 0.35);
 /// Hits of so many bytes. The clock is read for one of 16 on both sides: it takes as long as a hit does.
 macro_rules! hits {
     ($size:literal) => {
-        concat!("--rw randread --bs 4k --warm --latency-every 16 --size ", $size)
+        concat!("--rw randread --bs 4k --warm --latency-every 64 --size ", $size)
     };
 }
 

@@ -199,10 +199,11 @@ impl PageCache {
         if !self.writeback.is_on && !has_old && self.starved.is_empty() {
             return None;
         }
-        // What failed waits until it is old again, lest it be tried over and over.
+        // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its frame.
+        let wait = if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 };
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];
-            !meta.is_failed || expired(meta)
+            !meta.is_failed || meta.since + wait <= now
         };
         let ahead = self.dirty.range(self.writeback.sweep..);
         let next = ahead.chain(self.dirty.range(..self.writeback.sweep)).find(|(_, frame)| is_due(frame))?;

@@ -239,7 +239,7 @@ impl Work<'_> {
     pub(crate) fn outcome(&self, result: &Result<(), Error>) -> Result<bool, Wrong> {
         match result {
             Ok(()) => Ok(true),
-            Err(Error::Io { .. }) if self.weather.may_fail => Ok(false),
+            Err(Error::Io { .. } | Error::Unwritable { .. }) if self.weather.may_fail => Ok(false),
             Err(Error::Unsupported { .. }) if self.weather.may_lack => Ok(false),
             Err(error) => Err(Wrong::Outcome(format!("it should not fail: {error}"))),
         }
