@@ -64,7 +64,7 @@ const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
 const READS: &[(Metric, Goal)] = &stream_goals(1.3, 0.25);
 const WRITES: &[(Metric, Goal)] = &stream_goals(1.2, 0.35);
 
-/// Hits of so many bytes. The clock is read for one of 16 on both sides: it takes as long as a hit does.
+/// Hits of so many bytes. The clock is read for one of 64 on both sides: it takes as long as a hit does.
 macro_rules! hits {
     ($size:literal) => {
         concat!("--rw randread --bs 4k --warm --latency-every 64 --size ", $size)
