@@ -189,12 +189,13 @@ impl Life {
         }
         let cached = self.volume.clone().filter(|_| was_rough && self.weather.mode.is_cached);
         let Some(volume) = cached else { return Ok(()) };
+        // The first may fail although nothing goes wrong any more: write-back had begun before.
+        let first = volume.flush();
         // What is seen now and saved by a flush is there whatever went wrong before.
         if self.random.random() {
             self.look()?;
         }
-        // The first may fail although nothing goes wrong any more: write-back had begun before.
-        let (first, second) = (volume.flush(), volume.flush());
+        let second = volume.flush();
         let may_have_lost = flush_may_have_failed || self.weather.has_lost;
         match second {
             Ok(()) if self.weather.has_lost => Err((0, outcome("a loss is forgotten"))),
