@@ -17,7 +17,7 @@
 //! # Threads
 //!
 //! The state machine belongs behind one lock. A hit does not go through it: [`PageCache::hot`] hands out the
-//! [`Hot`] half, which any thread may use without the lock. The front in crate `iopath` does
+//! [`Hot`] half, which any thread may use without the lock. The front, `Buffered` in `iopath-os`, does
 //!
 //! ```text
 //!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, tell readahead)

@@ -113,7 +113,7 @@ pub struct Done {
     pub token: u64,
     /// The buffer it was added with; after a read its first bytes are what was read.
     pub buffer: Option<PoolBuf>,
-    /// How many bytes: all, or for a read on the direct path those up to the end of the volume.
+    /// How many bytes: all, or for a read on any path but raw those up to the end of the volume.
     pub result: Result<usize, Error>,
 }
 

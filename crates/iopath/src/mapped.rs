@@ -18,7 +18,8 @@ pub(crate) struct MappedOn {
 
 impl Volume {
     /// Opens a mapped file as a volume: `path` is the file or block device that it lies on, `file` says where. Any number
-    /// of volumes can be open on one [`FileMap`], of which only one has a page cache.
+    /// of volumes can be open on one [`FileMap`]. One of them at most may have a page cache, which is not checked: two do not
+    /// see each other's writes.
     ///
     /// Holes and what was never written read as zeroes, without I/O; a write takes space where there is none
     /// ([`IoError::NoSpace`](iopath_core::IoError::NoSpace) if it is all taken), [`Volume::discard`] gives it back, and

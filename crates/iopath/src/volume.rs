@@ -23,15 +23,15 @@ enum Way<'a> {
     Bounced(&'a Bounce),
 }
 
-/// A file or block device, open for direct, raw or buffered I/O.
+/// A file, block device, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
 ///
 /// Every method takes `&self` and can be called from any thread; for direct and raw I/O each thread has its own queue
 /// and engine, so threads do not wait for each other. I/O of one thread that overlaps keeps its order by itself, since
 /// each call returns when it is done; between threads there is the order that the program makes.
 ///
-/// Alignment, of direct and raw I/O unless [`Options::unaligned`] says otherwise: offsets and lengths are multiples of [`Facts::block_bytes`], buffers start at multiples of
-/// [`Facts::memory_align_bytes`] (those of [`AlignedBuf`](crate::AlignedBuf) do). Anything else is refused with an
-/// error that names the numbers.
+/// Alignment, of direct and raw I/O unless [`Options::unaligned`] says otherwise: offsets and lengths are multiples of
+/// [`Facts::block_bytes`], buffers start at multiples of [`Facts::memory_align_bytes`] (those of
+/// [`AlignedBuf`](crate::AlignedBuf) do). Anything else is refused with an error that names the numbers.
 ///
 /// A clone is the same volume: cheap, and good to hand to a thread.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl Volume {
     }
 
     /// Reads into `buffer` from byte `offset` on, and returns how many bytes that were: all of `buffer`, or on
-    /// the direct path as many as there are up to the end of the volume.
+    /// all paths but raw as many as there are up to the end of the volume.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         match self.way(offset, buffer) {
             Way::Direct => self.read_direct(buffer, offset),
@@ -158,8 +158,8 @@ impl Volume {
         Ok(bytes as usize)
     }
 
-    /// Writes all of `buffer` from byte `offset` on. It is in the device when this returns, and on the medium
-    /// after the next [`Volume::flush`].
+    /// Writes all of `buffer` from byte `offset` on. When this returns it is in the device, on the buffered path in the
+    /// page cache, to be written back later; on the medium it is after the next [`Volume::flush`] either way.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Error> {
         self.write(buffer, offset, false)
     }
@@ -178,14 +178,16 @@ impl Volume {
         self.run(Op::Flush, Extent::EMPTY, |runner| runner.command(Op::Flush, Extent::EMPTY))
     }
 
-    /// Says that `bytes` bytes from `offset` on are no longer needed. What they read as afterwards is
-    /// undefined, even if this fails; the space may be given free. Whole pages of the page cache that could not be
-    /// written back are given up: flushes fail for them no more.
+    /// Says that `bytes` bytes from `offset` on are no longer needed: whole blocks ([`Facts::block_bytes`]) on every path.
+    /// What they read as afterwards is undefined, even if this fails, but of a mapped file zeroes if it does not; the
+    /// space may be given free. Whole pages of the page cache that could not be written back are given up: flushes fail
+    /// for them no more.
     pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.command(Op::Discard, offset, bytes)
     }
 
-    /// Makes `bytes` bytes from `offset` on read as zeroes, without moving zeroes where the device can do that.
+    /// Makes `bytes` bytes from `offset` on read as zeroes, without moving zeroes where the device can do that: whole
+    /// blocks ([`Facts::block_bytes`]) on every path.
     pub fn write_zeroes(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.command(Op::WriteZeroes, offset, bytes)
     }
