@@ -153,7 +153,4 @@ pub struct BioDone {
     pub token: u64,
     /// Whole success, or the first error of any part of it.
     pub result: Result<(), IoError>,
-    /// The device could not be flushed for it, or may not have been where write and flush are one (forced unit access):
-    /// what the device has taken since its last flush may be lost, whoever wrote it.
-    pub flush_failed: bool,
 }

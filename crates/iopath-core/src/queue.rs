@@ -14,7 +14,7 @@ mod tune;
 use crate::bio::{Bio, BioDone, Op};
 use crate::device::Io;
 use crate::elevator::{Elevator, ElevatorSpec};
-use crate::error::SubmitError;
+use crate::error::{IoError, SubmitError};
 use crate::limits::Limits;
 use crate::log::{Event, Log, Subject};
 use crate::memory::Memory;
@@ -121,6 +121,8 @@ pub struct RequestQueue<M> {
     /// Bios that wait for a request slot.
     waiting: VecDeque<u32>,
     done: VecDeque<BioDone>,
+    /// How the last flush failed that failed and was not asked for.
+    failed_flush: Option<IoError>,
     gate: Gate,
     depth: u32,
     in_flight: u32,
@@ -158,6 +160,7 @@ impl<M: Memory> RequestQueue<M> {
             flush: Flush::new(flush_tag, bios_max as usize),
             requeued: VecDeque::with_capacity(depth as usize),
             waiting: VecDeque::with_capacity(bio_slots),
+            failed_flush: None,
             done: VecDeque::with_capacity(bios_max as usize),
             gate: Gate::Open,
             in_flight: 0,
@@ -256,6 +259,13 @@ impl<M: Memory> RequestQueue<M> {
         let done = self.done.pop_front()?;
         self.bios_in -= 1;
         Some(done)
+    }
+
+    /// Whether the device could not be flushed since this was last asked, or may not have been where write and flush are
+    /// one (forced unit access), and why: what it has taken since its last flush may be lost, whoever wrote it. Known as
+    /// soon as it has happened, not when [`RequestQueue::poll_completion`] comes to the bio.
+    pub const fn take_failed_flush(&mut self) -> Option<IoError> {
+        self.failed_flush.take()
     }
 
     /// How many bios are over and not collected.

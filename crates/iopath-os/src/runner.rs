@@ -75,8 +75,6 @@ pub struct Finished {
     pub buffer: Option<PoolBuf>,
     /// Whole success, or the first error.
     pub result: Result<(), IoError>,
-    /// See [`BioDone::flush_failed`].
-    pub flush_failed: bool,
 }
 
 /// A job that was not taken. Refusing gives ownership back: the buffer is inside.
@@ -96,13 +94,8 @@ pub enum RunError {
     #[error(transparent)]
     Refused(SubmitError<Segment>),
     /// The device could not do it.
-    #[error("{error}")]
-    Io {
-        /// The first error.
-        error: IoError,
-        /// See [`BioDone::flush_failed`].
-        flush_failed: bool,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
 }
 
 impl<D: ?Sized + RealDevice> Runner<D> {
@@ -163,10 +156,15 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// The next job that is over, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
     pub fn poll(&mut self) -> Option<Finished> {
-        let BioDone { token, result, flush_failed } = self.queue.poll_completion()?;
+        let BioDone { token, result } = self.queue.poll_completion()?;
         self.rest_log_if_idle();
         let Lent { op, extent, buffer, token } = self.lent.remove(token as usize);
-        Some(Finished { token, op, extent, buffer, result, flush_failed })
+        Some(Finished { token, op, extent, buffer, result })
+    }
+
+    /// See [`RequestQueue::take_failed_flush`].
+    pub const fn take_failed_flush(&mut self) -> Option<IoError> {
+        self.queue.take_failed_flush()
     }
 
     /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
@@ -301,10 +299,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         }
         std::mem::forget(on_unwind);
         submitted.map_err(RunError::Refused)?;
-        let BioDone { result, flush_failed, .. } =
-            self.queue.poll_completion().expect("wait returns when the only bio is over");
+        let done = self.queue.poll_completion().expect("wait returns when the only bio is over");
         self.rest_log_if_idle();
-        result.map_err(|error| RunError::Io { error, flush_failed })
+        Ok(done.result?)
     }
 
     /// Nobody knows when the next I/O comes: till then the log has what the queue holds back.

@@ -219,6 +219,7 @@ impl Batch {
         let path = || self.volume.facts().path.clone();
         let waited = self.runner.runner(self.volume.tuning()).wait(self.gather);
         waited.map_err(|source| Error::Wait { path: path(), source })?;
+        self.tell_failed_flush();
         Ok(self.take())
     }
 
@@ -227,17 +228,15 @@ impl Batch {
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
             self.runner().look();
+            self.tell_failed_flush();
             self.take()
         })
     }
 
     /// The next I/O that the last wait or poll found to be over: costs no system call.
     pub fn take(&mut self) -> Option<Done> {
-        let Finished { token, op, extent, buffer, result, flush_failed } = self.runner.as_is_mut().poll()?;
+        let Finished { token, op, extent, buffer, result } = self.runner.as_is_mut().poll()?;
         let token = self.end_beside(token);
-        if let (Err(error), true) = (result, flush_failed) {
-            self.volume.flush_failed(error);
-        }
         let result = match result {
             Ok(()) => Ok(self.bytes_of(extent)),
             Err(error) => Err(self.volume.failed(op, extent, error)),
@@ -311,15 +310,18 @@ impl Batch {
     /// An I/O may go when this returns: the page cache, if there is one, and the I/O see each other's bytes. The token
     /// that the runner is to have for it.
     fn begin_beside(&mut self, op: Op, extent: Extent, token: u64) -> Result<u64, Error> {
-        let Some(cache) = self.volume.cache_if_any() else { return Ok(token) };
+        if self.volume.cache_if_any().is_none() {
+            return Ok(token);
+        }
         if self.volume.source().writes_last_block() && !self.beside.is_empty() {
             // What the cache writes back below may share a block of the mapping with a write of this batch, and waits for
             // that: it has to be over, though nobody has taken it.
             let settled = self.runner.as_is_mut().settle();
             let path = || self.volume.facts().path.clone();
             settled.map_err(|source| Error::Wait { path: path(), source })?;
+            self.tell_failed_flush();
         }
-        if op == Op::Flush {
+        if let (Op::Flush, Some(cache)) = (op, self.volume.cache_if_any()) {
             self.volume.flush_cached(cache)?;
         }
         let tag = match self.volume.beside_cache(op, extent)? {
@@ -327,6 +329,13 @@ impl Batch {
             None => None,
         };
         Ok(self.beside.insert(BesideCache { token, tag }) as u64)
+    }
+
+    /// Tells the page cache before anybody flushes it and hears that all is well.
+    fn tell_failed_flush(&mut self) {
+        if let Some(error) = self.runner.as_is_mut().take_failed_flush() {
+            self.volume.flush_failed(error);
+        }
     }
 
     /// An I/O is over, or has not begun; its own token.
@@ -347,6 +356,7 @@ impl Drop for Batch {
     /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
     fn drop(&mut self) {
         while !self.beside.is_empty() && self.runner.as_is_mut().wait(u32::MAX).is_ok() {
+            self.tell_failed_flush();
             while self.take().is_some() {}
         }
     }

@@ -241,19 +241,20 @@ impl Volume {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
         let beside = self.beside_cache(op, extent)?;
-        let ran = self
+        let (ran, failed_flush) = self
             .shared
             .shards
-            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(self.sectors())))
+            .with(make, |shard| {
+                let runner = shard.runner(self.tuning()).ending_at(self.sectors());
+                (act(runner), runner.take_failed_flush())
+            })
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
         drop(beside);
+        if let Some(error) = failed_flush {
+            self.flush_failed(error);
+        }
         ran.map_err(|error| match error {
-            RunError::Io { error, flush_failed } => {
-                if flush_failed {
-                    self.flush_failed(error);
-                }
-                self.failed(op, extent, error)
-            }
+            RunError::Io(source) => self.failed(op, extent, source),
             RunError::Refused(error) => self.refused(&error),
         })
     }

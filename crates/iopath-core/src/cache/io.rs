@@ -148,10 +148,12 @@ impl PageCache {
         self.start_io(Op::Read, first, list)
     }
 
-    /// A run of dirty pages: for a flush first, then what streams have passed, then by age or share of the budget.
+    /// A run of dirty pages: for a flush first, then, unless a page has been dirty for long enough, what streams have
+    /// passed, then by age or share of the budget.
     fn start_write(&mut self, now: Instant) -> Option<PageIo> {
-        let next = self.next_for_flush().or_else(|| self.next_passed());
-        let next = next.or_else(|| self.next_for_background(now))?;
+        let next = self.next_for_flush();
+        let next = if self.has_old(now) { next } else { next.or_else(|| self.next_passed()) };
+        let next = next.or_else(|| self.next_for_background(now)).or_else(|| self.next_passed())?;
         let NextWrite { page: first, frame, epoch, end } = next;
         let mut list = List::EMPTY;
         let mut next = Some(frame);
@@ -194,9 +196,9 @@ impl PageCache {
         let dirty = self.dirty.len() as u32;
         let start = self.throttle.background();
         self.writeback.is_on = dirty > if self.writeback.is_on { start / 2 } else { start };
-        let expired = |meta: &Meta| meta.since + self.config.expire <= now;
-        let has_old = self.aged.front().is_some_and(|frame| expired(&self.frames[frame as usize]));
-        if !self.writeback.is_on && !has_old && self.starved.is_empty() {
+        let has_old = self.has_old(now);
+        let takes_any = self.writeback.is_on || !self.starved.is_empty();
+        if !takes_any && !has_old {
             return None;
         }
         // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its frame.
@@ -205,10 +207,20 @@ impl PageCache {
             let meta = &self.frames[*frame as usize];
             !meta.is_failed || meta.since + wait <= now
         };
-        let ahead = self.dirty.range(self.writeback.sweep..);
-        let next = ahead.chain(self.dirty.range(..self.writeback.sweep)).find(|(_, frame)| is_due(frame))?;
+        // A stream that keeps ahead of the sweep must not keep it from what is old.
+        let is_old = |frame: &u32| self.frames[*frame as usize].since + self.config.expire <= now;
+        let sweep =
+            || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
+        let old = if has_old { sweep().find(|(_, frame)| is_old(frame)) } else { None };
+        let next = old.or_else(|| sweep().find(|(_, frame)| takes_any && is_due(frame)))?;
         self.writeback.sweep = next.0 + 1;
         Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
+    }
+
+    /// Whether a page has been dirty for long enough.
+    fn has_old(&self, now: Instant) -> bool {
+        let oldest = self.aged.front().map(|frame| &self.frames[frame as usize]);
+        oldest.is_some_and(|meta| meta.since + self.config.expire <= now)
     }
 
     fn end_read(&mut self, frame: u32) {

@@ -116,12 +116,13 @@ impl<M: Memory> RequestQueue<M> {
         if op != Op::Flush {
             self.order.complete(slot);
         }
-        let flush_failed = match (result, last) {
-            (Ok(()), _) => false,
-            (Err(_), Part::Flush) => true,
-            (Err(error), Part::Transfer) => fua && self.limits.fua && error.may_be_of_a_flush(),
-        };
-        self.done.push_back(BioDone { token, result, flush_failed });
+        if let Err(error) = result {
+            let is_both = fua && self.limits.fua && error.may_be_of_a_flush();
+            if matches!(last, Part::Flush) || is_both {
+                self.failed_flush = Some(error);
+            }
+        }
+        self.done.push_back(BioDone { token, result });
     }
 }
 

@@ -37,6 +37,25 @@ fn what_streams_have_passed_goes_to_the_device_at_once_in_whole_requests() {
 }
 
 #[test]
+fn a_stream_does_not_keep_back_what_has_been_dirty_for_long_enough() {
+    let mut cache = PageCache::new(CacheConfig {
+        frames: 1000,
+        io_pages_max: REQUEST as u32,
+        writes_max: 1,
+        ..CacheConfig::default()
+    });
+    write(&mut cache, 700, NOW);
+    let later = NOW + CacheConfig::default().expire;
+    for page in 0..REQUEST {
+        write(&mut cache, page, later);
+    }
+    let ios = all_io(&mut cache, later);
+    assert_eq!(pages_of(&ios), [PageRange::new(Page(700), 1)]);
+    finish(&mut cache, &ios, Ok(()));
+    assert_eq!(pages_of(&all_io(&mut cache, later)), [PageRange::new(Page(0), REQUEST)]);
+}
+
+#[test]
 fn who_comes_back_to_a_page_leaves_it_to_age() {
     let mut cache = cache(1000);
     write_all(&mut cache, 0..REQUEST);

@@ -147,27 +147,31 @@ impl<D: RealDevice> Mapped<D> {
 
     /// Sees what is over below, and goes on with what waited for that; as long as there is anything.
     fn turn(&mut self, now: Instant) {
-        let Self { device, carrier, .. } = self;
         loop {
-            carrier.queue.handle_timeout(now);
-            while let Some(over) = device.poll_completion(now) {
-                carrier.queue.handle_completion(over.tag, over.result, now);
+            while let Some(over) = self.device.poll_completion(now) {
+                self.carrier.queue.handle_completion(over.tag, over.result, now);
             }
-            if !carrier.turn(device, now) {
+            if !self.go_on(now) {
                 break;
             }
-            carrier.unplug(now);
-            carrier.dispatch(device, now);
         }
-        carrier.dispatch(device, now);
         self.publish();
     }
 
-    /// Hands the device what is queued, and what it has to continue, but for the call that sends it off.
-    fn hand_over(&mut self, now: Instant) {
-        self.carrier.unplug(now);
-        self.carrier.dispatch(&mut self.device, now);
-        self.turn(now);
+    /// Goes on with what can, and hands the device what is queued, but for the call that sends it off. Asks the device
+    /// for nothing: another thread may be waiting for it, and would wait for ever. Whether anything went on.
+    fn go_on(&mut self, now: Instant) -> bool {
+        let Self { device, carrier, .. } = self;
+        let mut has_moved = false;
+        loop {
+            carrier.queue.handle_timeout(now);
+            carrier.unplug(now);
+            carrier.dispatch(device, now);
+            if !carrier.turn(device, now) {
+                return has_moved;
+            }
+            has_moved = true;
+        }
     }
 
     /// Tells who waits what there is to wait for.
@@ -229,10 +233,8 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     }
 
     fn commit(&mut self, now: Instant) {
-        self.hand_over(now);
-        self.device.commit(now);
-        // What is over at once need not be asked for again.
-        self.turn(now);
+        self.go_on(now);
+        self.publish();
         self.device.commit(now);
     }
 
@@ -255,7 +257,7 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();
         let end = timeout.map(|timeout| now + timeout);
-        self.hand_over(now);
+        self.turn(now);
         loop {
             let missing = completions.min(self.in_flight()).saturating_sub(self.carrier.over.len() as u32);
             if missing == 0 || end.is_some_and(|end| end <= now) {

@@ -193,13 +193,20 @@ impl Carrier {
         if task.aside > 0 {
             return false;
         }
-        if let Some(error) = task.aside_error.take() {
+        let error = task.aside_error.take();
+        if let Some(error) = error {
             task.fail_flush(error);
         }
-        if let Some(saved) = saved {
+        let is_saved = file.with(Some(*id), |state| {
+            if error.is_some() {
+                state.flush_failed();
+            }
             // What the device may have lost is saved again.
-            let saved = if task.error.is_none() { saved } else { 0 };
-            file.with(Some(*id), |state| state.end_saving(saved));
+            let is_well = task.error.is_none();
+            saved.is_none_or(|saved| state.end_saving(if is_well { saved } else { 0 }))
+        });
+        if !is_saved {
+            task.fail_flush(IoError::Media);
         }
         task.stage = Stage::Over;
         true

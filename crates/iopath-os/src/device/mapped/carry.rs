@@ -200,11 +200,12 @@ impl Carrier {
         let task = &mut tasks[slot as usize];
         let limits = queue.limits();
         let may_begin = file.with(Some(*id), |state| {
-            task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
             if !may_begin(task, state) {
                 state.wait(*id, bell);
                 return false;
             }
+            // Not before: who is in the way may wait for space that a ticket keeps back.
+            task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
             task.stage = if task.goal == Goal::Flush { Stage::Unsaved } else { Stage::Planning };
             task.size_bytes = state.mapper.size_bytes();
             let end = task.size_bytes.next_multiple_of(limits.logical_block_bytes.into());
@@ -291,7 +292,11 @@ impl Carrier {
                     }
                     Err(MapError::Metadata(place)) => match state.remember_metadata(place) {
                         Ok(true) => {}
-                        Ok(false) => return Asked::Metadata(place, state.metadata_taken()),
+                        Ok(false) => {
+                            // What is read is not to become somebody else's meanwhile.
+                            task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
+                            return Asked::Metadata(place, state.metadata_taken());
+                        }
                         Err(error) => return Asked::Failed(io_error_of_map(&error)),
                     },
                     Err(MapError::NoSpace) if gets_space(task, state) => {}

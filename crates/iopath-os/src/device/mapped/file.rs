@@ -80,6 +80,9 @@ pub(super) struct State {
     /// Metadata taken from the mapper and not on the medium for sure; the oldest first, newer of the same place behind.
     unsaved: Vec<DirtyMetadata>,
     is_saving: bool,
+    /// Flushes of the device that failed, on any engine; and before the metadata went that is being saved.
+    failed_flushes: u64,
+    failed_before_saving: u64,
     /// Counts metadata taken from the mapper: what was read before may be old.
     metadata_taken: u64,
     /// Something has happened that others may wait for.
@@ -134,6 +137,8 @@ impl FileMap {
             claims_made: 0,
             unsaved: Vec::new(),
             is_saving: false,
+            failed_flushes: 0,
+            failed_before_saving: 0,
             metadata_taken: 0,
             has_news: false,
             waiting: Vec::new(),
@@ -305,7 +310,11 @@ impl State {
 
     /// How many metadata blocks are to be saved by who asks, nobody else meanwhile; `None` while another does.
     pub(super) const fn begin_saving(&mut self) -> Option<usize> {
-        if std::mem::replace(&mut self.is_saving, true) { None } else { Some(self.unsaved.len()) }
+        if std::mem::replace(&mut self.is_saving, true) {
+            return None;
+        }
+        self.failed_before_saving = self.failed_flushes;
+        Some(self.unsaved.len())
     }
 
     /// One that is being saved, the oldest first. It lies nowhere if its place was given up meanwhile.
@@ -313,11 +322,21 @@ impl State {
         &self.unsaved[index]
     }
 
-    /// The oldest `saved` are on the medium; all others are yet to be saved.
-    pub(super) fn end_saving(&mut self, saved: usize) {
-        self.unsaved.drain(..saved);
+    /// The device could not be flushed: it may have lost what it took from others, too.
+    pub(super) const fn flush_failed(&mut self) {
+        self.failed_flushes += 1;
+    }
+
+    /// The oldest `saved` are on the medium; all others are yet to be saved. Not so, and false, if the device may have
+    /// lost them in a flush that failed on another engine.
+    pub(super) fn end_saving(&mut self, saved: usize) -> bool {
+        let is_lost = saved > 0 && self.failed_flushes != self.failed_before_saving;
+        if !is_lost {
+            self.unsaved.drain(..saved);
+        }
         self.is_saving = false;
         self.has_news = true;
+        !is_lost
     }
 }
 
