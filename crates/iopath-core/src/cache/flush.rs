@@ -176,6 +176,8 @@ impl PageCache {
             self.flushes.spoilt = Some(error);
         } else {
             self.lose_unflushed(error, now);
+            // Who reads around the cache must see what is dirty again.
+            self.hot.set_clean(self.unsaved == 0);
         }
     }
 
