@@ -54,7 +54,7 @@ pub enum LogError {
     Thread(io::Error),
     /// The dump cannot be written to where it goes.
     #[error("cannot write the dump: {0}")]
-    Output(io::Error),
+    Output(#[source] io::Error),
     /// The file is not a log.
     #[error("not an iopath log: {what}; `iopath run --log FILE` makes one")]
     NotALog {
