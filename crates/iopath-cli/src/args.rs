@@ -142,7 +142,7 @@ pub(crate) struct MapArgs {
     /// The sizes of reads, from the start of the file to its end
     #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     pub(crate) bs: Vec<u64>,
-    /// What a read does before an indirect block, in a file that is mapped by blocks (ext2, ext3)
+    /// What a read does before an indirect block, in a file that is mapped by blocks (ext2, ext3); default: once
     #[arg(long, value_parser = PossibleValuesParser::new(Boundary::ALL.map(Boundary::name)).try_map(|name| name.parse::<Boundary>()))]
     pub(crate) boundary: Option<Boundary>,
     /// Show every extent, however many there are
