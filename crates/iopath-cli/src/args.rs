@@ -142,7 +142,7 @@ pub(crate) struct MapArgs {
     /// The sizes of reads, from the start of the file to its end
     #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     pub(crate) bs: Vec<u64>,
-    /// What a read does before an indirect block, in a file that is mapped by blocks (ext2, ext3)
+    /// What a read does before an indirect block, in a file that is mapped by blocks (ext2, ext3); default: once
     #[arg(long, value_parser = PossibleValuesParser::new(Boundary::ALL.map(Boundary::name)).try_map(|name| name.parse::<Boundary>()))]
     pub(crate) boundary: Option<Boundary>,
     /// Show every extent, however many there are
@@ -215,7 +215,7 @@ pub(crate) struct LogFile {
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub(crate) to: Option<Duration>,
     /// Only this stream (the job's number); may be given several times
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_parser = stream, value_name = "N")]
     pub(crate) stream: Vec<u32>,
     /// Only what touches these sectors, first and count: 2048+8
     #[arg(long, value_parser = sectors, value_name = "FIRST+COUNT")]
@@ -284,6 +284,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!("`{text}` is no time; write 5s, 500ms, 1m or a number of seconds")),
     }
+}
+
+fn stream(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is no stream; write its number"))
 }
 
 fn sectors(text: &str) -> Result<Extent, String> {

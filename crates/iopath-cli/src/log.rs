@@ -2,7 +2,7 @@
 
 use crate::args::{LogArgs, LogFile};
 use anyhow::Context;
-use iopath_log::{Damage, Filter, LogReader};
+use iopath_log::{Damage, Filter, LogError, LogReader};
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
 }
 
 fn summary(file: &LogFile, is_json: bool) -> anyhow::Result<()> {
-    let report = LogReader::open(&file.file)?.summarise(&filter(file))?;
+    let report = LogReader::open(&file.file).and_then(|log| log.summarise(&filter(file)));
+    let report = report.map_err(|error| named(file, error))?;
     let text = if is_json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
     writeln!(io::stdout(), "{}", text.trim_end())?;
     warn(file, report.damage.as_ref());
@@ -23,10 +24,19 @@ fn summary(file: &LogFile, is_json: bool) -> anyhow::Result<()> {
 
 fn dump(file: &LogFile) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let end = LogReader::open(&file.file)?.dump(&filter(file), &mut out)?;
+    let end = LogReader::open(&file.file).and_then(|log| log.dump(&filter(file), &mut out));
+    let end = end.map_err(|error| named(file, error))?;
     out.flush().context("cannot write the dump")?;
     warn(file, end.damage.as_ref());
     Ok(())
+}
+
+/// What is wrong with a log, and with which: readers do not know its name.
+fn named(file: &LogFile, error: LogError) -> anyhow::Error {
+    match error {
+        LogError::Open { .. } | LogError::Output(_) => error.into(),
+        of_the_log => anyhow::Error::new(of_the_log).context(file.file.display().to_string()),
+    }
 }
 
 /// A log that is not whole is read up to the damage, and that is said.

@@ -1,6 +1,7 @@
 //! The `iopath` program: arguments in, the lab called, results shown. No logic of its own.
 
 mod args;
+mod destination;
 mod elevators;
 mod log;
 mod map;

@@ -1,12 +1,12 @@
 //! Where results go: a table for people or JSON alone on stdout, JSON in a file, errors in one line.
 
 use crate::args::ShowArgs;
-use anyhow::{Context, ensure};
+use crate::destination::{self, Destination};
+use anyhow::Context;
 use iopath_lab::{Report, table};
 use std::error::Error;
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// How to show things on this run.
@@ -17,13 +17,13 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Fails now rather than after the measurement if the results could not be written, or if they would be written
-    /// over the target.
-    pub(crate) fn new(args: &'a ShowArgs, target: Option<&Path>) -> anyhow::Result<Self> {
+    /// Fails now rather than after the measurement if the results or the log could not be written, or if they would be
+    /// written over the target or over each other.
+    pub(crate) fn new(args: &'a ShowArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
         let json = args.json.as_deref();
-        if let Some(path) = json.filter(|path| *path != Path::new("-")) {
-            check_writable(path, target)?;
-        }
+        let results = json.filter(|path| *path != Path::new("-")).map(Destination::results);
+        let wanted: Vec<Destination> = results.into_iter().chain(log.map(Destination::log)).collect();
+        destination::check(&wanted, target)?;
         Ok(Self { json, is_plain: args.no_color })
     }
 
@@ -44,7 +44,8 @@ impl<'a> Output<'a> {
             Some(path) if path == Path::new("-") => print(&report.to_json())?,
             Some(path) => {
                 print(&format!("{text}\n"))?;
-                fs::write(path, report.to_json()).with_context(|| cannot_write(path))?;
+                fs::write(path, report.to_json())
+                    .with_context(|| Destination::results(path).cannot_write())?;
             }
             None => print(&format!("{text}\n"))?,
         }
@@ -56,33 +57,6 @@ impl<'a> Output<'a> {
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
-}
-
-/// Whether a file can be written to. Leaves none behind that was not there.
-fn check_writable(path: &Path, target: Option<&Path>) -> anyhow::Result<()> {
-    let about = fs::metadata(path).ok();
-    if let (Some(about), Some(target)) = (&about, target.and_then(|target| fs::metadata(target).ok())) {
-        let is_target = (about.dev(), about.ino()) == (target.dev(), target.ino());
-        ensure!(!is_target, "{} is the target: name another file for the results (--json)", path.display());
-    }
-    let kind = about.as_ref().map(Metadata::file_type);
-    ensure!(
-        !kind.is_some_and(|kind| kind.is_block_device()),
-        "{} is a block device: name a file for the results (--json)",
-        path.display()
-    );
-    // Whoever reads a FIFO would take this for the whole of it.
-    if !kind.is_some_and(|kind| kind.is_fifo()) {
-        OpenOptions::new().append(true).create(true).open(path).with_context(|| cannot_write(path))?;
-    }
-    if about.is_none() {
-        fs::remove_file(path).with_context(|| cannot_write(path))?;
-    }
-    Ok(())
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write the results to {}; name another file (--json)", path.display())
 }
 
 /// The error and its causes on one line, each said once.

@@ -6,7 +6,7 @@ use crate::progress::Bar;
 use iopath_lab::{CacheSettings, Workload, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show, args.target.as_deref())?;
+    let output = Output::new(&args.show, args.target.as_deref(), args.log.as_deref())?;
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = iopath_lab::report(&workload(args), &mut bar);
     bar.finish();

@@ -6,7 +6,7 @@ use crate::progress::Bar;
 use iopath_lab::survey::{SurveyOptions, survey};
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show, Some(&args.target))?;
+    let output = Output::new(&args.show, Some(&args.target), None)?;
     let options = SurveyOptions { target: args.target.clone(), time: args.time, overwrite: args.overwrite };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let surveyed = survey(&options, &mut bar);

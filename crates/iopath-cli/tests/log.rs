@@ -52,6 +52,27 @@ fn what_a_run_logged_is_summarised_dumped_and_counted_the_same() {
 }
 
 #[test]
+fn whoever_stops_reading_a_dump_is_no_failure_and_a_full_disk_is() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let log = directory.path().join("log");
+    let run =
+        iopath(&["run", "--path", "null", "--size", "64k", "--repeat", "1", "--log"]).arg(&log).output();
+    assert!(run.unwrap().status.success());
+    for args in [&["log"][..], &["log", "--json"], &["log", "dump"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = iopath(args).arg(&log).stdout(writer).output().unwrap();
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() && stderr.is_empty(), "{args:?}: {stderr}");
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let run = iopath(args).arg(&log).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.code() == Some(1) && stderr.contains("No space left"), "{args:?}: {stderr}");
+        assert_eq!(stderr.matches("No space left").count(), 1, "{args:?}: said once: {stderr}");
+    }
+}
+
+#[test]
 fn what_is_no_log_is_refused_in_one_line() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let text = directory.path().join("text");

@@ -206,3 +206,11 @@ fn a_block_size_that_direct_reads_cannot_have_is_refused_by_name() {
     }
     assert!(stderr.contains("block size 1000 bytes") && stderr.lines().count() == 1, "{stderr}");
 }
+
+#[test]
+fn the_help_tells_what_a_boundary_does_where_nothing_is_said() {
+    let help = String::from_utf8(iopath(&["map", "--help"]).output().unwrap().stdout).unwrap();
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let default = iopath_core::mapper::Boundary::default();
+    assert!(words.contains(&format!("(ext2, ext3); default: {default} ")), "{help}");
+}

@@ -63,3 +63,19 @@ fn a_free_device_is_read_without_asking_and_written_when_told() {
     }
     assert!(std::fs::read(&device.device).unwrap()[..1 << 20].iter().any(|byte| *byte != 0), "written");
 }
+
+#[test]
+fn neither_results_nor_a_log_go_over_a_device() {
+    let alone = or_skip!(Alone::wait());
+    let device = or_skip!(Loop::new(&alone, 8, &[]));
+    let before = std::fs::read(&device.device).unwrap();
+    for option in ["--json", "--log"] {
+        let args = ["run", "--path", "null", "--size", "1m", "--repeat", "1", option, text(&device.device)];
+        let run = iopath(&args).output().unwrap();
+        let stderr = String::from_utf8(run.stderr).unwrap();
+        let told = format!("({option})");
+        assert_eq!(run.status.code(), Some(1), "{option}: {stderr}");
+        assert!(stderr.contains("is a block device") && stderr.contains(&told), "{option}: {stderr}");
+    }
+    assert!(std::fs::read(&device.device).unwrap() == before, "the device was written to");
+}

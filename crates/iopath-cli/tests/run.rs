@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::Value;
+use std::path::Path;
 use support::{iopath, json_of, scratch_directory};
 
 #[test]
@@ -91,6 +92,8 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
         (&["--path", "kernel-direct", "--target", "/dev/null"], &["/dev/null"]),
         (&["--path", "kernel-direct", "--target", file, "--json", "/nowhere/at/all"], &["/nowhere/at/all"]),
         (&["--path", "kernel-direct", "--target", file, "--json", file], &["is the target", "--json"]),
+        (&["--path", "iopath-direct", "--target", file, "--log", file], &["is the target", "--log"]),
+        (&["--path", "null", "--log", "/nowhere/at/all"], &["/nowhere/at/all", "name another file (--log)"]),
     ];
     for (args, told) in cases {
         let run = iopath(&["run", "--repeat", "1"]).args(*args).output().unwrap();
@@ -114,6 +117,36 @@ fn results_that_cannot_be_written_are_noticed_before_anything_is_measured() {
     let run = iopath(&["run", "--path", "null", "--bs", "0", "--json"]).arg(&json).output().unwrap();
     assert_eq!(run.status.code(), Some(2));
     assert!(!json.exists(), "a run that fails leaves no file");
+}
+
+#[test]
+fn a_log_goes_over_neither_the_target_nor_the_results_by_whatever_name() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [file, hard, soft, new, nowhere] =
+        ["mine", "hard", "soft", "new", "nowhere"].map(|name| directory.path().join(name));
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    std::fs::hard_link(&file, &hard).unwrap();
+    std::os::unix::fs::symlink(&file, &soft).unwrap();
+    std::os::unix::fs::symlink("new", &nowhere).unwrap();
+    let refused = |args: &[&str], log: &Path, told: &str| {
+        let run = iopath(&[&["run", "--size", "1m", "--repeat", "1"], args].concat())
+            .arg("--log")
+            .arg(log)
+            .output()
+            .unwrap();
+        let line = last_line(&run.stderr);
+        assert!(run.status.code() == Some(1) && line.contains(told), "{args:?} {}: {line}", log.display());
+        assert!(!new.exists() && nowhere.is_symlink(), "{args:?} {}: leaves a file", log.display());
+    };
+    for log in [&file, &hard, &soft] {
+        let target = ["--path", "iopath-direct", "--target", file.to_str().unwrap()];
+        refused(&target, log, "is the target: name another file for the log (--log)");
+    }
+    for json in [&new, &nowhere] {
+        let json = ["--path", "null", "--json", json.to_str().unwrap()];
+        refused(&json, &new, "is the file for the results (--json): name another file for the log (--log)");
+    }
+    assert!(std::fs::read(&file).unwrap() == vec![1; 1 << 20], "the user's file was changed");
 }
 
 #[test]

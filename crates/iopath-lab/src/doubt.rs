@@ -45,6 +45,7 @@ pub(crate) fn warnings(
     warnings.extend(depth(under));
     warnings.extend(not_cold(under, measured));
     warnings.extend(cache_answered(under, measured));
+    warnings.extend(went_round(under, measured));
     warnings.extend(not_warm(under, measured));
     warnings.extend(unwritten(under));
     warnings.extend(compressed(under));
@@ -100,6 +101,29 @@ fn cache_answered(under: &Circumstances, measured: &[(Measured, Option<Residency
             "the disk read {} of the {} that a cold run needs: a cache answered the rest",
             format_size(read as u64),
             format_size(wanted as u64)
+        )
+    })
+}
+
+/// A cold read of more than there is, through a cache that had it by then. Not where the disk read it all again.
+fn went_round(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
+    let Circumstances { row, place, workload, .. } = *under;
+    let has_cache = row.needs_target && !row.direct;
+    let most = measured
+        .iter()
+        .map(|(measured, _)| measured)
+        .filter(|measured| {
+            let disk_read = measured.device.map_or(0.0, |device| device.read_bytes as f64);
+            measured.read_bytes > place.size_bytes()
+                && disk_read < measured.read_bytes as f64 * READ_SHARE_MIN
+        })
+        .max_by_key(|measured| measured.read_bytes)?;
+    (has_cache && !workload.warm).then(|| {
+        format!(
+            "{} were read of {}: all but the first reads may have come from the cache; use a larger target, a shorter \
+             --runtime, or --warm to mean it",
+            format_size(most.read_bytes),
+            format_size(place.size_bytes())
         )
     })
 }
@@ -242,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_blocks_need_not_be_read_again_through_the_page_cache() {
+    fn blocks_drawn_twice_need_not_be_read_again_through_the_page_cache() {
         let workload = |path: &str, rw| Workload { path: path.to_owned(), rw, ..Workload::default() };
         // 100 MiB of random reads in 100 MiB touch 1 - 1/e of them.
         let random = [measured(100 * MIB, 63 * MIB)];
@@ -251,11 +275,37 @@ mod tests {
             Vec::<String>::new()
         );
         assert_eq!(said(&workload("kernel-direct", Rw::RandRead), 0.0, &random, [1.0, 1.0]).len(), 1);
-        let twice = [measured(200 * MIB, 100 * MIB)];
-        assert_eq!(
-            said(&workload("kernel-buffered", Rw::Read), 0.0, &twice, [1.0, 1.0]),
-            Vec::<String>::new()
-        );
+    }
+
+    #[test]
+    fn a_cold_run_that_goes_round_a_cached_target_is_noticed() {
+        let (twice, once) = (|| measured(200 * MIB, 100 * MIB), || measured(100 * MIB, 100 * MIB));
+        let said_of = |path: &str, rw, warm, measured: &[_]| {
+            let workload = Workload { path: path.to_owned(), rw, warm, ..Workload::default() };
+            said(&workload, 0.0, measured, [1.0, 1.0])
+        };
+        for path in ["kernel-buffered", "kernel-mmap", "iopath-buffered"] {
+            for rw in [Rw::Read, Rw::RandRead] {
+                assert_eq!(
+                    said_of(path, rw, false, &[once(), twice()]),
+                    [
+                        "200 MiB were read of 100 MiB: all but the first reads may have come from the cache; use a larger \
+                         target, a shorter --runtime, or --warm to mean it"
+                    ],
+                    "{path}"
+                );
+            }
+            let again = [measured(200 * MIB, 200 * MIB)];
+            assert_eq!(
+                said_of(path, Rw::Read, false, &again),
+                Vec::<String>::new(),
+                "{path}: the disk read all"
+            );
+            assert_eq!(said_of(path, Rw::Read, false, &[once()]), Vec::<String>::new(), "{path}: once");
+            assert_eq!(said_of(path, Rw::Read, true, &[twice()]), Vec::<String>::new(), "{path}: warm");
+        }
+        let direct = said_of("kernel-direct", Rw::Read, false, &[twice()]);
+        assert!(direct.len() == 1 && direct[0].starts_with("the disk read 100 MiB"), "{direct:?}");
     }
 
     #[test]

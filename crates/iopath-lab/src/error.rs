@@ -32,6 +32,12 @@ pub enum LabError {
         /// The target as given.
         target: PathBuf,
     },
+    /// There is no such file, where no directory would do.
+    #[error("{} does not exist; name a regular file", target.display())]
+    NoFile {
+        /// The target as given.
+        target: PathBuf,
+    },
     /// It was there when the run began.
     #[error("{} is gone: it was removed or renamed since the run began", target.display())]
     Gone {

@@ -129,7 +129,10 @@ impl FileMap {
 /// [`LabError`]: it is missing, no regular file, on a filesystem that does not tell extents, or a block size does not fit
 /// direct I/O there.
 pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
-    let target = inspect(&options.file)?;
+    let target = inspect(&options.file).map_err(|error| match error {
+        LabError::Missing { target } => LabError::NoFile { target },
+        other => other,
+    })?;
     let kind = match target.kind {
         Kind::RegularFile => None,
         Kind::Directory => Some("directory"),

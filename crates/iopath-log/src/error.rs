@@ -54,13 +54,16 @@ pub enum LogError {
     Thread(io::Error),
     /// The dump cannot be written to where it goes.
     #[error("cannot write the dump: {0}")]
-    Output(io::Error),
+    Output(#[source] io::Error),
     /// The file is not a log.
     #[error("not an iopath log: {what}; `iopath run --log FILE` makes one")]
     NotALog {
         /// What is wrong with its beginning.
         what: &'static str,
     },
+    /// The file begins as a log does, and ends before it says what it is of.
+    #[error("the log was cut off in its header, or has only just begun: there is nothing in it to read")]
+    NoHeader,
     /// The file is a log of a format made later than this program.
     #[error(
         "the log has format {version}, this program reads {}; read it with a newer iopath",

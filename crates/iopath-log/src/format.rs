@@ -27,7 +27,7 @@ pub(crate) const TRAILER_BYTES: usize = 36;
 /// More than the header can need; what claims to be longer is no log.
 pub(crate) const HEADER_BYTES_MAX: usize = 1 << 16;
 
-const NAME: &[u8; 10] = b"iopath.log";
+pub(crate) const NAME: &[u8; 10] = b"iopath.log";
 const CRC_BYTES: usize = 4;
 
 impl Kind {

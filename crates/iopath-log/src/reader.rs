@@ -3,7 +3,7 @@
 use crate::block::{Block, RECORDS_MAX};
 use crate::error::{Damage, LogError};
 use crate::format::{
-    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, TRAILER_BYTES, Totals,
+    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, NAME, TRAILER_BYTES, Totals,
     VERSION, parse_header,
 };
 use iopath_core::Record;
@@ -76,11 +76,7 @@ impl<R: Read> LogReader<R> {
             decompressor,
             packed: Vec::new(),
         };
-        let (version, info) = reader.read_header().map_err(|stop| match stop {
-            Stop::Damage(what) => LogError::NotALog { what },
-            Stop::End(_) => LogError::NotALog { what: "it begins with its end" },
-            Stop::Io(source) => LogError::Read { offset: reader.offset, source },
-        })?;
+        let (version, info) = reader.read_header()?;
         if version > VERSION {
             return Err(LogError::Version { version });
         }
@@ -160,17 +156,23 @@ impl<R: Read> LogReader<R> {
         Totals { records: self.records, missed: self.missed.values().sum(), over_limit: 0 }
     }
 
-    fn read_header(&mut self) -> Result<(u16, LogInfo), Stop> {
+    fn read_header(&mut self) -> Result<(u16, LogInfo), LogError> {
+        let not_a_log = |what| LogError::NotALog { what };
         let (kind, bytes) = self.read_frame_head().map_err(|stop| match stop {
-            Stop::Damage(_) => Stop::Damage("it does not begin as one"),
-            other => other,
+            Stop::Io(source) => LogError::Read { offset: self.offset, source },
+            Stop::Damage(_) | Stop::End(_) => not_a_log("it does not begin as one"),
         })?;
         if kind != Kind::Header || bytes > HEADER_BYTES_MAX {
-            return Err(Stop::Damage("it does not begin with a header"));
+            return Err(not_a_log("it does not begin with a header"));
         }
-        let mut payload = vec![0; bytes];
-        self.read_exact(&mut payload)?;
-        parse_header(&payload).map_err(Stop::Damage)
+        let mut payload = Vec::with_capacity(bytes);
+        let read = self.input.by_ref().take(bytes as u64).read_to_end(&mut payload);
+        self.offset += payload.len() as u64;
+        read.map_err(|source| LogError::Read { offset: self.offset, source })?;
+        if payload.len() < bytes && payload.starts_with(NAME) {
+            return Err(LogError::NoHeader);
+        }
+        parse_header(&payload).map_err(not_a_log)
     }
 
     fn try_read_block(&mut self, block: &mut Block) -> Result<(), Stop> {

@@ -213,6 +213,16 @@ fn what_is_no_log_is_refused_by_name() {
     for other in [&b""[..], b"iopath", &[0x28, 0xB5, 0x2F, 0xFD, 0, 0, 0, 0], &bytes[60..]] {
         assert!(matches!(read(other), Err(LogError::NotALog { .. })));
     }
+    // Eight bytes before the name, which is what tells a log.
+    let header = blocks_log().1[0] as usize;
+    for (cut, is_known) in [(8, false), (12, false), (18, true), (header - 1, true)] {
+        let refused = read(&bytes[..cut]).unwrap_err();
+        let is_cut_off = matches!(refused, LogError::NoHeader);
+        assert!(
+            is_cut_off == is_known && is_cut_off != refused.to_string().contains("makes one"),
+            "{cut}: {refused}"
+        );
+    }
     let mut newer = bytes.clone();
     newer[18] = 9;
     assert!(matches!(read(&newer), Err(LogError::Version { version: 9 })));
@@ -237,7 +247,7 @@ proptest! {
                 let report = LogReader::new(&damaged[..]).unwrap().summarise(&Filter::default()).unwrap();
                 prop_assert_eq!(report.selected, entries.len() as u64);
             }
-            Err(LogError::NotALog { .. } | LogError::Version { .. }) => {}
+            Err(LogError::NotALog { .. } | LogError::NoHeader | LogError::Version { .. }) => {}
             Err(other) => prop_assert!(false, "{other}"),
         }
     }

@@ -6,8 +6,9 @@ use crate::error::LogError;
 use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, TRAILER_BYTES, Totals, header};
 use iopath_core::Record;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use zstd::bulk::Compressor;
 
@@ -93,7 +94,7 @@ impl LogFile {
             return Err(LogError::Limit { limit_bytes: options.limit_bytes, least_bytes });
         }
         let open = |source| LogError::Open { path: path.to_owned(), source };
-        let mut file = File::create(path).map_err(open)?;
+        let mut file = open_empty(path).map_err(open)?;
         file.write_all(&header).map_err(open)?;
         Ok(Self {
             file,
@@ -158,6 +159,30 @@ impl LogFile {
     }
 }
 
+/// A file to begin a log in. Only a regular one is emptied, and no block device is even opened; what keeps nothing
+/// (`/dev/null`, a FIFO) takes the log as it comes.
+fn open_empty(path: &Path) -> io::Result<File> {
+    if let Ok(about) = fs::metadata(path) {
+        keeps_no_other_bytes(&about)?;
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // The name may stand for something else by now.
+    let about = file.metadata()?;
+    keeps_no_other_bytes(&about)?;
+    if about.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+fn keeps_no_other_bytes(about: &Metadata) -> io::Result<()> {
+    if about.file_type().is_block_device() {
+        let what = "it is a block device, whose bytes the log would destroy; name a file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(())
+}
+
 impl fmt::Debug for LogFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, written_bytes, limit_bytes, totals, state, .. } = self;
@@ -172,3 +197,30 @@ impl fmt::Debug for LogFile {
 }
 
 const TRAILER_FRAME_BYTES: u64 = (FRAME_HEAD_BYTES + TRAILER_BYTES) as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks about the devices there are, and opens none.
+    #[test]
+    fn a_block_device_keeps_other_bytes_and_files_and_devices_of_characters_do_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for taken in [file.path(), Path::new("/dev/null")] {
+            keeps_no_other_bytes(&fs::metadata(taken).unwrap()).unwrap();
+        }
+        let devices = fs::read_dir("/dev").unwrap().filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+        let Some(device) = devices.into_iter().find(|about| about.file_type().is_block_device()) else {
+            eprintln!("skipped: there is no block device");
+            return;
+        };
+        assert!(keeps_no_other_bytes(&device).unwrap_err().to_string().contains("block device"));
+    }
+
+    #[test]
+    fn a_log_begins_in_an_empty_file_whatever_was_in_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), vec![1; 1 << 16]).unwrap();
+        assert_eq!(open_empty(file.path()).unwrap().metadata().unwrap().len(), 0);
+    }
+}
