@@ -19,6 +19,7 @@ use iopath_core::{
 
 use super::{Bell, RealDevice, WaitError, Watch};
 use crate::clock;
+use crate::errno::io_error_of;
 use crate::memory::Segment;
 use carry::Carrier;
 use task::Goal;
@@ -137,8 +138,7 @@ impl<D: RealDevice> Mapped<D> {
         let io = Io::new(tag, Op::Flush, Extent::EMPTY, &[]);
         self.carrier.take(&io, Goal::Resize(size_bytes), &mut self.device, clock::now());
         loop {
-            self.commit_and_wait(1, None)
-                .map_err(|error| IoError::Os(error.source.raw_os_error().unwrap_or_default()))?;
+            self.commit_and_wait(1, None).map_err(|error| io_error_of(Op::Flush, &error.source))?;
             if let Some(done) = self.poll_completion(clock::now()) {
                 return done.result;
             }
