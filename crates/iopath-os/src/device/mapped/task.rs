@@ -218,7 +218,7 @@ impl Task {
     /// What was to reach the medium by a flush may not have. Of a forced write that has to be an error that says so:
     /// others are taken for the write's own.
     pub(super) fn fail_flush(&mut self, error: IoError) {
-        let says_so = self.goal == Goal::Flush || matches!(error, IoError::Gone | IoError::Os(_));
+        let says_so = self.goal == Goal::Flush || error.may_be_of_a_flush();
         self.fail(if says_so { error } else { IoError::Media });
     }
 
