@@ -85,6 +85,13 @@ pub use write::{Part, WriteStep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Frame(pub u32);
 
+/// The number of no frame.
+const NO_FRAME: u32 = u32::MAX;
+
+/// 2^64 over the golden ratio, made odd: the high bits of a product with it spread runs of numbers evenly (Knuth, The Art
+/// of Computer Programming, volume 3, section 6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// How large a page cache is and when it writes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {

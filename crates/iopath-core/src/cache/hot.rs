@@ -16,15 +16,14 @@
 //! first and then looks at all lanes; the reader first writes its lane and then looks at VALID. Both steps of both are
 //! sequentially consistent, so at least one of the two sees the other (hazard pointers: Michael, 2004).
 
-use super::Frame;
 use super::table::Table;
+use super::{Frame, NO_FRAME};
 use crate::page::Page;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;
 const PINS: u32 = MARKED - 1;
-const NO_FRAME: u32 = u32::MAX;
 /// More touches say nothing more.
 const TOUCHES_MAX: u8 = 3;
 

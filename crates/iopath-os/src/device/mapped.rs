@@ -26,11 +26,21 @@ use task::Goal;
 
 pub use file::{FileMap, FileMapError};
 
-/// The longest request: a plan of its own each, whatever the device below takes at once.
-const REQUEST_BYTES: u64 = 1 << 30;
+/// The longest request. Each has one plan, which cuts it for the device below: so long that nobody's I/O is cut before
+/// that, and that the steps of one are not without end.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The most requests at once.
 const DEPTH_MAX: u32 = 1024;
+
+/// Bios for each request that the device takes at once: a request on the file becomes several, of which some merge.
+const BIOS_PER_PLACE: u32 = 4;
+
+/// The fewest bios: a request in many pieces is not to wait for its own, however few the device takes at once.
+const BIOS_MIN: u32 = 64;
+
+/// Requests for each that the device takes at once: as many are put in order and merged while those are under way.
+const REQUESTS_PER_PLACE: u32 = 2;
 
 /// A device whose sectors are a file's, on a device where they lie elsewhere.
 ///
@@ -82,8 +92,9 @@ impl<D: RealDevice> Mapped<D> {
         let below = device.limits().clone();
         let limits = Self::limits_on(&below, file)?;
         let depth = below.depth_max.clamp(1, DEPTH_MAX);
-        let bios_max = depth.saturating_mul(4).clamp(64, 4 * DEPTH_MAX);
-        let config = QueueConfig { bios_max, requests_max: depth * 2, depth, ..QueueConfig::default() };
+        let bios_max = (depth * BIOS_PER_PLACE).max(BIOS_MIN);
+        let requests_max = depth * REQUESTS_PER_PLACE;
+        let config = QueueConfig { bios_max, requests_max, depth, ..QueueConfig::default() };
         let queue = RequestQueue::new(below, &config);
         let bell = Bell::new().map_err(MappedError::Bell)?;
         let watched = Watched { state: AtomicU8::new(READY) };
@@ -105,12 +116,12 @@ impl<D: RealDevice> Mapped<D> {
         let is_fixed = file.is_fixed();
         Ok(Limits {
             capacity: file.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
-            request_bytes_max: REQUEST_BYTES,
+            request_bytes_max: REQUEST_BYTES_MAX,
             chunk_sectors: 0,
             depth_max: below.depth_max.clamp(1, DEPTH_MAX),
             // A hole is punched by changing the map. Zeroes are written where the device has no better way.
-            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES },
-            write_zeroes_bytes_max: REQUEST_BYTES,
+            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES_MAX },
+            write_zeroes_bytes_max: REQUEST_BYTES_MAX,
             // A flush comes by even if the device has no cache: metadata goes with it.
             volatile_cache: below.volatile_cache || !is_fixed,
             ..below.clone()

@@ -10,9 +10,6 @@ use super::task::{After, Saving, Stage};
 use crate::aligned::AlignedBuf;
 use crate::memory::Segment;
 
-/// Out of memory (`errno.h`).
-const ENOMEM: i32 = 12;
-
 /// How many metadata blocks go to the device together.
 const SAVED_TOGETHER: usize = 64;
 
@@ -40,7 +37,7 @@ impl Carrier {
                 }
                 state.mapper.handle_metadata(place, &bytes).map_err(|error| io_error_of_map(&error))
             }),
-            (error, _) => Err(error.unwrap_or(IoError::Os(ENOMEM))),
+            (error, _) => Err(error.unwrap_or(IoError::Os(libc::ENOMEM))),
         };
         task.stage = match (after, read) {
             (After::Planning, Ok(())) => Stage::Planning,
@@ -164,7 +161,7 @@ impl Carrier {
             Ok::<_, crate::aligned::NoMemory>((scratch, places))
         });
         let Ok((scratch, places)) = copied else {
-            task.aside_error = Some(IoError::Os(ENOMEM));
+            task.aside_error = Some(IoError::Os(libc::ENOMEM));
             return true;
         };
         task.scratch = Some(scratch);
@@ -224,7 +221,7 @@ impl Carrier {
         }
         let task = &mut self.tasks[slot as usize];
         let Ok(scratch) = AlignedBuf::new(place.bytes() as usize) else {
-            task.aside_error = Some(IoError::Os(ENOMEM));
+            task.aside_error = Some(IoError::Os(libc::ENOMEM));
             return true;
         };
         task.scratch = Some(scratch);

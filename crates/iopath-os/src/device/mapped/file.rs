@@ -381,11 +381,9 @@ impl Space for Freeing<'_> {
 
 /// What an I/O is told that cannot be mapped.
 pub(super) const fn io_error_of_map(error: &MapError) -> IoError {
-    /// File too large (`errno.h`).
-    const EFBIG: i32 = 27;
     match error {
         MapError::NoSpace => IoError::NoSpace,
-        MapError::TooFar { .. } => IoError::Os(EFBIG),
+        MapError::TooFar { .. } => IoError::Os(libc::EFBIG),
         MapError::Fixed(_) => IoError::Unsupported,
         MapError::BlockSize { .. } => IoError::Alignment,
         _ => IoError::Media,
