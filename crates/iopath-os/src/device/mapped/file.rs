@@ -3,7 +3,6 @@
 //! `mapped.rs`.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -73,7 +72,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) mapper: Box<dyn Mapper>,
-    space: Quarantine<AnySpace>,
+    space: Quarantine<Box<dyn Space + Send>>,
     /// In the order in which they were made.
     claims: VecDeque<Claim>,
     claims_made: u64,
@@ -132,7 +131,7 @@ impl FileMap {
     ) -> Result<Self, FileMapError> {
         let state = State {
             mapper,
-            space: Quarantine::new(AnySpace(space)),
+            space: Quarantine::new(space),
             claims: VecDeque::new(),
             claims_made: 0,
             unsaved: Vec::new(),
@@ -340,29 +339,11 @@ impl State {
     }
 }
 
-/// Whatever gives space.
-struct AnySpace(Box<dyn Space + Send>);
-
-impl fmt::Debug for AnySpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Space")
-    }
-}
-
-impl Space for AnySpace {
-    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
-        self.0.take(sectors, unit, near)
-    }
-
-    fn give_back(&mut self, extent: Extent) {
-        self.0.give_back(extent);
-    }
-}
-
 /// Space that forgets metadata in what is given back: saved later, it would lie on what comes there next. What is at
 /// the device already comes before that, since whoever saves it began before.
+#[derive(Debug)]
 struct Freeing<'a> {
-    space: &'a mut Quarantine<AnySpace>,
+    space: &'a mut Quarantine<Box<dyn Space + Send>>,
     unsaved: &'a mut Vec<DirtyMetadata>,
 }
 
