@@ -6,7 +6,7 @@ use crate::open::{Backing, Source};
 use crate::options::Options;
 use crate::volume::Volume;
 use iopath_os::target::Target;
-use iopath_os::{FileMap, Mapped, MemoryDisk, RealDevice};
+use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
 
 /// What a mapped file lies on.
@@ -75,7 +75,7 @@ impl Volume {
 
     fn mapped((source, target): (Source, Target), file: &FileMap) -> Result<Self, OpenError> {
         // What does not fit is refused before an engine is opened.
-        Mapped::<Box<dyn RealDevice>>::limits_on(&source.limits, file)?;
+        file.limits_on(&source.limits)?;
         let mapped = MappedOn { below: Box::new(source.backing), file: file.clone() };
         let target = Target { size_bytes: file.size_bytes(), ..target };
         Self::of(Source { backing: Backing::Mapped(mapped), ..source }, target)

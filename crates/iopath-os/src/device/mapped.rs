@@ -56,7 +56,8 @@ pub struct Mapped<D: RealDevice> {
     carrier: Carrier,
     limits: Limits,
     is_fixed: bool,
-    watched: Arc<Watched>,
+    /// `READY`, `BELOW` or `OTHERS`, for who waits.
+    watched: Arc<AtomicU8>,
     /// System calls made by waits for the bell.
     waits: u64,
 }
@@ -90,52 +91,22 @@ impl<D: RealDevice> Mapped<D> {
     pub fn new(device: D, file: &FileMap, boundary: Boundary) -> Result<Self, MappedError> {
         assert!(device.in_flight() == 0, "{device:?} has requests of somebody else's");
         let below = device.limits().clone();
-        let limits = Self::limits_on(&below, file)?;
+        let limits = file.limits_on(&below)?;
         let depth = below.depth_max.clamp(1, DEPTH_MAX);
         let bios_max = (depth * BIOS_PER_PLACE).max(BIOS_MIN);
         let requests_max = depth * REQUESTS_PER_PLACE;
         let config = QueueConfig { bios_max, requests_max, depth, ..QueueConfig::default() };
         let queue = RequestQueue::new(below, &config);
         let bell = Bell::new().map_err(MappedError::Bell)?;
-        let watched = Watched { state: AtomicU8::new(READY) };
+        let watched = Arc::new(AtomicU8::new(READY));
         let carrier = Carrier::new(file, queue, bios_max, boundary, bell);
         let is_fixed = file.is_fixed();
-        Ok(Self { device, carrier, limits, is_fixed, watched: Arc::new(watched), waits: 0 })
-    }
-
-    /// What the file takes in one request on a device with these limits.
-    pub fn limits_on(below: &Limits, file: &FileMap) -> Result<Limits, MappedError> {
-        let (block_bytes, file_block_bytes) = (below.logical_block_bytes, file.block_bytes());
-        if !file_block_bytes.is_multiple_of(block_bytes) {
-            return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
-        }
-        let (reach_sectors, capacity) = (file.reach_sectors(), below.capacity);
-        if reach_sectors > capacity {
-            return Err(MappedError::TooSmall { reach_sectors, capacity });
-        }
-        let is_fixed = file.is_fixed();
-        Ok(Limits {
-            capacity: file.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
-            request_bytes_max: REQUEST_BYTES_MAX,
-            chunk_sectors: 0,
-            depth_max: below.depth_max.clamp(1, DEPTH_MAX),
-            // A hole is punched by changing the map. Zeroes are written where the device has no better way.
-            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES_MAX },
-            write_zeroes_bytes_max: REQUEST_BYTES_MAX,
-            // A flush comes by even if the device has no cache: metadata goes with it.
-            volatile_cache: below.volatile_cache || !is_fixed,
-            ..below.clone()
-        })
+        Ok(Self { device, carrier, limits, is_fixed, watched, waits: 0 })
     }
 
     /// What the queue in front of the device has done so far.
     pub const fn queue_stats(&self) -> &QueueStats {
         self.carrier.queue.stats()
-    }
-
-    /// The device below.
-    pub const fn device(&self) -> &D {
-        &self.device
     }
 
     /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what lies
@@ -196,7 +167,7 @@ impl<D: RealDevice> Mapped<D> {
         } else {
             READY
         };
-        let before = self.watched.state.swap(state, Ordering::AcqRel);
+        let before = self.watched.swap(state, Ordering::AcqRel);
         if before == OTHERS && state != OTHERS && Arc::strong_count(&self.watched) > 1 {
             // Who waits for others only has to wait for the device from now on.
             self.carrier.bell.ring();
@@ -215,6 +186,33 @@ impl<D: RealDevice> Mapped<D> {
             std::thread::sleep(timeout.expect("what is neither below nor blocked is due some time"));
         }
         Ok(())
+    }
+}
+
+impl FileMap {
+    /// What the file takes in one request on a device with the limits `below`.
+    pub fn limits_on(&self, below: &Limits) -> Result<Limits, MappedError> {
+        let (block_bytes, file_block_bytes) = (below.logical_block_bytes, self.block_bytes());
+        if !file_block_bytes.is_multiple_of(block_bytes) {
+            return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
+        }
+        let (reach_sectors, capacity) = (self.reach_sectors(), below.capacity);
+        if reach_sectors > capacity {
+            return Err(MappedError::TooSmall { reach_sectors, capacity });
+        }
+        let is_fixed = self.is_fixed();
+        Ok(Limits {
+            capacity: self.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            chunk_sectors: 0,
+            depth_max: below.depth_max.clamp(1, DEPTH_MAX),
+            // A hole is punched by changing the map. Zeroes are written where the device has no better way.
+            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES_MAX },
+            write_zeroes_bytes_max: REQUEST_BYTES_MAX,
+            // A flush comes by even if the device has no cache: metadata goes with it.
+            volatile_cache: below.volatile_cache || !is_fixed,
+            ..below.clone()
+        })
     }
 }
 
@@ -314,20 +312,15 @@ const BELOW: u8 = 1;
 const OTHERS: u8 = 2;
 
 #[derive(Debug)]
-struct Watched {
-    state: AtomicU8,
-}
-
-#[derive(Debug)]
 struct MappedWatch {
-    watched: Arc<Watched>,
+    watched: Arc<AtomicU8>,
     bell: Bell,
     below: Arc<dyn Watch>,
 }
 
 impl Watch for MappedWatch {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        match self.watched.state.load(Ordering::Acquire) {
+        match self.watched.load(Ordering::Acquire) {
             READY => Ok(()),
             BELOW => self.below.wait(timeout),
             _ => Watch::wait(&self.bell, timeout),
