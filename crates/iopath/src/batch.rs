@@ -355,7 +355,7 @@ impl Batch {
 impl Drop for Batch {
     /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
     fn drop(&mut self) {
-        while !self.beside.is_empty() && self.runner.as_is_mut().wait(u32::MAX).is_ok() {
+        if !self.beside.is_empty() && self.runner.as_is_mut().settle().is_ok() {
             self.tell_failed_flush();
             while self.take().is_some() {}
         }

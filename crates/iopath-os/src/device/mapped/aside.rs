@@ -2,7 +2,7 @@
 //! flush at the end. In memory of the task's own.
 
 use iopath_core::mapper::{FileRange, Step};
-use iopath_core::{Extent, Instant, IoError, Op};
+use iopath_core::{Extent, Instant, IoError, Memory, Op};
 
 use super::carry::Carrier;
 use super::file::io_error_of_map;
@@ -66,8 +66,7 @@ impl Carrier {
             task.fail(error);
             return true;
         }
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         let task = &mut self.tasks[slot as usize];
@@ -153,9 +152,10 @@ impl Carrier {
                 || which.clone().map(|index| state.unsaved(index)).filter(|dirty| !dirty.place.is_empty());
             let mut scratch = AlignedBuf::new(saved().map(|dirty| dirty.bytes.len()).sum())?;
             let mut places = Vec::with_capacity(which.len());
+            let mut rest = &mut scratch[..];
             for dirty in saved() {
-                let start = places.iter().map(|place: &Extent| place.bytes() as usize).sum::<usize>();
-                scratch[start..start + dirty.bytes.len()].copy_from_slice(&dirty.bytes);
+                let copy = rest.split_off_mut(..dirty.bytes.len()).expect("there is room for all of them");
+                copy.copy_from_slice(&dirty.bytes);
                 places.push(dirty.place);
             }
             Ok::<_, crate::aligned::NoMemory>((scratch, places))
@@ -175,8 +175,7 @@ impl Carrier {
     }
 
     pub(super) fn flush(&mut self, slot: u32, saved: Option<usize>, now: Instant) -> bool {
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         self.tasks[slot as usize].stage = Stage::Flushing(saved);
@@ -215,8 +214,7 @@ impl Carrier {
         if task.scratch.is_some() {
             return task.aside == 0;
         }
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         let task = &mut self.tasks[slot as usize];
@@ -233,10 +231,9 @@ impl Carrier {
     /// Part of a task's own memory.
     fn scratch(&self, slot: u32, offset: usize, bytes: u64) -> Segment {
         let scratch = self.tasks[slot as usize].scratch.as_ref().expect("memory was taken for it");
-        let rest = &scratch[offset..offset + bytes as usize];
-        let start = scratch.start().map_addr(|address| address.saturating_add(offset));
-        // SAFETY: the range was just found to lie within the buffer, which the task keeps, and nobody looks at until the
-        // bio is over; if all this is dropped before, the device goes first, and waits.
-        unsafe { Segment::new(start, rest.len()) }
+        // SAFETY: it is all of the buffer, which the task keeps, and nobody looks at until the bio is over; if all this is
+        // dropped before, the device goes first, and waits.
+        let whole = unsafe { Segment::new(scratch.start(), scratch.len()) };
+        whole.slice(offset as u64, bytes)
     }
 }

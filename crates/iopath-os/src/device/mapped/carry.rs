@@ -165,6 +165,15 @@ impl Carrier {
         self.room() > 0
     }
 
+    /// Whether there is room for a bio of this task. If not, it is asked again when there is.
+    pub(super) fn finds_room(&mut self, slot: u32) -> bool {
+        let has_room = self.has_room();
+        if !has_room {
+            self.crowded.push_back(slot);
+        }
+        has_room
+    }
+
     /// How many bios the queue takes now.
     pub(super) fn room(&self) -> usize {
         (self.bios_max - self.queue.bios_in()) as usize
