@@ -3,6 +3,7 @@
 //! The mapping itself, which other engines share, is `mapped/file.rs`.
 
 mod aside;
+mod bios;
 mod carry;
 mod file;
 mod task;
