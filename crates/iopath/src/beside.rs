@@ -42,9 +42,9 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and what
-    /// was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile, and
-    /// those of what is cut off may fail. Waits for the blocking ones that are under way.
+    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and
+    /// what was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile,
+    /// and those of what is cut off may fail. Waits for the blocking ones that are under way.
     ///
     /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
     /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for
@@ -87,7 +87,8 @@ impl Volume {
         }
     }
 
-    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as well.
+    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as
+    /// well.
     pub(crate) fn flush_failed(&self, error: IoError) {
         if let Some(cache) = self.cache_if_any() {
             cache.handle_failed_flush(error);

@@ -1,4 +1,5 @@
-//! Opens what a volume stands on and finds out what it is. Does no I/O on its contents.
+//! Opens what a volume stands on, finds out what it is, and makes the queues and engines for it. Neither reads nor
+//! writes what is in it: see `volume.rs`.
 
 use crate::batch::BatchOptions;
 use crate::error::OpenError;

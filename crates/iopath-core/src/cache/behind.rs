@@ -1,7 +1,7 @@
-//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which pages
-//! they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does. Pages
-//! that were cached when they were written, or not long before, are left to age and share: who has come back to a page
-//! will come again.
+//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which
+//! pages they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does.
+//! Pages that were cached when they were written, or not long before, are left to age and share: who has come back to a
+//! page will come again.
 //!
 //! ```text
 //!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take

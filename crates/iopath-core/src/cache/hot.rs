@@ -109,8 +109,8 @@ impl Hot {
     /// Lets `act` look at `page` if it is there to be read: the whole of a hit. Counts a touch. The frame stays what it
     /// is until `act` returns, which should be soon: it is not told when somebody waits for a frame.
     ///
-    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes fetched
-    /// into the processor's cache while this waits for the frame's state to come from memory.
+    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes
+    /// fetched into the processor's cache while this waits for the frame's state to come from memory.
     ///
     /// No lock, no system call, no allocation, and no write to what other threads write unless the page was hardly
     /// touched before.

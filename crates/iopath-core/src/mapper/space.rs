@@ -1,5 +1,5 @@
 //! Where mappers get space from and give it back to; and the quarantine that keeps space back while I/O may still go
-//! there. Finds no space itself: a filesystem's allocator does.
+//! there. Finds no space itself: an allocator does, `free.rs` say or a filesystem's.
 
 use crate::sector::{Extent, Sector};
 use std::collections::VecDeque;

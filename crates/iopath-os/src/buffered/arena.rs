@@ -143,8 +143,8 @@ impl Arena {
     }
 
     /// As [`Arena::copy_into_run`], for bytes that the processor will hardly look at again before the device has: past
-    /// its caches, which keep what is of more use to it, and without reading first what is overwritten. Where all frames
-    /// fit in there, they are, and that is quicker still.
+    /// its caches, which keep what is of more use to it, and without reading first what is overwritten. Where all
+    /// frames fit in there, they are, and that is quicker still.
     ///
     /// # Safety
     /// As there.
@@ -205,7 +205,8 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
     for (number, line) in lines.enumerate() {
         let (from, to) =
             (line.as_ptr().cast::<__m128i>(), target.wrapping_add(number * LINE).cast::<__m128i>());
-        // SAFETY: a line is as long as what is loaded, and lies in `target`, by the caller's promise, where it is stored.
+        // SAFETY: a line is as long as what is loaded, and lies in `target`, by the caller's promise, where it is
+        // stored.
         unsafe {
             let first = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
             let second = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));

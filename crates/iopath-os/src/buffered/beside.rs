@@ -49,8 +49,8 @@ impl Buffered {
     ) -> Result<Result<(), E>, BufferedError> {
         let shared = &*self.shared;
         let page_bytes = shared.page_bytes as u64;
-        // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from there,
-        // with zeroes at its end.
+        // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from
+        // there, with zeroes at its end.
         let kept_bytes = size_bytes.min(shared.size_bytes.load(Acquire));
         let _cut = match kept_bytes % page_bytes {
             0 => None,

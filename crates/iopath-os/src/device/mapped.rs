@@ -45,11 +45,11 @@ const REQUESTS_PER_PLACE: u32 = 2;
 
 /// A device whose sectors are a file's, on a device where they lie elsewhere.
 ///
-/// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as few
-/// bios as the device's limits allow for each mapping; zeroes without I/O where there is nothing; space where a write
-/// comes for the first time, with zeroes around the data. A queue of its own splits and merges them. Writes that fill
-/// holes, punches and changes of size keep other changes away from their blocks until they are over, on whichever engine:
-/// what waits for another is waited for like the device.
+/// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as
+/// few bios as the device's limits allow for each mapping; zeroes without I/O where there is nothing; space where a
+/// write comes for the first time, with zeroes around the data. A queue of its own splits and merges them. Writes that
+/// fill holes, punches and changes of size keep other changes away from their blocks until they are over, on whichever
+/// engine: what waits for another is waited for like the device.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
     // Dropped in this order: the device waits for what it has taken, then others may have the blocks.
@@ -110,8 +110,8 @@ impl<D: RealDevice> Mapped<D> {
         self.carrier.queue.stats()
     }
 
-    /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what lies
-    /// behind the new end, or the old, are waited for, other I/O is not.
+    /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what
+    /// lies behind the new end, or the old, are waited for, other I/O is not.
     ///
     /// # Panics
     /// If requests are under way on this engine.
@@ -261,8 +261,8 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
 }
 
 // SAFETY: a request is over when each of its bios is, of which each was at the device below, which keeps to this, too,
-// or was never begun; the zeroes that it fills in itself are filled in before. Of a file that goes the device goes first,
-// and waits for all it took; what waits in the queue was never begun.
+// or was never begun; the zeroes that it fills in itself are filled in before. Of a file that goes the device goes
+// first, and waits for all it took; what waits in the queue was never begun.
 unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();

@@ -1,5 +1,5 @@
-//! What the bytes of a life lie on: a disk in memory or a file, perhaps with a mapped file on it. Made here, opened as a
-//! volume and removed again; what is done to it is in `life.rs` and `ops.rs`.
+//! What the bytes of a life lie on: a disk in memory or a file, perhaps with a mapped file on it. Made here, opened as
+//! a volume and removed again; what is done to it is in `life.rs` and `ops.rs`.
 
 use crate::settings::{Target, pick};
 use iopath::{

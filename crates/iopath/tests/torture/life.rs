@@ -1,5 +1,5 @@
-//! A life of a volume: stretches of operations by one thread or several, and between them what concerns all: faults that
-//! come and go, reopening, another size, the power failing.
+//! A life of a volume: stretches of operations by one thread or several, and between them what concerns all: faults
+//! that come and go, reopening, another size, the power failing.
 
 use crate::ground::Ground;
 use crate::hand::{Hand, Mode, Source, Weather, Wrong};

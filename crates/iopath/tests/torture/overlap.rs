@@ -1,5 +1,5 @@
-//! Threads that write over each other: each sector must be what somebody wrote there who may have been last, and no thread
-//! may see what it has overwritten itself. Who wins is nobody's business.
+//! Threads that write over each other: each sector must be what somebody wrote there who may have been last, and no
+//! thread may see what it has overwritten itself. Who wins is nobody's business.
 
 use crate::ground::Ground;
 use crate::hand::{OP_BYTES_MAX, Source};

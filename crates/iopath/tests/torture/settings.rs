@@ -1,4 +1,5 @@
-//! What is asked for, in environment variables as `cargo xtask torture` sets them, and the choices that are left to chance.
+//! What is asked for, in environment variables as `cargo xtask torture` sets them, and the choices that are left to
+//! chance.
 
 use crate::ground::Scratch;
 use iopath::{Options, Volume};

@@ -21,8 +21,8 @@ const ZEROES_BYTES: usize = 64 << 10;
 /// A file's place on a device: which of its bytes lie where, and the space that it may take. A clone is the same file.
 ///
 /// The mapping is in memory and goes with the last clone, and with the program: whoever wants the file back keeps what
-/// the mapper knows, and makes the same mapper again ([`FileMap::of`]). Indirect blocks are on the device after a flush,
-/// the inode that leads to them is not; extents are nowhere but here.
+/// the mapper knows, and makes the same mapper again ([`FileMap::of`]). Indirect blocks are on the device after a
+/// flush, the inode that leads to them is not; extents are nowhere but here.
 ///
 /// ```
 /// use iopath_core::mapper::FileLayout;

@@ -1,5 +1,4 @@
-//! One request on a mapped file: its plan, how far that has come, and what it waits for. Carries nothing out:
-//! see `carry.rs`.
+//! One request on a mapped file: its plan, how far that has come, and what it waits for. Begins no I/O: see `carry.rs`.
 
 use std::collections::VecDeque;
 
@@ -284,8 +283,8 @@ impl Task {
             // The file may end inside a sector.
             let inside = rest.start() % SECTOR_BYTES;
             let segment = self.memory(rest.start() - inside, rest.bytes() + inside);
-            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into this
-            // memory.
+            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into
+            // this memory.
             unsafe { segment.zero_from(inside as usize) };
             rest = rest.from_offset(rest.start() - inside + segment.len() as u64);
         }
