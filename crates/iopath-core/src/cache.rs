@@ -29,8 +29,9 @@
 //!
 //! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
 //! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
-//! its last pin goes. So it is with a frame at the device: what is being written stays as it is. Bytes of a frame change
-//! only between `begin_write` and `end_write` and while the page is being read, and at those times no reader can pin it.
+//! its last pin goes. So it is with a frame at the device: what is being written stays as it is. Bytes of a frame
+//! change only between `begin_write` and `end_write` and while the page is being read, and at those times no reader can
+//! pin it.
 //!
 //! # Direct I/O beside it (rule 2 of the path)
 //!
@@ -84,6 +85,13 @@ pub use write::{Part, WriteStep};
 /// Where a page's bytes lie: the number of a page-sized piece of the runner's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Frame(pub u32);
+
+/// The number of no frame.
+const NO_FRAME: u32 = u32::MAX;
+
+/// 2^64 over the golden ratio, made odd: the high bits of a product with it spread runs of numbers evenly (Knuth, The
+/// Art of Computer Programming, volume 3, section 6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// How large a page cache is and when it writes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,8 +365,8 @@ impl PageCache {
         self.keeps_nothing = !keep;
     }
 
-    /// Has the processor fetch what it will need when `page` is asked for or brought in: worth it where that is soon, and
-    /// something else is to be done before.
+    /// Has the processor fetch what it will need when `page` is asked for or brought in: worth it where that is soon,
+    /// and something else is to be done before.
     pub fn foresee(&self, page: Page) {
         self.hot.foresee(page);
         self.replacement.foresee(page);

@@ -34,7 +34,7 @@ pub enum IoError {
 
 impl IoError {
     /// Whether a write that was to be on the medium may have failed with this because the device could not be flushed.
-    pub(crate) const fn may_be_of_a_flush(self) -> bool {
+    pub const fn may_be_of_a_flush(self) -> bool {
         matches!(self, Self::Media | Self::Gone | Self::Os(_))
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A [`Mapper`] answers for a range of a file which extent of the device it is, or that it is a hole or unwritten. A
 //! plan ([`ReadPlan`], [`WritePlan`], [`PunchPlan`], [`ZeroPlan`]) walks a range over a mapper and gives out one
-//! [`Step`] after another: bios, zeroes, space to be found, metadata to be read. Whoever polls carries them out; nothing
-//! here does I/O, and nothing here finds space: that is a [`Space`].
+//! [`Step`] after another: bios, zeroes, space to be found, metadata to be read. Whoever polls carries them out;
+//! nothing here does I/O, and nothing here finds space: that is a [`Space`].
 //!
 //! A mapper is one file in `mapper/` and one row in [`MAPPERS`].
 //!

@@ -261,9 +261,9 @@ impl<M: Memory> RequestQueue<M> {
         Some(done)
     }
 
-    /// Whether the device could not be flushed since this was last asked, or may not have been where write and flush are
-    /// one (forced unit access), and why: what it has taken since its last flush may be lost, whoever wrote it. Known as
-    /// soon as it has happened, not when [`RequestQueue::poll_completion`] comes to the bio.
+    /// Whether the device could not be flushed since this was last asked, or may not have been where write and flush
+    /// are one (forced unit access), and why: what it has taken since its last flush may be lost, whoever wrote it.
+    /// Known as soon as it has happened, not when [`RequestQueue::poll_completion`] comes to the bio.
     pub const fn take_failed_flush(&mut self) -> Option<IoError> {
         self.failed_flush.take()
     }

@@ -1,6 +1,6 @@
 //! One job's loop: submit for every free slot, reap, record. Everything the lab itself costs for each I/O is here, and
-//! so nothing here allocates, locks, formats or reads the clock more than once a batch. The loop that times only some of
-//! the I/Os is in `job/sampled.rs`.
+//! so nothing here allocates, locks, formats or reads the clock more than once a batch. The loop that times only some
+//! of the I/Os is in `job/sampled.rs`.
 
 pub(crate) mod sampled;
 

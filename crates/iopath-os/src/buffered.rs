@@ -144,8 +144,8 @@ impl Buffered {
     /// A cache in front of the device that `open` makes. It is handed the cache's memory, for `io_uring` to register.
     ///
     /// # Panics
-    /// If a page is not a multiple of a block, or the runner has jobs already, which would be taken for the cache's own:
-    /// bugs of the caller.
+    /// If a page is not a multiple of a block, or the runner has jobs already, which would be taken for the cache's
+    /// own: bugs of the caller.
     pub fn new<E: From<NoMemory>>(
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,

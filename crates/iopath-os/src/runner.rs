@@ -260,7 +260,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.elevator() == "none" && !self.queue.is_logged()
     }
 
-    /// Requests at the device, and bios that are over and not yet looked at: a flush of what has no cache is over at once.
+    /// Requests at the device, and bios that are over and not yet looked at: a flush of what has no cache is over at
+    /// once.
     pub(crate) fn in_flight(&self) -> u32 {
         self.device.in_flight() + self.queue.completions() as u32
     }

@@ -1,5 +1,5 @@
-//! A mapped file as a device: how many requests the device below gets, and what waits for what. That the bytes are right
-//! is tested with all devices (`tests/devices`) and under volumes.
+//! A mapped file as a device: how many requests the device below gets, and what waits for what. That the bytes are
+//! right is tested with all devices (`tests/devices`) and under volumes.
 
 use std::ptr::NonNull;
 
@@ -98,8 +98,8 @@ fn holes_and_unwritten_space_are_read_without_the_device() {
     assert_eq!(requests(&mut device, Op::Read, 0, 2 * MIB), 0);
 }
 
-/// What a request of 2 MiB becomes of which the first lies at the end of an indirect block's share, and so at a boundary:
-/// a write, and a read with no metadata in memory. As `docs/map.md` says.
+/// What a request of 2 MiB becomes of which the first lies at the end of an indirect block's share, and so at a
+/// boundary: a write, and a read with no metadata in memory. As `docs/map.md` says.
 fn at_a_boundary(boundary: Boundary) -> (u64, u64) {
     const SHARE_END: u64 = (12 + 1024) * 4096;
     let (disk, limits) = disk(MIB, 0);

@@ -68,9 +68,9 @@ impl BatchOptions {
 /// with one system call. I/Os of one batch that overlap, one of them a write, are carried out in the order in
 /// which they were added; all others in any order. Dropping a batch waits for what is under way.
 ///
-/// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at [`Direct`](crate::Direct):
-/// from when a write is added until it is taken, buffered writes to its pages wait. A thread that has added one takes
-/// it before it writes there itself.
+/// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at
+/// [`Direct`](crate::Direct): from when a write is added until it is taken, buffered writes to its pages wait. A thread
+/// that has added one takes it before it writes there itself.
 ///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Volume};
@@ -314,8 +314,8 @@ impl Batch {
             return Ok(token);
         }
         if self.volume.source().writes_last_block() && !self.beside.is_empty() {
-            // What the cache writes back below may share a block of the mapping with a write of this batch, and waits for
-            // that: it has to be over, though nobody has taken it.
+            // What the cache writes back below may share a block of the mapping with a write of this batch, and waits
+            // for that: it has to be over, though nobody has taken it.
             let settled = self.runner.as_is_mut().settle();
             let path = || self.volume.facts().path.clone();
             settled.map_err(|source| Error::Wait { path: path(), source })?;
@@ -355,7 +355,7 @@ impl Batch {
 impl Drop for Batch {
     /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
     fn drop(&mut self) {
-        while !self.beside.is_empty() && self.runner.as_is_mut().wait(u32::MAX).is_ok() {
+        if !self.beside.is_empty() && self.runner.as_is_mut().settle().is_ok() {
             self.tell_failed_flush();
             while self.take().is_some() {}
         }

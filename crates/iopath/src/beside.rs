@@ -2,7 +2,6 @@
 //! waits for what is decided in `iopath_core::cache`.
 
 use crate::error::Error;
-use crate::mapped::MappedOn;
 use crate::open::Backing;
 use crate::volume::Volume;
 use iopath_core::{Extent, IoError, Op};
@@ -43,9 +42,9 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and what
-    /// was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile, and
-    /// those of what is cut off may fail. Waits for the blocking ones that are under way.
+    /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and
+    /// what was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile,
+    /// and those of what is cut off may fail. Waits for the blocking ones that are under way.
     ///
     /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
     /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for
@@ -62,28 +61,22 @@ impl Volume {
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
         let set_length = || match self.backing() {
-            Backing::File(file) => file.set_len(size_bytes),
-            Backing::Memory(disk) => disk.resize(size_bytes).map_err(io::Error::other),
-            Backing::Stripe(_) => Err(io::ErrorKind::Unsupported.into()),
-            Backing::Mapped(mapped) => self.resize_mapped(mapped, size_bytes),
+            Backing::File(file) => file.set_len(size_bytes).map_err(failed),
+            Backing::Memory(disk) => disk.resize(size_bytes).map_err(|error| failed(io::Error::other(error))),
+            Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
+            Backing::Mapped(mapped) => {
+                let engine = self.source().mapped_engine(mapped);
+                let mut engine = engine.map_err(|error| failed(io::Error::other(error)))?;
+                engine.resize(size_bytes).map_err(|error| self.io_error(Op::Write, size_bytes, 0, error))
+            }
         };
         let cut = || self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
-        let resized = match self.cache_if_any() {
+        match self.cache_if_any() {
             Some(cache) => cache
                 .resize(size_bytes, cut)
                 .map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))?,
             None => cut(),
-        };
-        resized.map_err(|source| match source.get_ref().and_then(|inner| inner.downcast_ref::<IoError>()) {
-            // What the device below a mapped file could not do.
-            Some(error) => self.io_error(Op::Write, size_bytes, 0, *error),
-            None => failed(source),
-        })
-    }
-
-    fn resize_mapped(&self, mapped: &MappedOn, size_bytes: u64) -> io::Result<()> {
-        let resized = self.source().resize_mapped(mapped, size_bytes).map_err(io::Error::other)?;
-        resized.map_err(io::Error::other)
+        }
     }
 
     fn has_fixed_size(&self) -> bool {
@@ -94,7 +87,8 @@ impl Volume {
         }
     }
 
-    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as well.
+    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as
+    /// well.
     pub(crate) fn flush_failed(&self, error: IoError) {
         if let Some(cache) = self.cache_if_any() {
             cache.handle_failed_flush(error);

@@ -140,9 +140,9 @@ impl Volume {
     /// Says that the program knows of a loss and has seen to it, by writing again what it had written since the last
     /// flush that succeeded, say. Whether there was one.
     ///
-    /// When the device fails a flush, what it had taken since the last good one may be lost. What of that is in the page
-    /// cache is written again. If some had left the cache already, or was written around it, its bytes may be nowhere:
-    /// then every [`Volume::flush`] fails, for once lost is never reported once only, until this is called.
+    /// When the device fails a flush, what it had taken since the last good one may be lost. What of that is in the
+    /// page cache is written again. If some had left the cache already, or was written around it, its bytes may be
+    /// nowhere: then every [`Volume::flush`] fails, for once lost is never reported once only, until this is called.
     ///
     /// For volumes with a page cache; of others it is refused.
     pub fn accept_loss(&self) -> Result<bool, Error> {

@@ -207,7 +207,8 @@ pub enum Error {
     },
     /// The page cache is full of what cannot be written.
     #[error(
-        "the cache of {} is full and {pages} of its pages cannot be written: {source}; see to the device, or discard what they hold",
+        "the cache of {} is full and {pages} of its pages cannot be written: {source}; \
+         see to the device, or discard what they hold",
         .path.display()
     )]
     Unwritable {

@@ -1,12 +1,12 @@
 //! Block I/O past the kernel's page cache, done right, once.
 //!
-//! A [`Volume`] is a file or block device ([`Volume::open`]), a stripe of them ([`Volume::open_stripe`]), a file that the
-//! program maps itself ([`Volume::open_mapped`]) or a disk in memory ([`Volume::memory`]), opened for direct, raw or
-//! buffered I/O ([`Path`]): alignment found out, not assumed; short transfers continued or an error, never success; long
-//! I/O split so that several pieces are in flight; a device that someone uses refused. It reads and writes from any
-//! thread ([`Volume::read_at`]), and keeps many I/Os in flight from one thread without a thread for each
-//! ([`Volume::batch`]). With a page cache it lends cached bytes without copying them ([`Volume::borrow`]), and does direct
-//! I/O beside it that both see ([`Volume::direct`]).
+//! A [`Volume`] is a file or block device ([`Volume::open`]), a stripe of them ([`Volume::open_stripe`]), a file that
+//! the program maps itself ([`Volume::open_mapped`]) or a disk in memory ([`Volume::memory`]), opened for direct, raw
+//! or buffered I/O ([`Path`]): alignment found out, not assumed; short transfers continued or an error, never success;
+//! long I/O split so that several pieces are in flight; a device that someone uses refused. It reads and writes from
+//! any thread ([`Volume::read_at`]), and keeps many I/Os in flight from one thread without a thread for each
+//! ([`Volume::batch`]). With a page cache it lends cached bytes without copying them ([`Volume::borrow`]), and does
+//! direct I/O beside it that both see ([`Volume::direct`]).
 //!
 //! ```no_run
 //! use iopath::{AlignedBuf, Options, Volume};

@@ -6,7 +6,7 @@ use crate::open::{Backing, Source};
 use crate::options::Options;
 use crate::volume::Volume;
 use iopath_os::target::Target;
-use iopath_os::{FileMap, Mapped, MemoryDisk, RealDevice};
+use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
 
 /// What a mapped file lies on.
@@ -17,21 +17,21 @@ pub(crate) struct MappedOn {
 }
 
 impl Volume {
-    /// Opens a mapped file as a volume: `path` is the file or block device that it lies on, `file` says where. Any number
-    /// of volumes can be open on one [`FileMap`]. One of them at most may have a page cache, which is not checked: two do not
-    /// see each other's writes.
+    /// Opens a mapped file as a volume: `path` is the file or block device that it lies on, `file` says where. Any
+    /// number of volumes can be open on one [`FileMap`]. One of them at most may have a page cache, which is not
+    /// checked: two do not see each other's writes.
     ///
     /// Holes and what was never written read as zeroes, without I/O; a write takes space where there is none
     /// ([`IoError::NoSpace`](iopath_core::IoError::NoSpace) if it is all taken), [`Volume::discard`] gives it back, and
     /// [`Volume::resize`] moves the file's end. Neither makes stale bytes visible, also not after an error.
     ///
-    /// **The mapping lasts as long as `file` does**, in memory: after that, and after a power failure, nobody knows what
-    /// lay where. [`FileMap`] says how to keep it. A flush saves the data, and the indirect blocks of an `indirect` map,
-    /// but not the inode.
+    /// **The mapping lasts as long as `file` does**, in memory: after that, and after a power failure, nobody knows
+    /// what lay where. [`FileMap`] says how to keep it. A flush saves the data, and the indirect blocks of an
+    /// `indirect` map, but not the inode.
     ///
-    /// A write that takes space, a discard and a resize keep others away from the blocks that they change, until they are
-    /// taken: a thread takes such writes of a [`Batch`](crate::Batch) of its own before it changes the same blocks by
-    /// another way.
+    /// A write that takes space, a discard and a resize keep others away from the blocks that they change, until they
+    /// are taken: a thread takes such writes of a [`Batch`](crate::Batch) of its own before it changes the same blocks
+    /// by another way.
     ///
     /// Of the options, `create` is for what the file lies on, `elevator` orders by offsets in the file, `boundary` says
     /// what indirect blocks do to long transfers. What is injected with `faults` goes wrong on the device below.
@@ -75,7 +75,7 @@ impl Volume {
 
     fn mapped((source, target): (Source, Target), file: &FileMap) -> Result<Self, OpenError> {
         // What does not fit is refused before an engine is opened.
-        Mapped::<Box<dyn RealDevice>>::limits_on(&source.limits, file)?;
+        file.limits_on(&source.limits)?;
         let mapped = MappedOn { below: Box::new(source.backing), file: file.clone() };
         let target = Target { size_bytes: file.size_bytes(), ..target };
         Self::of(Source { backing: Backing::Mapped(mapped), ..source }, target)

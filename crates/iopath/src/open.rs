@@ -1,4 +1,5 @@
-//! Opens what a volume stands on and finds out what it is. Does no I/O on its contents.
+//! Opens what a volume stands on, finds out what it is, and makes the queues and engines for it. Neither reads nor
+//! writes what is in it: see `volume.rs`.
 
 use crate::batch::BatchOptions;
 use crate::error::OpenError;
@@ -6,7 +7,7 @@ use crate::mapped::MappedOn;
 use crate::options::{Options, Path};
 use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
-use iopath_core::{IoError, Limits, QueueConfig};
+use iopath_core::{Limits, QueueConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
@@ -207,14 +208,13 @@ impl Source {
         Ok(on)
     }
 
-    /// Moves the end of a file that is mapped.
-    pub(crate) fn resize_mapped(
+    /// An engine on a mapped file, for what is no request: one that moves the file's end.
+    pub(crate) fn mapped_engine(
         &self,
         mapped: &MappedOn,
-        size_bytes: u64,
-    ) -> Result<Result<(), IoError>, OpenError> {
+    ) -> Result<Mapped<Box<dyn RealDevice + Send>>, OpenError> {
         let on = self.shared_device(&mapped.below, None)?;
-        Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?.resize(size_bytes))
+        Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
     /// Whether the block is written whole that the volume ends in. A file of the system's would grow.

@@ -178,10 +178,10 @@ impl Volume {
         self.run(Op::Flush, Extent::EMPTY, |runner| runner.command(Op::Flush, Extent::EMPTY))
     }
 
-    /// Says that `bytes` bytes from `offset` on are no longer needed: whole blocks ([`Facts::block_bytes`]) on every path.
-    /// What they read as afterwards is undefined, even if this fails, but of a mapped file zeroes if it does not; the
-    /// space may be given free. Whole pages of the page cache that could not be written back are given up: flushes fail
-    /// for them no more.
+    /// Says that `bytes` bytes from `offset` on are no longer needed: whole blocks ([`Facts::block_bytes`]) on every
+    /// path. What they read as afterwards is undefined, even if this fails, but of a mapped file zeroes if it does not;
+    /// the space may be given free. Whole pages of the page cache that could not be written back are given up: flushes
+    /// fail for them no more.
     pub fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         self.command(Op::Discard, offset, bytes)
     }

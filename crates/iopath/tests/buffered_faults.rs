@@ -1,5 +1,5 @@
-//! What becomes of the page cache's promises when the device fails, and when threads do everything at once: buffered and
-//! direct I/O, borrowing, flushes and resizes on a cache with hardly any pages.
+//! What becomes of the page cache's promises when the device fails, and when threads do everything at once: buffered
+//! and direct I/O, borrowing, flushes and resizes on a cache with hardly any pages.
 
 use iopath::{AlignedBuf, Engine, Error, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError};
 use iopath::{Extent, Options, Volume};

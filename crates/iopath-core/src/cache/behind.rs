@@ -1,7 +1,7 @@
-//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which pages
-//! they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does. Pages
-//! that were cached when they were written, or not long before, are left to age and share: who has come back to a page
-//! will come again.
+//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which
+//! pages they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does.
+//! Pages that were cached when they were written, or not long before, are left to age and share: who has come back to a
+//! page will come again.
 //!
 //! ```text
 //!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take
@@ -22,9 +22,11 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// Writers told apart. More than that, in turn, are not found.
+    /// Writers told apart. More than that, in turn, are not found. All are looked at for each page of none of them: so
+    /// many are two lines of the processor's cache.
     const STREAMS: usize = 8;
-    /// More requests than this wait for the device: those that come are left to age and share.
+    /// More requests than this wait for the device: those that come are left to age and share. As many as a queue gives
+    /// the device at once unless it is told otherwise (`QueueConfig::depth`); more would only wait.
     const PASSED_MAX: usize = 64;
 
     /// `request_pages` is the device's best request.

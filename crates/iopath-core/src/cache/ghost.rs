@@ -1,6 +1,7 @@
 //! Remembers which pages were evicted lately, without their bytes. A page that comes back while it is remembered
 //! was evicted too soon.
 
+use super::GOLDEN;
 use crate::page::Page;
 use prefetch_index::prefetch_index;
 
@@ -67,7 +68,7 @@ impl Ghost {
     }
 
     const fn home(&self, page: Page) -> (usize, u32) {
-        let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = page.0.wrapping_mul(GOLDEN);
         let hash = (hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         ((hash >> self.shift) as usize, hash as u32)
     }

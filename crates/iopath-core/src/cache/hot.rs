@@ -16,15 +16,14 @@
 //! first and then looks at all lanes; the reader first writes its lane and then looks at VALID. Both steps of both are
 //! sequentially consistent, so at least one of the two sees the other (hazard pointers: Michael, 2004).
 
-use super::Frame;
 use super::table::Table;
+use super::{Frame, NO_FRAME};
 use crate::page::Page;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;
 const PINS: u32 = MARKED - 1;
-const NO_FRAME: u32 = u32::MAX;
 /// More touches say nothing more.
 const TOUCHES_MAX: u8 = 3;
 
@@ -110,8 +109,8 @@ impl Hot {
     /// Lets `act` look at `page` if it is there to be read: the whole of a hit. Counts a touch. The frame stays what it
     /// is until `act` returns, which should be soon: it is not told when somebody waits for a frame.
     ///
-    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes fetched
-    /// into the processor's cache while this waits for the frame's state to come from memory.
+    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes
+    /// fetched into the processor's cache while this waits for the frame's state to come from memory.
     ///
     /// No lock, no system call, no allocation, and no write to what other threads write unless the page was hardly
     /// touched before.

@@ -201,7 +201,8 @@ impl PageCache {
         if !takes_any && !has_old {
             return None;
         }
-        // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its frame.
+        // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its
+        // frame.
         let wait = if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 };
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];

@@ -12,12 +12,10 @@
 //! So neighbours, which streams look up one after another, share a line, and each place is a table of linear probing
 //! of its own: a run of neighbours does not make a cluster that others have to step over.
 
-use super::Frame;
+use super::{Frame, GOLDEN, NO_FRAME};
 use crate::page::Page;
 use prefetch_index::prefetch_index;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-const NO_FRAME: u32 = u32::MAX;
 
 /// Open addressing with linear probing, half full at most.
 #[derive(Debug)]
@@ -101,7 +99,7 @@ impl Table {
     #[inline]
     const fn home(&self, page: Page) -> usize {
         let places = PLACES as u64;
-        let line_and_turn = (page.0 / places).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift;
+        let line_and_turn = (page.0 / places).wrapping_mul(GOLDEN) >> self.shift;
         (line_and_turn ^ (page.0 % places)) as usize
     }
 

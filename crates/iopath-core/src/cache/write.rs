@@ -19,7 +19,8 @@ pub enum Part {
 pub enum WriteStep {
     /// Copy into this frame, then [`PageCache::end_write`]. Nobody else reads or writes it.
     Into(Frame),
-    /// The page is pinned where it is, or at the device: copy the whole page from `from` to `to`, unpin `from`, then as for `Into(to)`.
+    /// The page is pinned where it is, or at the device: copy the whole page from `from` to `to`, unpin `from`, then as
+    /// for `Into(to)`.
     Copy {
         /// Where the page's bytes are; pinned for the writer.
         from: Frame,
@@ -57,8 +58,8 @@ impl PageCache {
         step
     }
 
-    /// Whether a write of `page` goes on a stream of pages that were not there before: the device will want its bytes next,
-    /// and not the processor.
+    /// Whether a write of `page` goes on a stream of pages that were not there before: the device will want its bytes
+    /// next, and not the processor.
     pub fn is_streamed(&self, page: Page) -> bool {
         self.behind.is_next(page) && !self.is_cached(page)
     }

@@ -26,8 +26,8 @@ pub(crate) struct Log {
     queued: u32,
     /// The run: the last records of the batch, up to `run_end`, if that is where the batch ends, of the time `run_at`.
     /// From `inserted` to `got` they are of requests inserted and, for all we know, not dispatched; from there on, of
-    /// requests that got their slot with their bio queued, and are not inserted. What happens to these in the same order
-    /// at the same time needs no other record. Some between them may be passed ([`Record::may_be_passed`]).
+    /// requests that got their slot with their bio queued, and are not inserted. What happens to these in the same
+    /// order at the same time needs no other record. Some between them may be passed ([`Record::may_be_passed`]).
     inserted: usize,
     got: usize,
     run_end: usize,
@@ -84,8 +84,8 @@ impl Log {
         if self.run_end == self.len { self.append_to_run(record) } else { self.append(record) }
     }
 
-    /// A bio has been queued. What becomes of it is to be told before anything else, by [`Log::push_get`] if it gets its
-    /// request.
+    /// A bio has been queued. What becomes of it is to be told before anything else, by [`Log::push_get`] if it gets
+    /// its request.
     #[inline]
     pub(crate) const fn note_queued(&mut self, slot: u32) {
         self.queued = slot;

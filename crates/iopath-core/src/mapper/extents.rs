@@ -211,6 +211,7 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
+    #[derive(Debug)]
     struct Given(u64);
     impl Space for Given {
         fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {

@@ -26,17 +26,9 @@ impl FreeSpace {
     }
 
     /// Free sectors.
-    pub fn sectors(&self) -> u64 {
+    #[cfg(test)]
+    fn sectors(&self) -> u64 {
         self.extents.values().sum()
-    }
-
-    /// What a take finds in the free extent from `start` on, if it may begin at `near` at the earliest.
-    fn fit(&self, start: u64, near: u64, sectors: u64, unit: u64) -> Option<Extent> {
-        let end = start + self.extents.get(&start)?;
-        let first = start.max(near).checked_next_multiple_of(unit)?;
-        let units = end.checked_sub(first)? / unit;
-        let taken = (units * unit).min(sectors);
-        Extent::new(Sector(first), taken).filter(|extent| !extent.is_empty())
     }
 
     /// Makes part of a free extent, which begins at `start`, no longer free.
@@ -71,13 +63,13 @@ impl FreeSpace {
 impl Space for FreeSpace {
     fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
         let around = self.extents.range(..=near.0).next_back().into_iter();
+        let fit_from = |near| {
+            move |(start, free): (&u64, &u64)| Some((*start, fit((*start, *free), near, sectors, unit)?))
+        };
         let found = around
             .chain(self.extents.range(near.0.saturating_add(1)..))
-            .find_map(|(start, _)| Some((*start, self.fit(*start, near.0, sectors, unit)?)))
-            .or_else(|| {
-                let before = self.extents.range(..near.0);
-                before.into_iter().find_map(|(start, _)| Some((*start, self.fit(*start, 0, sectors, unit)?)))
-            });
+            .find_map(fit_from(near.0))
+            .or_else(|| self.extents.range(..near.0).find_map(fit_from(0)));
         let (start, taken) = found?;
         self.remove(start, taken);
         Some(taken)
@@ -88,6 +80,14 @@ impl Space for FreeSpace {
             self.insert(extent);
         }
     }
+}
+
+/// What a take finds in `free` sectors from `start` on, if it may begin at `near` at the earliest.
+fn fit((start, free): (u64, u64), near: u64, sectors: u64, unit: u64) -> Option<Extent> {
+    let first = start.max(near).checked_next_multiple_of(unit)?;
+    let units = (start + free).checked_sub(first)? / unit;
+    let taken = (units * unit).min(sectors);
+    Extent::new(Sector(first), taken).filter(|extent| !extent.is_empty())
 }
 
 #[cfg(test)]

@@ -1,17 +1,28 @@
 //! Where mappers get space from and give it back to; and the quarantine that keeps space back while I/O may still go
-//! there. Finds no space itself: a filesystem's allocator does.
+//! there. Finds no space itself: an allocator does, `free.rs` say or a filesystem's.
 
 use crate::sector::{Extent, Sector};
 use std::collections::VecDeque;
+use std::fmt;
 
 /// Free space of a device.
-pub trait Space {
+pub trait Space: fmt::Debug {
     /// Takes between `unit` and `sectors` sectors, a multiple of `unit` and aligned to it, in one piece, at `near` or
     /// behind it if that is free; `None` if there is not one unit.
     fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent>;
 
     /// Takes space back.
     fn give_back(&mut self, extent: Extent);
+}
+
+impl<S: Space + ?Sized> Space for Box<S> {
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
+        (**self).take(sectors, unit, near)
+    }
+
+    fn give_back(&mut self, extent: Extent) {
+        (**self).give_back(extent);
+    }
 }
 
 /// An I/O under way, as [`Quarantine`] knows it.
@@ -100,7 +111,7 @@ impl<S: Space> Space for Quarantine<S> {
 mod tests {
     use super::*;
 
-    #[derive(Default)]
+    #[derive(Debug, Default)]
     struct Given(Vec<Extent>);
 
     impl Space for Given {

@@ -25,7 +25,7 @@ impl<M: Memory> RequestQueue<M> {
             self.log_completion(tag, &chain, result, false, now);
             self.flush.finish();
             while let Some(slot) = self.flush.poll_covered() {
-                self.complete(slot, result, Part::Flush, now);
+                self.complete(slot, result, LastStep::Flush, now);
             }
         } else {
             self.elevator.completed(tag, &self.requests, now);
@@ -45,7 +45,7 @@ impl<M: Memory> RequestQueue<M> {
         let chain = self.requests[tag].chain;
         if !chain.is_merged() && self.is_whole(chain.first) {
             self.log_completion(tag, &chain, result, true, now);
-            self.forget(chain.first, result, Part::Transfer);
+            self.forget(chain.first, result, LastStep::Transfer);
             return;
         }
         self.log_completion(tag, &chain, result, false, now);
@@ -76,7 +76,7 @@ impl<M: Memory> RequestQueue<M> {
         if self.bios[slot].parent != NONE {
             self.finish_piece(slot, result, now);
         } else if result.is_err() || self.is_whole(slot) {
-            self.complete(slot, result, Part::Transfer, now);
+            self.complete(slot, result, LastStep::Transfer, now);
         } else {
             self.flush_or_complete(slot, now);
         }
@@ -101,24 +101,24 @@ impl<M: Memory> RequestQueue<M> {
             self.log_bio(Event::Flush, slot, 0, now);
             self.flush.wait(slot);
         } else {
-            self.complete(slot, Ok(()), Part::Transfer, now);
+            self.complete(slot, Ok(()), LastStep::Transfer, now);
         }
     }
 
-    fn complete(&mut self, slot: u32, result: Result<(), IoError>, last: Part, now: Instant) {
+    fn complete(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep, now: Instant) {
         self.log_bio(Event::Complete, slot, errno(result), now);
         self.forget(slot, result, last);
     }
 
     /// The bio is over: its submitter may collect it, and what waited for it may go on.
-    fn forget(&mut self, slot: u32, result: Result<(), IoError>, last: Part) {
+    fn forget(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep) {
         let Bio { op, token, fua, .. } = self.bios.remove(slot).bio;
         if op != Op::Flush {
             self.order.complete(slot);
         }
         if let Err(error) = result {
             let is_both = fua && self.limits.fua && error.may_be_of_a_flush();
-            if matches!(last, Part::Flush) || is_both {
+            if matches!(last, LastStep::Flush) || is_both {
                 self.failed_flush = Some(error);
             }
         }
@@ -128,7 +128,7 @@ impl<M: Memory> RequestQueue<M> {
 
 /// What a bio was at when it ended.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum LastStep {
     Transfer,
     Flush,
 }

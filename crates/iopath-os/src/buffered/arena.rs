@@ -143,8 +143,8 @@ impl Arena {
     }
 
     /// As [`Arena::copy_into_run`], for bytes that the processor will hardly look at again before the device has: past
-    /// its caches, which keep what is of more use to it, and without reading first what is overwritten. Where all frames
-    /// fit in there, they are, and that is quicker still.
+    /// its caches, which keep what is of more use to it, and without reading first what is overwritten. Where all
+    /// frames fit in there, they are, and that is quicker still.
     ///
     /// # Safety
     /// As there.
@@ -154,16 +154,13 @@ impl Arena {
         /// What goes round in so many bytes was seen to stay in there, on a processor of a server.
         const FIT_BYTES_MAX: usize = 32 << 20;
         let is_far = self.buffers.len() * self.page_bytes() > FIT_BYTES_MAX;
-        #[cfg(target_arch = "x86_64")]
-        if is_far && source.len() >= BYTES_MIN && to.is_multiple_of(size_of::<std::arch::x86_64::__m128i>()) {
+        if is_far && source.len() >= BYTES_MIN && to.is_multiple_of(STREAM_ALIGN) {
             // SAFETY: as in `copy_into_run`; `to` keeps the alignment of the frame.
-            unsafe { stream(source, self.start(first).as_ptr().add(to)) };
-            return;
+            unsafe { stream(source, self.start(first).as_ptr().add(to)) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_into_run(first, to, source) }
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (is_far, BYTES_MIN);
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_into_run(first, to, source) }
     }
 
     /// Zeroes a frame from byte `from` on.
@@ -177,10 +174,23 @@ impl Arena {
     }
 }
 
+/// Where [`stream`] may begin: what one store takes.
+const STREAM_ALIGN: usize = 16;
+
+/// Copies `source` to `target` like any other bytes: no way past the caches is known here.
+///
+/// # Safety
+/// `target` is valid for as many bytes, and apart from `source`.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(source: &[u8], target: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
+}
+
 /// Copies `source` to `target` with stores that go past the processor's caches.
 ///
 /// # Safety
-/// `target` is valid for as many bytes, apart from `source`, and aligned to 16 bytes.
+/// `target` is valid for as many bytes, apart from `source`, and aligned to [`STREAM_ALIGN`].
 #[cfg(target_arch = "x86_64")]
 #[expect(
     clippy::cast_ptr_alignment,
@@ -195,7 +205,8 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
     for (number, line) in lines.enumerate() {
         let (from, to) =
             (line.as_ptr().cast::<__m128i>(), target.wrapping_add(number * LINE).cast::<__m128i>());
-        // SAFETY: a line is as long as what is loaded, and lies in `target`, by the caller's promise, where it is stored.
+        // SAFETY: a line is as long as what is loaded, and lies in `target`, by the caller's promise, where it is
+        // stored.
         unsafe {
             let first = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
             let second = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));

@@ -1,7 +1,6 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
 //! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
 
-use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
@@ -43,15 +42,15 @@ impl Buffered {
     /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages past the end are given up.
     ///
     /// One thread at a time; reads and writes may go on.
-    pub fn resize(
+    pub fn resize<E>(
         &self,
         size_bytes: u64,
-        resize: impl FnOnce() -> io::Result<()>,
-    ) -> Result<io::Result<()>, BufferedError> {
+        resize: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<(), E>, BufferedError> {
         let shared = &*self.shared;
         let page_bytes = shared.page_bytes as u64;
-        // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from there,
-        // with zeroes at its end.
+        // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from
+        // there, with zeroes at its end.
         let kept_bytes = size_bytes.min(shared.size_bytes.load(Acquire));
         let _cut = match kept_bytes % page_bytes {
             0 => None,

@@ -32,8 +32,8 @@ impl Buffered {
         self.borrow_or(offset, bytes, |error| error)
     }
 
-    /// The same with errors as the caller has them. What is lent is made in the place where the caller has it: to move it
-    /// takes as long as to pin a page.
+    /// The same with errors as the caller has them. What is lent is made in the place where the caller has it: to move
+    /// it takes as long as to pin a page.
     #[inline]
     pub fn borrow_or<E>(
         &self,

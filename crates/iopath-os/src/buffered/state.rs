@@ -401,10 +401,10 @@ impl State {
 impl Place {
     /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end of most devices.
     const fn end_of(&self, op: Op) -> u64 {
-        match op {
-            _ if self.writes_last_block => self.size_bytes.next_multiple_of(self.block_bytes),
-            Op::Read => self.size_bytes.next_multiple_of(self.block_bytes),
-            _ => self.size_bytes / self.block_bytes * self.block_bytes,
+        if self.writes_last_block || matches!(op, Op::Read) {
+            self.size_bytes.next_multiple_of(self.block_bytes)
+        } else {
+            self.size_bytes / self.block_bytes * self.block_bytes
         }
     }
 

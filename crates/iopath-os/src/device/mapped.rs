@@ -3,6 +3,7 @@
 //! The mapping itself, which other engines share, is `mapped/file.rs`.
 
 mod aside;
+mod bios;
 mod carry;
 mod file;
 mod task;
@@ -19,25 +20,36 @@ use iopath_core::{
 
 use super::{Bell, RealDevice, WaitError, Watch};
 use crate::clock;
+use crate::errno::io_error_of;
 use crate::memory::Segment;
 use carry::Carrier;
 use task::Goal;
 
 pub use file::{FileMap, FileMapError};
 
-/// The longest request: a plan of its own each, whatever the device below takes at once.
-const REQUEST_BYTES: u64 = 1 << 30;
+/// The longest request. Each has one plan, which cuts it for the device below: so long that nobody's I/O is cut before
+/// that, and that the steps of one are not without end.
+const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The most requests at once.
 const DEPTH_MAX: u32 = 1024;
 
+/// Bios for each request that the device takes at once: a request on the file becomes several, of which some merge.
+const BIOS_PER_PLACE: u32 = 4;
+
+/// The fewest bios: a request in many pieces is not to wait for its own, however few the device takes at once.
+const BIOS_MIN: u32 = 64;
+
+/// Requests for each that the device takes at once: as many are put in order and merged while those are under way.
+const REQUESTS_PER_PLACE: u32 = 2;
+
 /// A device whose sectors are a file's, on a device where they lie elsewhere.
 ///
-/// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as few
-/// bios as the device's limits allow for each mapping; zeroes without I/O where there is nothing; space where a write
-/// comes for the first time, with zeroes around the data. A queue of its own splits and merges them. Writes that fill
-/// holes, punches and changes of size keep other changes away from their blocks until they are over, on whichever engine:
-/// what waits for another is waited for like the device.
+/// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as
+/// few bios as the device's limits allow for each mapping; zeroes without I/O where there is nothing; space where a
+/// write comes for the first time, with zeroes around the data. A queue of its own splits and merges them. Writes that
+/// fill holes, punches and changes of size keep other changes away from their blocks until they are over, on whichever
+/// engine: what waits for another is waited for like the device.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
     // Dropped in this order: the device waits for what it has taken, then others may have the blocks.
@@ -45,7 +57,8 @@ pub struct Mapped<D: RealDevice> {
     carrier: Carrier,
     limits: Limits,
     is_fixed: bool,
-    watched: Arc<Watched>,
+    /// `READY`, `BELOW` or `OTHERS`, for who waits.
+    watched: Arc<AtomicU8>,
     /// System calls made by waits for the bell.
     waits: u64,
 }
@@ -79,41 +92,17 @@ impl<D: RealDevice> Mapped<D> {
     pub fn new(device: D, file: &FileMap, boundary: Boundary) -> Result<Self, MappedError> {
         assert!(device.in_flight() == 0, "{device:?} has requests of somebody else's");
         let below = device.limits().clone();
-        let limits = Self::limits_on(&below, file)?;
+        let limits = file.limits_on(&below)?;
         let depth = below.depth_max.clamp(1, DEPTH_MAX);
-        let bios_max = depth.saturating_mul(4).clamp(64, 4 * DEPTH_MAX);
-        let config = QueueConfig { bios_max, requests_max: depth * 2, depth, ..QueueConfig::default() };
+        let bios_max = (depth * BIOS_PER_PLACE).max(BIOS_MIN);
+        let requests_max = depth * REQUESTS_PER_PLACE;
+        let config = QueueConfig { bios_max, requests_max, depth, ..QueueConfig::default() };
         let queue = RequestQueue::new(below, &config);
         let bell = Bell::new().map_err(MappedError::Bell)?;
-        let watched = Watched { state: AtomicU8::new(READY) };
+        let watched = Arc::new(AtomicU8::new(READY));
         let carrier = Carrier::new(file, queue, bios_max, boundary, bell);
         let is_fixed = file.is_fixed();
-        Ok(Self { device, carrier, limits, is_fixed, watched: Arc::new(watched), waits: 0 })
-    }
-
-    /// What the file takes in one request on a device with these limits.
-    pub fn limits_on(below: &Limits, file: &FileMap) -> Result<Limits, MappedError> {
-        let (block_bytes, file_block_bytes) = (below.logical_block_bytes, file.block_bytes());
-        if !file_block_bytes.is_multiple_of(block_bytes) {
-            return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
-        }
-        let (reach_sectors, capacity) = (file.reach_sectors(), below.capacity);
-        if reach_sectors > capacity {
-            return Err(MappedError::TooSmall { reach_sectors, capacity });
-        }
-        let is_fixed = file.is_fixed();
-        Ok(Limits {
-            capacity: file.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
-            request_bytes_max: REQUEST_BYTES,
-            chunk_sectors: 0,
-            depth_max: below.depth_max.clamp(1, DEPTH_MAX),
-            // A hole is punched by changing the map. Zeroes are written where the device has no better way.
-            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES },
-            write_zeroes_bytes_max: REQUEST_BYTES,
-            // A flush comes by even if the device has no cache: metadata goes with it.
-            volatile_cache: below.volatile_cache || !is_fixed,
-            ..below.clone()
-        })
+        Ok(Self { device, carrier, limits, is_fixed, watched, waits: 0 })
     }
 
     /// What the queue in front of the device has done so far.
@@ -121,13 +110,8 @@ impl<D: RealDevice> Mapped<D> {
         self.carrier.queue.stats()
     }
 
-    /// The device below.
-    pub const fn device(&self) -> &D {
-        &self.device
-    }
-
-    /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what lies
-    /// behind the new end, or the old, are waited for, other I/O is not.
+    /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what
+    /// lies behind the new end, or the old, are waited for, other I/O is not.
     ///
     /// # Panics
     /// If requests are under way on this engine.
@@ -137,8 +121,7 @@ impl<D: RealDevice> Mapped<D> {
         let io = Io::new(tag, Op::Flush, Extent::EMPTY, &[]);
         self.carrier.take(&io, Goal::Resize(size_bytes), &mut self.device, clock::now());
         loop {
-            self.commit_and_wait(1, None)
-                .map_err(|error| IoError::Os(error.source.raw_os_error().unwrap_or_default()))?;
+            self.commit_and_wait(1, None).map_err(|error| io_error_of(Op::Flush, &error.source))?;
             if let Some(done) = self.poll_completion(clock::now()) {
                 return done.result;
             }
@@ -185,7 +168,7 @@ impl<D: RealDevice> Mapped<D> {
         } else {
             READY
         };
-        let before = self.watched.state.swap(state, Ordering::AcqRel);
+        let before = self.watched.swap(state, Ordering::AcqRel);
         if before == OTHERS && state != OTHERS && Arc::strong_count(&self.watched) > 1 {
             // Who waits for others only has to wait for the device from now on.
             self.carrier.bell.ring();
@@ -204,6 +187,33 @@ impl<D: RealDevice> Mapped<D> {
             std::thread::sleep(timeout.expect("what is neither below nor blocked is due some time"));
         }
         Ok(())
+    }
+}
+
+impl FileMap {
+    /// What the file takes in one request on a device with the limits `below`.
+    pub fn limits_on(&self, below: &Limits) -> Result<Limits, MappedError> {
+        let (block_bytes, file_block_bytes) = (below.logical_block_bytes, self.block_bytes());
+        if !file_block_bytes.is_multiple_of(block_bytes) {
+            return Err(PlanError::BlockSize { file_block_bytes, block_bytes }.into());
+        }
+        let (reach_sectors, capacity) = (self.reach_sectors(), below.capacity);
+        if reach_sectors > capacity {
+            return Err(MappedError::TooSmall { reach_sectors, capacity });
+        }
+        let is_fixed = self.is_fixed();
+        Ok(Limits {
+            capacity: self.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            chunk_sectors: 0,
+            depth_max: below.depth_max.clamp(1, DEPTH_MAX),
+            // A hole is punched by changing the map. Zeroes are written where the device has no better way.
+            discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES_MAX },
+            write_zeroes_bytes_max: REQUEST_BYTES_MAX,
+            // A flush comes by even if the device has no cache: metadata goes with it.
+            volatile_cache: below.volatile_cache || !is_fixed,
+            ..below.clone()
+        })
     }
 }
 
@@ -251,8 +261,8 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
 }
 
 // SAFETY: a request is over when each of its bios is, of which each was at the device below, which keeps to this, too,
-// or was never begun; the zeroes that it fills in itself are filled in before. Of a file that goes the device goes first,
-// and waits for all it took; what waits in the queue was never begun.
+// or was never begun; the zeroes that it fills in itself are filled in before. Of a file that goes the device goes
+// first, and waits for all it took; what waits in the queue was never begun.
 unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();
@@ -303,20 +313,15 @@ const BELOW: u8 = 1;
 const OTHERS: u8 = 2;
 
 #[derive(Debug)]
-struct Watched {
-    state: AtomicU8,
-}
-
-#[derive(Debug)]
 struct MappedWatch {
-    watched: Arc<Watched>,
+    watched: Arc<AtomicU8>,
     bell: Bell,
     below: Arc<dyn Watch>,
 }
 
 impl Watch for MappedWatch {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        match self.watched.state.load(Ordering::Acquire) {
+        match self.watched.load(Ordering::Acquire) {
             READY => Ok(()),
             BELOW => self.below.wait(timeout),
             _ => Watch::wait(&self.bell, timeout),

@@ -1,9 +1,10 @@
-//! A life of a volume: stretches of operations by one thread or several, and between them what concerns all: faults that
-//! come and go, reopening, another size, the power failing.
+//! A life of a volume: stretches of operations by one thread or several, and between them what concerns all: faults
+//! that come and go, reopening, another size, the power failing.
 
+use crate::ground::Ground;
 use crate::hand::{Hand, Mode, Source, Weather, Wrong};
 use crate::model::Model;
-use crate::settings::{Ground, Settings, Target, pick};
+use crate::settings::{Settings, Target, pick};
 use iopath::{
     ELEVATORS, Engine, Extent, Fault, Faults, IoError, Op, Options, Path, Readahead, Unaligned, Volume,
 };

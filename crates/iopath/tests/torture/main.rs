@@ -11,6 +11,7 @@
 //!    └ crash ─────────────────▶  model: what each byte may be                crash ┘
 //! ```
 
+mod ground;
 mod hand;
 mod history;
 mod life;

@@ -179,8 +179,8 @@ fn flush(work: &mut Work<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page cache
-/// gives up what it has not written, so that older bytes may come back.
+/// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page
+/// cache gives up what it has not written, so that older bytes may come back.
 fn discard(work: &mut Work<'_>) -> Result<(), Wrong> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;

@@ -1,9 +1,10 @@
-//! Threads that write over each other: each sector must be what somebody wrote there who may have been last, and no thread
-//! may see what it has overwritten itself. Who wins is nobody's business.
+//! Threads that write over each other: each sector must be what somebody wrote there who may have been last, and no
+//! thread may see what it has overwritten itself. Who wins is nobody's business.
 
+use crate::ground::Ground;
 use crate::hand::{OP_BYTES_MAX, Source};
 use crate::life::engine;
-use crate::settings::{Ground, Settings, pick};
+use crate::settings::{Settings, pick};
 use iopath::{AlignedBuf, Fault, Faults, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

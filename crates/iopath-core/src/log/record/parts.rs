@@ -1,5 +1,5 @@
-//! Records that stand for several steps of one I/O that came at the same time: how they become that, and what they stand
-//! for. When steps come together: `collect.rs`.
+//! Records that stand for several steps of one I/O that came at the same time: how they become that, and what they
+//! stand for. When steps come together: `collect.rs`.
 
 use super::{Event, FLAG_LAST, FLAG_REQUEST, Record, event_bits, low};
 use crate::merge::NoMerge;
@@ -63,8 +63,8 @@ impl Record {
     /// The steps that it stands for, in order: one, or some that came at the same time.
     ///
     /// A `Get` that is both is of a bio that was queued at that moment, a `Dispatch` that is both of a request that was
-    /// inserted at that moment. An `Insert` or `Dispatch` that is first is of a request that got its slot at that moment,
-    /// for a bio that was queued at that moment.
+    /// inserted at that moment. An `Insert` or `Dispatch` that is first is of a request that got its slot at that
+    /// moment, for a bio that was queued at that moment.
     #[inline]
     pub fn parts(self) -> impl Iterator<Item = Self> {
         let (is_both, is_first, is_get) = (self.is_both(), self.is_first(), self.event_code() == GET);

@@ -2,16 +2,13 @@
 //! flush at the end. In memory of the task's own.
 
 use iopath_core::mapper::{FileRange, Step};
-use iopath_core::{Extent, Instant, IoError, Op};
+use iopath_core::{Extent, Instant, IoError, Memory, Op};
 
 use super::carry::Carrier;
 use super::file::io_error_of_map;
 use super::task::{After, Saving, Stage};
 use crate::aligned::AlignedBuf;
 use crate::memory::Segment;
-
-/// Out of memory (`errno.h`).
-const ENOMEM: i32 = 12;
 
 /// How many metadata blocks go to the device together.
 const SAVED_TOGETHER: usize = 64;
@@ -40,7 +37,7 @@ impl Carrier {
                 }
                 state.mapper.handle_metadata(place, &bytes).map_err(|error| io_error_of_map(&error))
             }),
-            (error, _) => Err(error.unwrap_or(IoError::Os(ENOMEM))),
+            (error, _) => Err(error.unwrap_or(IoError::Os(libc::ENOMEM))),
         };
         task.stage = match (after, read) {
             (After::Planning, Ok(())) => Stage::Planning,
@@ -69,8 +66,7 @@ impl Carrier {
             task.fail(error);
             return true;
         }
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         let task = &mut self.tasks[slot as usize];
@@ -156,15 +152,16 @@ impl Carrier {
                 || which.clone().map(|index| state.unsaved(index)).filter(|dirty| !dirty.place.is_empty());
             let mut scratch = AlignedBuf::new(saved().map(|dirty| dirty.bytes.len()).sum())?;
             let mut places = Vec::with_capacity(which.len());
+            let mut rest = &mut scratch[..];
             for dirty in saved() {
-                let start = places.iter().map(|place: &Extent| place.bytes() as usize).sum::<usize>();
-                scratch[start..start + dirty.bytes.len()].copy_from_slice(&dirty.bytes);
+                let copy = rest.split_off_mut(..dirty.bytes.len()).expect("there is room for all of them");
+                copy.copy_from_slice(&dirty.bytes);
                 places.push(dirty.place);
             }
             Ok::<_, crate::aligned::NoMemory>((scratch, places))
         });
         let Ok((scratch, places)) = copied else {
-            task.aside_error = Some(IoError::Os(ENOMEM));
+            task.aside_error = Some(IoError::Os(libc::ENOMEM));
             return true;
         };
         task.scratch = Some(scratch);
@@ -178,8 +175,7 @@ impl Carrier {
     }
 
     pub(super) fn flush(&mut self, slot: u32, saved: Option<usize>, now: Instant) -> bool {
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         self.tasks[slot as usize].stage = Stage::Flushing(saved);
@@ -218,13 +214,12 @@ impl Carrier {
         if task.scratch.is_some() {
             return task.aside == 0;
         }
-        if !self.has_room() {
-            self.crowded.push_back(slot);
+        if !self.finds_room(slot) {
             return false;
         }
         let task = &mut self.tasks[slot as usize];
         let Ok(scratch) = AlignedBuf::new(place.bytes() as usize) else {
-            task.aside_error = Some(IoError::Os(ENOMEM));
+            task.aside_error = Some(IoError::Os(libc::ENOMEM));
             return true;
         };
         task.scratch = Some(scratch);
@@ -236,10 +231,9 @@ impl Carrier {
     /// Part of a task's own memory.
     fn scratch(&self, slot: u32, offset: usize, bytes: u64) -> Segment {
         let scratch = self.tasks[slot as usize].scratch.as_ref().expect("memory was taken for it");
-        let rest = &scratch[offset..offset + bytes as usize];
-        let start = scratch.start().map_addr(|address| address.saturating_add(offset));
-        // SAFETY: the range was just found to lie within the buffer, which the task keeps, and nobody looks at until the
-        // bio is over; if all this is dropped before, the device goes first, and waits.
-        unsafe { Segment::new(start, rest.len()) }
+        // SAFETY: it is all of the buffer, which the task keeps, and nobody looks at until the bio is over; if all this
+        // is dropped before, the device goes first, and waits.
+        let whole = unsafe { Segment::new(scratch.start(), scratch.len()) };
+        whole.slice(offset as u64, bytes)
     }
 }

@@ -1,14 +1,15 @@
-//! Carries requests on a mapped file out: asks their plans for steps, turns those into bios for the device below, and
-//! lets the mapping follow what has been done. Waits for nothing: what must wait stays where it is until it is asked
-//! again. Who waits, and for what, is `mapped.rs`.
+//! Carries requests on a mapped file out: asks their plans for steps, has those become bios (`bios.rs`), and lets the
+//! mapping follow what has been done. Waits for nothing: what must wait stays where it is until it is asked again. Who
+//! waits, and for what, is `mapped.rs`.
 
 use std::collections::VecDeque;
 
 use iopath_core::mapper::{Boundary, FileRange, MapError, Step};
-use iopath_core::{Bio, Completion, Extent, Instant, Io, IoError, Memory, Op, RequestQueue, SECTOR_BYTES};
+use iopath_core::{Completion, Extent, Instant, Io, IoError, RequestQueue};
 use slab::Slab;
 
 use super::super::{Bell, RealDevice};
+use super::bios::BioUnderWay;
 use super::file::{DeviceId, FileMap, State, io_error_of_map};
 use super::task::{After, Goal, Stage, Task};
 use crate::memory::Segment;
@@ -22,14 +23,14 @@ pub(super) struct Carrier {
     pub(super) file: FileMap,
     pub(super) id: DeviceId,
     pub(super) queue: RequestQueue<Segment>,
-    bios_max: u32,
+    pub(super) bios_max: u32,
     boundary: Boundary,
     pub(super) tasks: Vec<Task>,
     pub(super) free: Vec<u32>,
     /// Bios at the queue, by their tokens.
-    parts: Slab<Part>,
+    pub(super) bios: Slab<BioUnderWay>,
     /// Tasks that may go on.
-    ready: VecDeque<u32>,
+    pub(super) ready: VecDeque<u32>,
     /// Tasks for which the queue has no room.
     pub(super) crowded: VecDeque<u32>,
     /// Tasks that wait for what others do with the mapping.
@@ -38,15 +39,7 @@ pub(super) struct Carrier {
     seen: u64,
     pub(super) over: VecDeque<Completion>,
     pub(super) bell: Bell,
-    is_plugged: bool,
-}
-
-/// A bio.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    task: u32,
-    /// The bytes of the plan; nothing for what is beside it.
-    file: Option<FileRange>,
+    pub(super) is_plugged: bool,
 }
 
 /// What came of asking a plan.
@@ -74,7 +67,7 @@ impl Carrier {
             boundary,
             tasks: Vec::new(),
             free: Vec::new(),
-            parts: Slab::new(),
+            bios: Slab::new(),
             ready: VecDeque::new(),
             crowded: VecDeque::new(),
             blocked: Vec::new(),
@@ -119,7 +112,7 @@ impl Carrier {
     pub(super) fn turn(&mut self, device: &mut dyn RealDevice, now: Instant) -> bool {
         let mut has_moved = false;
         while let Some(done) = self.queue.poll_completion() {
-            self.part_over(done.token as usize, done.result);
+            self.bio_over(done.token as usize, done.result);
             has_moved = true;
         }
         if self.has_room() {
@@ -136,38 +129,6 @@ impl Carrier {
             has_moved = true;
         }
         has_moved
-    }
-
-    /// Gives the device as much of what is queued as it takes.
-    pub(super) fn dispatch(&mut self, device: &mut dyn RealDevice, now: Instant) {
-        while let Some(io) = self.queue.poll_dispatch(now) {
-            if let Err(busy) = device.submit(&io, now) {
-                self.queue.requeue(busy.tag, now);
-            }
-        }
-    }
-
-    /// The same with what could still grow: no more of it does.
-    fn send_off(&mut self, device: &mut dyn RealDevice, now: Instant) {
-        if self.is_plugged {
-            self.queue.empty_plug(now);
-        }
-        self.dispatch(device, now);
-    }
-
-    pub(super) fn unplug(&mut self, now: Instant) {
-        if std::mem::take(&mut self.is_plugged) {
-            self.queue.unplug(now);
-        }
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.room() > 0
-    }
-
-    /// How many bios the queue takes now.
-    pub(super) fn room(&self) -> usize {
-        (self.bios_max - self.queue.bios_in()) as usize
     }
 
     /// Goes on with a task until it waits for something or is over.
@@ -383,93 +344,6 @@ impl Carrier {
             Step::ZeroPart { .. } | Step::Metadata { .. } | Step::Allocate { .. } => {
                 unreachable!("{step:?} is no bio")
             }
-        }
-    }
-
-    fn transfer(&mut self, slot: u32, mut file: FileRange, mut place: Extent, now: Instant) -> Option<Step> {
-        let task = &self.tasks[slot as usize];
-        let (op, goal) = (task.op, task.goal);
-        while !place.is_empty() {
-            if !self.has_room() {
-                return Some(Step::Transfer { file, place });
-            }
-            let task = &self.tasks[slot as usize];
-            let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
-            let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
-            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
-            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
-            (file, place) = (file.from_offset(file.start() + bytes), rest);
-        }
-        None
-    }
-
-    /// Zeroes of a change: by the device's own means where these were asked for, else from memory.
-    fn zero(&mut self, slot: u32, mut file: FileRange, mut place: Extent, now: Instant) -> Option<Step> {
-        let by_device =
-            self.tasks[slot as usize].goal == Goal::Zero && self.queue.limits().write_zeroes_bytes_max > 0;
-        while !place.is_empty() {
-            if !self.has_room() {
-                return Some(Step::ZeroBlocks { file, place });
-            }
-            let zeroes = self.file.zeroes();
-            let bytes = if by_device { place.bytes() } else { place.bytes().min(zeroes.len() as u64) };
-            // SAFETY: nobody writes to the file's zeroes, and they go with the file, of which this is a clone that goes
-            // after the device.
-            let memory = (!by_device).then(|| unsafe { Segment::new(zeroes.start(), bytes as usize) });
-            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
-            let op = if by_device { Op::WriteZeroes } else { Op::Write };
-            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
-            (file, place) = (file.from_offset(file.start() + bytes), rest);
-        }
-        None
-    }
-
-    /// Hands a bio to the queue, which has room. One that it refuses has failed.
-    pub(super) fn put(
-        &mut self,
-        slot: u32,
-        op: Op,
-        extent: Extent,
-        memory: Option<Segment>,
-        file: Option<FileRange>,
-        now: Instant,
-    ) {
-        if !std::mem::replace(&mut self.is_plugged, true) {
-            self.queue.plug();
-        }
-        let task = &mut self.tasks[slot as usize];
-        let (stream, priority) = (task.stream, task.priority);
-        let fua = task.fua && op == Op::Write && file.is_some();
-        *(if file.is_some() { &mut task.bios } else { &mut task.aside }) += 1;
-        let token = self.parts.insert(Part { task: slot, file });
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: token as u64 };
-        if let Err(refused) = self.queue.submit_bio(bio, now) {
-            let error = match refused {
-                iopath_core::SubmitError::Unsupported(_) => IoError::Unsupported,
-                iopath_core::SubmitError::Unaligned { .. } => IoError::Alignment,
-                iopath_core::SubmitError::QueueFull(_) => unreachable!("the queue had room"),
-                _ => IoError::EndOfDevice,
-            };
-            self.part_over(token, Err(error));
-        }
-    }
-
-    fn part_over(&mut self, token: usize, result: Result<(), IoError>) {
-        let Part { task: slot, file } = self.parts.remove(token);
-        let task = &mut self.tasks[slot as usize];
-        let is_awaited = if let Some(file) = file {
-            task.bios -= 1;
-            if let Err(error) = result {
-                task.fail_part(file, error);
-            }
-            task.bios == 0 && task.stage == Stage::Draining
-        } else {
-            task.aside -= 1;
-            task.aside_error = task.aside_error.or(result.err());
-            task.aside == 0
-        };
-        if is_awaited {
-            self.ready.push_back(slot);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! `mapped.rs`.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,8 +21,8 @@ const ZEROES_BYTES: usize = 64 << 10;
 /// A file's place on a device: which of its bytes lie where, and the space that it may take. A clone is the same file.
 ///
 /// The mapping is in memory and goes with the last clone, and with the program: whoever wants the file back keeps what
-/// the mapper knows, and makes the same mapper again ([`FileMap::of`]). Indirect blocks are on the device after a flush,
-/// the inode that leads to them is not; extents are nowhere but here.
+/// the mapper knows, and makes the same mapper again ([`FileMap::of`]). Indirect blocks are on the device after a
+/// flush, the inode that leads to them is not; extents are nowhere but here.
 ///
 /// ```
 /// use iopath_core::mapper::FileLayout;
@@ -73,7 +72,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) mapper: Box<dyn Mapper>,
-    space: Quarantine<AnySpace>,
+    space: Quarantine<Box<dyn Space + Send>>,
     /// In the order in which they were made.
     claims: VecDeque<Claim>,
     claims_made: u64,
@@ -132,7 +131,7 @@ impl FileMap {
     ) -> Result<Self, FileMapError> {
         let state = State {
             mapper,
-            space: Quarantine::new(AnySpace(space)),
+            space: Quarantine::new(space),
             claims: VecDeque::new(),
             claims_made: 0,
             unsaved: Vec::new(),
@@ -340,29 +339,11 @@ impl State {
     }
 }
 
-/// Whatever gives space.
-struct AnySpace(Box<dyn Space + Send>);
-
-impl fmt::Debug for AnySpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Space")
-    }
-}
-
-impl Space for AnySpace {
-    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
-        self.0.take(sectors, unit, near)
-    }
-
-    fn give_back(&mut self, extent: Extent) {
-        self.0.give_back(extent);
-    }
-}
-
 /// Space that forgets metadata in what is given back: saved later, it would lie on what comes there next. What is at
 /// the device already comes before that, since whoever saves it began before.
+#[derive(Debug)]
 struct Freeing<'a> {
-    space: &'a mut Quarantine<AnySpace>,
+    space: &'a mut Quarantine<Box<dyn Space + Send>>,
     unsaved: &'a mut Vec<DirtyMetadata>,
 }
 
@@ -381,11 +362,9 @@ impl Space for Freeing<'_> {
 
 /// What an I/O is told that cannot be mapped.
 pub(super) const fn io_error_of_map(error: &MapError) -> IoError {
-    /// File too large (`errno.h`).
-    const EFBIG: i32 = 27;
     match error {
         MapError::NoSpace => IoError::NoSpace,
-        MapError::TooFar { .. } => IoError::Os(EFBIG),
+        MapError::TooFar { .. } => IoError::Os(libc::EFBIG),
         MapError::Fixed(_) => IoError::Unsupported,
         MapError::BlockSize { .. } => IoError::Alignment,
         _ => IoError::Media,

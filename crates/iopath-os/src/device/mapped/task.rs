@@ -1,5 +1,4 @@
-//! One request on a mapped file: its plan, how far that has come, and what it waits for. Carries nothing out:
-//! see `carry.rs`.
+//! One request on a mapped file: its plan, how far that has come, and what it waits for. Begins no I/O: see `carry.rs`.
 
 use std::collections::VecDeque;
 
@@ -218,7 +217,7 @@ impl Task {
     /// What was to reach the medium by a flush may not have. Of a forced write that has to be an error that says so:
     /// others are taken for the write's own.
     pub(super) fn fail_flush(&mut self, error: IoError) {
-        let says_so = self.goal == Goal::Flush || matches!(error, IoError::Gone | IoError::Os(_));
+        let says_so = self.goal == Goal::Flush || error.may_be_of_a_flush();
         self.fail(if says_so { error } else { IoError::Media });
     }
 
@@ -284,8 +283,8 @@ impl Task {
             // The file may end inside a sector.
             let inside = rest.start() % SECTOR_BYTES;
             let segment = self.memory(rest.start() - inside, rest.bytes() + inside);
-            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into this
-            // memory.
+            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into
+            // this memory.
             unsafe { segment.zero_from(inside as usize) };
             rest = rest.from_offset(rest.start() - inside + segment.len() as u64);
         }

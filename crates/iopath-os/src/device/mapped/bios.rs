@@ -1,0 +1,159 @@
+//! Hands the bios of mapped requests to the queue, and takes them back. Plans nothing: see carry.rs.
+
+use iopath_core::mapper::{FileRange, Step};
+use iopath_core::{Bio, Extent, Instant, IoError, Memory, Op, SECTOR_BYTES};
+
+use super::super::RealDevice;
+use super::carry::Carrier;
+use super::task::{Goal, Stage};
+use crate::memory::Segment;
+
+/// A bio at the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BioUnderWay {
+    task: u32,
+    /// The bytes of the plan; nothing for what is beside it.
+    file: Option<FileRange>,
+}
+
+impl Carrier {
+    /// Gives the device as much of what is queued as it takes.
+    pub(super) fn dispatch(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            if let Err(busy) = device.submit(&io, now) {
+                self.queue.requeue(busy.tag, now);
+            }
+        }
+    }
+
+    /// The same with what could still grow: no more of it does.
+    pub(super) fn send_off(&mut self, device: &mut dyn RealDevice, now: Instant) {
+        if self.is_plugged {
+            self.queue.empty_plug(now);
+        }
+        self.dispatch(device, now);
+    }
+
+    pub(super) fn unplug(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_plugged) {
+            self.queue.unplug(now);
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.room() > 0
+    }
+
+    /// Whether there is room for a bio of this task. If not, it is asked again when there is.
+    pub(super) fn finds_room(&mut self, slot: u32) -> bool {
+        let has_room = self.has_room();
+        if !has_room {
+            self.crowded.push_back(slot);
+        }
+        has_room
+    }
+
+    /// How many bios the queue takes now.
+    pub(super) fn room(&self) -> usize {
+        (self.bios_max - self.queue.bios_in()) as usize
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        slot: u32,
+        mut file: FileRange,
+        mut place: Extent,
+        now: Instant,
+    ) -> Option<Step> {
+        let task = &self.tasks[slot as usize];
+        let (op, goal) = (task.op, task.goal);
+        while !place.is_empty() {
+            if !self.has_room() {
+                return Some(Step::Transfer { file, place });
+            }
+            let task = &self.tasks[slot as usize];
+            let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
+            let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
+            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
+            (file, place) = (file.from_offset(file.start() + bytes), rest);
+        }
+        None
+    }
+
+    /// Zeroes of a change: by the device's own means where these were asked for, else from memory.
+    pub(super) fn zero(
+        &mut self,
+        slot: u32,
+        mut file: FileRange,
+        mut place: Extent,
+        now: Instant,
+    ) -> Option<Step> {
+        let by_device =
+            self.tasks[slot as usize].goal == Goal::Zero && self.queue.limits().write_zeroes_bytes_max > 0;
+        while !place.is_empty() {
+            if !self.has_room() {
+                return Some(Step::ZeroBlocks { file, place });
+            }
+            let zeroes = self.file.zeroes();
+            let bytes = if by_device { place.bytes() } else { place.bytes().min(zeroes.len() as u64) };
+            // SAFETY: nobody writes to the file's zeroes, and they go with the file, of which this is a clone that goes
+            // after the device.
+            let memory = (!by_device).then(|| unsafe { Segment::new(zeroes.start(), bytes as usize) });
+            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+            let op = if by_device { Op::WriteZeroes } else { Op::Write };
+            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
+            (file, place) = (file.from_offset(file.start() + bytes), rest);
+        }
+        None
+    }
+
+    /// Hands a bio to the queue, which has room. One that it refuses has failed.
+    pub(super) fn put(
+        &mut self,
+        slot: u32,
+        op: Op,
+        extent: Extent,
+        memory: Option<Segment>,
+        file: Option<FileRange>,
+        now: Instant,
+    ) {
+        if !std::mem::replace(&mut self.is_plugged, true) {
+            self.queue.plug();
+        }
+        let task = &mut self.tasks[slot as usize];
+        let (stream, priority) = (task.stream, task.priority);
+        let fua = task.fua && op == Op::Write && file.is_some();
+        *(if file.is_some() { &mut task.bios } else { &mut task.aside }) += 1;
+        let token = self.bios.insert(BioUnderWay { task: slot, file });
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: token as u64 };
+        if let Err(refused) = self.queue.submit_bio(bio, now) {
+            let error = match refused {
+                iopath_core::SubmitError::Unsupported(_) => IoError::Unsupported,
+                iopath_core::SubmitError::Unaligned { .. } => IoError::Alignment,
+                iopath_core::SubmitError::QueueFull(_) => unreachable!("the queue had room"),
+                _ => IoError::EndOfDevice,
+            };
+            self.bio_over(token, Err(error));
+        }
+    }
+
+    pub(super) fn bio_over(&mut self, token: usize, result: Result<(), IoError>) {
+        let BioUnderWay { task: slot, file } = self.bios.remove(token);
+        let task = &mut self.tasks[slot as usize];
+        let is_awaited = if let Some(file) = file {
+            task.bios -= 1;
+            if let Err(error) = result {
+                task.fail_part(file, error);
+            }
+            task.bios == 0 && task.stage == Stage::Draining
+        } else {
+            task.aside -= 1;
+            task.aside_error = task.aside_error.or(result.err());
+            task.aside == 0
+        };
+        if is_awaited {
+            self.ready.push_back(slot);
+        }
+    }
+}
