@@ -74,9 +74,7 @@ impl Carrier {
             let task = &self.tasks[slot as usize];
             let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
             let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
-            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
-            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
-            (file, place) = (file.from_offset(file.start() + bytes), rest);
+            (file, place) = self.put_first(slot, op, bytes, (file, place), memory, now);
         }
         None
     }
@@ -100,12 +98,26 @@ impl Carrier {
             // SAFETY: nobody writes to the file's zeroes, and they go with the file, of which this is a clone that goes
             // after the device.
             let memory = (!by_device).then(|| unsafe { Segment::new(zeroes.start(), bytes as usize) });
-            let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
             let op = if by_device { Op::WriteZeroes } else { Op::Write };
-            self.put(slot, op, first, memory, Some(file.up_to(file.start() + bytes)), now);
-            (file, place) = (file.from_offset(file.start() + bytes), rest);
+            (file, place) = self.put_first(slot, op, bytes, (file, place), memory, now);
         }
         None
+    }
+
+    /// Hands over the first `bytes` bytes of what is to be carried out; the rest.
+    fn put_first(
+        &mut self,
+        slot: u32,
+        op: Op,
+        bytes: u64,
+        (file, place): (FileRange, Extent),
+        memory: Option<Segment>,
+        now: Instant,
+    ) -> (FileRange, Extent) {
+        let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+        let end = file.start() + bytes;
+        self.put(slot, op, first, memory, Some(file.up_to(end)), now);
+        (file.from_offset(end), rest)
     }
 
     /// Hands a bio to the queue, which has room. One that it refuses has failed.
