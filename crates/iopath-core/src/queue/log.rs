@@ -45,17 +45,17 @@ impl<M: Memory> RequestQueue<M> {
     /// Something else comes next, or nothing: tells of a bio that has been taken and is not told of yet.
     #[inline]
     pub(super) fn log_queued_alone(&mut self, now: Instant) {
-        if let Some(slot) = self.log.as_mut().and_then(|log| log.take_queued()) {
-            self.log_bio(Event::Queue, slot, 0, now);
+        if let Some(log) = &mut self.log
+            && let Some(slot) = log.take_queued()
+        {
+            log.push(&Step::of_bio(Event::Queue, slot, &self.bios[slot].bio), now);
         }
     }
 
     /// A step of a bio or piece.
     #[inline]
     pub(super) fn log_bio(&mut self, event: Event, slot: u32, other: u32, now: Instant) {
-        if event != Event::Queue {
-            self.log_queued_alone(now);
-        }
+        self.log_queued_alone(now);
         if let Some(log) = &mut self.log {
             log.push(&Step::of_bio(event, slot, &self.bios[slot].bio).with_other(other), now);
         }
