@@ -149,7 +149,7 @@ impl PageCache {
             self.links.push_back(&mut self.aged, to);
         }
         match old.state {
-            State::Writing => self.meta(from).is_orphan = true,
+            State::Writing => self.orphan_write(from),
             State::Dirty => {
                 self.unfile_dirty(from);
                 self.release(from);

@@ -31,10 +31,6 @@ pub(super) struct State {
     over: VecDeque<IoTag>,
     /// Writes of the cache at the device.
     pub(super) writes: u32,
-    /// Writes that end with the bytes after a file's last whole block: the first is under way, the others wait for it.
-    /// Those bytes go through the system's page cache, which takes a direct write of their page at the same time for
-    /// damage.
-    tail_writes: VecDeque<PageIo>,
     /// Bios that the queue has no room for.
     backlog: VecDeque<Piece>,
     /// Lists that keep their memory from one I/O to the next.
@@ -86,7 +82,6 @@ struct UnderWay {
     op: Op,
     bytes: u64,
     bios_left: u32,
-    has_tail: bool,
     error: Option<IoError>,
 }
 
@@ -110,7 +105,6 @@ impl State {
         let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
         Self {
             writes: 0,
-            tail_writes: VecDeque::with_capacity(4),
             backlog: VecDeque::with_capacity(cache.config().io_pages_max as usize),
             frames: Vec::with_capacity(cache.config().io_pages_max as usize),
             runs: Vec::with_capacity(cache.config().io_pages_max as usize),
@@ -241,38 +235,20 @@ impl State {
         self.begin(io);
         match io.op {
             Op::Flush => self.submit(io.tag, Op::Flush, Extent::EMPTY, None),
-            Op::Write if self.place.has_tail_in(io) => {
-                self.under_way[io.tag.0 as usize].has_tail = true;
-                self.tail_writes.push_back(io);
-                if self.tail_writes.len() > 1 {
-                    return;
-                }
-                self.transfer(io);
-            }
             _ => self.transfer(io),
         }
         self.end_bio(io.tag, Ok(()));
-    }
-
-    /// A write with a tail is over: the next may go, if one waits.
-    fn end_tail_write(&mut self) {
-        self.tail_writes.pop_front();
-        if let Some(io) = self.tail_writes.front().copied() {
-            self.transfer(io);
-            self.end_bio(io.tag, Ok(()));
-            self.runner.hand_over();
-        }
     }
 
     /// Counts an I/O in, with one bio that is ours until all are submitted.
     pub(super) fn begin(&mut self, io: PageIo) {
         let tag = io.tag.0 as usize;
         if self.under_way.len() <= tag {
-            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, has_tail: false, error: None };
+            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None };
             self.under_way.resize(tag + 1, none);
         }
         let bytes = io.pages.pages() * self.place.page_bytes;
-        self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, has_tail: false, error: None };
+        self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, error: None };
         self.writes += u32::from(io.op == Op::Write);
         if io.op == Op::Read {
             self.readahead.on_issued(bytes, self.now);
@@ -353,7 +329,9 @@ impl State {
         }
     }
 
-    /// Only `there` bytes of a page are before the end of what direct I/O reaches.
+    /// Only `there` bytes of a page are before the end of what direct I/O reaches. Writes the rest here and now, through
+    /// the system's page cache, which takes a direct write of the same page at the same time for damage. There is none:
+    /// the cache has one write of a page at the device at a time, and this one's bios are submitted later.
     fn meet_end(&mut self, io: PageIo, frame: Frame, offset: u64, there: u64) {
         if io.op == Op::Read {
             // SAFETY: being read, so nobody looks at it, and the device reads into the part before.
@@ -385,10 +363,7 @@ impl State {
 
     fn end(&mut self, tag: IoTag) {
         self.ended += 1;
-        let UnderWay { op, bytes, has_tail, error, .. } = self.under_way[tag.0 as usize];
-        if has_tail {
-            self.end_tail_write();
-        }
+        let UnderWay { op, bytes, error, .. } = self.under_way[tag.0 as usize];
         self.writes -= u32::from(op == Op::Write);
         if op == Op::Read {
             let moved = if error.is_none() { bytes } else { 0 };
@@ -406,11 +381,6 @@ impl Place {
         } else {
             self.size_bytes / self.block_bytes * self.block_bytes
         }
-    }
-
-    /// Whether a write goes on to bytes after the last whole block.
-    fn has_tail_in(&self, io: PageIo) -> bool {
-        !self.writes_last_block && io.pages.end().0 * self.page_bytes > self.end_of(Op::Write)
     }
 
     /// The pages that `bytes` bytes at byte `offset` touch.
