@@ -76,7 +76,7 @@ use std::sync::Arc;
 use throttle::Throttle;
 
 pub use direct::{DirectStep, DirectTag};
-pub use hot::{Hot, Pinned};
+pub use hot::{Absent, Hot, Pinned};
 pub use io::{IoTag, PageIo};
 pub use range::Dropped;
 pub use stats::CacheStats;

@@ -432,7 +432,7 @@ impl World {
     /// Whether the cache has the bytes of a page, not merely a place for them.
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache.hot().try_pin(Page(page));
-        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_some()
+        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_ok()
     }
 
     fn is_written(&self, page: u64) -> bool {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -82,7 +82,7 @@ impl Buffered {
         state.now = clock::now();
         let now = state.now;
         state.cache.handle_failed_flush(error, now);
-        self.shared.rouse_flusher(&mut state);
+        state.wake_flusher();
         state.settle();
     }
 
@@ -105,7 +105,7 @@ impl Drop for Beside<'_> {
 impl Shared {
     fn begin<'a>(
         &'a self,
-        mut state: Guard<'a>,
+        mut state: Locked<'a>,
         waiter: usize,
         step: DirectStep,
     ) -> Result<Beside<'a>, BufferedError> {

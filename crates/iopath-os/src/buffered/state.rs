@@ -1,16 +1,17 @@
 //! What is under the lock: the page cache's state machine, readahead, and the queue and device that carry out what
-//! both ask for. Who waits, and who waits for the device on behalf of all: `turn.rs`.
+//! both ask for. Waiting: `wait.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::Thread;
 
-use iopath_core::cache::{Frame, IoTag, Outcome, PageCache, PageIo};
+use iopath_core::cache::{Frame, IoTag, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
 use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES, SubmitError};
 use slab::Slab;
 
 use super::arena::Arena;
+use super::wait::Waiter;
 use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;
@@ -37,10 +38,12 @@ pub(super) struct State {
     frames: Vec<Frame>,
     pub(super) runs: Vec<(u64, Segment)>,
     pub(super) waiters: Slab<Waiter>,
-    /// The waiter whose thread has the lock, and need not be woken.
-    pub(super) awake: Option<usize>,
-    /// Some thread waits for the device on behalf of all, without the lock.
-    pub(super) is_driven: bool,
+    /// Waiters whose threads sleep.
+    pub(super) asleep: u32,
+    /// A thread waits for the device on behalf of all, without the lock.
+    pub(super) is_polled: bool,
+    /// The waiter that was woken to poll, and has not had the lock since.
+    pub(super) heir: Option<usize>,
     /// The system refuses to go on with I/O: the error number.
     pub(super) broken: Option<i32>,
     /// What writers owe in pauses.
@@ -50,8 +53,8 @@ pub(super) struct State {
     /// I/Os of the cache that are over.
     pub(super) ended: u64,
     pub(super) is_closing: bool,
-    /// The flusher sleeps until it is woken, rather than look from time to time.
-    pub(super) is_flusher_at_rest: bool,
+    /// The flusher's thread while it sleeps until it is woken, rather than look from time to time.
+    pub(super) resting_flusher: Option<Thread>,
     pub(super) place: Place,
     pub(super) now: Instant,
 }
@@ -67,13 +70,6 @@ pub(super) struct Place {
     pub(super) tail: Option<Tail>,
     /// The last block is written whole.
     pub(super) writes_last_block: bool,
-}
-
-/// A thread that waits.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    thread: Thread,
-    pub(super) outcome: Option<Outcome>,
 }
 
 /// An I/O of the cache, cut into as many bios as it has pieces of memory.
@@ -115,25 +111,21 @@ impl State {
             under_way: Vec::with_capacity(ios_max as usize),
             over: VecDeque::with_capacity(ios_max as usize),
             waiters: Slab::with_capacity(64),
-            awake: None,
-            is_driven: false,
+            asleep: 0,
+            is_polled: false,
+            heir: None,
             broken: None,
             debt: std::time::Duration::ZERO,
             steps: 0,
             ended: 0,
             is_closing: false,
-            is_flusher_at_rest: false,
+            resting_flusher: None,
             place,
             now: clock::now(),
         }
     }
 
-    /// A place for the calling thread to wait at.
-    pub(super) fn enlist(&mut self) -> usize {
-        self.waiters.insert(Waiter { thread: std::thread::current(), outcome: None })
-    }
-
-    /// Does what the cache wants done, and wakes those whose turn has come.
+    /// Hands the cache's I/O over, and wakes the waiters that have their outcome.
     pub(super) fn settle(&mut self) {
         self.steps += 1;
         loop {
@@ -145,11 +137,8 @@ impl State {
             self.readahead.on_evicted_unused(page);
         }
         while let Some(ready) = self.cache.poll_ready() {
-            let waiter = &mut self.waiters[ready.waiter as usize];
-            waiter.outcome = Some(ready.outcome);
-            if self.awake != Some(ready.waiter as usize) {
-                waiter.thread.unpark();
-            }
+            self.waiters[ready.waiter as usize].outcome = Some(ready.outcome);
+            self.wake(ready.waiter as usize);
         }
     }
 
@@ -172,28 +161,13 @@ impl State {
         self.settle();
     }
 
-    /// Sees what is over, if nobody waits for the device meanwhile, and settles.
+    /// Settles, after it has seen what is over unless a thread polls the device.
     pub(super) fn come_by(&mut self) {
-        if self.is_driven {
+        if self.is_polled {
             self.settle();
         } else {
             self.collect_now();
         }
-    }
-
-    /// Whoever drove does so no longer: somebody else who waits is to.
-    pub(super) fn pass_on(&self) {
-        if self.is_driven || self.runner.in_flight() == 0 {
-            return;
-        }
-        if let Some((_, waiter)) = self.waiters.iter().find(|(_, waiter)| waiter.outcome.is_none()) {
-            waiter.thread.unpark();
-        }
-    }
-
-    /// Lets everybody see that something is broken.
-    pub(super) fn wake_all(&self) {
-        self.waiters.iter().for_each(|(_, waiter)| waiter.thread.unpark());
     }
 
     /// A read finds `range.start()` neither cached nor on its way, but for what it has just asked for itself. Whether
