@@ -13,8 +13,8 @@ use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
 use iopath_os::target::Target;
 use iopath_os::{Buffered, MemoryDisk, RealDevice, RunError, Runner};
 use std::path::Path as FilePath;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a read or write is carried out.
 enum Way<'a> {
@@ -48,6 +48,10 @@ struct Shared {
     bounce: Option<Bounce>,
     /// Where it ends; `facts` has where it ended when it was opened.
     size_bytes: AtomicU64,
+    /// How often the end has moved.
+    resizes: AtomicU64,
+    /// Held by the thread that moves the end.
+    resizing: Mutex<()>,
 }
 
 impl Volume {
@@ -106,7 +110,9 @@ impl Volume {
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
         let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));
-        Ok(Self { shared: Arc::new(Shared { source, facts, shards, cache, bounce, size_bytes }) })
+        let (resizes, resizing) = (AtomicU64::new(0), Mutex::new(()));
+        let shared = Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// What was found out when it was opened.
@@ -130,6 +136,13 @@ impl Volume {
 
     pub(crate) fn set_size(&self, size_bytes: u64) {
         self.shared.size_bytes.store(size_bytes, Ordering::Release);
+        self.shared.resizes.fetch_add(1, Ordering::Release);
+    }
+
+    /// To be held while the end is moved: one thread at a time moves it.
+    pub(crate) fn lock_end(&self) -> MutexGuard<'_, ()> {
+        // It protects no data that a panic could leave half changed.
+        self.shared.resizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the engines take the volume to end: whole blocks.
@@ -147,7 +160,20 @@ impl Volume {
         }
     }
 
+    /// Beside a [`Volume::resize`] this reads up to the old end or the new one.
     pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        loop {
+            let resizes = self.shared.resizes.load(Ordering::Acquire);
+            let read = self.read_to_end(buffer, offset);
+            let is_past_end =
+                matches!(read, Err(Error::PastEnd { .. } | Error::Io { source: IoError::EndOfDevice, .. }));
+            if !is_past_end || self.shared.resizes.load(Ordering::Acquire) == resizes {
+                return read;
+            }
+        }
+    }
+
+    fn read_to_end(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(0);
@@ -155,7 +181,11 @@ impl Volume {
         self.check_memory(Op::Read, buffer.as_ptr().addr(), offset)?;
         let memory = &mut buffer[..extent.bytes() as usize];
         self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
-        Ok(bytes as usize)
+        if !self.cuts_off_at_end() {
+            return Ok(bytes as usize);
+        }
+        // Bytes past an end that has moved meanwhile are zeroes.
+        Ok(bytes.min(self.size_bytes().saturating_sub(offset)) as usize)
     }
 
     /// Writes all of `buffer` from byte `offset` on. When this returns it is in the device, on the buffered path in the

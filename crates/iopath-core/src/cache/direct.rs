@@ -59,6 +59,8 @@ struct Direct {
     range: PageRange,
     waiter: u64,
     stage: Stage,
+    /// A truncation that has given up dirty pages.
+    gave_up: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +112,7 @@ impl PageCache {
         if owed == 0 {
             return DirectStep::Go(DirectTag::READ);
         }
-        let direct = Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack };
+        let direct = Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack, gave_up: false };
         let key = self.directs.open.insert(direct);
         self.write_back_for(key, range, owed);
         DirectStep::Wait
@@ -120,7 +122,8 @@ impl PageCache {
     /// [`DirectStep::Go`] no write of such a page is at the device or will be, so the caller cuts it off there, then
     /// [`PageCache::end_direct`]. It never fails.
     ///
-    /// The tail of a last page that is cut inside is the caller's to zero, as any write.
+    /// The tail of a last page that is cut inside is the caller's to zero, as any write. If the volume cannot be cut off,
+    /// [`PageCache::fail_truncate`].
     pub fn begin_truncate(&mut self, end: Page, waiter: u64) -> DirectStep {
         let step = self.register(Kind::Truncate, PageRange::between(end, Page::MAX), waiter);
         self.settle_directs();
@@ -142,6 +145,18 @@ impl PageCache {
         // A flush of the device that fails may lose it like a page that has left the cache.
         self.flushes.page_leaves(self.flushes.next_number());
         self.unblock();
+    }
+
+    /// A truncation is over, and the volume is as long as before: dirty pages that were given up are lost, of which every
+    /// flush tells with `error` until [`PageCache::forget_loss`].
+    ///
+    /// # Panics
+    /// As [`PageCache::end_direct`].
+    pub fn fail_truncate(&mut self, tag: DirectTag, error: IoError) {
+        if self.directs.open[tag.0 as usize].gave_up {
+            self.flushes.lose(error);
+        }
+        self.end_direct(tag);
     }
 
     /// Whether a writer must wait until direct I/O on `page` is over; then `waiter` does.
@@ -196,7 +211,7 @@ impl PageCache {
     fn register(&mut self, kind: Kind, range: PageRange, waiter: u64) -> DirectStep {
         let is_in_range = |frame: &&u32| range.contains(self.frames[**frame as usize].page);
         let writers = self.held.iter().filter(is_in_range).count() as u32;
-        let direct = Direct { kind, range, waiter, stage: Stage::Writers(writers) };
+        let direct = Direct { kind, range, waiter, stage: Stage::Writers(writers), gave_up: false };
         let key = self.directs.open.insert(direct);
         self.directs.registered += 1;
         if writers == 0 && self.write_back_or_go(key) {
@@ -209,7 +224,9 @@ impl PageCache {
     fn write_back_or_go(&mut self, key: usize) -> bool {
         let Direct { kind, range, .. } = self.directs.open[key];
         if kind == Kind::Truncate {
+            let before = self.unsaved;
             self.drop_range(range, true);
+            self.directs.open[key].gave_up = self.unsaved < before;
         }
         let owed = self.pages_owed(range);
         if owed == 0 {

@@ -189,7 +189,7 @@ impl PageCache {
         let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
         let is_lossy = has_left || self.directs.is_writing();
         if is_lossy {
-            self.flushes.lost.get_or_insert(error);
+            self.flushes.lose(error);
         }
         self.dirty_again(error, is_lossy, now);
         self.flushes.fail_all(error);
@@ -264,6 +264,11 @@ impl Flushes {
     /// The number of the flush of the device that covers a write that ends now.
     pub(super) const fn next_number(&self) -> u64 {
         self.begun + 1
+    }
+
+    /// Bytes are lost: every flush fails from now on.
+    pub(super) fn lose(&mut self, error: IoError) {
+        self.lost.get_or_insert(error);
     }
 
     /// A page leaves the cache whose last write-back flush `flushed_by` covers.

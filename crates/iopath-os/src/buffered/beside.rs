@@ -1,7 +1,7 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
 //! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
@@ -39,9 +39,10 @@ impl Buffered {
         shared.begin(state, waiter, step)
     }
 
-    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages past the end are given up.
+    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages past the end are given up; if `resize`
+    /// fails, dirty ones among them are lost, and every flush fails until [`Buffered::accept_loss`].
     ///
-    /// One thread at a time; reads and writes may go on.
+    /// One thread at a time; reads and writes may go on. A read that overlaps the part that is cut off is short.
     pub fn resize<E>(
         &self,
         size_bytes: u64,
@@ -49,9 +50,10 @@ impl Buffered {
     ) -> Result<Result<(), E>, BufferedError> {
         let shared = &*self.shared;
         let page_bytes = shared.page_bytes as u64;
+        let old_bytes = shared.size();
         // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from
         // there, with zeroes at its end.
-        let kept_bytes = size_bytes.min(shared.size_bytes.load(Acquire));
+        let kept_bytes = size_bytes.min(old_bytes);
         let _cut = match kept_bytes % page_bytes {
             0 => None,
             _ => Some(self.begin_direct(Op::WriteZeroes, kept_bytes, 1)?),
@@ -59,10 +61,17 @@ impl Buffered {
         let mut state = shared.lock();
         let waiter = state.enlist();
         let step = state.cache.begin_truncate(Page(size_bytes.div_ceil(page_bytes)), waiter as u64);
-        let _past_end = shared.begin(state, waiter, step)?;
+        let mut past_end = shared.begin(state, waiter, step)?;
+        // Reads never go beyond the end of the device: they learn of a nearer end before it moves, of a farther one after.
+        if size_bytes < old_bytes {
+            shared.set_size(size_bytes);
+        }
         let resized = resize();
         if resized.is_ok() {
             shared.set_size(size_bytes);
+        } else {
+            shared.set_size(old_bytes);
+            past_end.fail_truncate();
         }
         Ok(resized)
     }
@@ -89,6 +98,17 @@ impl Buffered {
     /// A direct I/O is over whose promise was kept open.
     pub fn end_direct(&self, tag: Option<DirectTag>) {
         drop(Beside { shared: &self.shared, tag });
+    }
+}
+
+impl Beside<'_> {
+    /// The volume could not be made shorter.
+    fn fail_truncate(&mut self) {
+        let Some(tag) = self.tag.take() else { return };
+        let mut state = self.shared.lock();
+        state.now = clock::now();
+        state.cache.fail_truncate(tag, IoError::Os(libc::EIO));
+        state.settle();
     }
 }
 
@@ -125,7 +145,11 @@ impl Shared {
 
     fn set_size(&self, size_bytes: u64) {
         let mut state = self.lock();
+        if state.place.size_bytes == size_bytes {
+            return;
+        }
         state.place.size_bytes = size_bytes;
+        state.place.resizes += 1;
         let (sectors, end) = (state.place.sectors(), state.place.end());
         state.runner.ending_at(sectors);
         state.readahead.set_end(end);
