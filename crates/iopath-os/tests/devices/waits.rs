@@ -20,10 +20,10 @@ use crate::rig::{BLOCK, DEPTH, in_memory, limits, scratch, segment};
 const PATIENCE: Duration = Duration::from_secs(10);
 const SECTORS: u64 = 1 << 13;
 
-type Wait = fn(&mut dyn RealDevice, Duration);
+type Wait<'a> = &'a dyn Fn(&mut dyn RealDevice, Duration);
 
 /// Carries out a wait, which has to end before its time limit.
-fn in_time(about: &str, device: &mut dyn RealDevice, wait: Wait) {
+fn in_time(about: &str, device: &mut dyn RealDevice, wait: Wait<'_>) {
     // What the device is to be asked for again is no lost wake-up.
     let due = device.poll_timeout().map_or(PATIENCE, |due| due.saturating_since(now()));
     let begun = Instant::now();
@@ -68,7 +68,7 @@ fn poll_all(device: &mut dyn RealDevice, about: &str) -> u32 {
 }
 
 /// Batches of requests, each until all are over: poll, commit, wait.
-fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait) {
+fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
     let mut memory = memory();
     let depth = device.limits().depth_max;
     // The first are small and many: from then on it is known how quick the device is.
@@ -92,26 +92,40 @@ fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait) {
 
 #[test]
 fn a_watch_ends_when_something_is_over_or_was_before() {
-    on_each_device(SECTORS, |rig| batches(&mut *rig.device, rig.name, by_watch));
+    on_each_device(SECTORS, |rig| batches(&mut *rig.device, rig.name, &by_watch));
+}
+
+#[test]
+fn a_bell_rings_when_something_is_over_or_was_before() {
+    on_each_device(SECTORS, |rig| {
+        let bell = Bell::new().unwrap();
+        if rig.device.ring_when_over(&bell).is_ok() {
+            let by_bell = |_: &mut dyn RealDevice, limit| drop(bell.wait(Some(limit)).unwrap());
+            batches(&mut *rig.device, rig.name, &by_bell);
+            polled_in_part(&mut *rig.device, rig.name, &by_bell);
+        }
+    });
 }
 
 #[test]
 fn a_completion_that_was_not_polled_ends_the_next_watch() {
-    on_each_device(SECTORS, |rig| {
-        let device = &mut *rig.device;
-        let mut memory = memory();
-        for round in 0..40 {
-            submit(device, Op::Read, 4, 1, &mut memory);
-            // All are over, one is polled, the others are left; in every other round none is.
-            device.commit_and_wait(4, None).unwrap();
-            let mut over = u32::from(round % 2 == 0 && device.poll_completion(now()).is_some());
-            while over < 4 {
-                device.commit(now());
-                in_time(rig.name, device, by_watch);
-                over += u32::from(device.poll_completion(now()).is_some());
-            }
+    on_each_device(SECTORS, |rig| polled_in_part(&mut *rig.device, rig.name, &by_watch));
+}
+
+/// Waits while completions are left that were ready before.
+fn polled_in_part(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
+    let mut memory = memory();
+    for round in 0..40 {
+        submit(device, Op::Read, 4, 1, &mut memory);
+        // All are over; in every other round one is polled before the first wait.
+        device.commit_and_wait(4, None).unwrap();
+        let mut over = u32::from(round % 2 == 0 && device.poll_completion(now()).is_some());
+        while over < 4 {
+            device.commit(now());
+            in_time(about, device, wait);
+            over += u32::from(device.poll_completion(now()).is_some());
         }
-    });
+    }
 }
 
 #[test]
@@ -218,7 +232,7 @@ fn a_stripe_of_any_two_kinds_ends_every_wait() {
         for (other, open_other) in &MEMBERS[number..] {
             // With fewer places than a request has parts, members are given requests while others are polled.
             for depth in [1, 2, DEPTH] {
-                for (kind, wait) in [("a wait", by_wait as Wait), ("a watch", by_watch)] {
+                for (kind, wait) in [("a wait", &by_wait as Wait<'_>), ("a watch", &by_watch)] {
                     let (Some(first), Some(second)) = (open_one(depth), open_other(depth)) else { continue };
                     let about = format!("{one} and {other}, depth {depth}, {kind}");
                     batches(&mut *stripe(vec![first, second], 8), &about, wait);

@@ -146,8 +146,8 @@ impl Shared {
         let mut over = lock(&self.over);
         over.jobs.append(jobs);
         if let Some(bell) = &over.bell {
-            // Whether or not there were jobs already: the ring for those may have been heard, and the device polled
-            // for one of them only. A ring while nobody waits is no system call.
+            // Each time: whether a ring for earlier jobs has been heard is not known here, and a ring while nobody waits
+            // is no system call.
             bell.ring();
         }
         let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
