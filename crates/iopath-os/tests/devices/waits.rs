@@ -100,7 +100,9 @@ fn a_bell_rings_when_something_is_over_or_was_before() {
     on_each_device(SECTORS, |rig| {
         let bell = Bell::new().unwrap();
         if rig.device.ring_when_over(&bell).is_ok() {
-            let by_bell = |_: &mut dyn RealDevice, limit| drop(bell.wait(Some(limit)).unwrap());
+            let by_bell = |_: &mut dyn RealDevice, limit| {
+                bell.wait(Some(limit)).unwrap();
+            };
             batches(&mut *rig.device, rig.name, &by_bell);
             polled_in_part(&mut *rig.device, rig.name, &by_bell);
         }
