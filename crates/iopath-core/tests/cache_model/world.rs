@@ -30,6 +30,8 @@ pub(crate) enum Call {
     /// First half and count.
     DirectRead(usize, usize),
     DirectWrite(usize, usize),
+    /// On the medium when it ends.
+    DirectForced(usize, usize),
     /// From this page on.
     Truncate(u64),
 }
@@ -50,8 +52,11 @@ enum Stage {
 struct Task {
     call: Call,
     stage: Stage,
-    /// Flush, write-back, direct read: what each half held when it was called, if that is known.
+    /// Flush, write-back, direct read: what each half held when it was called, if that is known. Forced write: when the
+    /// device had carried it out; nothing before.
     owes: Vec<Option<u64>>,
+    /// Forced write: a flush of the device has failed since it went there.
+    is_doomed: bool,
 }
 
 #[derive(Debug)]
@@ -126,7 +131,7 @@ impl World {
     }
 
     pub(crate) fn call(&mut self, call: Call) {
-        let task = Task { call, stage: Stage::New, owes: Vec::new() };
+        let task = Task { call, stage: Stage::New, owes: Vec::new(), is_doomed: false };
         // A place that nobody waits at any more is used again.
         match self.tasks.iter().position(|task| task.stage == Stage::Over) {
             Some(place) => self.tasks[place] = task,
@@ -260,7 +265,9 @@ impl World {
                 self.cache.prefetch(PageRange::new(Page(start), pages), |_| true);
                 self.tasks[index].stage = Stage::Over;
             }
-            Call::DirectRead(..) | Call::DirectWrite(..) | Call::Truncate(_) => self.begin_direct(index),
+            Call::DirectRead(..) | Call::DirectWrite(..) | Call::DirectForced(..) | Call::Truncate(_) => {
+                self.begin_direct(index);
+            }
         }
     }
 
@@ -318,6 +325,9 @@ impl World {
             Outcome::Direct(tag) => self.start_direct(index, Some(tag)),
             Outcome::Retry => self.tasks[index].stage = Stage::New,
             Outcome::Failed(_) => {
+                let Task { call, owes, is_doomed, .. } = &self.tasks[index];
+                let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
+                assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");
                 assert!(!matches!(self.tasks[index].call, Call::Truncate(_)), "what fails is cut off");
                 self.failed += 1;
                 self.tasks[index].stage = Stage::Over;
@@ -332,9 +342,10 @@ impl World {
 
     /// What a flush or write-back promised when it said that it was done.
     fn check_done(&self, index: usize) {
-        let Task { call, owes, .. } = &self.tasks[index];
+        let Task { call, owes, is_doomed, .. } = &self.tasks[index];
+        assert!(!is_doomed, "{call:?} is done though a flush failed that may have lost it");
         let (range, place, bytes) = match *call {
-            Call::Flush => (PageRange::ALL, "medium", &self.medium),
+            Call::Flush | Call::DirectForced(..) => (PageRange::ALL, "medium", &self.medium),
             Call::WriteBack(start, pages) => (PageRange::new(Page(start), pages), "device", &self.device),
             call => unreachable!("{call:?} is not done but over"),
         };
@@ -374,6 +385,7 @@ impl World {
         let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
         self.cache.handle_completion(io.tag, result, self.now);
         if io.op == Op::Flush && !is_ok {
+            self.doom_forced();
             // What was being read while the device lost something is read again.
             self.being_read.retain(|page| self.cache.is_cached(Page(*page)));
         }
@@ -418,7 +430,9 @@ impl World {
     }
 
     fn forget_owed(&mut self, halves: Range<usize>) {
-        for task in self.tasks.iter_mut().filter(|task| !task.owes.is_empty()) {
+        let forgets =
+            |task: &&mut Task| !task.owes.is_empty() && !matches!(task.call, Call::DirectForced(..));
+        for task in self.tasks.iter_mut().filter(forgets) {
             task.owes[halves.clone()].fill(None);
         }
     }
