@@ -43,8 +43,13 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
     let may_lose = failures_max > 0;
     let mut schedules = 0;
     for kind in 0..8 {
-        let device =
-            Device { writes_late: kind & 1 > 0, directs_late: kind & 2 > 0, flush_loses: kind & 4 > 0 };
+        let device = Device {
+            writes_late: kind & 1 > 0,
+            directs_late: kind & 2 > 0,
+            flush_loses: kind & 4 > 0,
+            // Together, as neither hides what the other shows.
+            flushes_early: kind & 1 > 0,
+        };
         if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
             schedules += explore_on(device, calls, frames, failures_max, prepare);
         }
@@ -244,6 +249,7 @@ fn live(seed: u64) -> (u64, u64) {
     for _ in 0..STEPS_PER_LIFE {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
         world.manners.writes_late = rng.random();
+        world.manners.flushes_early = rng.random();
         if world.open_calls() < calls_max && rng.random_bool(0.5) {
             world.call(random_call(&mut rng, pages));
         }

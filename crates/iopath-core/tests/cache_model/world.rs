@@ -63,7 +63,7 @@ struct Task {
 struct InFlight {
     io: PageIo,
     frames: Vec<Frame>,
-    /// Write: what was in the frames when it was submitted.
+    /// Write: what was in the frames when it was submitted. Flush: what was in the device.
     bytes: Vec<Bytes>,
 }
 
@@ -87,6 +87,8 @@ pub(crate) struct Device {
     pub(crate) directs_late: bool,
     /// A failed flush loses what was not on the medium.
     pub(crate) flush_loses: bool,
+    /// A flush saves what the device had taken when the flush began, rather than when it ended.
+    pub(crate) flushes_early: bool,
 }
 
 pub(crate) struct World {
@@ -195,7 +197,10 @@ impl World {
                     assert!(is_first, "page {page} is read twice at once");
                 }
             }
-            let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
+            let bytes = match io.op {
+                Op::Flush => self.device.clone(),
+                _ => frames.iter().map(|frame| self.arena[frame.0 as usize]).collect(),
+            };
             self.in_flight.push(InFlight { io, frames, bytes });
         }
         while self.cache.poll_evicted_unused().is_some() {}
@@ -379,6 +384,7 @@ impl World {
                 }
             }
             Op::Write => {}
+            _ if is_ok && self.manners.flushes_early => self.medium = bytes,
             _ if is_ok => self.medium.clone_from(&self.device),
             _ => lost = self.fail_flush(),
         }
