@@ -141,7 +141,7 @@ fn a_forced_write_that_polls_find_done_is_on_the_medium() {
         assert_eq!(over, [0, 1, 2, 3, 10].map(|page| (page, PAGE as usize)));
         batch.flush(50).unwrap();
         assert_eq!(batch.under_way(), 1);
-        assert_eq!(batch.take().map(|done| done.token), Some(50));
+        assert_eq!(batch.wait().unwrap().map(|done| done.token), Some(50));
         disk.crash(|_| 0);
         let after = Volume::memory(&disk, &Options::new()).unwrap();
         let mut bytes = memory(0);
