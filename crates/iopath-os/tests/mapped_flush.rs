@@ -137,9 +137,9 @@ fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
     let mut forced = AlignedBuf::new(4096).unwrap();
     let mut loser = engine(&disk, &file, true);
     if fua {
-        transfer(&mut loser, Op::Write, DIRECT, &mut forced, true)
+        transfer(&mut loser, Op::Write, DIRECT, &mut forced, true);
     } else {
-        flush(&mut loser)
+        flush(&mut loser);
     }
     let loser = Arc::new(Mutex::new(Some(loser)));
     transfer(&mut saver, Op::Write, INDIRECT, &mut memory, false);

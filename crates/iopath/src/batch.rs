@@ -78,6 +78,10 @@ impl BatchOptions {
 /// a poll or wait finds the write to be over. A flush of the volume never waits for a batch, nor for a thread that does
 /// not poll its own, so it may be called with forced writes under way; it need not cover those.
 ///
+/// A volume on a mapped file without a page cache has a queue for each thread and batch. A flush that saves metadata there
+/// waits until every flush and forced write that began before is over, those of batches included: a thread takes its own
+/// before it flushes the volume.
+///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Volume};
 ///

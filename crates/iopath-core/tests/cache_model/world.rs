@@ -78,7 +78,8 @@ pub(crate) enum Step {
     Direct(usize, bool),
 }
 
-/// What devices differ in.
+/// What devices differ in: independent of one another.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Device {
     /// It takes what is in the frames when it ends a write, rather than when it began.

@@ -119,8 +119,9 @@ impl Batch {
             if let Some(cache) = self.volume.cache_if_any() {
                 self.volume.flush_cached(cache)?;
             }
-            let over = self.beside.as_mut().map(|beside| &mut beside.over);
-            over.into_iter().for_each(|over| over.push_back(Done { token, buffer: None, result: Ok(0) }));
+            if let Some(beside) = &mut self.beside {
+                beside.over.push_back(Done { token, buffer: None, result: Ok(0) });
+            }
             return Ok(None);
         }
         let tag = match self.volume.beside_cache(op, extent)? {
