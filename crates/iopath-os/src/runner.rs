@@ -162,11 +162,6 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// See [`RequestQueue::take_failed_flush`].
-    pub const fn take_failed_flush(&mut self) -> Option<IoError> {
-        self.queue.take_failed_flush()
-    }
-
     /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
     /// those it had no room for. What is plugged stays so.
     pub fn look(&mut self) {

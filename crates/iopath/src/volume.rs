@@ -11,7 +11,7 @@ use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
 use iopath_os::target::Target;
-use iopath_os::{Buffered, MemoryDisk, RealDevice, RunError, Runner};
+use iopath_os::{Beside, Buffered, MemoryDisk, RealDevice, RunError, Runner};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -242,7 +242,16 @@ impl Volume {
             return Ok(());
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
-        self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
+        // Beside a page cache the cache flushes the device, and nothing else may.
+        let is_cached = self.shared.cache.is_some();
+        let beside =
+            self.run_beside(Op::Write, extent, |runner| runner.write(extent, buffer, fua && !is_cached))?;
+        match beside.filter(|_| fua) {
+            Some(beside) => beside
+                .end_forced()
+                .map_err(|error| self.uncached(Op::Write, extent.offset(), extent.bytes(), error)),
+            None => Ok(()),
+        }
     }
 
     /// Writes blocks that begin in the volume, and of which the last may end behind it.
@@ -268,25 +277,30 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
+        self.run_beside(op, extent, act).map(drop)
+    }
+
+    /// Carries an I/O out on the calling thread's queue. It is over for the page cache, if there is one, when the
+    /// result is dropped.
+    fn run_beside(
+        &self,
+        op: Op,
+        extent: Extent,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+    ) -> Result<Option<Beside<'_>>, Error> {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
         let beside = self.beside_cache(op, extent)?;
-        let (ran, failed_flush) = self
+        let ran = self
             .shared
             .shards
-            .with(make, |shard| {
-                let runner = shard.runner(self.tuning()).ending_at(self.sectors());
-                (act(runner), runner.take_failed_flush())
-            })
+            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(self.sectors())))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
-        drop(beside);
-        if let Some(error) = failed_flush {
-            self.flush_failed(error);
+        match ran {
+            Ok(()) => Ok(beside),
+            Err(RunError::Io(source)) => Err(self.failed(op, extent, source)),
+            Err(RunError::Refused(error)) => Err(self.refused(&error)),
         }
-        ran.map_err(|error| match error {
-            RunError::Io(source) => self.failed(op, extent, source),
-            RunError::Refused(error) => self.refused(&error),
-        })
     }
 
     /// Which way a read or write of `memory` at `offset` takes.

@@ -1,9 +1,9 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
-//! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
+//! `iopath_core::cache::direct`; the direct I/O itself is the caller's, the flush after a forced write is not.
 
 use std::sync::atomic::Ordering::Release;
 
-use iopath_core::cache::{DirectStep, DirectTag, Outcome};
+use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
 use super::wait::Locked;
@@ -82,17 +82,44 @@ impl Beside<'_> {
     pub fn into_tag(mut self) -> Option<DirectTag> {
         self.tag.take()
     }
+
+    /// A forced write has succeeded at the device, which took it as a plain write: returns when it is on the medium.
+    ///
+    /// # Panics
+    /// If it is a read: a bug of the caller.
+    pub fn end_forced(mut self) -> Result<(), BufferedError> {
+        let tag = self.tag.take().expect("a write is registered");
+        let forced = self.shared.lock().cache.end_forced(tag);
+        self.shared.wait_forced(forced)
+    }
 }
 
+/// Forced writes whose promises were kept open. Each was a plain write at the device; none may flush the device itself:
+/// `iopath_core::cache::forced` says why.
 impl Buffered {
-    /// The device could not be flushed for a direct I/O: what it took from the cache may be lost as well.
-    pub fn handle_failed_flush(&self, error: IoError) {
+    /// These have succeeded at the device. Requests one flush of the device for all of them, and does not wait for it.
+    pub fn end_forced<'a>(&self, over: impl Iterator<Item = (DirectTag, &'a mut Option<Forced>)>) {
         let mut state = self.shared.lock();
         state.now = clock::now();
-        let now = state.now;
-        state.cache.handle_failed_flush(error, now);
+        for (tag, forced) in over {
+            *forced = Some(state.cache.end_forced(tag));
+        }
+        state.come_by();
+    }
+
+    /// Whether a forced write is on the medium; `None` while that is not known. Looks at the device, and does not wait.
+    pub fn forced(&self, forced: Forced) -> Option<Result<(), IoError>> {
+        let mut state = self.shared.lock();
+        state.now = clock::now();
+        state.come_by();
+        // A flush of the device that failed has made pages dirty again.
         state.wake_flusher();
-        state.settle();
+        state.cache.forced(forced)
+    }
+
+    /// Waits until a forced write is on the medium.
+    pub fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        self.shared.wait_forced(forced)
     }
 
     /// A direct I/O is over whose promise was kept open.
@@ -123,6 +150,13 @@ impl Drop for Beside<'_> {
 }
 
 impl Shared {
+    fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        let mut state = self.lock();
+        let waiter = state.enlist();
+        state.cache.await_forced(forced, waiter as u64);
+        self.finish(state, waiter)
+    }
+
     fn begin<'a>(
         &'a self,
         mut state: Locked<'a>,
