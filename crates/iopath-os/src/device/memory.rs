@@ -83,7 +83,7 @@ impl MemoryDisk {
         let bytes = take(config.size_bytes, config.block_bytes)?;
         let cache = match config.cache_bytes / SECTOR_BYTES {
             0 => None,
-            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors as usize)),
+            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors)?),
         };
         let medium = Mutex::new(Medium { size_bytes: config.size_bytes, bytes, cache });
         let shared = Shared { config: config.clone(), crashes: AtomicU64::new(0), medium };
