@@ -245,7 +245,9 @@ impl Readahead {
     fn distance(&self, now: Instant) -> Distance {
         let active = self.streams.active_since(now, Self::ACTIVE).max(1);
         let request = self.config.request_bytes;
-        let share = (self.climb.target() / active).max(request.saturating_mul(2)).min(self.config.budget_bytes / active);
+        let share = (self.climb.target() / active)
+            .max(request.saturating_mul(2))
+            .min(self.config.budget_bytes / active);
         let whole_requests = if share < request { share } else { share - share % request };
         let pages = |bytes: u64| (bytes / u64::from(self.config.page_bytes)).max(1);
         Distance::new(pages(whole_requests), pages(request))
@@ -272,7 +274,7 @@ impl Readahead {
             Some(guess) => self.bet(guess.course, at, first, guess.is_certain(), distance),
             None if is_context => {
                 self.bet(Course::Forward, at, history.saturating_add(at.pages()), false, distance)
-            },
+            }
             None if at.start() == Page(0) => self.bet(Course::Forward, at, first, false, distance),
             None => None,
         };
@@ -307,7 +309,12 @@ impl Readahead {
         now: Instant,
     ) -> Option<usize> {
         let ahead = (1..=distance.pages).find(|ahead| !is_cached(at.start() + *ahead))?;
-        let stream = Stream::new(Course::Forward, PageRange::new(at.start(), ahead), ahead.saturating_mul(2), distance);
+        let stream = Stream::new(
+            Course::Forward,
+            PageRange::new(at.start(), ahead),
+            ahead.saturating_mul(2),
+            distance,
+        );
         self.stats.streams += 1;
         Some(self.streams.insert(stream.issued_to(at.start() + ahead), now))
     }

@@ -42,7 +42,9 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
             for page in pages() {
                 assert_eq!(cache.read(page, 1), Lookup::Wait, "page {page}");
                 settle(&mut cache, now);
-                assert!(matches!(cache.read(page, 1), Lookup::Hit(pinned) if !cache.hot().unpin(pinned.frame)));
+                assert!(
+                    matches!(cache.read(page, 1), Lookup::Hit(pinned) if !cache.hot().unpin(pinned.frame))
+                );
                 for part in [Part::Some, Part::Whole] {
                     if let WriteStep::Into(frame) = cache.begin_write(page, part, 2) {
                         cache.end_write(frame, now);
@@ -127,7 +129,8 @@ fn readahead_of_anything_anywhere_asks_for_pages_there_are() {
 fn reads(readahead: &mut Readahead) {
     let mut now = Instant::ZERO;
     // One step back, one on, strides, and everything at once.
-    let around = |page: Page| [page, page + 1, page + 2, page, page - 1, page - 2, page + 100, page + 200, page + 300];
+    let around =
+        |page: Page| [page, page + 1, page + 2, page, page - 1, page - 2, page + 100, page + 200, page + 300];
     for page in EDGES.map(Page).into_iter().flat_map(around) {
         for pages in [1, 1 << 33, u64::MAX] {
             let at = PageRange::new(page, pages);

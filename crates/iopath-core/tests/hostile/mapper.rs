@@ -2,8 +2,8 @@
 
 use crate::{EDGES, pairs};
 use iopath_core::mapper::{
-    Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectShape, MAPPERS, MapError, Mapper, PlanError,
-    PunchPlan, Quarantine, ReadPlan, Space, Step, WritePlan, ZeroPlan,
+    Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectShape, MAPPERS, MapError, Mapper,
+    PlanError, PunchPlan, Quarantine, ReadPlan, Space, Step, WritePlan, ZeroPlan,
 };
 use iopath_core::{Extent, Limits, Sector};
 
@@ -149,7 +149,11 @@ fn extents_and_free_space_take_any_numbers() {
                 let mut space = Quarantine::new(FreeSpace::new(extent));
                 let ticket = space.begin();
                 if let Some(taken) = space.take(take, unit, Sector(near)) {
-                    assert!(taken.sectors() <= take && taken.start() >= extent.start() && taken.end() <= extent.end());
+                    assert!(
+                        taken.sectors() <= take
+                            && taken.start() >= extent.start()
+                            && taken.end() <= extent.end()
+                    );
                     space.give_back(taken);
                     assert_eq!(space.held_sectors(), taken.sectors());
                 }

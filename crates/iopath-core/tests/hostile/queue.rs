@@ -102,7 +102,9 @@ fn bios_anywhere_are_carried_out_or_refused_whatever_the_elevator() {
             let mut taken = 0;
             for nanos in [0, u64::MAX] {
                 let now = Instant::from_nanos(nanos);
-                for (extent, op) in extents().flat_map(|e| [Op::Read, Op::Write, Op::Discard].map(|op| (e, op))) {
+                for (extent, op) in
+                    extents().flat_map(|e| [Op::Read, Op::Write, Op::Discard].map(|op| (e, op)))
+                {
                     number += 1;
                     queue.plug();
                     let stream = Stream((number as u32).wrapping_mul(0x9E37_79B9));

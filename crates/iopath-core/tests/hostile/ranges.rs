@@ -91,7 +91,10 @@ fn a_range_of_a_file_ends_where_offsets_do() {
             assert!(outward.is_whole(unit), "{range} outward by {unit} is {outward}");
             assert!(inward.is_whole(unit) || inward.is_empty(), "{range} inward by {unit} is {inward}");
             assert!(inward.bytes() <= range.bytes());
-            assert!(range.from_offset(unit).bytes() <= range.bytes() && range.up_to(unit).bytes() <= range.bytes());
+            assert!(
+                range.from_offset(unit).bytes() <= range.bytes()
+                    && range.up_to(unit).bytes() <= range.bytes()
+            );
         }
     }
 }
@@ -104,7 +107,10 @@ fn the_shape_of_an_indirect_map_has_an_end_for_every_block() {
         for (first, blocks) in pairs() {
             assert!(shape.share_end(first) >= first, "blocks of {block_bytes}, block {first}");
             let met = shape.indirect_blocks(first, blocks);
-            assert!(met > 0 || blocks == 0 || first < 12 || first >= shape.blocks_max(), "{first} + {blocks}");
+            assert!(
+                met > 0 || blocks == 0 || first < 12 || first >= shape.blocks_max(),
+                "{first} + {blocks}"
+            );
             assert!(shape.indirect_blocks_shared(first, blocks) <= 3);
         }
     }

@@ -1,7 +1,9 @@
 //! Makes log files from parts, with right checksums around whatever is in them, and takes files of ours apart into the
 //! same parts. Written from docs/log-format.md, not from the crate: it must be able to say what that would not.
 
-use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Record, RequestQueue, Sector, Stream};
+use iopath_core::{
+    Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Record, RequestQueue, Sector, Stream,
+};
 use iopath_log::{LogInfo, LogOptions, LogWriter};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -104,7 +106,9 @@ impl Made {
                         queue: number(0, 2) as u16,
                         time_ns: number(16, 8),
                         missed: number(24, 8),
-                        records: (0..records).map(|record| [0, 1, 2].map(|column| word(column, record))).collect(),
+                        records: (0..records)
+                            .map(|record| [0, 1, 2].map(|column| word(column, record)))
+                            .collect(),
                         ..MadeBlock::default()
                     });
                 }
@@ -181,7 +185,8 @@ fn live(log: &LogWriter, elevator: &str) {
         for bio in 0..4 {
             let extent = Extent::new(Sector((round * 37 + bio * 8) % 1000), 8 + bio * 20).unwrap();
             let memory = LengthOnly::new(extent.bytes());
-            let bio = if round % 3 == 0 { Bio::write(extent, memory, bio) } else { Bio::read(extent, memory, bio) };
+            let bio =
+                if round % 3 == 0 { Bio::write(extent, memory, bio) } else { Bio::read(extent, memory, bio) };
             queue.submit_bio(bio.on_stream(Stream(round as u32 % 3)), now).unwrap();
         }
         if round % 8 == 0 {

@@ -101,7 +101,8 @@ fn at(event: Event, subject: Subject, nanos: u64) -> [Record; 2] {
 /// As many bios as that, each queued at the beginning of time and complete at its end.
 fn long_bios(count: u32) -> Vec<Record> {
     let each = |bio| {
-        [at(Event::Queue, Subject::Bio(bio), 0), at(Event::Complete, Subject::Bio(bio), u64::MAX - 1)].concat()
+        [at(Event::Queue, Subject::Bio(bio), 0), at(Event::Complete, Subject::Bio(bio), u64::MAX - 1)]
+            .concat()
     };
     (0..count).flat_map(each).collect()
 }
@@ -173,7 +174,8 @@ fn sizes_that_cannot_be_are_damage_or_no_log() {
         }
     }
     // A frame that unpacks to more than it claims.
-    let bomb = MadeBlock { claims_records: Some(1), ..MadeBlock::of(vec![Record::from_words([0; 3]); 90_000]) };
+    let bomb =
+        MadeBlock { claims_records: Some(1), ..MadeBlock::of(vec![Record::from_words([0; 3]); 90_000]) };
     look_at(&Made::of(vec![bomb]).to_bytes(), Some(false));
 }
 
@@ -276,7 +278,11 @@ enum Change {
 }
 
 fn any_number() -> impl Strategy<Value = u64> {
-    prop_oneof![prop::sample::select(&EDGES[..]), any::<u64>(), (any::<u64>(), 0_u32..64).prop_map(|(n, s)| n >> s)]
+    prop_oneof![
+        prop::sample::select(&EDGES[..]),
+        any::<u64>(),
+        (any::<u64>(), 0_u32..64).prop_map(|(n, s)| n >> s)
+    ]
 }
 
 fn any_change() -> impl Strategy<Value = Change> {

@@ -193,12 +193,14 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
 /// Makes memory `whole` bytes long, with zeroes from byte `kept` on. What is there is used again: a disk that changes
 /// its size a lot does not take memory from the system each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
-    if !bytes.resize_in_place(whole) {
-        let mut longer = AlignedBuf::new(whole)?;
-        longer[..kept].copy_from_slice(&bytes[..kept]);
-        *bytes = longer;
+    if bytes.resize_in_place(whole) {
+        bytes[kept..].fill(0);
+        return Ok(());
     }
-    bytes[kept..].fill(0);
+    // Zeroes already, and no memory until they are touched.
+    let mut longer = AlignedBuf::new(whole)?;
+    longer[..kept].copy_from_slice(&bytes[..kept]);
+    *bytes = longer;
     Ok(())
 }
 
