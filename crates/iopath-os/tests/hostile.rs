@@ -49,8 +49,8 @@ const EDGES: [u64; 20] = [
 type Device = dyn RealDevice + Send;
 
 /// Whether a disk of so many bytes in memory is small, or refused: others take more than a test should.
-fn is_cheap(size_bytes: &u64) -> bool {
-    !(SIZE + 4096..1 << 55).contains(size_bytes)
+fn is_cheap(size_bytes: u64) -> bool {
+    !(SIZE + 4096..1 << 55).contains(&size_bytes)
 }
 
 fn pairs() -> impl Iterator<Item = (u64, u64)> {
@@ -167,7 +167,7 @@ fn direct_io_beside_the_cache_gives_up_no_page_but_those_inside_its_range() {
 
 #[test]
 fn a_buffered_volume_has_any_size_that_its_maker_can_give() {
-    for edge in EDGES.into_iter().filter(is_cheap) {
+    for edge in EDGES.into_iter().filter(|edge| is_cheap(*edge)) {
         let (disk, buffered) = open(SIZE);
         buffered.write_at(&[7; 100], 0).unwrap();
         let resized = buffered.resize(edge, || disk.resize(edge)).unwrap();
@@ -187,7 +187,7 @@ fn a_buffered_volume_has_any_size_that_its_maker_can_give() {
 
 #[test]
 fn a_disk_in_memory_takes_sizes_and_offsets_or_says_what_is_wrong() {
-    for (size_bytes, cache_bytes) in pairs().filter(|(size, _)| is_cheap(size)) {
+    for (size_bytes, cache_bytes) in pairs().filter(|(size, _)| is_cheap(*size)) {
         let config = MemoryConfig { cache_bytes: cache_bytes / 64, ..MemoryConfig::of_bytes(size_bytes) };
         let made = MemoryDisk::new(&config);
         assert!(made.is_ok() || size_bytes > SIZE + 1 || cache_bytes > 1 << 40, "{config:?}");
@@ -312,7 +312,7 @@ fn what_is_known_of_files_is_known_of_what_there_is() {
             logical: start,
             physical: end,
             bytes: end,
-            flags: Default::default(),
+            flags: iopath_os::target::extents::ExtentFlags::default(),
         };
         assert!(extent.logical_range().end >= start);
         assert!(first_unwritten(&[extent], end).is_none_or(|first| first < end));

@@ -152,8 +152,8 @@ fn reads(readahead: &mut Readahead) {
         readahead.on_completed(bytes, bytes, Instant::from_nanos(u64::MAX));
         readahead.on_completed(u64::MAX, u64::MAX, Instant::from_nanos(u64::MAX));
     }
-    assert!(readahead.distance_bytes() > 0 && readahead.stats().async_pages <= u64::MAX);
-    let _ = readahead.bytes_per_second();
+    assert!(readahead.distance_bytes() > 0);
+    let _ = (readahead.stats(), readahead.bytes_per_second());
 }
 
 fn check(window: &iopath_core::readahead::Window, at: PageRange) {

@@ -29,7 +29,7 @@ struct Entry {
 }
 
 static ENTRIES: [Entry; WATCHES_MAX] = [const {
-    Entry { taken: AtomicBool::new(false), range: SharedRange::NONE, faulted: AtomicBool::new(false) }
+    Entry { taken: AtomicBool::new(false), range: SharedRange::none(), faulted: AtomicBool::new(false) }
 }; WATCHES_MAX];
 
 /// The handler that was there before ours; set before ours is installed.

@@ -35,8 +35,9 @@ pub(super) struct SharedRange {
 
 impl SharedRange {
     /// No range.
-    pub(super) const NONE: Self =
-        Self { version: AtomicU64::new(1), start: AtomicUsize::new(0), end: AtomicUsize::new(0) };
+    pub(super) const fn none() -> Self {
+        Self { version: AtomicU64::new(1), start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
 
     /// Sets the range. One thread at a time sets and withdraws, each after the one before, and never two in a row.
     pub(super) fn set(&self, range: &Range<usize>) {
@@ -46,7 +47,7 @@ impl SharedRange {
     /// The same; `step` is called before each store.
     fn set_by(&self, range: &Range<usize>, mut step: impl FnMut()) {
         let version = self.version.load(Relaxed);
-        debug_assert!(version % 2 == 1, "a range is set where none is");
+        debug_assert!(!version.is_multiple_of(2), "a range is set where none is");
         fence(Release);
         step();
         self.start.store(range.start, Relaxed);
@@ -64,7 +65,7 @@ impl SharedRange {
     /// The same; `step` is called before each store.
     fn withdraw_by(&self, mut step: impl FnMut()) {
         let version = self.version.load(Relaxed);
-        debug_assert!(version % 2 == 0, "a range is withdrawn where one is");
+        debug_assert!(version.is_multiple_of(2), "a range is withdrawn where one is");
         step();
         // Who sets the next one has seen this, and has it before its fence.
         self.version.store(version + 1, Release);
@@ -80,7 +81,7 @@ impl SharedRange {
     fn get_by(&self, mut step: impl FnMut()) -> Option<Range<usize>> {
         step();
         let version = self.version.load(Acquire);
-        if version % 2 == 1 {
+        if !version.is_multiple_of(2) {
             return None;
         }
         step();
@@ -107,7 +108,7 @@ mod tests {
 
     /// The moments of a place that is used for these ranges, one after another.
     fn moments(ranges: &[Range<usize>]) -> Vec<Moment> {
-        let place = SharedRange::NONE;
+        let place = SharedRange::none();
         let words = || (place.version.load(Relaxed), place.start.load(Relaxed), place.end.load(Relaxed));
         let moments = RefCell::new(Vec::new());
         let note = |set: Option<Range<usize>>| moments.borrow_mut().push(Moment { words: words(), set });
@@ -137,7 +138,7 @@ mod tests {
         // Disjoint ranges, of which either half is below the other's: a mixture would take in what lies between.
         let ranges = [10..20, 80..90, 40..50, 0..5];
         let moments = moments(&ranges);
-        let place = SharedRange::NONE;
+        let place = SharedRange::none();
         let (mut found, mut tried) = (0, 0);
         for schedule in schedules(4, moments.len()) {
             let mut times = schedule.iter();
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn a_reader_beside_a_thread_that_reuses_the_place_sees_whole_ranges() {
         let rounds = if cfg!(miri) { 500 } else { 400_000 };
-        let (place, is_over) = (SharedRange::NONE, AtomicBool::new(false));
+        let (place, is_over) = (SharedRange::none(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..rounds {
