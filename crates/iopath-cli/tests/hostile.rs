@@ -23,12 +23,11 @@ fn sizes_counts_and_times_of_any_size_are_heeded_or_refused() {
     let target = folder.path().join("target");
     std::fs::write(&target, vec![1; 1 << 20]).unwrap();
     let (target, log) = (target.to_str().unwrap(), folder.path().join("log"));
-    let numbers =
-        ["0", "1", "4095", "4294967295", "4294967296", "9223372036854775808", "18446744073709551615"];
+    let numbers = ["0", "4294967296", "18446744073709551615"];
     let options =
         ["--bs", "--size", "--iodepth", "--numjobs", "--latency-every", "--cache", "--page", "--readahead"];
     for number in numbers {
-        for path in ["null", "kernel-buffered", "iopath-direct", "iopath-buffered"] {
+        for path in ["null", "iopath-buffered"] {
             for option in options {
                 // As many threads as it takes, and as much memory, are there for some numbers: not for a test.
                 let base = ["run", "--path", path, "--target", target, "--repeat", "1", "--runtime", "10ms"];
