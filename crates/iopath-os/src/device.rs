@@ -1,5 +1,6 @@
 //! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
 
+#[cfg_attr(iopath_explore, path = "sync/bell.rs")]
 mod bell;
 mod fault;
 mod mapped;

@@ -1,14 +1,13 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
 //! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
-
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
 use super::turn::Guard;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
+use crate::sync::atomic::Ordering::{Acquire, Release};
 
 /// A direct I/O that may go: the device holds what was written through the cache. Until this is dropped, which is to be
 /// when the I/O is over and before anyone is told, writers to the pages of what it writes wait.

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::Thread;
 
 use iopath_core::cache::{Frame, IoTag, Outcome, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
@@ -15,6 +14,7 @@ use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;
 use crate::runner::Runner;
+use crate::sync::thread::{self, Thread};
 use crate::tail::Tail;
 
 /// The cache, what feeds it, and who waits.
@@ -136,7 +136,7 @@ impl State {
 
     /// A place for the calling thread to wait at.
     pub(super) fn enlist(&mut self) -> usize {
-        self.waiters.insert(Waiter { thread: std::thread::current(), outcome: None })
+        self.waiters.insert(Waiter { thread: thread::current(), outcome: None })
     }
 
     /// Does what the cache wants done, and wakes those whose turn has come.

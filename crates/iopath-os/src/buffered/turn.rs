@@ -10,7 +10,6 @@
 //!
 //! There is no thread for I/O and no timer: who needs a page waits for it in the system call that brings it.
 
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use iopath_core::cache::Outcome;
@@ -19,6 +18,7 @@ use super::state::State;
 use super::{BufferedError, Shared};
 use crate::clock;
 use crate::device::WaitError;
+use crate::sync::{MutexGuard, thread};
 
 pub(super) type Guard<'a> = MutexGuard<'a, State>;
 
@@ -56,14 +56,14 @@ impl Shared {
             }
             if state.is_driven {
                 drop(state);
-                std::thread::park();
+                thread::park();
                 state = self.lock();
             } else if state.runner.in_flight() == 0 {
                 // Whoever has what is waited for is another thread of the program, or an elevator for some time.
                 let start = clock::now();
                 let due = state.runner.poll_timeout().map(|due| due.saturating_since(start));
                 drop(state);
-                std::thread::park_timeout(due.map_or(nap, |due| due.clamp(NAP_MIN, nap)));
+                thread::park_timeout(due.map_or(nap, |due| due.clamp(NAP_MIN, nap)));
                 state = self.lock();
                 // Readers who merely copy do not say when they leave a frame.
                 state.cache.handle_unpinned();
@@ -111,7 +111,7 @@ impl Shared {
         while clock::now() < due {
             if state.is_driven || state.runner.in_flight() == 0 {
                 drop(state);
-                std::thread::sleep(due.saturating_since(clock::now()));
+                thread::sleep(due.saturating_since(clock::now()));
                 state = self.lock();
             } else {
                 state = self.drive(state);
