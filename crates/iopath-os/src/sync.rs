@@ -31,7 +31,7 @@ mod time;
 
 #[cfg(iopath_explore)]
 mod explored {
-    pub use super::explore::{Exploration, elapsed, pick};
+    pub use super::explore::{Exploration, elapsed, is_timed, pick};
     pub use super::lock::{Condvar, Mutex, MutexGuard};
     pub use shuttle::sync::atomic;
 

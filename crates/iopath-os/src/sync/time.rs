@@ -19,7 +19,7 @@ use super::lock::Waiter;
 const START_NANOS: u64 = 1_000_000_000;
 
 /// A run that takes longer does not end by itself: it is reported as a hang.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(60);
 
 thread_local! {
     // An explored run, with all of its tasks, is on one thread of the system's.
