@@ -29,9 +29,9 @@
 //!
 //! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
 //! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
-//! its last pin goes. So it is with a frame at the device: what is being written stays as it is. Bytes of a frame
-//! change only between `begin_write` and `end_write` and while the page is being read, and at those times no reader can
-//! pin it.
+//! its last pin goes. So it is with a frame at the device: what is being written stays as it is, and the new bytes are
+//! written when it is over, for a page has one write at the device at a time. Bytes of a frame change only between
+//! `begin_write` and `end_write` and while the page is being read, and at those times no reader can pin it.
 //!
 //! # Direct I/O beside it (rule 2 of the path)
 //!
@@ -76,7 +76,7 @@ use std::sync::Arc;
 use throttle::Throttle;
 
 pub use direct::{DirectStep, DirectTag};
-pub use hot::{Hot, Pinned};
+pub use hot::{Absent, Hot, Pinned};
 pub use io::{IoTag, PageIo};
 pub use range::Dropped;
 pub use stats::CacheStats;

@@ -182,6 +182,12 @@ impl World {
         while let Some(io) = self.cache.poll_io(self.now) {
             let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
             assert_eq!(frames.len() as u64, io.pages.pages());
+            let overlaps =
+                |other: &InFlight| other.io.op == Op::Write && !other.io.pages.and(io.pages).is_empty();
+            assert!(
+                io.op != Op::Write || !self.in_flight.iter().any(overlaps),
+                "{io:?}: two writes of a page"
+            );
             if io.op == Op::Read {
                 for page in io.pages.iter() {
                     // A truncation drops pages some time after it was called.
@@ -426,7 +432,7 @@ impl World {
     /// Whether the cache has the bytes of a page, not merely a place for them.
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache.hot().try_pin(Page(page));
-        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_some()
+        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_ok()
     }
 
     fn is_written(&self, page: u64) -> bool {

@@ -4,7 +4,7 @@
 use iopath_core::cache::{DirectStep, DirectTag, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 use crate::sync::atomic::Ordering::{Acquire, Release};
@@ -81,7 +81,7 @@ impl Buffered {
         state.now = clock::now();
         let now = state.now;
         state.cache.handle_failed_flush(error, now);
-        self.shared.rouse_flusher(&mut state);
+        state.wake_flusher();
         state.settle();
     }
 
@@ -104,7 +104,7 @@ impl Drop for Beside<'_> {
 impl Shared {
     fn begin<'a>(
         &'a self,
-        mut state: Guard<'a>,
+        mut state: Locked<'a>,
         waiter: usize,
         step: DirectStep,
     ) -> Result<Beside<'a>, BufferedError> {

@@ -45,7 +45,7 @@ impl Buffered {
         let there = shared.size().saturating_sub(offset).min(bytes as u64) as usize;
         let (page, from) = shared.locate(offset);
         let is_in_page = there > 0 && there <= shared.page_bytes - from;
-        if is_in_page && let Some(pinned) = shared.hot.try_pin(page) {
+        if is_in_page && let Some(pinned) = shared.try_pin(page) {
             shared.borrowed_hits.add(1);
             if pinned.is_marked {
                 shared.reach_marker(shared.range(offset, there));

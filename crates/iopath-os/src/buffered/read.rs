@@ -1,6 +1,6 @@
 //! Reads: a hit for each page, or the wait for it.
 
-use iopath_core::cache::{Frame, Lookup, Outcome};
+use iopath_core::cache::{Absent, Frame, Lookup, Outcome, Pinned};
 use iopath_core::{IoError, Page, PageRange};
 
 use super::{Buffered, BufferedError, Shared};
@@ -58,13 +58,23 @@ impl Shared {
     /// was there.
     #[inline]
     pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<(Frame, bool), BufferedError> {
-        let Some(pinned) = self.hot.try_pin(self.locate(offset).0) else {
+        let Some(pinned) = self.try_pin(self.locate(offset).0) else {
             return Ok((self.fault(self.range(offset, bytes))?, false));
         };
         if pinned.is_marked {
             self.reach_marker(self.range(offset, bytes));
         }
         Ok((pinned.frame, true))
+    }
+
+    /// Pins `page` if it is there.
+    #[inline]
+    pub(super) fn try_pin(&self, page: Page) -> Option<Pinned> {
+        let pinned = self.hot.try_pin(page);
+        if let Err(Absent { frees_frame: true }) = pinned {
+            self.feed_starved();
+        }
+        pinned.ok()
     }
 
     #[inline]
@@ -95,7 +105,7 @@ impl Shared {
     fn fault(&self, range: PageRange) -> Result<Frame, BufferedError> {
         let page = range.start();
         let mut state = self.lock();
-        if !state.is_driven && state.runner.in_flight() > 0 {
+        if state.needs_polling() {
             state.collect();
         }
         loop {
@@ -118,7 +128,7 @@ impl Shared {
                 state.on_marker(range);
             }
             if is_alone {
-                state = self.read_alone(state, page, waiter);
+                state = self.read_alone(state, page);
             } else {
                 state.settle();
             }
