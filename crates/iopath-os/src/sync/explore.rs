@@ -33,7 +33,15 @@ const STACK_BYTES: usize = 256 << 10;
 
 thread_local! {
     // What this thread of the system explores, for the panic hook.
-    static EXPLORED: RefCell<Option<(&'static str, Arc<Progress>)>> = const { RefCell::new(None) };
+    static EXPLORED: RefCell<Option<Explored>> = const { RefCell::new(None) };
+}
+
+/// What is explored, and since when.
+#[derive(Debug, Clone)]
+struct Explored {
+    name: &'static str,
+    progress: Arc<Progress>,
+    started: Instant,
 }
 
 /// A scenario to be explored.
@@ -52,7 +60,7 @@ pub fn pick(count: u64) -> u64 {
 pub fn is_timed() -> bool {
     EXPLORED.with(|explored| {
         let explored = explored.borrow();
-        let seed = explored.as_ref().map(|(_, progress)| progress.seed.load(Relaxed));
+        let seed = explored.as_ref().map(|explored| explored.progress.seed.load(Relaxed));
         seed.is_some_and(|seed| !Manners::of(seed).early_timers)
     })
 }
@@ -94,8 +102,9 @@ impl Exploration {
 
         let progress = Arc::new(Progress::default());
         report_panics();
-        EXPLORED.with(|explored| *explored.borrow_mut() = Some((name, Arc::clone(&progress))));
         let started = Instant::now();
+        let this = Explored { name, progress: Arc::clone(&progress), started };
+        EXPLORED.with(|explored| *explored.borrow_mut() = Some(this));
         Runner::new(Explorer::new(seeds, Arc::clone(&progress)), config).run(move || {
             let keeper = shuttle::thread::spawn(time::keep);
             time::start(keeper.thread().clone());
@@ -124,16 +133,16 @@ fn report_panics() {
     ONCE.call_once(|| {
         let inner = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            EXPLORED.with(|explored| {
-                if let Some((name, progress)) = explored.try_borrow().ok().as_deref().and_then(Option::as_ref) {
-                    let (seed, runs) = (progress.seed.load(Relaxed), progress.runs.load(Relaxed));
-                    eprintln!(
-                        "explored {name}: seed {seed} fails, schedule {runs} of this exploration, after {:?} of \
-                         virtual time\nagain: cargo xtask explore --seed {seed} {name}",
-                        elapsed()
-                    );
-                }
-            });
+            if let Some(explored) = EXPLORED.with(|explored| explored.try_borrow().ok()?.clone()) {
+                let Explored { name, progress, started } = explored;
+                let (seed, runs) = (progress.seed.load(Relaxed), progress.runs.load(Relaxed));
+                eprintln!(
+                    "explored {name}: seed {seed} fails, schedule {runs} of this exploration, found in {:.2} s, after \
+                     {:?} of virtual time\nagain: cargo xtask explore --seed {seed} {name}",
+                    started.elapsed().as_secs_f64(),
+                    elapsed()
+                );
+            }
             inner(info);
         }));
     });

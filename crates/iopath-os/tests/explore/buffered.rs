@@ -117,6 +117,30 @@ fn borrowers_that_starve_are_fed() {
     });
 }
 
+/// A borrower looks a page up, and pins the frame that it was in: the page may be in another one by then.
+#[test]
+fn a_pin_that_misses_its_page_feeds_the_starved() {
+    const HELD: Duration = Duration::from_millis(1);
+    Exploration::new("a_pin_that_misses_its_page_feeds_the_starved").run(|| {
+        let disk = disk_of(4 * PAGE);
+        let buffered = buffered(2, 4, Box::new(disk.open()));
+        (0..2).for_each(|page| drop(buffered.borrow(page * PAGE, 1).unwrap()));
+        on_threads(3, move |number| {
+            // The second moves page 0 to the other frame, and the third wants a frame while both have a pin.
+            let pages: &[u64] = [&[0][..], &[2, 0], &[3]][number as usize];
+            for page in pages {
+                let borrowed = buffered.borrow(page * PAGE, 1).unwrap();
+                let is_late = is_timed() && !elapsed().as_nanos().is_multiple_of(HELD.as_nanos());
+                assert!(!is_late, "a nap has fed this thread: {:?}", elapsed());
+                if *page == 0 {
+                    thread::sleep(HELD);
+                }
+                drop(borrowed);
+            }
+        });
+    });
+}
+
 #[test]
 fn borrowers_and_readers_end() {
     Exploration::new("borrowers_and_readers_end").within(NAPS).run(|| {
