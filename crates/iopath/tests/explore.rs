@@ -7,7 +7,7 @@ use std::time::Duration;
 use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use iopath_os::sync::{Exploration, pick, thread};
 
-const BYTES: usize = 1 << 14;
+const BYTES: usize = 1 << 16;
 
 fn volume(options: Options) -> Volume {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(BYTES as u64)).unwrap();
@@ -46,7 +46,7 @@ fn bounced_writes_of_neighbours_keep_each_others_bytes() {
 fn direct_io_beside_a_cache_ends_and_reads_what_was_written() {
     let name = "direct_io_beside_a_cache_ends_and_reads_what_was_written";
     Exploration::new(name).within(Duration::from_secs(1)).run(|| {
-        let volume = volume(Options::new().direct(false).cache_bytes(4 << 12));
+        let volume = volume(Options::new().direct(false).cache_bytes(16 << 12));
         on_threads(3, &volume, |volume, number| {
             let mut bytes = AlignedBuf::new(4096).unwrap();
             for round in 0..2 {
