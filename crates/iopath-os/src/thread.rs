@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// The calling thread's number: from 0 on, in the order in which threads first asked.
 #[inline]
 pub fn thread_number() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
+    }
     // All threads of an explored run are one thread of the system's.
     #[cfg(iopath_explore)]
     if let Some(number) = crate::sync::task_number() {
         return number;
-    }
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
     }
     NUMBER.with(|number| *number)
 }

@@ -21,7 +21,9 @@ fn on_threads(count: u8, volume: &Volume, act: impl Fn(&Volume, u8) + Copy + Sen
         thread::Builder::new().name(format!("actor-{number}")).spawn(move || act(&volume, number)).unwrap()
     };
     let threads: Vec<_> = (0..count).map(spawn).collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 #[test]

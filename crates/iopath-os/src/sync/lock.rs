@@ -153,7 +153,7 @@ pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
     /// Whether the time had passed.
-    pub const fn timed_out(&self) -> bool {
+    pub const fn timed_out(self) -> bool {
         self.0
     }
 }

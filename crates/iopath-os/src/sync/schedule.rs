@@ -68,7 +68,7 @@ const SELDOM: u64 = 48;
 impl Manners {
     pub(super) fn of(seed: u64) -> Self {
         let bits = Xoshiro256PlusPlus::seed_from_u64(!seed).next_u64();
-        Self { early_timers: bits & 3 == 0, spurious_unparks: (bits >> 2) & 3 == 0 }
+        Self { early_timers: bits.is_multiple_of(4), spurious_unparks: (bits >> 2).is_multiple_of(4) }
     }
 }
 

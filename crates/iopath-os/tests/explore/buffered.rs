@@ -72,7 +72,9 @@ pub(crate) fn on_threads(count: u64, act: impl Fn(u64) + Send + Sync + 'static) 
             thread::Builder::new().name(format!("actor-{number}")).spawn(move || act(number)).unwrap()
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 /// Reads a page and checks that it is full of one number, and whose it is if nobody writes.

@@ -2,7 +2,6 @@
 //! watch and by a bell, and under a page cache.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ const PAGE: usize = 4096;
 
 /// A file in memory, each page of which is full of its number.
 fn file(pages: u8) -> Arc<File> {
-    let file = File::from(OwnedFd::from(memfd_create("explored", MemfdFlags::CLOEXEC).unwrap()));
+    let file = File::from(memfd_create("explored", MemfdFlags::CLOEXEC).unwrap());
     for page in 0..pages {
         file.write_all_at(&[page; PAGE], u64::from(page) * PAGE as u64).unwrap();
     }
