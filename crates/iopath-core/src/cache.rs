@@ -44,10 +44,13 @@
 //! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
 //! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
 //! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
+//! Only the cache flushes its device, for direct writes too ([`PageCache::end_forced`]): a flush that reports success
+//! knows how every earlier one ended.
 
 mod behind;
 mod direct;
 mod flush;
+mod forced;
 mod ghost;
 mod hot;
 mod io;
@@ -76,6 +79,7 @@ use std::sync::Arc;
 use throttle::Throttle;
 
 pub use direct::{DirectStep, DirectTag};
+pub use forced::Forced;
 pub use hot::{Absent, Hot, Pinned};
 pub use io::{IoTag, PageIo};
 pub use range::Dropped;
@@ -154,7 +158,7 @@ pub enum Outcome {
     Writable(Frame),
     /// What was in the way is gone: call again.
     Retry,
-    /// The flush or write-back is done.
+    /// The flush or write-back is done, or the forced write on the medium.
     Done,
     /// Direct I/O may go: as [`DirectStep::Go`].
     Direct(DirectTag),

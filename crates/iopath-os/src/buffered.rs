@@ -163,6 +163,7 @@ impl Buffered {
             page_bytes: u64::from(page_bytes),
             block_bytes: u64::from(block_bytes),
             size_bytes,
+            resizes: 0,
             tail,
             writes_last_block,
         };

@@ -6,7 +6,11 @@
 //! ARCHITECTURE.md. Not part of the public interface: `iopath` shares it, nobody else.
 
 #[cfg(not(iopath_explore))]
+mod eventfd;
+
+#[cfg(not(iopath_explore))]
 mod standard {
+    pub(crate) use super::eventfd::EventFd;
     pub use std::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub use std::thread;
     pub(crate) use std::time::Instant;
@@ -20,6 +24,8 @@ pub use standard::*;
 
 #[cfg(iopath_explore)]
 mod explore;
+#[cfg(iopath_explore)]
+mod explored_eventfd;
 #[cfg(iopath_explore)]
 mod lock;
 #[cfg(iopath_explore)]
@@ -35,6 +41,7 @@ mod explored {
     pub use super::lock::{Condvar, Mutex, MutexGuard};
     pub use shuttle::sync::atomic;
 
+    pub(crate) use super::explored_eventfd::EventFd;
     pub(crate) use super::thread::task_number;
     pub(crate) use super::time::{Instant, virtual_now};
 

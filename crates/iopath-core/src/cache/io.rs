@@ -132,6 +132,25 @@ impl PageCache {
         self.feed_starved();
     }
 
+    /// A read is over that met the end of a volume that was made shorter meanwhile: its pages are absent, and their
+    /// waiters try again.
+    ///
+    /// # Panics
+    /// If the I/O was over before, or is no read: a bug of the caller.
+    pub fn handle_cut_off(&mut self, tag: IoTag) {
+        let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
+        assert_eq!(op, Op::Read, "what is cut off is read");
+        self.writeback.reads -= 1;
+        while let Some(frame) = self.links.pop_front(&mut list) {
+            if !self.meta(frame).is_orphan {
+                self.dismiss(frame, Outcome::Retry);
+                self.hot.remove(frame);
+            }
+            self.release(frame);
+        }
+        self.feed_starved();
+    }
+
     fn start_io(&mut self, op: Op, first: Page, list: List) -> PageIo {
         let pages = PageRange::new(first, u64::from(list.len()));
         let tag = IoTag(self.ios.insert(IoSlot { op, pages, list }) as u32);

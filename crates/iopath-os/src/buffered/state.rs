@@ -66,6 +66,8 @@ pub(super) struct Place {
     pub(super) block_bytes: u64,
     /// Where the volume ends.
     pub(super) size_bytes: u64,
+    /// How often the end has moved.
+    pub(super) resizes: u64,
     /// For what direct I/O cannot write: the bytes of a file after its last whole block.
     pub(super) tail: Option<Tail>,
     /// The last block is written whole.
@@ -79,6 +81,8 @@ struct UnderWay {
     bytes: u64,
     bios_left: u32,
     error: Option<IoError>,
+    /// [`Place::resizes`] when it was submitted.
+    resizes: u64,
 }
 
 /// A part of an I/O of the cache: a bio.
@@ -218,11 +222,12 @@ impl State {
     pub(super) fn begin(&mut self, io: PageIo) {
         let tag = io.tag.0 as usize;
         if self.under_way.len() <= tag {
-            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None };
+            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None, resizes: 0 };
             self.under_way.resize(tag + 1, none);
         }
         let bytes = io.pages.pages() * self.place.page_bytes;
-        self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, error: None };
+        self.under_way[tag] =
+            UnderWay { op: io.op, bytes, bios_left: 1, error: None, resizes: self.place.resizes };
         self.writes += u32::from(io.op == Op::Write);
         if io.op == Op::Read {
             self.readahead.on_issued(bytes, self.now);
@@ -337,13 +342,17 @@ impl State {
 
     fn end(&mut self, tag: IoTag) {
         self.ended += 1;
-        let UnderWay { op, bytes, error, .. } = self.under_way[tag.0 as usize];
+        let UnderWay { op, bytes, error, resizes, .. } = self.under_way[tag.0 as usize];
         self.writes -= u32::from(op == Op::Write);
         if op == Op::Read {
             let moved = if error.is_none() { bytes } else { 0 };
             self.readahead.on_completed(bytes, moved, self.now);
         }
-        self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+        if op == Op::Read && error == Some(IoError::EndOfDevice) && resizes != self.place.resizes {
+            self.cache.handle_cut_off(tag);
+        } else {
+            self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
         own_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let device: Box<dyn RealDevice + Send> = Box::new(Gated { inner: disk.open(), gate: gate.clone() });
+        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
         Ok(Runner::new(device, &QueueConfig::default()))
     });
     opened.unwrap()
@@ -34,7 +34,7 @@ fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
 #[test]
 fn the_device_holds_the_last_write_of_a_page_beside_the_end() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
-    let gate = Gate::new();
+    let gate = Gate::default();
     let buffered = &open(&disk, &gate);
     gate.close();
     std::thread::scope(|scope| {

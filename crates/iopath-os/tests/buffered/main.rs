@@ -2,6 +2,7 @@
 
 mod end;
 mod gated;
+mod resize;
 mod starved;
 
 use std::time::{Duration, Instant};

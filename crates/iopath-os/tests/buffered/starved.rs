@@ -27,7 +27,7 @@ fn open(faults: &Faults, gate: &Gate) -> Buffered {
         own_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let gated: Box<dyn RealDevice + Send> = Box::new(Gated { inner: disk.open(), gate: gate.clone() });
+        let gated: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
         Ok(Runner::new(Box::new(Faulty::new(gated, faults)) as _, &QueueConfig::default()))
     });
     opened.unwrap()
@@ -37,7 +37,7 @@ fn open(faults: &Faults, gate: &Gate) -> Buffered {
 /// writer, which has slept meanwhile, must find out by itself that write-back fails.
 #[test]
 fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
-    let (faults, gate) = (Faults::new(1), Gate::new());
+    let (faults, gate) = (Faults::new(1), Gate::default());
     let buffered = open(&faults, &gate);
     faults.add(Fault::error(IoError::Media).on(Op::Write));
     for page in 1..u64::from(FRAMES) {
