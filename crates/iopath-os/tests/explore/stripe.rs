@@ -1,11 +1,13 @@
 //! A stripe, whose waits for several members are waits for a bell: members that take their time, that are over at once,
 //! and the threads engine, alone and under a page cache.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_core::{BlockDevice, Extent, Io, Op, QueueConfig, StripeConfig, Tag};
-use iopath_os::sync::{Exploration, pick};
-use iopath_os::{RealDevice, Striped, now};
+use iopath_os::sync::atomic::{AtomicU64, Ordering};
+use iopath_os::sync::{Exploration, pick, thread};
+use iopath_os::{Bell, RealDevice, Striped, now};
 
 use crate::buffered::{buffered_with, on_threads, read};
 use crate::device::{Delayed, Failures, disk_of, limits_of, segment};
@@ -69,6 +71,33 @@ fn read_all(device: &mut Striped<Member>, by_watch: bool) {
             assert!(bytes.iter().all(|byte| *byte == (page / 2) as u8), "page {page}");
         }
     }
+}
+
+#[test]
+fn no_ring_of_a_bell_is_lost() {
+    Exploration::new("no_ring_of_a_bell_is_lost").within(Duration::ZERO).run(|| {
+        const RINGS: u64 = 4;
+        let (bell, over) = (Bell::new().unwrap(), Arc::new(AtomicU64::new(0)));
+        let ringers: Vec<_> = (0..2)
+            .map(|_| {
+                let (bell, over) = (bell.clone(), Arc::clone(&over));
+                thread::spawn(move || {
+                    for _ in 0..RINGS / 2 {
+                        over.fetch_add(1, Ordering::SeqCst);
+                        bell.ring();
+                    }
+                })
+            })
+            .collect();
+        while over.load(Ordering::SeqCst) < RINGS {
+            // A timeout that passes before the rings are over is a ring that was lost.
+            let timeout = (pick(2) == 0).then_some(Duration::from_millis(1));
+            bell.wait(timeout).unwrap();
+        }
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+    });
 }
 
 fn explore(name: &'static str, kinds: [Kind; 2]) {
