@@ -26,6 +26,7 @@ impl EventFd {
         self.is_there.notify_all();
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as that of normal builds")]
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let is_zero = |count: &mut u64| *count == 0;
