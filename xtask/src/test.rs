@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::{tidy, torture, workspace};
+use crate::{explore, tidy, torture, workspace};
 use logged::Logged;
 
 /// Crates whose property tests do so many operations that they run optimised (profile `checked`), not in `dev`.
@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     Step { name: "test", quick: true, run: test },
     Step { name: "test-optimised", quick: true, run: test_optimised },
     Step { name: "torture", quick: false, run: torture },
+    Step { name: "explore", quick: false, run: explore },
     Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
     Step { name: "deny", quick: false, run: deny },
 ];
@@ -189,6 +190,18 @@ fn torture() -> Result<Outcome> {
     }
     anyhow::ensure!(note.contains("operations"), "nothing was done");
     Ok(Outcome::Passed(note))
+}
+
+/// Some of what `cargo xtask explore` can do, from the same seed each time: a change is what may make it fail.
+fn explore() -> Result<Outcome> {
+    let options = explore::Options { seed: None, from: Some(1), seconds: 3, name: None };
+    let log = Logged::new("explore", explore::command(&options)?).args(["--", "--show-output"]).run()?;
+    let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    let counts: Vec<u64> =
+        log.lines().filter(|line| line.starts_with("explored ")).filter_map(count).collect();
+    anyhow::ensure!(!counts.is_empty(), "nothing was explored");
+    let (schedules, scenarios) = (counts.iter().sum::<u64>(), counts.len());
+    Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
 }
 
 fn select(mut tests: Logged, crates: &[&str]) -> Logged {

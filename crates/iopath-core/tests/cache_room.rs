@@ -1,6 +1,7 @@
-//! A reader who comes and goes while a writer looks for room. One thread's steps are in `cache_model`.
+//! Room for a page: while readers come and go, and where all pages but one are pinned. One thread's steps are in
+//! `cache_model`.
 
-use iopath_core::cache::{CacheConfig, PageCache, Part, WriteStep};
+use iopath_core::cache::{CacheConfig, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::{Instant, Page, PageRange};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,4 +45,37 @@ fn a_page_is_not_evicted_to_make_room_for_itself() {
         is_over.store(true, Relaxed);
     });
     hot.unpin(other.frame);
+}
+
+/// Reads a page and leaves it pinned.
+fn read(cache: &mut PageCache, page: Page) {
+    if let Lookup::Hit(_) = cache.read(page, 0) {
+        return;
+    }
+    while let Some(io) = cache.poll_io(Instant::ZERO) {
+        cache.handle_completion(io.tag, Ok(()), Instant::ZERO);
+    }
+    let ready = cache.poll_ready().expect("there is room");
+    assert!(matches!(ready.outcome, Outcome::Pinned(_)), "{ready:?}");
+}
+
+#[test]
+fn the_only_page_that_is_not_pinned_makes_room_however_often_it_was_touched() {
+    for frames in 2..9 {
+        for (free, touches) in (0..frames).flat_map(|free| (0..5).map(move |touches| (free, touches))) {
+            let mut cache = PageCache::new(CacheConfig { frames, ..CacheConfig::default() });
+            let hot = Arc::clone(cache.hot());
+            (0..frames).for_each(|page| read(&mut cache, Page(u64::from(page))));
+            let page = Page(u64::from(free));
+            let frame = hot.try_pin(page).expect("it was read").frame;
+            for _ in 0..touches {
+                hot.visit(0, page, |_| (), |_| ());
+            }
+            for _ in 0..2 {
+                hot.unpin(frame);
+            }
+            read(&mut cache, Page(u64::from(frames)));
+            assert_eq!(cache.stats().starved, 0, "{frames} frames, {touches} touches of page {free}");
+        }
+    }
 }

@@ -31,9 +31,7 @@ mod wait;
 mod write;
 
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use iopath_core::cache::{CacheConfig, CacheStats, Hot, PageCache};
 use iopath_core::elevator::ElevatorSpec;
@@ -44,6 +42,9 @@ use crate::aligned::NoMemory;
 use crate::device::{RealDevice, WaitError, Watch};
 use crate::pool::BufferPool;
 use crate::runner::Runner;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread::JoinHandle;
 use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;

@@ -5,6 +5,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Now, on the clock that never jumps (`CLOCK_MONOTONIC`: nanoseconds since an arbitrary start, suspend excluded).
 pub fn now() -> Instant {
+    #[cfg(iopath_explore)]
+    if let Some(now) = crate::sync::virtual_now() {
+        return now;
+    }
     let time = clock_gettime(ClockId::Monotonic);
     Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -15,6 +15,8 @@ mod limits;
 mod memory;
 mod pool;
 mod runner;
+#[doc(hidden)]
+pub mod sync;
 mod tail;
 pub mod target;
 mod thread;

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::device::{RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;
+use crate::sync::thread;
 
 /// A queue, its device, and the memory that is under way.
 ///
@@ -355,7 +356,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     fn sleep(&self, due: Option<Duration>) {
         let elevator = self.queue.elevator();
         let due = due.unwrap_or_else(|| panic!("{elevator} holds everything back and says not how long"));
-        std::thread::sleep(due);
+        thread::sleep(due);
     }
 
     fn collect(&mut self) {

@@ -9,5 +9,10 @@ pub fn thread_number() -> usize {
     thread_local! {
         static NUMBER: usize = THREADS.fetch_add(1, Relaxed);
     }
+    // All threads of an explored run are one thread of the system's.
+    #[cfg(iopath_explore)]
+    if let Some(number) = crate::sync::task_number() {
+        return number;
+    }
     NUMBER.with(|number| *number)
 }

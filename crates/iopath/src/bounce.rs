@@ -4,9 +4,10 @@
 use crate::error::Error;
 use crate::volume::Volume;
 use iopath_core::{IoError, Op};
+use iopath_os::sync::{Condvar, Mutex, MutexGuard};
 use iopath_os::{AlignedBuf, NoMemory, Tail, page_bytes};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// The size of a buffer: longer I/O goes piece by piece.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -3,8 +3,9 @@
 
 use crate::error::OpenError;
 use crate::open::SharedRunner;
+use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Threads that can do blocking I/O on one volume at once without waiting for each other.
 const PLACES: usize = 64;

@@ -10,11 +10,12 @@ use crate::options::{Options, Path, Unaligned};
 use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
+use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
 use iopath_os::{Beside, Buffered, MemoryDisk, RealDevice, RunError, Runner};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// How a read or write is carried out.
 enum Way<'a> {

@@ -18,8 +18,8 @@
 
 use super::table::Table;
 use super::{Frame, NO_FRAME};
+use crate::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::page::Page;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;

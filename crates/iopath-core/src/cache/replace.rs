@@ -95,7 +95,7 @@ impl Replacement {
     }
 
     /// Takes out the frame to evict. Ends after four looks at each frame, even where all are pinned. Where all of one
-    /// queue are, the other makes room.
+    /// queue are, seen one after another, the other makes room.
     pub(super) fn evict(&mut self, links: &mut Links, residents: &mut impl Residents) -> Option<u32> {
         let (mut small_pinned, mut main_pinned) = (0, 0);
         for _ in 0..self.len() * 4 {
@@ -117,8 +117,13 @@ impl Replacement {
                 Verdict::Touched if is_small => {
                     residents.promote(frame);
                     links.push_back(&mut self.main, frame);
+                    main_pinned = 0;
                 }
-                Verdict::Touched => links.push_back(queue, frame),
+                Verdict::Touched => {
+                    links.push_back(queue, frame);
+                    // It is evicted when its touches are used up: `main` has a frame that is not pinned.
+                    *pinned = 0;
+                }
                 Verdict::Pinned => {
                     links.push_back(queue, frame);
                     *pinned += 1;

@@ -1,14 +1,13 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
 //! `iopath_core::cache::direct`; the direct I/O itself is the caller's, the flush after a forced write is not.
 
-use std::sync::atomic::Ordering::Release;
-
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
 use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
+use crate::sync::atomic::Ordering::Release;
 
 /// A direct I/O that may go: the device holds what was written through the cache. Until this is dropped, which is to be
 /// when the I/O is over and before anyone is told, writers to the pages of what it writes wait.

@@ -1,12 +1,13 @@
 //! The thread that writes back what is old, and sees to write-back when nobody comes by. Threads that read and write do
 //! all else themselves: while they are about, this one stays out of the way.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::state::State;
 use super::{Buffered, Shared};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::thread;
 
 /// How often it looks while something is dirty.
 const ROUND: Duration = Duration::from_millis(250);
@@ -20,8 +21,8 @@ impl Buffered {
         let mut flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner);
         if flusher.is_none() {
             let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new().name("iopath-flush".to_owned());
-            *flusher = thread.spawn(move || shared.flush_in_background()).ok();
+            let builder = thread::Builder::new().name("iopath-flush".to_owned());
+            *flusher = builder.spawn(move || shared.flush_in_background()).ok();
         }
         self.shared.has_flusher.store(true, Relaxed);
     }
@@ -49,9 +50,9 @@ impl Shared {
         while !state.is_closing {
             // Not at once: a program that flushes after each write would wake this thread with each.
             if was_idle && state.is_idle() {
-                state.resting_flusher = Some(std::thread::current());
+                state.resting_flusher = Some(thread::current());
                 drop(state);
-                std::thread::park();
+                thread::park();
                 state = self.lock();
                 was_idle = state.resting_flusher.is_some();
                 continue;
@@ -60,7 +61,7 @@ impl Shared {
             was_idle = state.is_idle();
             let seen = state.steps;
             drop(state);
-            std::thread::park_timeout(ROUND);
+            thread::park_timeout(ROUND);
             state = self.lock();
             if state.steps != seen || state.is_polled {
                 continue;

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::Thread;
 
 use iopath_core::cache::{CacheConfig, Frame, IoTag, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
@@ -16,6 +15,7 @@ use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;
 use crate::runner::Runner;
+use crate::sync::thread::Thread;
 use crate::tail::Tail;
 
 /// The cache, what feeds it, and who waits.

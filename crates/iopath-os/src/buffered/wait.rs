@@ -22,8 +22,6 @@
 //!   end, and a failed write-back is retried after some time.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
-use std::thread::Thread;
 use std::time::Duration;
 
 use iopath_core::Instant;
@@ -33,6 +31,8 @@ use super::state::State;
 use super::{BufferedError, Shared};
 use crate::clock;
 use crate::device::WaitError;
+use crate::sync::MutexGuard;
+use crate::sync::thread::{self, Thread};
 
 /// How long a thread waits for a frame while nothing is in flight, before it takes all frames to be borrowed for good.
 const STARVED_MAX: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ impl Drop for Locked<'_> {
         if self.0.asleep == 0 {
             return;
         }
-        if std::thread::panicking() {
+        if thread::panicking() {
             // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
             self.0.wake_all();
         } else {
@@ -177,8 +177,8 @@ impl Shared {
         state.asleep += 1;
         drop(state);
         match wakes_at {
-            Some(time) => std::thread::park_timeout(time.saturating_since(clock::now()).max(NAP_MIN)),
-            None => std::thread::park(),
+            Some(time) => thread::park_timeout(time.saturating_since(clock::now()).max(NAP_MIN)),
+            None => thread::park(),
         }
         let mut state = self.lock();
         state.awaken(waiter);
@@ -196,7 +196,7 @@ impl Shared {
 impl State {
     /// A place for the calling thread to wait at.
     pub(super) fn enlist(&mut self) -> usize {
-        let thread = std::thread::current();
+        let thread = thread::current();
         self.waiters.insert(Waiter { thread, outcome: None, is_asleep: false, wakes_at: None })
     }
 

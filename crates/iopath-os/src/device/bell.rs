@@ -2,15 +2,13 @@
 //! memory that saves the system call where nobody waits. Says neither which request is over nor on which device.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-
 use super::{WaitError, Watch};
+use crate::sync::EventFd;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Rung by devices ([`RealDevice::ring_when_over`](crate::RealDevice::ring_when_over)); a clone is the same bell.
 ///
@@ -26,7 +24,7 @@ pub struct Bell {
 
 #[derive(Debug)]
 struct Shared {
-    eventfd: OwnedFd,
+    eventfd: EventFd,
     /// `RUNG`, and `WAITER` for each thread that waits.
     state: AtomicU32,
 }
@@ -38,8 +36,7 @@ const WAITER: u32 = 2;
 impl Bell {
     /// A bell that has not been rung (`eventfd(2)`).
     pub fn new() -> io::Result<Self> {
-        let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Self { shared: Arc::new(Shared { eventfd, state: AtomicU32::new(0) }) })
+        Ok(Self { shared: Arc::new(Shared { eventfd: EventFd::new()?, state: AtomicU32::new(0) }) })
     }
 
     /// Ends the wait that is on, or the next one.
@@ -47,8 +44,7 @@ impl Bell {
         // Each order of this and the waiter's `fetch_add` is safe: the later of both sees the other.
         let before = self.shared.state.fetch_or(RUNG, Ordering::AcqRel);
         if before & RUNG == 0 && before >= WAITER {
-            // Fails only where the counter would pass 2^64 - 2, and then the wait ends without it.
-            let _ = rustix::io::write(&self.shared.eventfd, &1_u64.to_ne_bytes());
+            self.shared.eventfd.add();
         }
     }
 
@@ -56,29 +52,11 @@ impl Bell {
     /// calls that took: none if it was rung before.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let before = self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
-        let waited = if before & RUNG == 0 { self.wait_for_eventfd(timeout) } else { Ok(0) };
+        let waited = if before & RUNG == 0 { self.shared.eventfd.wait(timeout) } else { Ok(0) };
         // A ring from here on is for the next wait. One before is seen by the polls that follow this wait.
         self.shared.state.fetch_and(!RUNG, Ordering::AcqRel);
         self.shared.state.fetch_sub(WAITER, Ordering::AcqRel);
         waited
-    }
-
-    fn wait_for_eventfd(&self, timeout: Option<Duration>) -> io::Result<u64> {
-        let eventfd = &self.shared.eventfd;
-        let mut calls = 1;
-        if let Some(timeout) = timeout {
-            // A time that does not fit is longer than any wait.
-            let timeout = Timespec::try_from(timeout).ok();
-            match poll(&mut [PollFd::new(eventfd, PollFlags::IN)], timeout.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => return Ok(calls),
-                Ok(_) => calls += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        match rustix::io::read(eventfd, &mut [0; 8]) {
-            Ok(_) | Err(Errno::INTR) => Ok(calls),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 
@@ -113,9 +91,9 @@ mod tests {
     #[test]
     fn the_kernel_rings_by_the_descriptor() {
         let bell = Bell::new().unwrap();
-        rustix::io::write(&bell.shared.eventfd, &1_u64.to_ne_bytes()).unwrap();
+        bell.shared.eventfd.add();
         assert_eq!(bell.wait(None).unwrap(), 1);
-        rustix::io::write(&bell.shared.eventfd, &1_u64.to_ne_bytes()).unwrap();
+        bell.shared.eventfd.add();
         assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 2);
     }
 

@@ -22,6 +22,7 @@ use super::{Bell, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::errno::io_error_of;
 use crate::memory::Segment;
+use crate::sync::thread;
 use carry::Carrier;
 use task::Goal;
 
@@ -191,7 +192,7 @@ impl<D: RealDevice> Mapped<D> {
             self.waits += self.carrier.bell.wait(timeout)?;
         } else {
             // The device was busy with nothing of this queue's.
-            std::thread::sleep(timeout.expect("what is neither below nor blocked is due some time"));
+            thread::sleep(timeout.expect("what is neither below nor blocked is due some time"));
         }
         Ok(())
     }

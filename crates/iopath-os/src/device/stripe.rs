@@ -12,6 +12,7 @@ use iopath_core::{
 use super::{Bell, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::memory::Segment;
+use crate::sync::thread;
 
 /// One device of several, each of which holds every so-manyth chunk.
 ///
@@ -66,7 +67,7 @@ impl<D: RealDevice> Striped<D> {
         match (busy.next(), busy.next()) {
             (Some(only), None) => return only.commit_and_wait(1, timeout),
             // A member was busy with nothing of this stripe's, or its elevator holds requests back.
-            (None, _) => std::thread::sleep(timeout.expect("what no member has begun is due some time")),
+            (None, _) => thread::sleep(timeout.expect("what no member has begun is due some time")),
             (Some(_), Some(_)) => {
                 drop(busy);
                 for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {

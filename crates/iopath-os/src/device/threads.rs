@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 
 use super::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
+use crate::sync::thread::{self, JoinHandle};
 use job::{Caller, Job};
 pub(crate) use job::{OWN_SEGMENTS_MAX, read_now};
 use worker::Shared;
@@ -77,7 +77,7 @@ impl Threads {
         let shared = Arc::new(Shared::new(file, limits.logical_block_bytes, depth as usize));
         let mut device = Self {
             workers: Vec::new(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: thread::available_parallelism().map_or(1, usize::from),
             workers_max: config.threads_max.clamp(1, depth) as usize,
             limits,
             staged: VecDeque::with_capacity(depth as usize),
@@ -95,8 +95,8 @@ impl Threads {
         let shared = Arc::clone(&self.shared);
         let (depth, segments_max) = (self.limits.depth_max as usize, usize::from(self.limits.segments_max));
         let name = format!("iopath-io-{}", self.workers.len());
-        let thread = std::thread::Builder::new().name(name);
-        self.workers.push(thread.spawn(move || worker::run(&shared, depth, segments_max))?);
+        let builder = thread::Builder::new().name(name);
+        self.workers.push(builder.spawn(move || worker::run(&shared, depth, segments_max))?);
         Ok(())
     }
 

@@ -59,7 +59,7 @@ unsafe impl RealDevice for Watched {
         let last = completions.min(self.in_flight()).saturating_sub(1);
         if let Some((due, _)) = self.in_flight.get(last as usize) {
             let left = due.saturating_since(clock::now());
-            std::thread::sleep(timeout.map_or(left, |timeout| timeout.min(left)));
+            thread::sleep(timeout.map_or(left, |timeout| timeout.min(left)));
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ fn what_is_held_back_goes_when_it_is_due_though_others_are_at_the_device() {
     let (mut runner, pool) = (runner(4, takes, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
     submit(&mut runner, &pool, 1);
     runner.hand_over();
-    std::thread::sleep(HELD_FOR);
+    thread::sleep(HELD_FOR);
     runner.look();
     assert_eq!(runner.device.in_flight(), 1);
     submit(&mut runner, &pool, 1);

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use iopath_core::mapper::{
     DirtyMetadata, FileLayout, FileRange, FreeSpace, MAPPERS, MapError, Mapper, Place, Quarantine, Space,
@@ -14,6 +14,7 @@ use iopath_core::{Extent, IoError, SECTOR_BYTES, Sector};
 
 use super::super::Bell;
 use crate::aligned::{AlignedBuf, NoMemory};
+use crate::sync::Mutex;
 
 /// The longest write of zeroes.
 const ZEROES_BYTES: usize = 64 << 10;

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use iopath_core::{Completion, Extent, Io, IoError, Op, Tag};
 
 use crate::device::transfer::{Step, Transfer, skip};
 use crate::memory::Segment;
+use crate::sync::Instant;
 
 use super::worker::Price;
 

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::job::{Caller, Job};
 use crate::device::{Bell, WaitError, Watch};
+use crate::sync::{Condvar, FIRST_PRICE_NANOS, Mutex, MutexGuard};
 
 /// What the threads and the device share.
 #[derive(Debug)]
@@ -191,7 +192,7 @@ pub(super) struct Price {
 impl Price {
     /// Long, until something is known.
     const fn unknown() -> Self {
-        Self { nanos: AtomicU64::new(1_000_000) }
+        Self { nanos: AtomicU64::new(FIRST_PRICE_NANOS) }
     }
 
     pub(super) fn get(&self) -> Duration {

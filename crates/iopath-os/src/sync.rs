@@ -1,0 +1,53 @@
+//! The locks, condition variables, threads and atomics of the code that blocks. In a normal build these are the
+//! standard library's, re-exported: they cost nothing.
+//!
+//! A build with `--cfg iopath_explore` replaces them by models that run under a scheduler (crate `shuttle`), with a
+//! clock of their own: `cargo xtask explore` searches interleavings for lost wake-ups and hangs. How it works:
+//! ARCHITECTURE.md. Not part of the public interface: `iopath` shares it, nobody else.
+
+#[cfg(not(iopath_explore))]
+mod eventfd;
+
+#[cfg(not(iopath_explore))]
+mod standard {
+    pub(crate) use super::eventfd::EventFd;
+    pub use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+    pub use std::thread;
+    pub(crate) use std::time::Instant;
+
+    /// What an I/O of the threads engine is taken to cost until one has been measured: long, in nanoseconds.
+    pub(crate) const FIRST_PRICE_NANOS: u64 = 1_000_000;
+}
+
+#[cfg(not(iopath_explore))]
+pub use standard::*;
+
+#[cfg(iopath_explore)]
+mod explore;
+#[cfg(iopath_explore)]
+mod explored_eventfd;
+#[cfg(iopath_explore)]
+mod lock;
+#[cfg(iopath_explore)]
+mod schedule;
+#[cfg(iopath_explore)]
+pub mod thread;
+#[cfg(iopath_explore)]
+mod time;
+
+#[cfg(iopath_explore)]
+mod explored {
+    pub use super::explore::{Exploration, elapsed, is_timed, pick};
+    pub use super::lock::{Condvar, Mutex, MutexGuard};
+    pub use shuttle::sync::atomic;
+
+    pub(crate) use super::explored_eventfd::EventFd;
+    pub(crate) use super::thread::task_number;
+    pub(crate) use super::time::{Instant, virtual_now};
+
+    /// So little that some measured I/Os make the engine take all for quick: runs are short.
+    pub(crate) const FIRST_PRICE_NANOS: u64 = 10_000;
+}
+
+#[cfg(iopath_explore)]
+pub use explored::*;

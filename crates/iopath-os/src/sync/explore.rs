@@ -1,0 +1,149 @@
+//! Runs a scenario under many schedules, one for each seed, until one fails or the time is over. A failing seed is
+//! printed with the command that runs it again.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
+
+use shuttle::rand::Rng;
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+use super::schedule::{Explorer, Manners, Progress};
+use super::time;
+
+pub use super::time::elapsed;
+
+/// The seed to run again; only this one is run.
+const SEED: &str = "IOPATH_EXPLORE_SEED";
+
+/// The first of the seeds.
+const FROM: &str = "IOPATH_EXPLORE_FROM";
+
+/// How long each scenario is explored, in seconds.
+const SECONDS: &str = "IOPATH_EXPLORE_SECONDS";
+
+const SECONDS_DEFAULT: u64 = 3;
+
+/// More steps than this, and threads wake each other for ever.
+const STEPS_MAX: usize = 200_000;
+
+/// Closures of tests have deep frames in builds with assertions.
+const STACK_BYTES: usize = 256 << 10;
+
+thread_local! {
+    // What this thread of the system explores, for the panic hook.
+    static EXPLORED: RefCell<Option<Explored>> = const { RefCell::new(None) };
+}
+
+/// What is explored, and since when.
+#[derive(Debug, Clone)]
+struct Explored {
+    name: &'static str,
+    progress: Arc<Progress>,
+    started: Instant,
+}
+
+/// A scenario to be explored.
+#[derive(Debug)]
+pub struct Exploration {
+    name: &'static str,
+    within: Duration,
+}
+
+/// A number below `count`, from the seed of the run.
+pub fn pick(count: u64) -> u64 {
+    shuttle::rand::thread_rng().gen_range(0..count)
+}
+
+/// Whether the clock stands still in this run while a thread can run, so that [`elapsed`] says which timers were needed.
+pub fn is_timed() -> bool {
+    EXPLORED.with(|explored| {
+        let explored = explored.borrow();
+        let seed = explored.as_ref().map(|explored| explored.progress.seed.load(Relaxed));
+        seed.is_some_and(|seed| !Manners::of(seed).early_timers)
+    })
+}
+
+impl Exploration {
+    /// An exploration by the test of that name.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, within: Duration::MAX }
+    }
+
+    /// A run that takes longer in virtual time fails: some thread made progress only by a timeout. The clock stands
+    /// still while a thread can run, so a scenario that needs no timeout takes no time at all.
+    ///
+    /// Does not apply to runs in which timers fire early.
+    #[must_use]
+    pub const fn within(mut self, time: Duration) -> Self {
+        self.within = time;
+        self
+    }
+
+    /// Runs the scenario under one schedule for each seed.
+    ///
+    /// # Panics
+    /// If a run panics, deadlocks, does not end, or is late.
+    pub fn run(self, scenario: impl Fn() + Send + Sync + 'static) {
+        let Self { name, within } = self;
+        let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+        let only = number(SEED);
+        let from = number(FROM).unwrap_or(1);
+        let seeds = only.map_or(from..u64::MAX, |seed| seed..seed + 1);
+        let mut config = Config::new();
+        config.stack_size = STACK_BYTES;
+        config.failure_persistence = FailurePersistence::None;
+        config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+        config.max_time =
+            only.is_none().then(|| Duration::from_secs(number(SECONDS).unwrap_or(SECONDS_DEFAULT)));
+        config.silence_warnings = true;
+        config.ungraceful_shutdown_config.immediately_return_on_panic = true;
+
+        let progress = Arc::new(Progress::default());
+        report_panics();
+        let started = Instant::now();
+        let this = Explored { name, progress: Arc::clone(&progress), started };
+        EXPLORED.with(|explored| *explored.borrow_mut() = Some(this));
+        Runner::new(Explorer::new(seeds, Arc::clone(&progress)), config).run(move || {
+            let keeper = shuttle::thread::spawn(time::keep);
+            time::start(keeper.thread().clone());
+            scenario();
+            let taken = elapsed();
+            assert!(
+                !is_timed() || taken <= within,
+                "late: took {taken:?} of virtual time, {within:?} at most are needed: a timeout made up for a wake-up"
+            );
+            time::stop();
+            keeper.join().expect("the timekeeper fails with a message of its own");
+            time::reset();
+        });
+        EXPLORED.with(|explored| *explored.borrow_mut() = None);
+        let (runs, steps) = (progress.runs.load(Relaxed), progress.steps.load(Relaxed));
+        println!(
+            "explored {name}: {runs} schedules, {steps} steps in {:.1} s, seeds from {from}",
+            started.elapsed().as_secs_f64()
+        );
+    }
+}
+
+/// Has each panic of a run name the seed, whatever becomes of the panic.
+fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let inner = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if let Some(explored) = EXPLORED.with(|explored| explored.try_borrow().ok()?.clone()) {
+                let Explored { name, progress, started } = explored;
+                let (seed, runs) = (progress.seed.load(Relaxed), progress.runs.load(Relaxed));
+                eprintln!(
+                    "explored {name}: seed {seed} fails, schedule {runs} of this exploration, found in {:.2} s, after \
+                     {:?} of virtual time\nagain: cargo xtask explore --seed {seed} {name}",
+                    started.elapsed().as_secs_f64(),
+                    elapsed()
+                );
+            }
+            inner(info);
+        }));
+    });
+}

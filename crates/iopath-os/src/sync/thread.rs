@@ -1,0 +1,34 @@
+//! Threads of an explored build: `shuttle`'s, with waits that end by the virtual clock.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use shuttle::thread::{Builder, JoinHandle, Thread, current, panicking, park, scope, spawn, yield_now};
+
+use super::lock::Waiter;
+use super::time::{self, Wakes};
+
+/// As [`std::thread::park_timeout`].
+pub fn park_timeout(timeout: Duration) {
+    let _timer = time::arm(timeout, Wakes::Parked(current()));
+    park();
+}
+
+/// As [`std::thread::sleep`].
+pub fn sleep(time: Duration) {
+    let waiter = Arc::new(Waiter::new());
+    let _timer = time::arm(time, Wakes::Waiter(Arc::clone(&waiter)));
+    waiter.wait();
+}
+
+/// The same number on every machine: a seed finds the same schedule.
+pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
+    const PROCESSORS: NonZero<usize> = NonZero::new(4).unwrap();
+    Ok(PROCESSORS)
+}
+
+/// The number of the calling task, if this is one.
+pub(crate) fn task_number() -> Option<usize> {
+    shuttle::current::try_get_current_task().map(usize::from)
+}

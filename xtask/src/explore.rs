@@ -1,0 +1,58 @@
+//! `cargo xtask explore`: the blocking code under a scheduler that controls its threads. The scenarios are the tests
+//! `explore` of `iopath-os` and `iopath`; this builds them with `--cfg iopath_explore`, in a target folder of their own,
+//! and names seeds and time.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::workspace;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// Run this one schedule again, with the stack of each thread if it hangs
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// The first seed; each schedule has the next [default: the time]
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    pub(crate) from: Option<u64>,
+    /// How long each scenario is explored
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, conflicts_with = "seed")]
+    pub(crate) seconds: u64,
+    /// Explore only the scenarios whose name contains this
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+/// Runs it to its end; true if no schedule failed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let mut command = command(options)?;
+    command.args(["--", "--nocapture"]).args(&options.name);
+    let status = command.status().context("cannot run cargo")?;
+    Ok(status.success())
+}
+
+/// Cargo, told to do what the options say.
+pub(crate) fn command(options: &Options) -> Result<Command> {
+    let from = match options.from {
+        Some(from) => from,
+        None => std::time::UNIX_EPOCH.elapsed().context("the clock is before 1970")?.as_secs() << 20,
+    };
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let mut command = workspace::cargo();
+    command
+        .args(["test", "--profile", "checked", "--package", "iopath-os", "--package", "iopath"])
+        .args(["--test", "explore"])
+        // A build with other flags would have cargo build all of the workspace anew each time.
+        .env("CARGO_TARGET_DIR", workspace::target_dir().join("explore"))
+        .env("RUSTFLAGS", format!("{flags} --cfg iopath_explore -D warnings"))
+        .env("IOPATH_EXPLORE_FROM", from.to_string())
+        .env("IOPATH_EXPLORE_SECONDS", options.seconds.to_string());
+    match options.seed {
+        Some(seed) => {
+            command.env("IOPATH_EXPLORE_SEED", seed.to_string()).env("SHUTTLE_CAPTURE_BACKTRACE", "1")
+        }
+        None => command.env_remove("IOPATH_EXPLORE_SEED"),
+    };
+    Ok(command)
+}
