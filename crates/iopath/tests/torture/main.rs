@@ -19,6 +19,7 @@
 mod backend;
 mod conditions;
 mod history;
+mod losses;
 mod model;
 mod ops;
 mod overlap;

@@ -120,13 +120,15 @@ fn write_by(
     let from = work.from(bytes);
     let source = Arc::clone(&work.worker.source);
     let data = &source.random[from..from + bytes];
+    let begun = work.worker.losses.now();
     let result = write(work.volume, data, offset as u64);
     let Mode { takes_any, is_cached, .. } = work.conditions.mode;
     let flushes_cache = flushes && takes_any && is_cached;
     let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
     work.note(what, (offset, bytes), Some(from), is_ok);
     if is_ok {
-        work.worker.model.write(offset, data, forced);
+        let is_saved = forced && (!flushes || work.worker.losses.none_since(begun));
+        work.worker.model.write(offset, data, is_saved);
     } else {
         work.worker.model.write_failed(offset, data);
         if flushes {
@@ -214,7 +216,7 @@ fn flush(work: &mut Work<'_>) -> Result<bool, Failure> {
         return Err(Failure::Outcome("a flush succeeds although bytes were lost".to_owned()));
     }
     if is_ok {
-        work.worker.model.flushed();
+        work.worker.flushed();
     } else {
         work.flush_failed();
     }
@@ -225,6 +227,7 @@ fn flush(work: &mut Work<'_>) -> Result<bool, Failure> {
 /// What a flush has covered is on the medium: whatever fails beside it, and whatever is still in the page cache.
 fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
+    let begun = work.worker.losses.now();
     write_by(work, "write to save", (offset, bytes), false, false, |volume, data, offset| {
         volume.write_at(data, offset)
     })?;
@@ -237,7 +240,7 @@ fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     if !matches!(read, Ok(count) if count == bytes) {
         return Err(Failure::Outcome(format!("the medium cannot be read at {offset}: {read:?}")));
     }
-    work.check_saved(offset, bytes)
+    if work.worker.losses.none_since(begun) { work.check_saved(offset, bytes) } else { Ok(()) }
 }
 
 /// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page

@@ -103,8 +103,9 @@ impl Trial {
         if let Some(faults) = &faults {
             faults.shuffle(random.random());
         }
+        let losses = Arc::default();
         let worker = |random: &mut Xoshiro256PlusPlus| {
-            Worker::new(random.random(), source, Model::new(size), progress)
+            Worker::new(random.random(), source, Model::new(size), &losses, progress)
         };
         let workers = (0..settings.threads).map(|_| worker(&mut random)).collect();
         let conditions = Conditions {
@@ -150,7 +151,8 @@ impl Trial {
                 2 => self.resize()?,
                 3..6 => self.crash()?,
                 6 => self.check_everything()?,
-                7 => self.refuse_writes()?,
+                7 if self.conditions.is_shared => self.refuse_writes()?,
+                8..12 if self.conditions.is_shared => self.fail_flushes()?,
                 _ => {}
             }
         }

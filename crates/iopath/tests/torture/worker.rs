@@ -3,6 +3,7 @@
 
 use crate::conditions::{Conditions, Mode};
 use crate::history::{Event, History};
+use crate::losses::{Losses, Moment};
 use crate::model::{Mismatch, Model};
 use crate::ops;
 use crate::settings::pick;
@@ -58,6 +59,9 @@ pub(crate) struct Worker {
     pub(crate) owned: Vec<Range<usize>>,
     pub(crate) source: Arc<Source>,
     pub(crate) buffer: AlignedBuf,
+    pub(crate) losses: Arc<Losses>,
+    /// Since when a flush that succeeds proves that all its writes are saved.
+    proves_since: Moment,
     progress: Progress,
     number: u64,
 }
@@ -80,7 +84,13 @@ pub(crate) struct Work<'a> {
 }
 
 impl Worker {
-    pub(crate) fn new(seed: u64, source: &Arc<Source>, model: Model, progress: &Progress) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        source: &Arc<Source>,
+        model: Model,
+        losses: &Arc<Losses>,
+        progress: &Progress,
+    ) -> Self {
         Self {
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             model,
@@ -88,6 +98,8 @@ impl Worker {
             owned: Vec::new(),
             source: Arc::clone(source),
             buffer: AlignedBuf::new(OP_BYTES_MAX + 2 * BLOCK_BYTES_MAX).expect("memory"),
+            losses: Arc::clone(losses),
+            proves_since: losses.now(),
             progress: progress.clone(),
             number: 0,
         }
@@ -129,6 +141,24 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// A flush has succeeded: what this worker has written is saved, unless a loss of it was accepted.
+    pub(crate) fn flushed(&mut self) {
+        if self.doubt_accepted_losses() {
+            self.model.flushed();
+        }
+    }
+
+    /// Whether a flush that has just succeeded covers all its writes. If another worker has accepted a loss, the bytes
+    /// may be any of those written since the last flush that did.
+    pub(crate) fn doubt_accepted_losses(&mut self) -> bool {
+        let covers = self.losses.none_since(self.proves_since);
+        if !covers {
+            self.proves_since = self.losses.now();
+            self.model.may_have_lost();
+        }
+        covers
     }
 
     /// The power has failed.
@@ -231,10 +261,15 @@ impl Work<'_> {
         self.worker.random.random_range(0..=(SOURCE_BYTES - bytes) / align) * align
     }
 
-    /// A flush, or what includes one, has failed.
+    /// A flush, or what includes one, has failed. Beside others the loss is accepted, often: flushes go on to succeed.
     pub(crate) fn flush_failed(&mut self) {
-        if self.conditions.may_lose && self.conditions.may_fail {
+        let Conditions { may_fail, may_lose, has_lost, mode, .. } = self.conditions;
+        if may_lose && may_fail {
             self.worker.model.may_have_lost();
+        }
+        let may_accept = self.conditions.loses_meanwhile() && mode.is_cached && !has_lost;
+        if may_accept && self.worker.random.random_range(0..4) > 0 {
+            self.worker.losses.accept(self.volume);
         }
     }
 

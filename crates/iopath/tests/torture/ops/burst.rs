@@ -91,7 +91,8 @@ fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     };
     let data = &work.worker.source.random[from..from + bytes];
     if is_ok {
-        work.worker.model.write(offset, data, forced);
+        let is_saved = forced && !work.conditions.loses_meanwhile();
+        work.worker.model.write(offset, data, is_saved);
     } else {
         work.worker.model.write_failed(offset, data);
     }

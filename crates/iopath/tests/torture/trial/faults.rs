@@ -3,11 +3,15 @@
 
 use super::{Outcome, Trial, outcome};
 use crate::settings::pick;
+use crate::worker::Worker;
 use iopath::{Extent, Fault, IoError, Op};
 use rand::Rng;
 
 /// Operations of each worker while no write succeeds. Few: a writer without a page waits for a second.
 const REFUSED_OPS: u64 = 24;
+
+/// Operations of all workers while flushes often fail.
+const FAILING_OPS: u64 = 1000;
 
 impl Trial {
     /// Other faults from now on, or none.
@@ -65,13 +69,25 @@ impl Trial {
 
     /// The device refuses every write for a while: a page cache fills up, and each writer is told.
     pub(super) fn refuse_writes(&mut self) -> Outcome {
-        if self.faults.is_none() || !self.conditions.is_shared || !self.conditions.mode.is_cached {
+        if self.faults.is_none() || !self.conditions.mode.is_cached {
             return Ok(());
         }
         self.stop_faults()?;
         let forces_at_once = !self.conditions.forces_by_flush;
         self.add(Fault::error(IoError::Media).on(Op::Write), forces_at_once);
         self.work(REFUSED_OPS * self.workers.len() as u64)?;
+        self.stop_faults()
+    }
+
+    /// Flushes of the device fail often, and lose, while workers write past the page cache and flush.
+    pub(super) fn fail_flushes(&mut self) -> Outcome {
+        if self.faults.is_none() || !self.conditions.may_lose || !self.conditions.mode.is_cached {
+            return Ok(());
+        }
+        self.stop_faults()?;
+        let one_in = *pick(&mut self.random, &[3, 10]);
+        self.add(Fault::error(IoError::Media).on(Op::Flush).one_in(one_in), true);
+        self.work(FAILING_OPS)?;
         self.stop_faults()
     }
 
@@ -89,8 +105,11 @@ impl Trial {
         let Some(opened) = cached else { return Ok(()) };
         // The first may fail although nothing goes wrong any more: write-back had begun before.
         let first = opened.volume.flush();
-        if others_may_have_lost && first.is_err() {
-            self.workers.iter_mut().for_each(|worker| worker.model.may_have_lost());
+        for worker in self.workers.iter_mut().filter(|_| others_may_have_lost) {
+            worker.doubt_accepted_losses();
+            if first.is_err() {
+                worker.model.may_have_lost();
+            }
         }
         // What is seen now and saved by a flush is there whatever went wrong before.
         if self.random.random() {
@@ -101,7 +120,7 @@ impl Trial {
         match second {
             Ok(()) if self.conditions.has_lost => Err((0, outcome("a loss is forgotten"))),
             Ok(()) => {
-                self.workers.iter_mut().for_each(|worker| worker.model.flushed());
+                self.workers.iter_mut().for_each(Worker::flushed);
                 Ok(())
             }
             Err(error) if first.is_ok() || !may_have_lost => {
