@@ -162,11 +162,6 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// See [`RequestQueue::take_failed_flush`].
-    pub const fn take_failed_flush(&mut self) -> Option<IoError> {
-        self.queue.take_failed_flush()
-    }
-
     /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
     /// those it had no room for. What is plugged stays so.
     pub fn look(&mut self) {
@@ -266,9 +261,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.in_flight() + self.queue.completions() as u32
     }
 
-    /// When [`Runner::look`] has something to do although nothing was over.
+    /// When [`Runner::look`] has something to do although a watch says nothing. A wait by the watch ends then at the
+    /// latest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.queue.poll_timeout()
+        // Bios that the queue has ended by itself are over now, and no device knows of them.
+        let over = (self.queue.completions() > 0).then_some(self.now);
+        [over, self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The same, with a device that ends after `sectors` sectors from now on: of a file that was resized.

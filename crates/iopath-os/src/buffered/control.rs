@@ -4,7 +4,7 @@ use iopath_core::cache::Outcome;
 use iopath_core::readahead::Pattern;
 use iopath_core::{IoError, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -89,7 +89,7 @@ impl Buffered {
 
 impl Shared {
     /// Waits for something that is done or fails.
-    pub(super) fn finish(&self, mut state: Guard<'_>, waiter: usize) -> Result<(), BufferedError> {
+    pub(super) fn finish(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         state.now = clock::now();
         state.settle();
         match self.wait(state, waiter)?.1 {

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use iopath_core::cache::{Frame, Outcome, Part, WriteStep};
 use iopath_core::{IoError, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -81,7 +81,7 @@ struct Piece {
 
 impl Write<'_> {
     /// Takes pages until all have a place, as many are held as may be, or one has to be waited for: then the waiter.
-    fn take_pages(&mut self, state: &mut Guard<'_>) -> Result<Option<usize>, BufferedError> {
+    fn take_pages(&mut self, state: &mut Locked<'_>) -> Result<Option<usize>, BufferedError> {
         let waiter = state.enlist();
         let (page, _) = self.shared.locate(self.offset + self.begun as u64);
         self.is_streamed = state.cache.is_streamed(page);
@@ -167,7 +167,7 @@ impl Write<'_> {
         }
     }
 
-    fn give_back(&mut self, state: &mut Guard<'_>) {
+    fn give_back(&mut self, state: &mut Locked<'_>) {
         if self.held.is_empty() {
             return;
         }
@@ -177,7 +177,7 @@ impl Write<'_> {
             let pause = state.cache.end_write(piece.frame, now);
             state.debt += pause;
         }
-        self.shared.rouse_flusher(state);
+        state.wake_flusher();
         state.come_by();
     }
 

@@ -245,6 +245,10 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     fn commit(&mut self, now: Instant) {
         self.go_on(now);
         self.publish();
+        if !self.carrier.over.is_empty() {
+            // Of these the device below knows nothing: holes that were read, say.
+            self.carrier.bell.ring();
+        }
         self.device.commit(now);
     }
 

@@ -102,6 +102,7 @@ impl MemoryDisk {
             limits,
             opened_after: self.shared.crashes.load(Ordering::Acquire),
             over: VecDeque::with_capacity(DEPTH_MAX as usize),
+            bell: None,
         }
     }
 
@@ -269,6 +270,7 @@ pub struct MemoryDevice {
     /// How often the disk had crashed when it was opened.
     opened_after: u64,
     over: VecDeque<Over>,
+    bell: Option<Bell>,
 }
 
 #[derive(Debug)]
@@ -332,7 +334,11 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
-    fn commit(&mut self, _now: Instant) {}
+    fn commit(&mut self, _now: Instant) {
+        if let Some(bell) = self.bell.as_ref().filter(|_| !self.over.is_empty()) {
+            bell.ring();
+        }
+    }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         let Over { mut completion, write } = self.over.pop_front()?;
@@ -363,8 +369,9 @@ unsafe impl RealDevice for MemoryDevice {
         0
     }
 
-    /// Never rings: what it takes is over at once.
-    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+    /// Rings in `commit`: every request is over by then.
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.bell = Some(bell.clone());
         Ok(())
     }
 }

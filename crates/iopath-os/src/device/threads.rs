@@ -54,7 +54,7 @@ pub struct Threads {
     staged: VecDeque<Job>,
     /// To be carried out by the caller; empty between calls.
     own: VecDeque<Job>,
-    /// Over, not yet asked for.
+    /// Over, not yet asked for. Nobody who waits sees these: `commit` moves them to where the threads put theirs.
     over: VecDeque<Job>,
     /// Jobs to use again.
     spare: Vec<Job>,
@@ -151,6 +151,10 @@ impl BlockDevice for Threads {
 
     fn commit(&mut self, _now: Instant) {
         self.hand_over();
+        if !self.over.is_empty() {
+            // A watch and a bell know nothing of what the caller keeps.
+            self.shared.give_back(&mut self.over);
+        }
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
@@ -169,14 +173,17 @@ unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.hand_over();
         let wanted = completions.min(self.in_flight()) as usize;
-        // Rather than wait for quick jobs that no thread has begun, do them.
+        // Rather than wait for quick jobs that no worker has begun, do them.
         while self.over.len() < wanted && self.is_quick() {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
             self.carry_out_own();
         }
-        self.shared.wait_for(wanted.saturating_sub(self.over.len()), timeout);
+        // Quick jobs that the caller has carried out itself cost no lock.
+        if self.over.len() < wanted {
+            self.shared.wait_for(wanted - self.over.len(), timeout);
+        }
         Ok(())
     }
 

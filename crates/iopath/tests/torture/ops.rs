@@ -3,7 +3,7 @@
 mod burst;
 mod resize;
 
-use crate::conditions::{Conditions, Mode};
+use crate::conditions::Conditions;
 use crate::settings::pick;
 use crate::worker::{Failure, OP_BYTES_MAX, Work};
 use iopath::{Advice, Error, Volume};
@@ -122,8 +122,7 @@ fn write_by(
     let data = &source.random[from..from + bytes];
     let begun = work.worker.losses.now();
     let result = write(work.volume, data, offset as u64);
-    let Mode { takes_any, is_cached, .. } = work.conditions.mode;
-    let flushes_cache = flushes && takes_any && is_cached;
+    let flushes_cache = flushes && work.conditions.mode.is_cached;
     let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
     work.note(what, (offset, bytes), Some(from), is_ok);
     if is_ok {
@@ -149,7 +148,8 @@ fn direct_read(work: &mut Work<'_>) -> Result<(), Failure> {
 fn direct_write(work: &mut Work<'_>, forced_one_in: u32) -> Result<(), Failure> {
     let Some(range) = work.range() else { return Ok(()) };
     let forced = work.worker.random.random_range(0..forced_one_in) == 0;
-    let flushes = forced && work.conditions.forces_by_flush;
+    // Beside a page cache it is a flush of the cache that forces it.
+    let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.is_cached);
     // From memory that direct I/O takes.
     work.conditions.mode.takes_any = false;
     let result = write_by(work, "direct write", range, forced, flushes, |volume, data, offset| {

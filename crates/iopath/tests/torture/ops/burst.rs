@@ -73,7 +73,10 @@ fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     let Part { offset, bytes, from, forced, done } = part;
     let never = || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst never ended"));
     let Done { buffer, result, .. } = done.ok_or_else(never)?;
-    let is_ok = work.outcome(&result.map(drop))?;
+    let result = result.map(drop);
+    // Beside a page cache it is a flush of the cache that forces a write.
+    let flushes_cache = forced && work.conditions.mode.is_cached;
+    let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
     let what = match from {
         None => "burst read",
         Some(_) if forced => "burst durably",
