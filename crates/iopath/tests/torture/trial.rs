@@ -96,7 +96,8 @@ impl Trial {
         };
         let backend = Backend::new(settings, size, &mut random);
         let size = backend.open(&Options::new()).size_bytes() as usize;
-        let faults = random.random::<bool>().then(|| Faults::new(random.random()));
+        let has_faults = random.random_range(0..4) > if is_shared { 0 } else { 1 };
+        let faults = has_faults.then(|| Faults::new(random.random()));
         if let (Some(faults), Some(disk)) = (&faults, backend.crashes()) {
             faults.lose_on_failed_flush(disk);
         }
@@ -257,8 +258,10 @@ impl Trial {
 
     /// In half of the trials two workers write a part each of some blocks; in some all write to each page.
     fn cut(&mut self, block: usize) {
+        // Each worker has some of the bytes there are now.
+        let share = self.end.floor / self.workers.len();
         let unit = *pick(&mut self.random, &[1, block]);
-        let most = *pick(&mut self.random, &[1500, 5000, 16 * block]) / unit;
+        let most = pick(&mut self.random, &[1500, 5000, 16 * block]).min(&share) / unit;
         while self.cuts.last().is_none_or(|last| *last < SIZE_MAX) {
             let bytes = self.random.random_range(1..=most.max(1)) * unit;
             self.cuts.push(self.cuts.last().unwrap_or(&0) + bytes);

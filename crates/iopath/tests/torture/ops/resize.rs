@@ -42,7 +42,7 @@ pub(super) fn write_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
         1 if is_aligned(work, offset, bytes) => work.volume.direct().write_at(data, offset as u64),
         _ => work.volume.write_at(data, offset as u64),
     };
-    let is_ok = !is_cut_off(&result) && work.outcome(&result)?;
+    let is_ok = !is_cut_off(&result) && work.outcome_of_flush(&result)?;
     work.note("write above", (offset, bytes), Some(offset), is_ok);
     Ok(())
 }

@@ -11,7 +11,7 @@ use rand::Rng;
 const REFUSED_OPS: u64 = 24;
 
 /// Operations of all workers while flushes often fail.
-const FAILING_OPS: u64 = 1000;
+const FAILING_OPS: u64 = 3000;
 
 impl Trial {
     /// Other faults from now on, or none.
