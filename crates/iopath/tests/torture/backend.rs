@@ -40,7 +40,7 @@ impl Backend {
                 let config = MemoryConfig {
                     block_bytes: *pick(random, &[512, 512, 4096]),
                     cache_bytes: *pick(random, &[0, 8 << 10, 1 << 20, 1 << 20]),
-                    fua: random.random_range(0..4) == 0,
+                    fua: random.random_range(0..if settings.threads == 1 { 2 } else { 4 }) == 0,
                     ..MemoryConfig::of_bytes(bytes)
                 };
                 On::Memory(MemoryDisk::new(&config).expect("memory for a disk"))

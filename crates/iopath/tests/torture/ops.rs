@@ -34,7 +34,8 @@ const RESIZING: fn(&Conditions) -> bool = Conditions::resizes_meanwhile;
 /// whole block in the same page: the system takes the two for damage, and only a page cache keeps them apart.
 const BURSTS: fn(&Conditions) -> bool = |conditions| {
     let is_bounced = conditions.mode.takes_any && !conditions.mode.is_cached;
-    !conditions.resizes_meanwhile() && !(conditions.is_shared && is_bounced)
+    let collides = conditions.is_shared && is_bounced;
+    !conditions.resizes_meanwhile() && !collides
 };
 
 pub(crate) const OPS: &[Row] = &[

@@ -96,7 +96,8 @@ impl Trial {
         };
         let backend = Backend::new(settings, size, &mut random);
         let size = backend.open(&Options::new()).size_bytes() as usize;
-        let has_faults = random.random_range(0..4) > if is_shared { 0 } else { 1 };
+        let without_faults = if is_shared { 1 } else { 2 };
+        let has_faults = random.random_range(0..4) >= without_faults;
         let faults = has_faults.then(|| Faults::new(random.random()));
         if let (Some(faults), Some(disk)) = (&faults, backend.crashes()) {
             faults.lose_on_failed_flush(disk);

@@ -86,12 +86,12 @@ fn abort(replay: &str, scratch: Option<PathBuf>) -> ! {
     std::process::abort();
 }
 
+/// A line for each thread: its name, and the function of the kernel that it waits in.
 fn threads() -> String {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return String::new() };
-    let mut lines = String::new();
-    for task in tasks.flatten() {
+    let line = |task: std::fs::DirEntry| {
         let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-        lines += &format!("  {:<16} {}\n", read("comm").trim(), read("wchan").trim());
-    }
-    lines
+        format!("  {:<16} {}\n", read("comm").trim(), read("wchan").trim())
+    };
+    tasks.flatten().map(line).collect()
 }
