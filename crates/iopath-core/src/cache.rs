@@ -310,7 +310,8 @@ impl PageCache {
         assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
         let (mut links, mut free) = (Links::new(frames), List::EMPTY);
         (0..frames).for_each(|frame| links.push_back(&mut free, frame));
-        let ios_max = (reads_max + writes_max) as usize;
+        // Each has a frame of its own at least, but for a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
         Self {
             hot: Arc::new(Hot::new(frames)),
             frames: vec![Meta::FREE; frames as usize].into(),

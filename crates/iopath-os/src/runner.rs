@@ -108,7 +108,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device has {foreign} requests of somebody else's");
         let queue = RequestQueue::new(device.limits().clone(), config);
-        let lent = Slab::with_capacity(config.bios_max as usize);
+        let lent = Slab::with_capacity(config.bios_max.min(QueueConfig::SLOTS_MAX) as usize);
         Self { device, lent, queue, is_plugged: false, now: Instant::ZERO }
     }
 

@@ -8,7 +8,7 @@ use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
 use beside::BesideCache;
-use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
+use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
 use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner, WaitError};
 
 /// How large a batch is.
@@ -167,9 +167,23 @@ impl Batch {
         token: u64,
         options: &IoOptions,
     ) -> Result<(), Refused> {
-        match self.volume.readable(offset, bytes as u64) {
-            Ok((extent, _)) => self.add(Op::Read, extent, Some(buffer), token, options),
-            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
+        let mut buffer = Some(buffer);
+        let mut refused_for = None;
+        loop {
+            let extent = match self.volume.readable(offset, bytes as u64) {
+                Ok((extent, _)) => extent,
+                Err(error) => return Err(Refused { error, buffer }),
+            };
+            let refused = match self.add(Op::Read, extent, buffer, token, options) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            // The end has moved since it was looked at.
+            let may_fit = matches!(refused.error, Error::PastEnd { .. }) && refused_for != Some(extent);
+            if !may_fit || !self.volume.cuts_off_at_end() {
+                return Err(refused);
+            }
+            (buffer, refused_for) = (refused.buffer, Some(extent));
         }
     }
 
@@ -325,11 +339,18 @@ impl Drop for Batch {
 
 /// An I/O that the runner has finished, as its owner gets it.
 fn done(volume: &Volume, finished: Finished) -> Done {
-    let Finished { token, op, extent, buffer, result } = finished;
-    // As much of it as lies before the end of the volume.
-    let before_end = volume.size_bytes().saturating_sub(extent.offset());
-    let result = result
-        .map(|()| extent.bytes().min(before_end) as usize)
-        .map_err(|error| volume.failed(op, extent, error));
+    let Finished { token, op, extent, mut buffer, result } = finished;
+    let result = match (op, result, &mut buffer) {
+        // As much of it as lies before the end of the volume.
+        (_, Ok(()), _) => {
+            Ok(extent.bytes().min(volume.size_bytes().saturating_sub(extent.offset())) as usize)
+        }
+        // The volume has been made shorter, perhaps: the bytes before the new end are read again. Not of a mapped file,
+        // where this could wait for writes of the batch that only its owner takes.
+        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
+            volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
+        }
+        (_, Err(error), _) => Err(volume.failed(op, extent, error)),
+    };
     Done { token, buffer, result }
 }

@@ -50,7 +50,8 @@ impl Volume {
     /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and
     /// what was written to it and not flushed is given up, even if this fails: then every flush fails until
     /// [`Volume::accept_loss`]. Threads that resize do so one after another; reads and writes may go on meanwhile. A read
-    /// of what is cut off is short, a write of it fails. Waits for the blocking I/O that is under way.
+    /// of what is cut off is short (in a batch on a mapped file it may fail), a write of it fails. Waits for the blocking
+    /// I/O that is under way.
     ///
     /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
     /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for

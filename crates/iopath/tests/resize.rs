@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use support::{options, scratch};
@@ -16,7 +16,7 @@ fn byte(at: u64) -> u8 {
     (at % 251) as u8
 }
 
-/// Two threads resize, one reads up to the floor, one reads over it, one reads direct, one writes up to the floor.
+/// Two threads resize, one reads up to the floor, one reads over it, one reads direct, one in a batch, one writes up to the floor.
 fn shake(volume: &Volume) {
     let floor: Vec<u8> = (0..FLOOR).map(byte).collect();
     volume.write_at(&floor, 0).unwrap();
@@ -58,6 +58,21 @@ fn shake(volume: &Volume) {
                         .zip(offset..)
                         .all(|(found, at)| *found == byte(at))
                 );
+            }
+        });
+        scope.spawn(move || {
+            let mut batch = volume.batch(&BatchOptions::new(4, 3 * 4096)).unwrap();
+            let offset = FLOOR / 4096 * 4096 - 4096;
+            while !is_over.load(Relaxed) {
+                while let Some(buffer) = batch.buffer() {
+                    batch.read(buffer, 3 * 4096, offset, 0).unwrap();
+                }
+                while let Some(done) = batch.wait().unwrap() {
+                    let (there, memory) = (done.result.unwrap(), done.buffer.unwrap());
+                    assert!(there as u64 >= FLOOR - offset, "{there} bytes, of which more are never cut off");
+                    let before = memory[..(FLOOR - offset) as usize].iter();
+                    assert!(before.zip(offset..).all(|(found, at)| *found == byte(at)));
+                }
             }
         });
         let (floor, start) = (&floor, FLOOR - 5000);

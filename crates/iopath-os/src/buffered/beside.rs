@@ -21,7 +21,8 @@ pub struct Beside<'a> {
 
 impl Buffered {
     /// A direct I/O on `bytes` bytes from byte `offset` on is to begin. Fails if what is dirty there cannot be written
-    /// back; of what is to be discarded, whole pages are not: they are given up, errors included.
+    /// back; of what is to be discarded, whole pages are not: they are given up, errors included. What lies behind the
+    /// end of the volume is no concern of the cache.
     pub fn begin_direct(&self, op: Op, offset: u64, bytes: u64) -> Result<Beside<'_>, BufferedError> {
         let shared = &*self.shared;
         if op == Op::Flush || (op == Op::Read && shared.hot.is_clean()) {
@@ -30,9 +31,7 @@ impl Buffered {
         let pages = PageRange::touched_by(offset, bytes, shared.page_bytes as u32);
         let mut state = shared.lock();
         if op == Op::Discard {
-            let page_bytes = shared.page_bytes as u64;
-            let (first, end) = (offset.div_ceil(page_bytes), (offset + bytes) / page_bytes);
-            state.cache.discard(PageRange::new(Page(first), end.saturating_sub(first)));
+            state.cache.discard(PageRange::inside(offset, bytes, shared.page_bytes as u32));
         }
         let waiter = state.enlist();
         let step = state.cache.begin_direct(op, pages, waiter as u64);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::Thread;
 
-use iopath_core::cache::{Frame, IoTag, PageCache, PageIo};
+use iopath_core::cache::{CacheConfig, Frame, IoTag, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
 use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES, SubmitError};
 use slab::Slab;
@@ -102,12 +102,15 @@ impl State {
         arena: Arc<Arena>,
         place: Place,
     ) -> Self {
-        let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
+        let CacheConfig { frames, io_pages_max, reads_max, writes_max, .. } = *cache.config();
+        // An I/O has a frame of its own at least, but for a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frames).saturating_add(1);
+        let io_pages_max = io_pages_max.min(frames) as usize;
         Self {
             writes: 0,
-            backlog: VecDeque::with_capacity(cache.config().io_pages_max as usize),
-            frames: Vec::with_capacity(cache.config().io_pages_max as usize),
-            runs: Vec::with_capacity(cache.config().io_pages_max as usize),
+            backlog: VecDeque::with_capacity(io_pages_max),
+            frames: Vec::with_capacity(io_pages_max),
+            runs: Vec::with_capacity(io_pages_max),
             runner,
             cache,
             readahead,
@@ -360,7 +363,7 @@ impl Place {
     /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end of most devices.
     const fn end_of(&self, op: Op) -> u64 {
         if self.writes_last_block || matches!(op, Op::Read) {
-            self.size_bytes.next_multiple_of(self.block_bytes)
+            self.whole_blocks_end()
         } else {
             self.size_bytes / self.block_bytes * self.block_bytes
         }
@@ -378,6 +381,14 @@ impl Place {
 
     /// The capacity of the device, in sectors.
     pub(super) const fn sectors(&self) -> u64 {
-        self.size_bytes.next_multiple_of(self.block_bytes) / SECTOR_BYTES
+        self.whole_blocks_end() / SECTOR_BYTES
+    }
+
+    /// Where the block ends in which the volume does; the last there are offsets for, if it ends behind that.
+    const fn whole_blocks_end(&self) -> u64 {
+        match self.size_bytes.checked_next_multiple_of(self.block_bytes) {
+            Some(end) => end,
+            None => u64::MAX / self.block_bytes * self.block_bytes,
+        }
     }
 }

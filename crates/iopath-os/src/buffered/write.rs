@@ -23,6 +23,8 @@ impl Buffered {
     /// # Errors
     /// [`IoError::EndOfDevice`] if it reaches past the end of the volume. On any error a first part may be written.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
+        // From here on the place of each of the bytes is a number.
+        offset.checked_add(bytes.len() as u64).ok_or(IoError::EndOfDevice)?;
         self.start_flusher();
         let shared = &*self.shared;
         let mut write = Write { shared, bytes, offset, begun: 0, is_streamed: false, held: ArrayVec::new() };

@@ -83,7 +83,7 @@ impl MemoryDisk {
         let bytes = take(config.size_bytes, config.block_bytes)?;
         let cache = match config.cache_bytes / SECTOR_BYTES {
             0 => None,
-            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors as usize)),
+            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors)?),
         };
         let medium = Mutex::new(Medium { size_bytes: config.size_bytes, bytes, cache });
         let shared = Shared { config: config.clone(), crashes: AtomicU64::new(0), medium };
@@ -194,12 +194,14 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
 /// Makes memory `whole` bytes long, with zeroes from byte `kept` on. What is there is used again: a disk that changes
 /// its size a lot does not take memory from the system each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
-    if !bytes.resize_in_place(whole) {
-        let mut longer = AlignedBuf::new(whole)?;
-        longer[..kept].copy_from_slice(&bytes[..kept]);
-        *bytes = longer;
+    if bytes.resize_in_place(whole) {
+        bytes[kept..].fill(0);
+        return Ok(());
     }
-    bytes[kept..].fill(0);
+    // Zeroes already, and no memory until they are touched.
+    let mut longer = AlignedBuf::new(whole)?;
+    longer[..kept].copy_from_slice(&bytes[..kept]);
+    *bytes = longer;
     Ok(())
 }
 

@@ -8,6 +8,9 @@ use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, 
 use super::{Bell, RealDevice, WaitError};
 use crate::memory::Segment;
 
+/// Room for so many requests is made beforehand, if the limits allow as many.
+const DEPTH_USUAL: u32 = 1 << 16;
+
 /// A device with a size and nothing in it. Reads leave the memory as it is.
 #[derive(Debug)]
 pub struct Null<M = Segment> {
@@ -20,7 +23,7 @@ pub struct Null<M = Segment> {
 impl<M: Memory> Null<M> {
     /// A device that claims these limits and takes as many requests at once as they say.
     pub fn new(limits: Limits) -> Self {
-        let over = VecDeque::with_capacity(limits.depth_max as usize);
+        let over = VecDeque::with_capacity(limits.depth_max.min(DEPTH_USUAL) as usize);
         Self { limits, over, bell: None, memory: PhantomData }
     }
 }

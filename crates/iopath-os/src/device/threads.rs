@@ -25,6 +25,9 @@ use worker::Shared;
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
+/// The most requests at once, as many as a ring has: each has memory of its own.
+const DEPTH_MAX: u32 = 32_768;
+
 /// An I/O that takes less than this is quick: about what waking a thread, switching to it and being woken by it cost.
 const QUICK: Duration = Duration::from_micros(8);
 
@@ -64,7 +67,7 @@ pub struct Threads {
 impl Threads {
     /// A device with one thread, which shows that threads can be had.
     pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
-        let depth = config.depth.max(1);
+        let depth = config.depth.clamp(1, DEPTH_MAX);
         let limits = Limits {
             depth_max: depth,
             segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
