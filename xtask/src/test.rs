@@ -177,18 +177,20 @@ fn torture() -> Result<Outcome> {
     std::fs::create_dir_all(&directory)?;
     let file = directory.join(format!("torture-{}", std::process::id()));
     let runs: [(u32, u64, PathBuf, &str); 7] = [
-        (1, 1_000_000, "memory".into(), "auto"),
-        (3, 500_000, "memory".into(), "auto"),
-        (8, 500_000, "memory".into(), "auto"),
-        (3, 150_000, "tmpfs".into(), "threads"),
-        (3, 100_000, "tmpfs".into(), "auto"),
+        (1, 700_000, "memory".into(), "auto"),
+        (3, 400_000, "memory".into(), "auto"),
+        (8, 400_000, "memory".into(), "auto"),
+        (3, 300_000, "tmpfs".into(), "threads"),
+        (3, 60_000, "tmpfs".into(), "auto"),
         (1, 10_000, file.clone(), "auto"),
-        (8, 60_000, file, "auto"),
+        (8, 50_000, file, "auto"),
     ];
     let mut note = String::new();
     for (threads, ops, target, engine) in runs {
         let options = torture::Options { seed: Some(1), ops, target, engine: engine.to_owned(), threads };
-        let log = Logged::new("torture", torture::command(&options)?).args(["--", "--show-output"]).run()?;
+        let log = Logged::new("torture", torture::command(&options)?)
+            .args(["--", "--show-output", "--test-threads", "1"])
+            .run()?;
         for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
         {
             note.push_str("\n    ");
