@@ -4,6 +4,7 @@ mod logged;
 mod peers;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,6 @@ const OPTIMISED: &[&str] = &["iopath-core"];
 
 /// Crates that do real I/O: their tests run a second time where the kernel refuses `io_uring`.
 const TOUCH_THE_KERNEL: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
-
-/// Which engine the tests of `iopath`, `iopath-lab` and the program ask for: `auto`, `uring` or `threads`.
-const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
 
 /// How a step ended, if it did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -168,20 +166,32 @@ fn test_without_io_uring() -> Result<Outcome> {
         .arg(workspace::cargo().get_program());
     let tests = Logged::new("test-without-uring", xtask)
         .args(["test", "--no-fail-fast"])
-        .env(ENGINE_VARIABLE, "threads");
+        .env(torture::ENGINE_VARIABLE, "threads");
     select(tests, TOUCH_THE_KERNEL).run_tests()
 }
 
-/// Some of what `cargo xtask torture` can do, from the same seed each time: a change is what may make it fail.
+/// Some of what `cargo xtask torture` can do, from the same seed each time: a change is what may make it fail. Several
+/// threads meet at a file's end only while the device takes its time, so the file lies on a disk; and they find out how
+/// quick a device is only where it is, on tmpfs.
 fn torture() -> Result<Outcome> {
     let directory = workspace::target_dir().join("xtask");
     std::fs::create_dir_all(&directory)?;
     let file = directory.join(format!("torture-{}", std::process::id()));
-    let memory = || "memory".into();
+    let runs: [(u32, u64, PathBuf, &str); 7] = [
+        (1, 700_000, "memory".into(), "auto"),
+        (3, 400_000, "memory".into(), "auto"),
+        (8, 400_000, "memory".into(), "auto"),
+        (3, 300_000, "tmpfs".into(), "threads"),
+        (3, 60_000, "tmpfs".into(), "auto"),
+        (1, 10_000, file.clone(), "auto"),
+        (8, 50_000, file, "auto"),
+    ];
     let mut note = String::new();
-    for (threads, ops, target) in [(1, 1_000_000, memory()), (3, 300_000, memory()), (1, 10_000, file)] {
-        let options = torture::Options { seed: Some(1), ops, target, threads };
-        let log = Logged::new("torture", torture::command(&options)?).args(["--", "--show-output"]).run()?;
+    for (threads, ops, target, engine) in runs {
+        let options = torture::Options { seed: Some(1), ops, target, engine: engine.to_owned(), threads };
+        let log = Logged::new("torture", torture::command(&options)?)
+            .args(["--", "--show-output", "--test-threads", "1"])
+            .run()?;
         for line in log.lines().filter(|line| ["seeds", "over", "skip"].iter().any(|it| line.starts_with(it)))
         {
             note.push_str("\n    ");

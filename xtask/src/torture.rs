@@ -1,5 +1,5 @@
 //! `cargo xtask torture`: random operations on a volume, compared byte by byte. What they are is in
-//! `crates/iopath/tests/torture`; this names seed, target and amount, and runs it optimised with every assertion.
+//! `crates/iopath/tests/torture`; this passes seed, target, engine and amount, and runs it optimised with every assertion.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,6 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::workspace;
+
+/// Which engine the tests of `iopath`, `iopath-lab` and the program ask for: `auto`, `uring` or `threads`.
+pub(crate) const ENGINE_VARIABLE: &str = "IOPATH_TEST_ENGINE";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
@@ -16,9 +19,12 @@ pub(crate) struct Options {
     /// How many operations
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub(crate) ops: u64,
-    /// `memory`, or a file that does not exist: it is made and removed again
-    #[arg(long, value_name = "FILE|memory", default_value = "memory")]
+    /// `memory`, `tmpfs` for a file there, or a file that does not exist: it is made and removed again
+    #[arg(long, value_name = "FILE|memory|tmpfs", default_value = "memory")]
     pub(crate) target: PathBuf,
+    /// What carries out the I/O on a file: `auto`, `uring` or `threads`
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) engine: String,
     /// Threads: each has ranges of its own, then all write everywhere
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) threads: u32,
@@ -34,7 +40,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Cargo, told to do what the options say.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    let target = if options.target.as_os_str() == "memory" {
+    let is_keyword = ["memory", "tmpfs"].iter().any(|keyword| options.target.as_os_str() == *keyword);
+    let target = if is_keyword {
         options.target.clone()
     } else {
         // The test runs in another directory.
@@ -50,6 +57,7 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
         .env("IOPATH_TORTURE_SEED", seed.to_string())
         .env("IOPATH_TORTURE_OPS", options.ops.to_string())
         .env("IOPATH_TORTURE_THREADS", options.threads.to_string())
-        .env("IOPATH_TORTURE_TARGET", target);
+        .env("IOPATH_TORTURE_TARGET", target)
+        .env(ENGINE_VARIABLE, &options.engine);
     Ok(command)
 }

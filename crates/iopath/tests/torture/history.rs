@@ -1,4 +1,4 @@
-//! What was done lately, for whoever looks into a mismatch. Decides nothing.
+//! The last operations of a worker, to explain a mismatch. Decides nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -52,7 +52,7 @@ impl History {
     pub(crate) fn of_byte(&self, offset: usize) -> String {
         let (mut own, mut common) = (SHOWN, SHOWN / 2);
         let is_shown = |event: &&Event| {
-            // Who writes a part of a sector may write all of it.
+            // A write of a part of a sector may write all of it.
             let sector = offset / 512 * 512..(offset / 512 + 1).saturating_mul(512);
             let is_own = event.offset < sector.end && sector.start < event.offset + event.bytes;
             let room = if is_own { &mut own } else { &mut common };

@@ -1,7 +1,21 @@
 //! What every byte of a volume may be: now, and after a power failure. Knows nothing of the code that it judges.
 //!
-//! Most sectors can be only one thing. After a write that failed a sector may be as before or as written, until a read
-//! shows which or a write covers it; after a power failure it may be anything it was since the last flush.
+//! Most sectors can have only one content. After a write that failed a sector may be as before or as written, until a
+//! read shows which or a write covers it; after a power failure it may be anything it was since the last flush.
+//!
+//! **Several threads.** Each worker has a model of its own, and ranges of bytes that no other worker writes, cut
+//! anywhere: workers share blocks and pages, never bytes. So a worker knows what its bytes are, whatever others do, with
+//! two exceptions.
+//!
+//! - While flushes fail and lose what they should have saved, a flush of another worker can take a worker's sectors
+//!   back to any content since that worker's last good flush, and a later write-back can bring the newest again. Reads
+//!   are then judged by [`Model::check_beside_loss`], which learns nothing from them, and workers write whole blocks,
+//!   so that no content is mixed from two. A flush that succeeds still promises all that the worker wrote before it.
+//! - While several workers resize, each has its ranges below a floor that no resize cuts off, and knows them as ever;
+//!   the model ends at the floor. Above it all workers write the bytes of one pattern, each byte chosen by its offset
+//!   alone (`ops/resize.rs`), so that a read finds the pattern or zeroes. No model is needed there.
+//!
+//! Bytes that several threads write are judged without this model: `overlap.rs`.
 
 const SECTOR: usize = 512;
 
@@ -70,10 +84,30 @@ impl Model {
                 let Some(fits) = fits else { return Err(mismatch(expected)) };
                 self.now[sector * SECTOR..][..SECTOR].copy_from_slice(&fits);
             }
-            // It is none of those that look different there. Where another hand's bytes are, all look alike.
+            // It is none of those that look different there. Where another worker's bytes are, all look alike.
             let within = at % SECTOR..at % SECTOR + found.len();
             let now = &self.now[sector * SECTOR..][..SECTOR];
             self.doubts.retain(sector, |other| other[within.clone()] == *found && other[..] != *now);
+        }
+        Ok(())
+    }
+
+    /// Whether a read may have given this while losses of other workers take sectors back and write-back renews them.
+    pub(crate) fn check_beside_loss(&self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
+        for (at, found) in pieces(offset, found) {
+            let (sector, within) = (at / SECTOR, at % SECTOR..at % SECTOR + found.len());
+            let of_sector = |bytes: &[u8]| bytes[sector * SECTOR..][within.clone()] == *found;
+            let mut others = self.doubts.of(sector).chain(self.saved.newer.of(sector));
+            let fits = of_sector(&self.now)
+                || of_sector(&self.saved.bytes)
+                || others.any(|other| other[within.clone()] == *found);
+            if !fits {
+                let now = &self.now[at..at + found.len()];
+                let differs = (0..found.len()).find(|index| now[*index] != found[*index]).unwrap_or(0);
+                let (expected, found) = (now[differs], found[differs]);
+                let doubts = 1 + self.doubts.of(sector).chain(self.saved.newer.of(sector)).count();
+                return Err(Mismatch { offset: at + differs, expected, found, doubts });
+            }
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
-//! Threads that write over each other: each sector must be what somebody wrote there who may have been last, and no
-//! thread may see what it has overwritten itself. Who wins is nobody's business.
+//! Threads that write over each other: each sector must hold a write that may have been the last one, and no thread may
+//! see what it has overwritten itself. Which write wins is not judged. Bytes with one writer each: `trial.rs`.
 
-use crate::ground::Ground;
-use crate::hand::{OP_BYTES_MAX, Source};
-use crate::life::engine;
+use crate::backend::Backend;
 use crate::settings::{Settings, pick};
+use crate::watchdog::Progress;
+use crate::worker::{OP_BYTES_MAX, Source};
 use iopath::{AlignedBuf, Fault, Faults, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 
 const SECTOR: usize = 512;
 /// Operations of one thread in one round.
@@ -21,6 +21,7 @@ struct Step {
     offset: usize,
     bytes: usize,
     from: Option<usize>,
+    forced: bool,
 }
 
 /// One sector's share of a write.
@@ -56,7 +57,8 @@ impl<'a> Round<'a> {
             let most = (before.len() / block - first).min(*pick(random, &[1, 2, 8, 64]));
             let bytes = random.random_range(1..=most) * block;
             let from = random.random_range(0..=(source.random.len() - bytes) / align) * align;
-            Step { offset: first * block, bytes, from: (random.random_range(0..3) > 0).then_some(from) }
+            let from = (random.random_range(0..3) > 0).then_some(from);
+            Step { offset: first * block, bytes, from, forced: random.random_range(0..8) == 0 }
         };
         let plans: Vec<Vec<Step>> = (0..threads).map(|_| (0..STEPS).map(|_| step()).collect()).collect();
         let mut puts = vec![Vec::new(); before.len() / SECTOR];
@@ -106,27 +108,29 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn run(&self, volume: &Volume, thread: usize, buffer: &mut AlignedBuf) {
+    fn run(&self, volume: &Volume, thread: usize, buffer: &mut AlignedBuf, progress: &Progress) {
         for (number, step) in self.plans[thread].iter().enumerate() {
-            let Step { offset, bytes, from } = *step;
+            let Step { offset, bytes, from, forced } = *step;
             if let Some(from) = from {
                 let data = &self.source.random[from..from + bytes];
-                volume.write_at(data, offset as u64).expect("a write");
+                let write = if forced { Volume::write_durably_at } else { Volume::write_at };
+                write(volume, data, offset as u64).expect("a write");
             } else {
                 volume.read_at(&mut buffer[..bytes], offset as u64).expect("a read");
                 self.check(offset, &buffer[..bytes], Some((thread, number)));
             }
+            progress.step();
         }
     }
 }
 
-/// Lets threads loose on one volume; how many operations that were.
-pub(crate) fn live(settings: &Settings, source: &Arc<Source>, seed: u64, ops: u64) -> u64 {
+/// Lets threads write over each other on one volume; how many operations that were.
+pub(crate) fn run(settings: &Settings, source: &Source, progress: &Progress, seed: u64, ops: u64) -> u64 {
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let size = *pick(random, &[8 << 10, 64 << 10]);
-    let ground = Ground::new(&settings.target, size, random);
+    let backend = Backend::new(settings, size, random);
     let faults = Faults::new(random.random());
-    let mut options = Options::new().write(true).engine(engine());
+    let mut options = Options::new().write(true);
     if random.random() {
         faults.shuffle(true);
         faults.add(Fault::short().one_in(4));
@@ -137,7 +141,7 @@ pub(crate) fn live(settings: &Settings, source: &Arc<Source>, seed: u64, ops: u6
         1 | 2 => options.direct(false).cache_bytes(64 << 10),
         _ => options,
     };
-    let volume = ground.open(&options);
+    let volume = backend.open(&options);
     let threads = settings.threads.max(2);
     let mut buffers: Vec<_> = (0..threads).map(|_| AlignedBuf::new(OP_BYTES_MAX).expect("memory")).collect();
     let mut before = AlignedBuf::new(size).expect("memory");
@@ -151,7 +155,7 @@ pub(crate) fn live(settings: &Settings, source: &Arc<Source>, seed: u64, ops: u6
                 let volume = &volume;
                 scope.spawn(move || {
                     start.wait();
-                    round.run(volume, thread, buffer);
+                    round.run(volume, thread, buffer, progress);
                 });
             }
         });

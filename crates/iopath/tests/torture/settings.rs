@@ -1,11 +1,15 @@
-//! What is asked for, in environment variables as `cargo xtask torture` sets them, and the choices that are left to
-//! chance.
+//! The arguments, in environment variables as `cargo xtask torture` sets them. Random choices are made elsewhere; only
+//! the helper that draws one is here.
 
-use crate::ground::Scratch;
-use iopath::{Options, Volume};
+use crate::backend::Scratch;
+use iopath::{Engine, Options, Volume};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A file system in memory, where one is usually mounted.
+const TMPFS: &str = "/dev/shm";
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// What to torture, and how much.
 #[derive(Debug, Clone)]
@@ -14,48 +18,81 @@ pub(crate) struct Settings {
     pub(crate) ops: u64,
     pub(crate) threads: usize,
     pub(crate) target: Target,
+    pub(crate) engine: Engine,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Memory,
-    /// A file that does not exist yet: it is made for each life and removed again.
+    /// A file that does not exist yet: each trial creates and removes it.
     File(PathBuf),
+    /// The same on tmpfs, where each system call takes a microsecond.
+    Tmpfs(PathBuf),
 }
 
 impl Settings {
-    /// What is asked for, if anything is.
+    /// The settings in the environment, if there are any.
     pub(crate) fn from_environment() -> Option<Self> {
+        let ops = number("OPS")?;
         let target = match std::env::var("IOPATH_TORTURE_TARGET") {
+            Ok(target) if target == "tmpfs" => Target::tmpfs(),
             Ok(target) if target != "memory" => Target::File(target.into()),
             _ => Target::Memory,
         };
         let threads = number("THREADS").map_or(1, |threads| threads.clamp(1, 64) as usize);
-        Some(Self { seed: number("SEED").unwrap_or(1), ops: number("OPS")?, threads, target })
+        Some(Self { seed: number("SEED").unwrap_or(1), ops, threads, target, engine: engine() })
     }
 
     /// What every run of the tests does.
-    pub(crate) const fn small(threads: usize, target: Target) -> Self {
-        Self { seed: 1, ops: 20_000, threads, target }
+    pub(crate) fn small(threads: usize, target: Target) -> Self {
+        Self { seed: 1, ops: 20_000, threads, target, engine: engine() }
     }
 
-    /// How to do the same again.
+    /// The command that does the same again.
     pub(crate) fn replay(&self, seed: u64, ops: u64) -> String {
         let target = match &self.target {
             Target::Memory => "memory".to_owned(),
+            Target::Tmpfs(_) => "tmpfs".to_owned(),
             Target::File(path) => path.display().to_string(),
         };
-        format!("cargo xtask torture --seed {seed} --ops {ops} --threads {} --target {target}", self.threads)
+        let (threads, engine) = (self.threads, self.engine.name());
+        format!(
+            "cargo xtask torture --seed {seed} --ops {ops} --threads {threads} --target {target} --engine {engine}"
+        )
     }
 }
 
 impl Target {
-    /// Whether direct I/O works there; says so on stderr if not.
-    pub(crate) fn takes_direct_io(&self) -> bool {
-        let Self::File(path) = self else { return true };
-        let scratch = Scratch::new(path, 4096);
+    pub(crate) fn tmpfs() -> Self {
+        Self::Tmpfs(Path::new(TMPFS).join(format!("iopath-torture-{}", std::process::id())))
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Memory => None,
+            Self::File(path) | Self::Tmpfs(path) => Some(path),
+        }
+    }
+
+    /// Whether a volume can be opened there; says on stderr why not.
+    pub(crate) fn is_usable(&self) -> bool {
+        let Some(path) = self.path() else { return true };
+        if matches!(self, Self::Tmpfs(_)) && !is_tmpfs(Path::new(TMPFS)) {
+            eprintln!("skipped: {TMPFS} is no tmpfs");
+            return false;
+        }
+        let scratch = Scratch::new(path.to_owned(), 4096);
         Volume::open(scratch.path(), &Options::new()).inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
     }
+}
+
+fn is_tmpfs(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|about| about.f_type as u64 == TMPFS_MAGIC)
+}
+
+/// The engine that `IOPATH_TEST_ENGINE` names, as in the other tests.
+fn engine() -> Engine {
+    std::env::var("IOPATH_TEST_ENGINE").map_or(Engine::Auto, |name| name.parse().expect("an engine"))
 }
 
 fn number(name: &str) -> Option<u64> {

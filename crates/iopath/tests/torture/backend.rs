@@ -1,0 +1,195 @@
+//! What the bytes of one trial lie on: a disk in memory, a file or a stripe of files, perhaps with a mapped file on it.
+//! Made here, opened as a volume and removed again; what is done to it is in `trial.rs` and `ops.rs`.
+
+use crate::settings::{Settings, pick};
+use iopath::{
+    AlignedBuf, Boundary, Engine, FileLayout, FileMap, MAPPERS, MapperKind, MemoryConfig, MemoryDisk,
+    Options, Volume,
+};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::path::{Path, PathBuf};
+
+/// What mapped files lie on: more than they take, and than I/O under way keeps back.
+const MAPPED_ON_BYTES: u64 = 4 << 20;
+const MEMBERS_MAX: usize = 3;
+
+/// What the bytes of one trial lie on.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    on: On,
+    engine: Engine,
+    /// A mapped file on it. Its mapping is in memory: no power failure leaves a file to look at.
+    mapped: Option<(FileMap, Boundary)>,
+}
+
+#[derive(Debug)]
+enum On {
+    Memory(MemoryDisk),
+    File(Scratch),
+    Stripe { members: Vec<Scratch>, chunk_bytes: u64 },
+}
+
+impl Backend {
+    /// Zeroes: `size` bytes, or a little more where there is only room for whole chunks.
+    pub(crate) fn new(settings: &Settings, size: usize, random: &mut Xoshiro256PlusPlus) -> Self {
+        let is_mapped = random.random_range(0..3) == 0;
+        let bytes = if is_mapped { MAPPED_ON_BYTES } else { size as u64 };
+        let on = match settings.target.path() {
+            None => {
+                let config = MemoryConfig {
+                    block_bytes: *pick(random, &[512, 512, 4096]),
+                    cache_bytes: *pick(random, &[0, 8 << 10, 1 << 20, 1 << 20]),
+                    fua: random.random_range(0..if settings.threads == 1 { 2 } else { 4 }) == 0,
+                    ..MemoryConfig::of_bytes(bytes)
+                };
+                On::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
+            }
+            Some(path) if random.random_range(0..4) == 0 => On::stripe(path, bytes, random),
+            Some(path) => On::File(Scratch::new(path.to_owned(), bytes)),
+        };
+        let backend = Self { on, engine: settings.engine, mapped: None };
+        let mapped = is_mapped.then(|| backend.map(size as u64, random));
+        Self { mapped, ..backend }
+    }
+
+    /// A mapped file of that many bytes on this, which is full of other bytes.
+    fn map(&self, size_bytes: u64, random: &mut Xoshiro256PlusPlus) -> (FileMap, Boundary) {
+        let raw = self.open(&Options::new().write(true));
+        let bytes = raw.size_bytes();
+        let mut stale = AlignedBuf::new(bytes as usize).expect("memory");
+        stale.fill(0xbb);
+        raw.write_at(&stale, 0).and_then(|()| raw.flush()).expect("what was made can be written");
+        // An identity map is the backend itself, which is tortured without a map.
+        let changing: Vec<&MapperKind> = MAPPERS.iter().filter(|kind| kind.name != "identity").collect();
+        let mapper = pick(random, &changing).name;
+        let blocks: &[u32] = if mapper == "indirect" { &[1024, 4096] } else { &[512, 4096, 16 << 10] };
+        let layout = FileLayout {
+            block_bytes: (*pick(random, blocks)).max(raw.facts().block_bytes),
+            size_bytes,
+            capacity: bytes / 512,
+        };
+        let file = FileMap::fresh(mapper, &layout).expect("a mapping of a new file");
+        (file, *pick(random, &Boundary::ALL))
+    }
+
+    pub(crate) fn open(&self, options: &Options) -> Volume {
+        let mut options = options.clone().engine(self.engine);
+        let mapped = self.mapped.as_ref().map(|(file, boundary)| {
+            options = options.clone().boundary(*boundary);
+            file
+        });
+        match (&self.on, mapped) {
+            (On::Memory(disk), None) => Volume::memory(disk, &options),
+            (On::Memory(disk), Some(file)) => Volume::memory_mapped(disk, file, &options),
+            (On::File(scratch), None) => Volume::open(scratch.path(), &options),
+            (On::File(scratch), Some(file)) => Volume::open_mapped(scratch.path(), file, &options),
+            (On::Stripe { members, chunk_bytes }, None) => {
+                Volume::open_stripe(&paths(members), *chunk_bytes, &options)
+            }
+            (On::Stripe { members, chunk_bytes }, Some(file)) => {
+                Volume::open_mapped_stripe(&paths(members), *chunk_bytes, file, &options)
+            }
+        }
+        .unwrap_or_else(|error| panic!("it opened before: {error}"))
+    }
+
+    /// Moves its end while no volume is open on it.
+    pub(crate) fn resize(&self, size: usize) {
+        match &self.on {
+            _ if self.mapped.is_some() => {
+                self.open(&Options::new().write(true)).resize(size as u64).expect("a size that it can have");
+            }
+            On::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            On::File(scratch) => {
+                let file = std::fs::OpenOptions::new().write(true).open(scratch.path());
+                file.and_then(|file| file.set_len(size as u64)).expect("a size that it can have");
+            }
+            On::Stripe { .. } => unreachable!("a stripe is never resized"),
+        }
+    }
+
+    pub(crate) const fn can_resize(&self) -> bool {
+        self.mapped.is_some() || !matches!(self.on, On::Stripe { .. })
+    }
+
+    /// Whether a volume opened beside another shows what is on the device.
+    pub(crate) const fn shows_medium(&self) -> bool {
+        self.mapped.is_none()
+    }
+
+    /// Whether a forced write is followed by a flush.
+    pub(crate) fn forces_by_flush(&self) -> bool {
+        match &self.on {
+            On::Memory(disk) => !disk.limits().fua,
+            On::File(_) | On::Stripe { .. } => false,
+        }
+    }
+
+    /// Whether a flush writes, so that it fails with a write.
+    pub(crate) const fn writes_in_flushes(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// The disk, if its power can fail with consequences.
+    pub(crate) fn crashes(&self) -> Option<&MemoryDisk> {
+        match &self.on {
+            On::Memory(disk) if self.mapped.is_none() && disk.limits().volatile_cache => Some(disk),
+            _ => None,
+        }
+    }
+}
+
+impl On {
+    fn stripe(path: &Path, bytes: u64, random: &mut Xoshiro256PlusPlus) -> Self {
+        let count = random.random_range(2..=MEMBERS_MAX);
+        let chunk_bytes = *pick(random, &[4096, 16 << 10]);
+        let of_each = bytes.div_ceil(count as u64).next_multiple_of(chunk_bytes);
+        let members = (0..count).map(|number| Scratch::new(Scratch::member(path, number), of_each)).collect();
+        Self::Stripe { members, chunk_bytes }
+    }
+}
+
+fn paths(members: &[Scratch]) -> Vec<&Path> {
+    members.iter().map(Scratch::path).collect()
+}
+
+/// A file that is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new(path: PathBuf, bytes: u64) -> Self {
+        let made = std::fs::File::create_new(&path).and_then(|file| file.set_len(bytes));
+        made.unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
+        Self { path }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a member of a stripe.
+    fn member(path: &Path, number: usize) -> PathBuf {
+        path.with_extension(number.to_string())
+    }
+
+    /// Removes the files of a trial whose backend will never be dropped.
+    pub(crate) fn remove_leftovers(path: &Path) {
+        let members = (0..MEMBERS_MAX).map(|number| Self::member(path, number));
+        for path in members.chain([path.to_owned()]) {
+            // Most of them do not exist.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            eprintln!("{} is left behind: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Many I/Os at once, in a batch.
+
+use crate::settings::pick;
+use crate::worker::{Failure, Work};
+use iopath::{BatchOptions, Done, IoOptions};
+use rand::Rng;
+use std::time::Duration;
+
+const BURST: u32 = 12;
+const BURST_BYTES: usize = 16 << 10;
+
+/// An I/O of a burst: a read, or a write from that place of the source.
+struct Part {
+    offset: usize,
+    bytes: usize,
+    from: Option<usize>,
+    forced: bool,
+    done: Option<Done>,
+}
+
+/// Many I/Os at once, which may overlap: they take effect in the order in which they were added.
+pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
+    let mut batch = match work.batch.take() {
+        Some(batch) => batch,
+        None => work.volume.batch(&BatchOptions::new(BURST, BURST_BYTES)).expect("a queue"),
+    };
+    let mut parts: Vec<Part> = Vec::with_capacity(BURST as usize);
+    for _ in 0..work.worker.random.random_range(2..=BURST) {
+        let Some((offset, bytes)) = work.range() else { break };
+        let bytes = bytes.min(BURST_BYTES);
+        let mut buffer = batch.buffer().expect("as many as there is room for");
+        let token = parts.len() as u64;
+        let from = work.worker.random.random::<bool>().then(|| work.from(bytes));
+        let forced = from.is_some() && work.worker.random.random_range(0..8) == 0;
+        let added = if let Some(from) = from {
+            buffer[..bytes].copy_from_slice(&work.worker.source.random[from..from + bytes]);
+            batch.write_with(buffer, bytes, offset as u64, token, &IoOptions::new().durable(forced))
+        } else {
+            buffer[..bytes].fill(0xa5);
+            batch.read(buffer, bytes, offset as u64, token)
+        };
+        if let Err(refused) = added {
+            // What is dirty there cannot be written back: nothing has begun.
+            work.outcome(&Err(refused.error))?;
+            continue;
+        }
+        parts.push(Part { offset, bytes, from, forced, done: None });
+        if work.worker.random.random_range(0..4) == 0 {
+            batch.submit();
+        }
+    }
+    if work.conditions.is_shared && work.worker.random.random_range(0..4) == 0 {
+        // What is over stays in the batch for a while.
+        batch.submit();
+        std::thread::sleep(Duration::from_micros(*pick(&mut work.worker.random, &[1, 100, 1000])));
+    }
+    while let Some(done) = batch.wait().map_err(|error| Failure::Outcome(error.to_string()))? {
+        let token = done.token as usize;
+        parts[token].done = Some(done);
+    }
+    // A forced write that fails may lose what others of the burst wrote, before or after they were read.
+    let has_failed = |part: &Part| part.done.as_ref().is_some_and(|done| done.result.is_err());
+    let loses = work.conditions.may_lose && parts.iter().any(|part| part.forced && has_failed(part));
+    parts.into_iter().try_for_each(|part| judge(work, part, loses))?;
+    if loses {
+        work.flush_failed();
+    }
+    work.batch = Some(batch);
+    Ok(())
+}
+
+fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
+    let Part { offset, bytes, from, forced, done } = part;
+    let never = || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst never ended"));
+    let Done { buffer, result, .. } = done.ok_or_else(never)?;
+    let result = result.map(drop);
+    // Beside a page cache it is a flush of the cache that forces a write.
+    let flushes_cache = forced && work.conditions.mode.is_cached;
+    let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
+    let what = match from {
+        None => "burst read",
+        Some(_) if forced => "burst durably",
+        Some(_) => "burst write",
+    };
+    work.note(what, (offset, bytes), from, is_ok);
+    let Some(from) = from else {
+        let buffer = buffer.expect("the buffer it was added with");
+        let found = &buffer[..bytes];
+        return match is_ok {
+            false => Ok(()),
+            true if loses => work.check_beside_loss(what, offset, found),
+            true => work.check(what, offset, found),
+        };
+    };
+    let data = &work.worker.source.random[from..from + bytes];
+    if is_ok {
+        let is_saved = forced && !work.conditions.loses_meanwhile();
+        work.worker.model.write(offset, data, is_saved);
+    } else {
+        work.worker.model.write_failed(offset, data);
+    }
+    Ok(())
+}

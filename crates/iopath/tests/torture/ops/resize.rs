@@ -1,0 +1,97 @@
+//! Operations that move the end of an open volume, and reads and writes around a moving end.
+
+use crate::settings::pick;
+use crate::trial::random_size;
+use crate::worker::{Failure, Work};
+use iopath::{Error, IoError};
+use rand::Rng;
+
+/// How far above the floor the end goes, at most: within a block, within a page, over several.
+const ABOVE_FLOOR: [usize; 3] = [500, 5_000, 60_000];
+
+/// By the only worker, which then owns all bytes there are.
+pub(super) fn alone(work: &mut Work<'_>) -> Result<(), Failure> {
+    let size = random_size(&mut work.worker.random);
+    let size = if work.conditions.mode.is_raw { size.next_multiple_of(work.block()) } else { size };
+    let is_ok = work.outcome(&work.volume.resize(size as u64))?;
+    work.note("resize", (size, 0), None, is_ok);
+    if is_ok {
+        work.worker.model.resize(size);
+        work.worker.owned.clear();
+        work.worker.owned.push(0..size);
+    }
+    Ok(())
+}
+
+/// While others read, write and resize: never below the floor, where the model ends.
+pub(super) fn beside_others(work: &mut Work<'_>) -> Result<(), Failure> {
+    let above = *pick(&mut work.worker.random, &ABOVE_FLOOR);
+    let size = work.worker.model.size() + work.worker.random.random_range(0..=above);
+    let size = if work.conditions.mode.is_raw { size.next_multiple_of(work.block()) } else { size };
+    let is_ok = work.outcome(&work.volume.resize(size as u64))?;
+    work.note("resize", (size, 0), None, is_ok);
+    Ok(())
+}
+
+/// Writes the pattern: the bytes of the source at the offset itself. The range may be cut off at any moment.
+pub(super) fn write_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
+    let (offset, bytes) = range_above_floor(work);
+    let data = &work.worker.source.random[offset..offset + bytes];
+    let result = match work.worker.random.random_range(0..6) {
+        0 => work.volume.write_durably_at(data, offset as u64),
+        1 if is_aligned(work, offset, bytes) => work.volume.direct().write_at(data, offset as u64),
+        _ => work.volume.write_at(data, offset as u64),
+    };
+    let is_ok = !is_cut_off(&result) && work.outcome_of_flush(&result)?;
+    work.note("write above", (offset, bytes), Some(offset), is_ok);
+    Ok(())
+}
+
+/// Reads as many bytes as there are: each of the pattern, or zero.
+pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
+    let (offset, bytes) = range_above_floor(work);
+    let is_direct = is_aligned(work, offset, bytes) && work.worker.random.random_range(0..4) == 0;
+    let found = &mut work.worker.buffer[..bytes];
+    found.fill(0xa5);
+    let read = if is_direct {
+        work.volume.direct().read_at(found, offset as u64)
+    } else {
+        work.volume.read_at(found, offset as u64)
+    };
+    let count = *read.as_ref().unwrap_or(&0);
+    let result = read.map(drop);
+    // Only a raw volume may refuse: any other ends the read where the volume ends.
+    let is_refused = work.conditions.mode.is_raw && is_cut_off(&result);
+    let is_ok = !is_refused && work.outcome(&result)?;
+    work.note("read above", (offset, bytes), None, is_ok);
+    let (found, pattern) = (&work.worker.buffer[..count], &work.worker.source.random[offset..]);
+    match found.iter().zip(pattern).position(|(found, pattern)| *found != 0 && found != pattern) {
+        None => Ok(()),
+        Some(at) => Err(Failure::Outcome(format!(
+            "byte {} is {:#04x}, which nobody wrote there: only {:#04x}; read {count} of {bytes} bytes from {offset}",
+            offset + at,
+            found[at],
+            pattern[at]
+        ))),
+    }
+}
+
+/// A range that begins at the floor or above it, perhaps past the end; whole blocks where the volume takes no others.
+fn range_above_floor(work: &mut Work<'_>) -> (usize, usize) {
+    let unit = if work.conditions.mode.takes_any && work.worker.random.random() { 1 } else { work.block() };
+    let floor = work.worker.model.size().next_multiple_of(unit);
+    let random = &mut work.worker.random;
+    let (above, most) = (*pick(random, &ABOVE_FLOOR), *pick(random, &ABOVE_FLOOR));
+    let start = random.random_range(0..=above) / unit * unit;
+    (floor + start, random.random_range(1..=most).next_multiple_of(unit))
+}
+
+/// Whether the direct path of a volume with a page cache takes the range, and its place in the source.
+fn is_aligned(work: &Work<'_>, offset: usize, bytes: usize) -> bool {
+    work.conditions.mode.is_cached && (offset | bytes).is_multiple_of(work.block())
+}
+
+/// Whether the range, or some of it, was past the end.
+const fn is_cut_off<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::PastEnd { .. } | Error::Io { source: IoError::EndOfDevice, .. }))
+}

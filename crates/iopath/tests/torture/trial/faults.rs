@@ -1,0 +1,137 @@
+//! Faults of a trial: they come, go, and leave their traces in the models. What a fault does is the device's
+//! (`iopath::Faults`).
+
+use super::{Outcome, Trial, outcome};
+use crate::settings::pick;
+use crate::worker::Worker;
+use iopath::{Extent, Fault, IoError, Op};
+use rand::Rng;
+
+/// Operations of each worker while no write succeeds. Few: a writer without a page waits for a second.
+const REFUSED_OPS: u64 = 24;
+
+/// Operations of all workers while flushes often fail.
+const FAILING_OPS: u64 = 3000;
+
+impl Trial {
+    /// Other faults from now on, or none.
+    pub(super) fn change_faults(&mut self) -> Outcome {
+        self.stop_faults()?;
+        let Some(faults) = self.faults.clone() else { return Ok(()) };
+        faults.shuffle(self.random.random());
+        if self.random.random() {
+            faults.add(Fault::short().one_in(self.random.random_range(1..20)));
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            self.add_error();
+        }
+        Ok(())
+    }
+
+    fn add_error(&mut self) {
+        let random = &mut self.random;
+        let error = *pick(random, &[IoError::Media, IoError::NoSpace, IoError::Os(12)]);
+        let mut fault = Fault::error(error).one_in(random.random_range(2..100));
+        // Where write and flush are one, a flush fails with a write.
+        let forces_at_once = !self.conditions.forces_by_flush;
+        let mut hits_flushes = true;
+        match random.random_range(0..4) {
+            0 | 1 => {
+                let ops =
+                    [Op::Read, Op::Write, Op::Write, Op::Flush, Op::Flush, Op::Discard, Op::WriteZeroes];
+                let op = *pick(random, &ops);
+                hits_flushes = op == Op::Flush || (op == Op::Write && forces_at_once);
+                fault = fault.on(op);
+            }
+            2 => {
+                let sector = random.random_range(0..64) * 512;
+                fault = fault.within(Extent::from_bytes(sector, 4096).expect("sectors"));
+                hits_flushes = forces_at_once;
+            }
+            _ => {}
+        }
+        self.add(fault, hits_flushes);
+    }
+
+    fn add(&mut self, fault: Fault, hits_flushes: bool) {
+        let flush_may_fail = hits_flushes || self.backend.writes_in_flushes();
+        let conditions = &mut self.conditions;
+        // Without a page cache a failed flush is reported to its caller alone: no other worker learns of a loss.
+        let is_told_to_one = conditions.is_shared && conditions.may_lose && !conditions.mode.is_cached;
+        if flush_may_fail && is_told_to_one {
+            return;
+        }
+        conditions.may_fail = true;
+        conditions.flush_may_fail |= flush_may_fail;
+        let faults = self.faults.as_ref().expect("a trial with faults");
+        faults.add(fault);
+    }
+
+    /// The device refuses every write for a while: a page cache fills up, and each writer is told.
+    pub(super) fn refuse_writes(&mut self) -> Outcome {
+        if self.faults.is_none() || !self.conditions.mode.is_cached {
+            return Ok(());
+        }
+        self.stop_faults()?;
+        let forces_at_once = !self.conditions.forces_by_flush;
+        self.add(Fault::error(IoError::Media).on(Op::Write), forces_at_once);
+        self.work(REFUSED_OPS * self.workers.len() as u64)?;
+        self.stop_faults()
+    }
+
+    /// Flushes of the device fail often, and lose, while workers write past the page cache and flush.
+    pub(super) fn fail_flushes(&mut self) -> Outcome {
+        if self.faults.is_none() || !self.conditions.may_lose || !self.conditions.mode.is_cached {
+            return Ok(());
+        }
+        self.stop_faults()?;
+        let one_in = *pick(&mut self.random, &[3, 10]);
+        self.add(Fault::error(IoError::Media).on(Op::Flush).one_in(one_in), true);
+        self.work(FAILING_OPS)?;
+        self.stop_faults()
+    }
+
+    /// Nothing goes wrong from now on, and what a page cache still has to write is written. What failed to be written
+    /// stayed dirty, so nothing but a flush of the device that failed can be to blame if flushes go on to fail.
+    pub(super) fn stop_faults(&mut self) -> Outcome {
+        let others_may_have_lost = self.conditions.loses_meanwhile();
+        let had_faults = std::mem::take(&mut self.conditions.may_fail);
+        let flush_may_have_failed = std::mem::take(&mut self.conditions.flush_may_fail);
+        if let Some(faults) = &self.faults {
+            faults.clear();
+            self.totals.faults = faults.injected();
+        }
+        let cached = self.opened.clone().filter(|_| had_faults && self.conditions.mode.is_cached);
+        let Some(opened) = cached else { return Ok(()) };
+        // The first may fail although nothing goes wrong any more: write-back had begun before.
+        let first = opened.volume.flush();
+        for worker in self.workers.iter_mut().filter(|_| others_may_have_lost) {
+            worker.doubt_accepted_losses();
+            if first.is_err() {
+                worker.model.may_have_lost();
+            }
+        }
+        // What is seen now and saved by a flush is there whatever went wrong before.
+        if self.random.random() {
+            self.read_everything()?;
+        }
+        let second = opened.volume.flush();
+        let may_have_lost = flush_may_have_failed || self.conditions.has_lost;
+        match second {
+            Ok(()) if self.conditions.has_lost => Err((0, outcome("a loss is forgotten"))),
+            Ok(()) => {
+                self.workers.iter_mut().for_each(Worker::flushed);
+                Ok(())
+            }
+            Err(error) if first.is_ok() || !may_have_lost => {
+                Err((0, outcome(&format!("a flush should not fail any more: {error}"))))
+            }
+            Err(_) => {
+                self.conditions.has_lost = true;
+                let losers = self.workers.iter_mut().filter(|_| self.conditions.may_lose);
+                losers.for_each(|worker| worker.model.may_have_lost());
+                Ok(())
+            }
+        }
+    }
+}

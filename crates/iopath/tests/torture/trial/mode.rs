@@ -1,0 +1,45 @@
+//! A random way to open a volume. What it is opened on: `backend.rs`.
+
+use crate::conditions::Mode;
+use crate::settings::pick;
+use iopath::{ELEVATORS, Options, Path, Readahead, Unaligned};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// The fewest pages that a page cache has.
+const PAGES_MIN: u64 = 16;
+/// Each worker borrows two at most, and needs some to write to them.
+const PAGES_FOR_WORKER: u64 = 4;
+
+/// Some options, for a volume of whole blocks or not that so many workers use, and what they mean.
+pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256PlusPlus) -> (Options, Mode) {
+    let options = queue(random);
+    let direct = Mode::default();
+    let any = Mode { takes_any: true, ..direct };
+    let page_bytes = *pick(random, &[4096, 4096, 16 << 10, 64 << 10]);
+    let readahead = *pick(random, &[Readahead::Auto, Readahead::Off, Readahead::Bytes(64 << 10)]);
+    let fewest = PAGES_MIN.max(PAGES_FOR_WORKER * workers as u64);
+    let pages = if random.random() { fewest } else { random.random_range(fewest..fewest + 32) };
+    let cached = |options: Options| {
+        let options = options.page_bytes(page_bytes).cache_bytes(u64::from(page_bytes) * pages);
+        (options.readahead(readahead), Mode { is_cached: true, ..any })
+    };
+    // Several workers meet in a page cache more than anywhere else.
+    let kinds = if workers == 1 { 8 } else { 16 };
+    match random.random_range(0..kinds) {
+        0 | 1 if is_whole => (options.path(Path::Raw), Mode { is_raw: true, ..direct }),
+        0..3 => (options, direct),
+        3 => (options.unaligned(Unaligned::Bounce), any),
+        4 => cached(options.unaligned(Unaligned::Buffered)),
+        _ => cached(options.path(Path::Buffered)),
+    }
+}
+
+fn queue(random: &mut Xoshiro256PlusPlus) -> Options {
+    let elevator = pick(random, ELEVATORS).name;
+    let options = Options::new().write(true).elevator(elevator).depth(*pick(random, &[1, 2, 8, 32]));
+    match *pick(random, &[None, None, Some(4096), Some(64 << 10)]) {
+        Some(bytes) => options.request_bytes_max(bytes),
+        None => options,
+    }
+}

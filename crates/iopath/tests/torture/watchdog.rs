@@ -1,0 +1,97 @@
+//! Turns a hang into a failure: ends the program when no operation has ended for `HANG`. Judges nothing else.
+//!
+//! A thread that hangs cannot be stopped, so the program aborts; the message names the command that does the same again.
+
+use crate::backend::Scratch;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longer than any wait that an operation is allowed: the longest is for a page cache of which all pages are borrowed,
+/// 10 s.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Counts operations that have ended. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// An operation has ended.
+    pub(crate) fn step(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// A thread that watches a [`Progress`] until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    pub(crate) progress: Progress,
+    /// Says what is running, as a command.
+    replay: Arc<Mutex<String>>,
+    _end: Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches operations on a file at `scratch`, which is removed if the program has to end.
+    pub(crate) fn new(scratch: Option<PathBuf>) -> Self {
+        let (progress, replay) = (Progress::default(), Arc::new(Mutex::new(String::new())));
+        let (end, ended) = channel();
+        let (counter, command) = (progress.clone(), Arc::clone(&replay));
+        let mut watched = Watched { count: 0, since: Instant::now() };
+        std::thread::spawn(move || {
+            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                if watched.stands_still_at(counter.0.load(Relaxed)) {
+                    abort(&command.lock().unwrap_or_else(PoisonError::into_inner), scratch);
+                }
+            }
+        });
+        Self { progress, replay, _end: end }
+    }
+
+    /// This command runs from now on.
+    pub(crate) fn watch(&self, replay: String) {
+        *self.replay.lock().unwrap_or_else(PoisonError::into_inner) = replay;
+    }
+}
+
+struct Watched {
+    count: u64,
+    since: Instant,
+}
+
+impl Watched {
+    fn stands_still_at(&mut self, count: u64) -> bool {
+        if count != self.count {
+            *self = Self { count, since: Instant::now() };
+        }
+        self.since.elapsed() >= HANG
+    }
+}
+
+/// Writes past the test harness, which would keep what a test prints until it ends.
+fn abort(replay: &str, scratch: Option<PathBuf>) -> ! {
+    let message = format!(
+        "\nhang: no operation ended for {} s; threads and where they wait in the system:\n{}again: {replay}\n",
+        HANG.as_secs(),
+        threads()
+    );
+    // Nothing can be done if stderr is closed: the exit status is left.
+    let _ = std::io::stderr().write_all(message.as_bytes());
+    if let Some(path) = scratch {
+        Scratch::remove_leftovers(&path);
+    }
+    std::process::abort();
+}
+
+/// A line for each thread: its name, and the function of the kernel that it waits in.
+fn threads() -> String {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return String::new() };
+    let line = |task: std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        format!("  {:<16} {}\n", read("comm").trim(), read("wchan").trim())
+    };
+    tasks.flatten().map(line).collect()
+}
