@@ -1,8 +1,9 @@
-//! Habits as commands: `cargo xtask test | tidy | bench | torture`.
+//! Habits as commands: `cargo xtask test | tidy | bench | torture | fsx | sanitize`.
 //!
 //! Holds no code of the product and is depended on by nothing: what is checked here is checked from outside.
 
 mod bench;
+mod fsx;
 mod refuse;
 mod test;
 mod tidy;
@@ -31,6 +32,8 @@ enum Command {
     Bench(bench::Options),
     /// Do random operations on a volume, with faults and power failures, and compare each byte
     Torture(torture::Options),
+    /// Run the program fsx on a volume mounted with FUSE, by one process and by several
+    Fsx(fsx::Options),
     /// Run a command to which the kernel refuses `io_uring`
     #[command(hide = true)]
     WithoutIoUring {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
+        Command::Fsx(options) => fsx::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
     match result {
