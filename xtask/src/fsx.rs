@@ -9,8 +9,8 @@ mod variant;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,7 @@ use crate::workspace;
 use round::Programs;
 use scratch::Scratch;
 use server::Server;
-use variant::{Place, Variant};
+use variant::{Medium, Variant};
 
 /// The crate that is installed, and its version: the operations of a seed may differ in another.
 const FSX: &str = "fsx";
@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Stop after the round in which so many seconds have passed
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
+    /// Rounds at the same time, each on a volume of its own
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
     /// Only variants whose name has all of these words, separated by commas: `buffered,windows,disk`
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     variant: String,
@@ -49,7 +52,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut variants = chosen(&options.variant)?;
     if options.list {
-        variants.iter().for_each(|variant| println!("{variant}"));
+        for variant in &variants {
+            println!("{variant}");
+        }
         return Ok(true);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -69,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     };
     let scratch = Scratch::new()?;
     if !scratch.has_tmpfs() {
-        variants.retain(|variant| variant.place != Place::Tmpfs);
+        variants.retain(|variant| variant.medium != Medium::Tmpfs);
         println!("without variants on tmpfs: /dev/shm cannot be written");
         ensure!(!variants.is_empty(), "no variant is left");
     }
@@ -86,6 +91,88 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(is_right)
 }
 
+/// What the threads that run rounds share.
+struct Progress<'a> {
+    limit: Limit,
+    first: u64,
+    started: Instant,
+    /// By the user.
+    interrupted: &'a AtomicBool,
+    failed: AtomicBool,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    rounds: u64,
+    ops_begun: u64,
+    ops_done: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    Ops(u64),
+    Time(Duration),
+}
+
+impl Progress<'_> {
+    /// The seed and variant of the next round, or none if it is time to stop.
+    fn next(&self, variants: &[Variant]) -> Option<(u64, Variant)> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = match self.limit {
+            Limit::Ops(limit) => counts.ops_begun >= limit,
+            Limit::Time(limit) => self.started.elapsed() >= limit && counts.rounds > 0,
+        };
+        if is_over || self.is_stopped() {
+            return None;
+        }
+        let seed = self.first.wrapping_add(counts.rounds);
+        let variant = variant::of_seed(variants, seed);
+        counts.rounds += 1;
+        counts.ops_begun += variant.ops();
+        Some((seed, variant))
+    }
+
+    /// Whether rounds under way are to end at once.
+    fn is_stopped(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Prints how a round ended, unless another round or the user ended it.
+    fn report(&self, seed: u64, variant: &Variant, elapsed: Duration, result: Result<()>) {
+        let seconds = elapsed.as_secs_f64();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok(()) => {
+                println!("seed {seed}  {variant:<44} {:>6} operations {seconds:6.1} s", variant.ops());
+                counts.ops_done += variant.ops();
+            }
+            Err(_) if self.is_stopped() => {}
+            Err(error) => {
+                self.failed.store(true, Ordering::Relaxed);
+                println!("seed {seed}  {variant}  FAILED after {seconds:.1} s\n{error:#}");
+                println!("again: cargo xtask fsx --variant {variant} --seed {seed} --ops 1");
+                println!(
+                    "without --ops: with further seeds, since the processes interleave in another way each time"
+                );
+            }
+        }
+    }
+
+    fn summary(&self, variants: usize) -> String {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let Counts { rounds, ops_done, .. } = *counts;
+        format!(
+            "fsx: {ops_done} operations in {seconds:.0} s, {:.0} a second; {rounds} rounds of {variants} variants, \
+             seeds {} to {}",
+            ops_done as f64 / seconds,
+            self.first,
+            self.first.wrapping_add(rounds).wrapping_sub(1)
+        )
+    }
+}
+
 fn rounds(
     options: &Options,
     variants: &[Variant],
@@ -97,43 +184,32 @@ fn rounds(
         Some(seed) => seed,
         None => std::time::UNIX_EPOCH.elapsed().context("the clock is before 1970")?.as_secs(),
     };
-    let (started, mut ops, mut seed) = (Instant::now(), 0, first);
-    loop {
-        let variant = variant::of_seed(variants, seed);
-        let round_started = Instant::now();
-        let result = round::run(programs, scratch, &variant, seed, interrupted);
-        if interrupted.load(Ordering::Relaxed) {
-            bail!("interrupted; nothing is left mounted");
+    let limit = options.ops.map_or(Limit::Time(Duration::from_secs(options.seconds)), Limit::Ops);
+    let progress = Progress {
+        limit,
+        first,
+        started: Instant::now(),
+        interrupted,
+        failed: AtomicBool::new(false),
+        counts: Mutex::default(),
+    };
+    let places = (0..options.jobs).map(|job| scratch.place(job)).collect::<Result<Vec<_>>>()?;
+    std::thread::scope(|scope| {
+        for place in &places {
+            scope.spawn(|| {
+                while let Some((seed, variant)) = progress.next(variants) {
+                    let started = Instant::now();
+                    let result = round::run(programs, place, &variant, seed, &|| progress.is_stopped());
+                    progress.report(seed, &variant, started.elapsed(), result);
+                }
+            });
         }
-        let seconds = round_started.elapsed().as_secs_f64();
-        if let Err(error) = result {
-            println!("seed {seed}  {variant}  FAILED after {seconds:.1} s\n{error:#}");
-            println!("again: cargo xtask fsx --variant {variant} --seed {seed} --ops 1");
-            println!("FAILED after {ops} operations, {:.1} s", started.elapsed().as_secs_f64());
-            return Ok(false);
-        }
-        println!("seed {seed}  {variant:<42} {:>6} operations {seconds:6.1} s", variant.ops());
-        ops += variant.ops();
-        let elapsed = started.elapsed();
-        let is_over = match options.ops {
-            Some(limit) => ops >= limit,
-            None => elapsed >= Duration::from_secs(options.seconds),
-        };
-        if is_over {
-            println!("{}", summary(first, seed, variants.len(), ops, elapsed));
-            return Ok(true);
-        }
-        seed = seed.wrapping_add(1);
+    });
+    if interrupted.load(Ordering::Relaxed) {
+        bail!("interrupted; nothing is left mounted");
     }
-}
-
-fn summary(first: u64, last: u64, variants: usize, ops: u64, elapsed: Duration) -> String {
-    let seconds = elapsed.as_secs_f64();
-    let rounds = last.wrapping_sub(first).wrapping_add(1);
-    format!(
-        "fsx: {ops} operations, {:.0} a second, {rounds} rounds of {variants} variants, seeds {first} to {last}",
-        ops as f64 / seconds
-    )
+    println!("{}", progress.summary(variants.len()));
+    Ok(!progress.failed.into_inner())
 }
 
 /// The variants whose names have all of the words; an error if none has.
@@ -153,8 +229,9 @@ fn is_chosen(variant: &Variant, words: &str) -> bool {
 /// Mounts and unmounts once: what fails here is the machine's, not the volume's.
 fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
     let variant = variant::all()[0];
-    let (backing, log) = (scratch.file("probe"), scratch.file("probe.log"));
-    Server::start(program, &variant, &backing, &scratch.mount(), &log)?.unmount()
+    let place = scratch.place(0)?;
+    let (backing, log) = (place.backing(Medium::Disk)?, place.file("probe.log"));
+    Server::start(program, &variant, &backing, &place.mount(), &log)?.unmount()
 }
 
 /// The server, built with every assertion.
@@ -216,9 +293,46 @@ mod tests {
         assert!(chosen("buffered,bounced").is_err());
     }
 
+    fn progress(limit: Limit, interrupted: &AtomicBool) -> Progress<'_> {
+        Progress {
+            limit,
+            first: 7,
+            started: Instant::now(),
+            interrupted,
+            failed: AtomicBool::new(false),
+            counts: Mutex::default(),
+        }
+    }
+
     #[test]
-    fn the_summary_counts_seeds_and_rates() {
-        let text = summary(7, 9, 3, 5000, Duration::from_secs(2));
-        assert_eq!(text, "fsx: 5000 operations, 2500 a second, 3 rounds of 3 variants, seeds 7 to 9");
+    fn rounds_begin_until_the_limit_and_none_after_a_failure() {
+        let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
+        let two = progress(Limit::Ops(2 * variants[0].ops()), &interrupted);
+        let seeds: Vec<_> = std::iter::from_fn(|| two.next(&variants)).map(|(seed, _)| seed).collect();
+        assert_eq!(seeds, [7, 8]);
+
+        let once = progress(Limit::Time(Duration::ZERO), &interrupted);
+        assert!(
+            once.next(&variants).is_some() && once.next(&variants).is_none(),
+            "one round, however short the time"
+        );
+
+        let long = progress(Limit::Time(Duration::from_secs(1000)), &interrupted);
+        let (seed, variant) = long.next(&variants).expect("a round");
+        long.report(seed, &variant, Duration::ZERO, Err(anyhow::anyhow!("miscompare")));
+        assert!(long.failed.load(Ordering::Relaxed) && long.next(&variants).is_none());
+    }
+
+    #[test]
+    fn the_summary_counts_operations_of_rounds_that_were_right() {
+        let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
+        let progress = progress(Limit::Ops(u64::MAX), &interrupted);
+        for result in [Ok(()), Err(anyhow::anyhow!("miscompare"))] {
+            let (seed, variant) = progress.next(&variants).expect("a round");
+            progress.report(seed, &variant, Duration::ZERO, result);
+        }
+        let text = progress.summary(3);
+        assert!(text.starts_with(&format!("fsx: {} operations in", variants[0].ops())), "{text}");
+        assert!(text.ends_with("2 rounds of 3 variants, seeds 7 to 8"), "{text}");
     }
 }

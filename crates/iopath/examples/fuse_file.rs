@@ -8,9 +8,9 @@
 //! and sync. `--windows 8` divides the volume into eight files `0` to `7` of fixed size, so that several processes share
 //! one volume. `umount DIRECTORY`, SIGINT and SIGTERM end the program; it flushes the volume before it exits.
 //!
-//! Files are opened with `FOPEN_DIRECT_IO`: the kernel caches neither data nor attributes, and each system call of a
-//! process reaches the volume. `--threads` threads read requests from the kernel and carry each out before they read the
-//! next, so that many requests are in flight on the volume at once.
+//! Files are opened with `FOPEN_DIRECT_IO`: the kernel caches no data, and each read or write of a process reaches the
+//! volume. `--threads` threads read requests from the kernel and carry each out before they read the next, so that many
+//! requests are in flight on the volume at once.
 //!
 //! Not a filesystem to keep data in: owner, mode and times of the files are not stored, and a `--mapper` other than
 //! `identity` loses the location of the data when the program ends. Mounting needs root or the program `fusermount3`.
@@ -137,8 +137,8 @@ struct Files {
 
 const FIRST_FILE: u64 = INodeNo::ROOT.0 + 1;
 
-/// Attributes are not cached: the kernel asks for the size each time.
-const ATTRIBUTES_VALID: Duration = Duration::ZERO;
+/// How long the kernel may keep attributes. The size changes through the kernel only, which then asks again.
+const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
 impl Files {
     /// The offset of the file in the volume and its size, both in bytes.

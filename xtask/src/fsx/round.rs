@@ -5,13 +5,12 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::scratch::Scratch;
+use super::scratch::Place;
 use super::server::{self, Server, last_lines};
 use super::variant::Variant;
 
@@ -33,12 +32,12 @@ pub(super) struct Programs {
 /// Carries out the variant's operations from `seed` on. An error says what went wrong; nothing is left mounted then.
 pub(super) fn run(
     programs: &Programs,
-    scratch: &Scratch,
+    place: &Place,
     variant: &Variant,
     seed: u64,
-    interrupted: &AtomicBool,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let backing = scratch.backing(variant.place)?;
+    let backing = place.backing(variant.medium)?;
     match fs::remove_file(&backing) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -46,16 +45,16 @@ pub(super) fn run(
     if variant.stale_bytes() > 0 {
         fs::write(&backing, vec![STALE; variant.stale_bytes() as usize])?;
     }
-    let (directory, log) = (scratch.mount(), scratch.file("server.log"));
+    let (directory, log) = (place.mount(), place.file("server.log"));
     let server = Server::start(&programs.server, variant, &backing, &directory, &log)
         .context("the volume cannot be mounted")?;
 
     let mut workers = Workers::default();
-    let config = scratch.file("fsx.toml");
+    let config = place.file("fsx.toml");
     fs::write(&config, variant.fsx_config())?;
     for process in 0..variant.layout.processes {
         let name = process.to_string();
-        let log = scratch.file(&format!("fsx-{name}.log"));
+        let log = place.file(&format!("fsx-{name}.log"));
         let mut command = Command::new(&programs.fsx);
         command
             .args(["-S", &seed.wrapping_mul(variant.layout.processes).wrapping_add(process).to_string()])
@@ -63,24 +62,24 @@ pub(super) fn run(
             .arg("-f")
             .arg(&config)
             .arg("-P")
-            .arg(scratch.directory())
+            .arg(place.directory())
             .arg(directory.join(&name))
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::null())
             .stderr(File::create(&log)?);
         workers.start(command, format!("fsx on file {name}"), log)?;
     }
-    let watched = workers.watch(HANG, interrupted);
-    let shown = scratch.file("shown");
+    let watched = workers.watch(HANG, is_stopped);
+    let shown = place.file("shown");
     let watched = watched.and_then(|()| {
-        let log = scratch.file("cat.log");
+        let log = place.file("cat.log");
         let mut command = Command::new("cat");
         command
             .args((0..variant.layout.processes).map(|process| directory.join(process.to_string())))
             .stdout(File::create(&shown)?)
             .stderr(File::create(&log)?);
         workers.start(command, "cat of all files".to_owned(), log)?;
-        workers.watch(HANG, interrupted)
+        workers.watch(HANG, is_stopped)
     });
     if let Err(error) = watched {
         let mut message = format!("{error:#}");
@@ -157,11 +156,11 @@ impl Workers {
     }
 
     /// Waits until all have ended. An error, with the processes left as they are, if one fails, if none makes progress
-    /// for `hang`, or if the user interrupts.
-    fn watch(&mut self, hang: Duration, interrupted: &AtomicBool) -> Result<()> {
+    /// for `hang`, or if `is_stopped`.
+    fn watch(&mut self, hang: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
         let mut last = (0, Instant::now());
         while !self.running.is_empty() {
-            ensure!(!interrupted.load(Ordering::Relaxed), "interrupted");
+            ensure!(!is_stopped(), "stopped");
             let mut index = 0;
             while let Some(worker) = self.running.get_mut(index) {
                 match worker.child.try_wait()? {
@@ -212,14 +211,14 @@ fn switches(process: u32) -> u64 {
 mod tests {
     use super::*;
 
-    fn watch(script: &str, hang: Duration, interrupted: bool) -> Result<()> {
+    fn watch(script: &str, hang: Duration, is_stopped: bool) -> Result<()> {
         let scratch = tempfile::tempdir()?;
         let log = scratch.path().join("log");
         let mut command = Command::new("sh");
         command.args(["-c", script]).stderr(File::create(&log)?);
         let mut workers = Workers::default();
         workers.start(command, "the script".to_owned(), log)?;
-        workers.watch(hang, &AtomicBool::new(interrupted))
+        workers.watch(hang, &|| is_stopped)
     }
 
     #[test]
@@ -237,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_the_wait() {
-        let error = watch("exec sleep 60", HANG, true).expect_err("it is interrupted").to_string();
-        assert_eq!(error, "interrupted");
+    fn a_stop_ends_the_wait() {
+        let error = watch("exec sleep 60", HANG, true).expect_err("it is stopped").to_string();
+        assert_eq!(error, "stopped");
     }
 
     #[test]

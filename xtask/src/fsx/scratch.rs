@@ -6,16 +6,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::server::{is_mounted, unmount};
-use super::variant::Place;
+use super::server::{mounted_below, unmount};
+use super::variant::Medium;
 use crate::workspace;
 
 const TMPFS: &str = "/dev/shm";
 const TMPFS_PREFIX: &str = "iopath-fsx-";
+const MOUNT: &str = "mount";
 
-/// The folders of this run. Dropping it removes the one on tmpfs; the other goes with `remove`, or at the next start.
+/// The folders of this run. Dropping it removes the one on tmpfs; the other goes with `remove`, or at a later start.
 #[derive(Debug)]
 pub(super) struct Scratch {
+    directory: PathBuf,
+    tmpfs: Option<PathBuf>,
+}
+
+/// Where one round at a time has its files.
+#[derive(Debug)]
+pub(super) struct Place {
     directory: PathBuf,
     tmpfs: Option<PathBuf>,
 }
@@ -29,7 +37,7 @@ impl Scratch {
         remove_left_over(Path::new(TMPFS), TMPFS_PREFIX);
         let process = std::process::id();
         let directory = runs.join(process.to_string());
-        fs::create_dir_all(directory.join("mount"))?;
+        fs::create_dir_all(&directory)?;
         let tmpfs = Path::new(TMPFS).join(format!("{TMPFS_PREFIX}{process}"));
         let tmpfs = fs::create_dir_all(&tmpfs).is_ok().then_some(tmpfs);
         Ok(Self { directory, tmpfs })
@@ -43,22 +51,15 @@ impl Scratch {
         &self.directory
     }
 
-    /// Where the volume is mounted.
-    pub(super) fn mount(&self) -> PathBuf {
-        self.directory.join("mount")
-    }
-
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    /// The file that holds the data of the volume.
-    pub(super) fn backing(&self, place: Place) -> Result<PathBuf> {
-        let directory = match place {
-            Place::Disk => &self.directory,
-            Place::Tmpfs => self.tmpfs.as_ref().with_context(|| format!("{TMPFS} cannot be written"))?,
-        };
-        Ok(directory.join("backing"))
+    /// The place of the rounds of one thread.
+    pub(super) fn place(&self, job: u64) -> Result<Place> {
+        let directory = self.directory.join(job.to_string());
+        fs::create_dir_all(directory.join(MOUNT))?;
+        let tmpfs = self.tmpfs.as_ref().map(|tmpfs| tmpfs.join(job.to_string()));
+        if let Some(tmpfs) = &tmpfs {
+            fs::create_dir_all(tmpfs)?;
+        }
+        Ok(Place { directory, tmpfs })
     }
 
     /// Removes the folder of logs as well.
@@ -76,6 +77,30 @@ impl Drop for Scratch {
     }
 }
 
+impl Place {
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where the volume is mounted.
+    pub(super) fn mount(&self) -> PathBuf {
+        self.directory.join(MOUNT)
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The file that holds the data of the volume.
+    pub(super) fn backing(&self, medium: Medium) -> Result<PathBuf> {
+        let directory = match medium {
+            Medium::Disk => &self.directory,
+            Medium::Tmpfs => self.tmpfs.as_ref().with_context(|| format!("{TMPFS} cannot be written"))?,
+        };
+        Ok(directory.join("backing"))
+    }
+}
+
 /// Unmounts and removes the folders in `parent` that are named by `prefix` and a process that no longer runs.
 fn remove_left_over(parent: &Path, prefix: &str) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
@@ -83,9 +108,8 @@ fn remove_left_over(parent: &Path, prefix: &str) {
         let name = path.file_name().and_then(|name| name.to_str());
         let process = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
         let is_gone = process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists());
-        let mount = path.join("mount");
         // What cannot be unmounted is not to be removed: the files in it are the volume's.
-        if is_gone && (!is_mounted(&mount) || unmount(&mount, true)) {
+        if is_gone && mounted_below(&path).iter().all(|mount| unmount(mount, true)) {
             let _ = fs::remove_dir_all(&path);
         }
     }

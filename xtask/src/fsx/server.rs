@@ -151,11 +151,16 @@ pub(super) fn unmount(directory: &Path, lazily: bool) -> bool {
 
 /// Whether something is mounted on `directory`. Does not touch it: a stat waits for the server.
 pub(super) fn is_mounted(directory: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mount_points(&mounts).any(|mounted| mounted == directory)
+    mounted_below(directory).iter().any(|mounted| mounted == directory)
 }
 
-/// The second column of proc_mounts(5), in which some characters are octal.
+/// What is mounted on `directory` and below.
+pub(super) fn mounted_below(directory: &Path) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mount_points(&mounts).filter(|mounted| mounted.starts_with(directory)).collect()
+}
+
+/// The second column of `proc_mounts(5)`, in which some characters are octal.
 fn mount_points(mounts: &str) -> impl Iterator<Item = PathBuf> {
     let column = |line: &str| line.split(' ').nth(1).map(str::to_owned);
     mounts.lines().filter_map(column).map(|path| path.replace("\\040", " ").replace("\\134", "\\").into())

@@ -15,13 +15,13 @@ pub(super) struct Variant {
     /// A row of `MAPPERS`, or none for a plain file.
     pub(super) mapper: Option<&'static str>,
     pub(super) layout: &'static Layout,
-    pub(super) place: Place,
+    pub(super) medium: Medium,
     pub(super) engine: &'static str,
     has_tiny_cache: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Medium {
     Disk,
     Tmpfs,
 }
@@ -48,7 +48,7 @@ const LAYOUTS: &[Layout] = &[
         file_bytes: 100_000,
         op_bytes_max: 10_000,
         can_truncate: true,
-        ops: 12_000,
+        ops: 5_000,
     },
     // Neighbours share pages, and the volume fits the tiny cache but for the copies that writers of busy pages need.
     Layout {
@@ -71,7 +71,8 @@ const LAYOUTS: &[Layout] = &[
 ];
 
 /// Where the backing file lies and which engine carries out I/O. `auto` takes threads on tmpfs.
-const TARGETS: &[(Place, &str)] = &[(Place::Disk, "auto"), (Place::Disk, "threads"), (Place::Tmpfs, "auto")];
+const TARGETS: &[(Medium, &str)] =
+    &[(Medium::Disk, "auto"), (Medium::Disk, "threads"), (Medium::Tmpfs, "auto")];
 
 /// Path, mapper, and whether the cache is tiny.
 const PATHS: &[(&str, Option<&str>, bool)] = &[
@@ -90,11 +91,11 @@ const PATHS: &[(&str, Option<&str>, bool)] = &[
 pub(super) fn all() -> Vec<Variant> {
     let mut variants = Vec::new();
     for &(path, mapper, has_tiny_cache) in PATHS {
-        for &(place, engine) in TARGETS {
+        for &(medium, engine) in TARGETS {
             for layout in LAYOUTS {
                 // The size of an identity mapping is fixed.
                 if !(layout.can_truncate && mapper == Some("identity")) {
-                    variants.push(Variant { path, mapper, layout, place, engine, has_tiny_cache });
+                    variants.push(Variant { path, mapper, layout, medium, engine, has_tiny_cache });
                 }
             }
         }
@@ -160,15 +161,15 @@ impl Variant {
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match self.place {
-            Place::Disk => "disk",
-            Place::Tmpfs => "tmpfs",
+        let medium = match self.medium {
+            Medium::Disk => "disk",
+            Medium::Tmpfs => "tmpfs",
         };
         let Self { path, engine, layout, .. } = self;
         let mapper = self.mapper.map(|mapper| format!("-{mapper}")).unwrap_or_default();
         let cache = if self.has_tiny_cache { "-tiny" } else { "" };
         // Through a string, so that a width applies to all of it.
-        f.pad(&format!("{path}{cache}{mapper}-{}-{place}-{engine}", layout.name))
+        f.pad(&format!("{path}{cache}{mapper}-{}-{medium}-{engine}", layout.name))
     }
 }
 
