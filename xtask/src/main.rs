@@ -5,6 +5,7 @@
 mod bench;
 mod fsx;
 mod refuse;
+mod sanitize;
 mod test;
 mod tidy;
 mod torture;
@@ -34,6 +35,8 @@ enum Command {
     Torture(torture::Options),
     /// Run the program fsx on a volume mounted with FUSE, by one process and by several
     Fsx(fsx::Options),
+    /// Run tests under Miri, ThreadSanitizer and AddressSanitizer, with a nightly toolchain
+    Sanitize(sanitize::Options),
     /// Run a command to which the kernel refuses `io_uring`
     #[command(hide = true)]
     WithoutIoUring {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Fsx(options) => fsx::run(&options),
+        Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
     match result {
