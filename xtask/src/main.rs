@@ -35,7 +35,7 @@ enum Command {
     Torture(torture::Options),
     /// Run the program fsx on a volume mounted with FUSE, by one process and by several
     Fsx(fsx::Options),
-    /// Run tests under Miri, ThreadSanitizer and AddressSanitizer, with a nightly toolchain
+    /// Run tests under Miri and the sanitizers of threads and addresses, with a nightly toolchain
     Sanitize(sanitize::Options),
     /// Run a command to which the kernel refuses `io_uring`
     #[command(hide = true)]

@@ -1,6 +1,7 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
 use crate::args::{LogArgs, LogFile};
+use crate::output::plain;
 use anyhow::Context;
 use iopath_log::{Damage, Filter, LogError, LogReader};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +17,7 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
 fn summary(file: &LogFile, is_json: bool) -> anyhow::Result<()> {
     let report = LogReader::open(&file.file).and_then(|log| log.summarise(&filter(file)));
     let report = report.map_err(|error| named(file, error))?;
-    let text = if is_json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+    let text = if is_json { report.to_json() } else { report.to_string() };
     writeln!(io::stdout(), "{}", text.trim_end())?;
     warn(file, report.damage.as_ref());
     Ok(())
@@ -42,7 +43,7 @@ fn named(file: &LogFile, error: LogError) -> anyhow::Error {
 /// A log that is not whole is read up to the damage, and that is said.
 fn warn(file: &LogFile, damage: Option<&Damage>) {
     if let Some(damage) = damage {
-        eprintln!("iopath: {}: {damage}", file.file.display());
+        eprintln!("iopath: {}", plain(&format!("{}: {damage}", file.file.display())));
     }
 }
 

@@ -59,6 +59,16 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
+/// A line as a terminal may be sent it: names of files are anybody's.
+pub(crate) fn plain(line: &str) -> String {
+    let escape = |char: char| match char {
+        '\n' => " ".to_owned(),
+        control if control.is_control() => control.escape_default().to_string(),
+        other => other.to_string(),
+    };
+    line.chars().map(escape).collect()
+}
+
 /// The error and its causes on one line, each said once.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
@@ -68,7 +78,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line = if line.is_empty() { text } else { format!("{line}: {text}") };
         }
     }
-    line.replace('\n', " ")
+    plain(&line)
 }
 
 /// What is wrong with the arguments on one line, as clap says it on several.

@@ -29,9 +29,9 @@
 //!
 //! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
 //! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
-//! its last pin goes. So it is with a frame at the device: what is being written stays as it is. Bytes of a frame
-//! change only between `begin_write` and `end_write` and while the page is being read, and at those times no reader can
-//! pin it.
+//! its last pin goes. So it is with a frame at the device: what is being written stays as it is, and the new bytes are
+//! written when it is over, for a page has one write at the device at a time. Bytes of a frame change only between
+//! `begin_write` and `end_write` and while the page is being read, and at those times no reader can pin it.
 //!
 //! # Direct I/O beside it (rule 2 of the path)
 //!
@@ -44,10 +44,13 @@
 //! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
 //! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
 //! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
+//! Only the cache flushes its device, for direct writes too ([`PageCache::end_forced`]): a flush that reports success
+//! knows how every earlier one ended.
 
 mod behind;
 mod direct;
 mod flush;
+mod forced;
 mod ghost;
 mod hot;
 mod io;
@@ -76,7 +79,8 @@ use std::sync::Arc;
 use throttle::Throttle;
 
 pub use direct::{DirectStep, DirectTag};
-pub use hot::{Hot, Pinned};
+pub use forced::Forced;
+pub use hot::{Absent, Hot, Pinned};
 pub use io::{IoTag, PageIo};
 pub use range::Dropped;
 pub use stats::CacheStats;
@@ -154,7 +158,7 @@ pub enum Outcome {
     Writable(Frame),
     /// What was in the way is gone: call again.
     Retry,
-    /// The flush or write-back is done.
+    /// The flush or write-back is done, or the forced write on the medium.
     Done,
     /// Direct I/O may go: as [`DirectStep::Go`].
     Direct(DirectTag),
@@ -306,7 +310,8 @@ impl PageCache {
         assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
         let (mut links, mut free) = (Links::new(frames), List::EMPTY);
         (0..frames).for_each(|frame| links.push_back(&mut free, frame));
-        let ios_max = (reads_max + writes_max) as usize;
+        // Each has a frame of its own at least, but for a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
         Self {
             hot: Arc::new(Hot::new(frames)),
             frames: vec![Meta::FREE; frames as usize].into(),

@@ -43,12 +43,17 @@ pub trait BlockDevice {
     fn submit(&mut self, io: &Io<'_, Self::Memory>, now: Instant) -> Result<(), Busy>;
 
     /// Hands over all that was submitted since the last time, in one system call where it takes one.
+    ///
+    /// Polling may submit again what a short transfer left, so `commit` comes after polling and before a wait. When it
+    /// returns, any thread that waits for the device has been told of what is ready to be polled.
     fn commit(&mut self, now: Instant);
 
     /// The next request that is over, without waiting.
     fn poll_completion(&mut self, now: Instant) -> Option<Completion>;
 
-    /// When the device next has something to say, if it knows: modelled devices do, real ones do not.
+    /// When the device is to be polled and committed again at the latest, if it knows. Modelled devices know when their
+    /// next request is over. Real ones name a time only for what nothing announces, such as requests that the system had
+    /// no memory for.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }

@@ -119,7 +119,7 @@ pub trait Elevator: fmt::Debug + Send {
     }
 
     /// Gives a stream a share of `weight` against the 100 that a stream has unless told otherwise, 1 to
-    /// 10,000. Elevators without shares do nothing.
+    /// 10,000; what lies outside is taken for the nearest of these. Elevators without shares do nothing.
     fn set_weight(&mut self, _stream: Stream, _weight: u32) {}
 }
 

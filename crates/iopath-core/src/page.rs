@@ -66,14 +66,27 @@ impl PageRange {
         Self { start, end: end.max(start) }
     }
 
-    /// The pages that `bytes` bytes at byte `offset` touch.
+    /// The pages that `bytes` bytes at byte `offset` touch, up to the last byte there is; none for no bytes.
     ///
     /// # Panics
     /// If `page_bytes` is zero: a bug of the caller.
     pub fn touched_by(offset: u64, bytes: u64, page_bytes: u32) -> Self {
         let page_bytes = u64::from(page_bytes);
         let start = Page(offset / page_bytes);
+        if bytes == 0 {
+            return Self { start, end: start };
+        }
         Self::between(start, Page(offset.saturating_add(bytes).div_ceil(page_bytes)))
+    }
+
+    /// The pages that lie whole in the `bytes` bytes at byte `offset`. The last page of all, which ends with the last
+    /// byte there is, is not one of them.
+    ///
+    /// # Panics
+    /// If `page_bytes` is zero: a bug of the caller.
+    pub fn inside(offset: u64, bytes: u64, page_bytes: u32) -> Self {
+        let page_bytes = u64::from(page_bytes);
+        Self::between(Page(offset.div_ceil(page_bytes)), Page(offset.saturating_add(bytes) / page_bytes))
     }
 
     /// The first page.
@@ -129,8 +142,18 @@ mod tests {
         let touched = |offset, bytes| PageRange::touched_by(offset, bytes, 4096);
         assert_eq!(touched(0, 4096), PageRange::new(Page(0), 1));
         assert_eq!(touched(4095, 2), PageRange::new(Page(0), 2));
-        assert_eq!(touched(8192, 0).pages(), 0);
+        assert!([0, 1, 8192, 8193, u64::MAX].into_iter().all(|offset| touched(offset, 0).is_empty()));
         assert_eq!(touched(u64::MAX - 1, 4096).pages(), 1, "the end of the address space is an end");
+    }
+
+    #[test]
+    fn pages_inside_are_those_of_which_no_byte_is_left_out() {
+        let inside = |offset, bytes| PageRange::inside(offset, bytes, 4096);
+        assert_eq!(inside(0, 8192), PageRange::new(Page(0), 2));
+        assert_eq!(inside(1, 8192), PageRange::new(Page(1), 1));
+        assert!(inside(1, 8190).is_empty() && inside(4096, 0).is_empty());
+        assert_eq!(inside(0, u64::MAX).end(), Page(u64::MAX / 4096));
+        assert!(inside(u64::MAX, u64::MAX).is_empty());
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub struct QueueConfig {
     pub elevator: ElevatorSpec,
 }
 
+impl QueueConfig {
+    /// The most bios and the most request slots of a queue; numbers above are taken for this one. A queue takes the
+    /// memory for its slots when it is made.
+    pub const SLOTS_MAX: u32 = 1 << 22;
+}
+
 impl Default for QueueConfig {
     fn default() -> Self {
         Self {
@@ -142,15 +148,15 @@ impl<M: Memory> RequestQueue<M> {
 
     /// A queue in front of a device of these limits.
     pub fn new(limits: Limits, config: &QueueConfig) -> Self {
-        let bios_max = config.bios_max.max(1);
-        let requests_max = config.requests_max.max(1) as usize;
+        let bios_max = config.bios_max.clamp(1, QueueConfig::SLOTS_MAX);
+        let requests_max = config.requests_max.clamp(1, QueueConfig::SLOTS_MAX) as usize;
         // Pieces cut from bios have slots besides the bios' own, so that a queue full of bios can cut them.
         let pieces_max = requests_max as u32;
         let bio_slots = (bios_max + pieces_max) as usize;
         let mut requests = RequestTable::new(requests_max + 1);
         let flush_tag = requests.take(Chain::EMPTY, Instant::ZERO);
         let flush_tag = flush_tag.expect("a new table has a free slot");
-        let depth = config.depth.min(limits.depth_max).max(1);
+        let depth = config.depth.min(limits.depth_max).clamp(1, requests_max as u32 + 1);
         Self {
             bios: BioTable::new(bio_slots),
             order: Order::new(bio_slots),

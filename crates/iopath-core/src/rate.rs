@@ -6,7 +6,8 @@ use crate::time::{Duration, Instant};
 /// Bytes moved, and for how long at least one byte was on its way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Meter {
-    in_flight: u64,
+    /// Wider than what it sums up: no sum of lengths is too large for it.
+    in_flight: u128,
     /// Since when something is in flight; of no meaning when nothing is.
     busy_since: Instant,
     busy: Duration,
@@ -19,7 +20,7 @@ impl Meter {
         if self.in_flight == 0 {
             self.busy_since = now;
         }
-        self.in_flight += bytes;
+        self.in_flight += u128::from(bytes);
     }
 
     /// `bytes` of those are back, of which `moved` were transferred.
@@ -27,11 +28,12 @@ impl Meter {
     /// # Panics
     /// If more come back than went out: a bug of the caller.
     pub(crate) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
-        assert!(bytes <= self.in_flight, "{bytes} bytes came back and only {} went out", self.in_flight);
-        self.busy += now - self.busy_since;
+        let back = u128::from(bytes);
+        assert!(back <= self.in_flight, "{bytes} bytes came back and only {} went out", self.in_flight);
+        self.busy = self.busy.saturating_add(now - self.busy_since);
         self.busy_since = now;
-        self.in_flight -= bytes;
-        self.moved += moved;
+        self.in_flight -= back;
+        self.moved = self.moved.saturating_add(moved);
     }
 
     /// Bytes moved since the last [`Meter::take_rate`].

@@ -134,7 +134,7 @@ impl Readahead {
     pub fn new(config: ReadaheadConfig, end: Page) -> Self {
         let ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max } = config;
         assert!(page_bytes > 0 && request_bytes > 0 && budget_bytes > 0 && streams_max > 0, "{config:?}");
-        let climb = Climb::new((request_bytes * 2).min(budget_bytes), budget_bytes);
+        let climb = Climb::new(request_bytes.saturating_mul(2).min(budget_bytes), budget_bytes);
         Self {
             config,
             end,
@@ -245,7 +245,9 @@ impl Readahead {
     fn distance(&self, now: Instant) -> Distance {
         let active = self.streams.active_since(now, Self::ACTIVE).max(1);
         let request = self.config.request_bytes;
-        let share = (self.climb.target() / active).max(request * 2).min(self.config.budget_bytes / active);
+        let share = (self.climb.target() / active)
+            .max(request.saturating_mul(2))
+            .min(self.config.budget_bytes / active);
         let whole_requests = if share < request { share } else { share - share % request };
         let pages = |bytes: u64| (bytes / u64::from(self.config.page_bytes)).max(1);
         Distance::new(pages(whole_requests), pages(request))
@@ -270,7 +272,9 @@ impl Readahead {
         let is_context = guess.is_none() && history > at.pages().max(3);
         let found = match guess {
             Some(guess) => self.bet(guess.course, at, first, guess.is_certain(), distance),
-            None if is_context => self.bet(Course::Forward, at, history + at.pages(), false, distance),
+            None if is_context => {
+                self.bet(Course::Forward, at, history.saturating_add(at.pages()), false, distance)
+            }
             None if at.start() == Page(0) => self.bet(Course::Forward, at, first, false, distance),
             None => None,
         };
@@ -292,7 +296,7 @@ impl Readahead {
             return Some(Stream::new(course, at, size, distance));
         }
         let stake = self.credit.stake(size.min(distance.pages).saturating_sub(at.pages()));
-        let stream = Stream::new(course, at, at.pages() + stake, distance);
+        let stream = Stream::new(course, at, at.pages().saturating_add(stake), distance);
         (stake > 0).then(|| stream.with_stake(stake))
     }
 
@@ -305,14 +309,19 @@ impl Readahead {
         now: Instant,
     ) -> Option<usize> {
         let ahead = (1..=distance.pages).find(|ahead| !is_cached(at.start() + *ahead))?;
-        let stream = Stream::new(Course::Forward, PageRange::new(at.start(), ahead), ahead * 2, distance);
+        let stream = Stream::new(
+            Course::Forward,
+            PageRange::new(at.start(), ahead),
+            ahead.saturating_mul(2),
+            distance,
+        );
         self.stats.streams += 1;
         Some(self.streams.insert(stream.issued_to(at.start() + ahead), now))
     }
 
     fn count(&mut self, window: Window) -> Window {
         self.stats.windows += u64::from(window.async_pages() > 0);
-        self.stats.async_pages += window.async_pages();
+        self.stats.async_pages = self.stats.async_pages.saturating_add(window.async_pages());
         window
     }
 }

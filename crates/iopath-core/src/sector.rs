@@ -16,9 +16,9 @@ impl Sector {
     /// The highest sector number there is; a byte offset still fits 64 bits.
     pub const MAX: Self = Self(u64::MAX >> SECTOR_SHIFT);
 
-    /// The byte offset of this sector.
+    /// The byte offset of this sector; `u64::MAX` past [`Sector::MAX`], where there is none.
     pub const fn offset(self) -> u64 {
-        self.0 << SECTOR_SHIFT
+        self.0.saturating_mul(SECTOR_BYTES)
     }
 }
 
@@ -79,7 +79,7 @@ impl Extent {
 
     /// The byte offset of the first sector.
     pub const fn offset(self) -> u64 {
-        self.start.offset()
+        self.start.0 << SECTOR_SHIFT
     }
 
     /// Whether there is no sector in it.

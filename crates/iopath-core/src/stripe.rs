@@ -183,6 +183,11 @@ impl<D: BlockDevice> Stripe<D> {
     /// [`BlockDevice::poll_completion`].
     pub fn look(&mut self, now: Instant) -> u32 {
         self.turn(now);
+        self.ready()
+    }
+
+    /// How many requests are ready for [`BlockDevice::poll_completion`] without another look at the members.
+    pub fn ready(&self) -> u32 {
         self.over.len() as u32
     }
 

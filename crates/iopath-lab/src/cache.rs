@@ -84,7 +84,7 @@ impl CacheSettings {
 
     /// Hits can be measured only of what the cache holds.
     pub(crate) fn check_holds(&self, size_bytes: u64) -> Result<(), LabError> {
-        let needed = size_bytes.next_multiple_of(self.page_bytes().into());
+        let needed = size_bytes.checked_next_multiple_of(self.page_bytes().into()).unwrap_or(u64::MAX);
         if needed <= self.cache_bytes() {
             return Ok(());
         }
@@ -213,6 +213,7 @@ mod tests {
             CacheSettings { cache_bytes: Some(1 << 20), page_bytes: Some(64 << 10), ..Default::default() };
         cache.check_holds((1 << 20) - 1).unwrap();
         let text = cache.check_holds((1 << 20) + 1).unwrap_err().to_string();
+        cache.check_holds(u64::MAX).unwrap_err();
         assert!(text.contains("1 MiB") && text.contains("--cache") && text.contains("--size"), "{text}");
     }
 

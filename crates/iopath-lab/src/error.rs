@@ -72,7 +72,7 @@ pub enum LabError {
         "block size {} is not a multiple of {}, the alignment that direct I/O on {} needs; \
          use {}, or a path through the page cache",
         format_size(*block_bytes), format_size(*alignment), target.display(),
-        format_size(block_bytes.next_multiple_of(*alignment))
+        format_size(block_bytes.checked_next_multiple_of(*alignment).unwrap_or(u64::MAX / *alignment * *alignment))
     )]
     Unaligned {
         /// What was asked for, in bytes.

@@ -125,8 +125,8 @@ fn forget(path: &Path) {
 fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     let stat = statvfs(directory)
         .map_err(|errno| LabError::io("look at the free space of", directory)(errno.into()))?;
-    let free = stat.f_bavail * stat.f_frsize;
-    let margin = (stat.f_blocks * stat.f_frsize / 20).min(MARGIN_BYTES_MAX);
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let margin = (stat.f_blocks.saturating_mul(stat.f_frsize) / 20).min(MARGIN_BYTES_MAX);
     if needed.saturating_add(margin) <= free {
         return Ok(());
     }

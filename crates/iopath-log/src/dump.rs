@@ -10,6 +10,7 @@ use crate::error::LogError;
 use crate::filter::{Filter, Sieve};
 use crate::names::{event_letter, event_name, op_letter, reason_name};
 use crate::reader::{End, LogReader};
+use crate::text::Plain;
 use iopath_core::log::{Event, Step, Subject};
 use std::fmt;
 use std::io::{Read, Write};
@@ -83,7 +84,7 @@ fn more(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result 
         Event::Complete if *other != 0 => write!(f, " errno {other}")?,
         Event::Complete if step.is_last => f.write_str(" with its bio")?,
         Event::Clock => write!(f, " upper bits {other}")?,
-        Event::Elevator => write!(f, " {elevator}")?,
+        Event::Elevator => write!(f, " {}", Plain(elevator))?,
         Event::Missed => write!(f, " {} records", step.extent.start())?,
         _ => {}
     }

@@ -41,7 +41,11 @@ impl Kind {
     }
 }
 
-/// What a log says of itself at its beginning.
+/// Of each string of the header so many bytes are kept, so that all of them, escaped as JSON, make a header that is read.
+const INFO_BYTES_MAX: usize = 2500;
+
+/// What a log says of itself at its beginning. Of each string a log keeps the first 2,500 bytes. One that was read says
+/// whatever its maker liked: show it through [`Plain`](crate::Plain).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogInfo {
@@ -99,7 +103,20 @@ pub(crate) struct BlockHead {
 }
 
 pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
-    let json = serde_json::to_vec(info).expect("strings and numbers are always JSON");
+    let cut = |text: &str| {
+        let ends = (0..=text.len().min(INFO_BYTES_MAX)).rev();
+        let end = ends.into_iter().find(|end| text.is_char_boundary(*end));
+        text[..end.unwrap_or(0)].to_owned()
+    };
+    let LogInfo { elevator, target, clock, written_by, .. } = info;
+    let info = LogInfo {
+        elevator: cut(elevator),
+        target: cut(target),
+        clock: cut(clock),
+        written_by: cut(written_by),
+        ..*info
+    };
+    let json = serde_json::to_vec(&info).expect("strings and numbers are always JSON");
     let version = VERSION.to_le_bytes();
     frame(Kind::Header, &[NAME.as_slice(), version.as_slice(), json.as_slice()])
 }
@@ -215,6 +232,23 @@ mod tests {
         let info = LogInfo { elevator: "ascend".to_owned(), start_ns: 5, ..LogInfo::default() };
         let frame = header(&info);
         assert_eq!(parse_header(&frame[FRAME_HEAD_BYTES..]), Ok((VERSION, info)));
+    }
+
+    #[test]
+    fn strings_of_any_length_make_a_header_that_is_read() {
+        for text in ["\x1b".repeat(100_000), "ü".repeat(100_000)] {
+            let info = LogInfo {
+                elevator: text.clone(),
+                target: text.clone(),
+                clock: text.clone(),
+                written_by: text.clone(),
+                ..LogInfo::default()
+            };
+            let frame = header(&info);
+            assert!(frame.len() <= HEADER_BYTES_MAX, "{} bytes", frame.len());
+            let (_, read) = parse_header(&frame[FRAME_HEAD_BYTES..]).unwrap();
+            assert!(text.starts_with(&read.target) && read.target.len() > INFO_BYTES_MAX - 4);
+        }
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod names;
 mod reader;
 mod ring;
 mod summary;
+mod text;
 mod writer;
 
 pub use block::{Block, Entry};
@@ -53,4 +54,5 @@ pub use summary::{
     Depth, ElevatorChange, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass,
     Slow, Stage, Stages, StreamShare,
 };
+pub use text::Plain;
 pub use writer::{LogOptions, LogWriter};

@@ -153,7 +153,8 @@ impl<R: Read> LogReader<R> {
     }
 
     fn read_so_far(&self) -> Totals {
-        Totals { records: self.records, missed: self.missed.values().sum(), over_limit: 0 }
+        let missed = self.missed.values().fold(0, |sum: u64, missed| sum.saturating_add(*missed));
+        Totals { records: self.records, missed, over_limit: 0 }
     }
 
     fn read_header(&mut self) -> Result<(u16, LogInfo), LogError> {

@@ -27,12 +27,18 @@ const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
 /// How a log is written.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Records in the ring of each queue, a multiple of [`RecordBatch::CAPACITY`] and at least twice that.
+    /// Records in the ring of each queue, a multiple of [`RecordBatch::CAPACITY`] and at least twice that. More than
+    /// [`LogOptions::RING_RECORDS_MAX`] are taken for that many.
     pub ring_records: usize,
     /// The file grows to this many bytes at most; what comes later is counted, not kept.
     pub limit_bytes: u64,
     /// How hard zstd tries, 1 to 19. Above 3 it may not keep up with a million I/Os a second.
     pub level: i32,
+}
+
+impl LogOptions {
+    /// The longest ring, whose memory is taken when the queue is added: 384 MiB.
+    pub const RING_RECORDS_MAX: usize = 1 << 24;
 }
 
 impl Default for LogOptions {
@@ -69,7 +75,7 @@ impl LogWriter {
             added,
             stop: stop.clone(),
         };
-        let ring_records = options.ring_records;
+        let ring_records = options.ring_records.min(LogOptions::RING_RECORDS_MAX);
         let thread = std::thread::Builder::new().name("iopath-log".to_owned());
         let thread = thread.spawn(move || collector.run(ring_records)).map_err(LogError::Thread)?;
         Ok(Self { rings, ring_records, stop, thread: Some(thread) })

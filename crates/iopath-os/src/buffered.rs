@@ -8,7 +8,7 @@
 //!             ▼
 //!           lock ─▶ cache.read, readahead.on_miss ─▶ poll_io ─▶ queue ─▶ device    one system call
 //!             ▼
-//!           wait (turn.rs) ─▶ collect ─▶ handle_completion ─▶ poll_ready           one system call
+//!           wait (wait.rs) ─▶ collect ─▶ handle_completion ─▶ poll_ready           one system call
 //! ```
 //!
 //! # Why this is sound
@@ -27,12 +27,12 @@ mod flusher;
 mod own;
 mod read;
 mod state;
-mod turn;
+mod wait;
 mod write;
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use iopath_core::cache::{CacheConfig, CacheStats, Hot, PageCache};
@@ -48,7 +48,7 @@ use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;
 use state::{Place, State};
-use turn::Guard;
+use wait::Locked;
 
 pub use beside::Beside;
 pub use borrow::Borrowed;
@@ -136,8 +136,6 @@ struct Shared {
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
     state: Mutex<State>,
-    /// Something has become dirty while the flusher took a rest, or all is to end.
-    dirt: Condvar,
 }
 
 impl Buffered {
@@ -164,6 +162,7 @@ impl Buffered {
             page_bytes: u64::from(page_bytes),
             block_bytes: u64::from(block_bytes),
             size_bytes,
+            resizes: 0,
             tail,
             writes_last_block,
         };
@@ -183,7 +182,6 @@ impl Buffered {
             borrowed_hits: Counter::default(),
             has_flusher: AtomicBool::new(false),
             state: Mutex::new(State::new(runner, cache, readahead, arena, place)),
-            dirt: Condvar::new(),
         };
         Ok(Self { shared: Arc::new(shared), flusher: Mutex::new(None) })
     }
@@ -223,12 +221,11 @@ impl Buffered {
 impl Shared {
     /// # Panics
     /// If a thread has panicked while it held the lock: what is in which frame is not known any more.
-    fn lock(&self) -> Guard<'_> {
-        self.state.lock().unwrap_or_else(|poisoned| {
-            // Those who sleep are to find out, too.
+    fn lock(&self) -> Locked<'_> {
+        Locked(self.state.lock().unwrap_or_else(|poisoned| {
             poisoned.into_inner().wake_all();
             panic!("a thread panicked in the page cache, whose state is unknown now")
-        })
+        }))
     }
 
     fn size(&self) -> u64 {
@@ -238,11 +235,11 @@ impl Shared {
 
 impl Drop for Buffered {
     fn drop(&mut self) {
-        // Where a thread has panicked with the lock, the flusher is to find out, rather than be waited for.
+        // Where a thread has panicked with the lock, the flusher finds out and ends.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
-        self.shared.dirt.notify_all();
         let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(flusher) = flusher.take() {
+            flusher.thread().unpark();
             // Fails only where the thread panicked, which has been reported on the spot.
             let _ = flusher.join();
         }

@@ -37,6 +37,20 @@ pub(crate) use uring::{Refused, Stage};
 /// while let Some(done) = device.poll_completion(now) { queue.handle_completion(…) }
 /// ```
 ///
+/// # Three ways to wait
+/// [`RealDevice::commit_and_wait`] is for the thread that has the device. A [`Watch`] is for one that leaves the device to
+/// others meanwhile, and a [`Bell`] for one that waits for several devices. The last two know nothing of what the device
+/// keeps for itself, so [`BlockDevice::commit`] tells them: **when `commit` returns, everything that
+/// [`BlockDevice::poll_completion`] could give at that moment ends the wait that is on, or the next one.** That holds for
+/// requests that `commit` carried out in the calling thread, for those that were over when they were submitted, and for
+/// completions that an earlier call left. What is over later ends the wait by itself.
+///
+/// So the order is: poll until nothing comes, `commit`, wait. Polling may submit the rest of a short transfer again, and
+/// the `commit` after it hands that over.
+///
+/// A wait of either kind ends at [`BlockDevice::poll_timeout`] at the latest, if the device names a time: then it has
+/// something to do that nothing announces, such as requests that the system had no memory for.
+///
 /// # Safety
 /// Whoever gets a completion gives the request's memory to others. So a request is reported as over only when nothing
 /// will read or write its memory any more, and a device that is dropped waits until that is so for all it took. Each
@@ -50,8 +64,9 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// request needs to be continued: poll, then wait again.
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
-    /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, there is
-    /// nothing to wait for, and polling brings what is in flight.
+    /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, each wait
+    /// returns at once: right for a device whose requests are over when they are committed, correct but a busy loop for
+    /// any other.
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::new(NothingToWaitFor)
     }
@@ -66,9 +81,14 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// System calls made so far for I/O: for tests and for the price of an I/O.
     fn syscalls(&self) -> u64;
 
-    /// From now on rings `bell` whenever something is over that [`BlockDevice::poll_completion`] could not give when it
-    /// was last asked: for whoever waits for several devices. It may ring in vain. To be called before the first
-    /// request.
+    /// Rings `bell` from now on, for a thread that waits for several devices. To be called before the first request.
+    ///
+    /// The device rings whenever a request becomes ready to be polled, or has to be polled to go on, after
+    /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which anything is
+    /// ready. It may ring in vain.
+    ///
+    /// # Errors
+    /// If the device has no way to ring, or the system refuses it.
     fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()>;
 }
 
@@ -99,12 +119,20 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
     }
 }
 
-/// Waits for a device that somebody else may hand requests to meanwhile.
+/// Waits for a device to which other threads may hand requests meanwhile, by `submit` and `commit`.
 ///
-/// One thread waits at a time, and nobody else polls completions until it is back: what it waits for may be over
-/// otherwise. Requests must have been committed, and at least one be in flight.
+/// One thread waits at a time, and no other polls completions until it is back: what it waits for would be gone. Before
+/// the wait begins, what was submitted must have been committed, after the last poll, and one request must be in flight.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Returns when a completion may be there to be polled, when `timeout` has passed, or early.
+    /// Returns when a completion is ready to be polled, at once if one is ready already; when the device has to be polled
+    /// to go on; when `timeout` has passed; or early. `timeout` must reach no further than
+    /// [`BlockDevice::poll_timeout`].
+    ///
+    /// A request that is handed in during the wait ends it, too, if the device can tell the waiting thread. A device on
+    /// top of another ([`Mapped`]) may be unable to: then the first request that was in flight before does.
+    ///
+    /// # Errors
+    /// If the system refuses to wait, or has refused for good what was committed.
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
 }
 

@@ -1,6 +1,7 @@
 //! Buffers for direct I/O, taken from the system once: aligned, of one size, and known to `io_uring` beforehand
 //! (registered), which saves looking up and pinning their pages at each I/O. Is not a page cache.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,12 +31,22 @@ struct Shared {
 impl BufferPool {
     /// `count` zeroed buffers of `bytes` bytes each, rounded up so that each starts on a page.
     ///
-    /// # Panics
-    /// If one buffer is to be larger than 1 GiB, the most that can be registered: a bug of the caller.
+    /// # Errors
+    /// [`NoMemory`] if the system has not as much memory, or one buffer is to be larger than 1 GiB, the most that can
+    /// be registered.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
-        assert!(bytes <= REGION_BYTES_MAX, "a buffer of {bytes} bytes cannot be registered");
+        if bytes > REGION_BYTES_MAX {
+            let reason = "a buffer has 1 GiB at most, which is what can be registered";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+            return Err(NoMemory { bytes, source });
+        }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
         let buffers_per_region = (REGION_BYTES_MAX / buffer_bytes).max(1);
+        if count as usize > buffers_per_region {
+            // Asked for all of it at once, the system refuses what it cannot have. Region by region it would grant
+            // more than there is, and end a process when the memory is used.
+            drop(AlignedBuf::new(buffer_bytes.saturating_mul(count as usize))?);
+        }
         let mut left = count as usize;
         let mut regions = Vec::new();
         while left > 0 {

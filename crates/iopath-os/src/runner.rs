@@ -108,7 +108,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device has {foreign} requests of somebody else's");
         let queue = RequestQueue::new(device.limits().clone(), config);
-        let lent = Slab::with_capacity(config.bios_max as usize);
+        let lent = Slab::with_capacity(config.bios_max.min(QueueConfig::SLOTS_MAX) as usize);
         Self { device, lent, queue, is_plugged: false, now: Instant::ZERO }
     }
 
@@ -160,11 +160,6 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.rest_log_if_idle();
         let Lent { op, extent, buffer, token } = self.lent.remove(token as usize);
         Some(Finished { token, op, extent, buffer, result })
-    }
-
-    /// See [`RequestQueue::take_failed_flush`].
-    pub const fn take_failed_flush(&mut self) -> Option<IoError> {
-        self.queue.take_failed_flush()
     }
 
     /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
@@ -266,9 +261,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.in_flight() + self.queue.completions() as u32
     }
 
-    /// When [`Runner::look`] has something to do although nothing was over.
+    /// When [`Runner::look`] has something to do although a watch says nothing. A wait by the watch ends then at the
+    /// latest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.queue.poll_timeout()
+        // Bios that the queue has ended by itself are over now, and no device knows of them.
+        let over = (self.queue.completions() > 0).then_some(self.now);
+        [over, self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The same, with a device that ends after `sectors` sectors from now on: of a file that was resized.

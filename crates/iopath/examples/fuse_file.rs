@@ -28,7 +28,6 @@ use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// A volume of one backing file, mounted with FUSE.
@@ -84,12 +83,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let volume = open(arguments)?;
-    let files = Files {
-        volume: volume.clone(),
-        windows: arguments.windows,
-        resizing: Mutex::new(()),
-        mounted_at: SystemTime::now(),
-    };
+    let files = Files { volume: volume.clone(), windows: arguments.windows, mounted_at: SystemTime::now() };
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("iopath".to_owned())];
     config.n_threads = Some(arguments.threads);
@@ -130,8 +124,6 @@ fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
 struct Files {
     volume: Volume,
     windows: u64,
-    /// [`Volume::resize`] is for one thread at a time.
-    resizing: Mutex<()>,
     mounted_at: SystemTime,
 }
 
@@ -190,9 +182,9 @@ impl Files {
         self.volume.write_at(data, start + offset).map_err(|error| errno(&error))
     }
 
-    /// Changes the size of the file to what `resized` makes of it.
+    /// Changes the size of the file to what `resized` makes of it. The kernel carries out no other write or truncation of
+    /// the file at the same time.
     fn resize_file(&self, inode: INodeNo, resized: impl FnOnce(u64) -> u64) -> Result<(), Errno> {
-        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, size) = self.window(inode)?;
         match resized(size) {
             unchanged if unchanged == size => Ok(()),

@@ -1,13 +1,15 @@
-//! Many I/Os in flight from one thread: buffers go in with an I/O and come back with its completion.
+//! Many I/Os in flight from one thread: buffers go in with an I/O and come back with its completion. What a page cache
+//! on the volume adds to that is `batch/beside.rs`.
+
+mod beside;
 
 use crate::error::{Error, OpenError};
 use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
-use iopath_core::cache::DirectTag;
-use iopath_core::{Extent, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner};
-use slab::Slab;
+use beside::BesideCache;
+use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
+use iopath_os::{BufferPool, Finished, Job, PoolBuf, RealDevice, Runner, WaitError};
 
 /// How large a batch is.
 #[derive(Debug, Clone)]
@@ -69,8 +71,16 @@ impl BatchOptions {
 /// which they were added; all others in any order. Dropping a batch waits for what is under way.
 ///
 /// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at
-/// [`Direct`](crate::Direct): from when a write is added until it is taken, buffered writes to its pages wait. A thread
-/// that has added one takes it before it writes there itself.
+/// [`Direct`](crate::Direct): from when a write is added until a poll or wait finds it to be over, buffered writes to its
+/// pages wait. A thread that has added one takes it before it writes there itself.
+///
+/// With a page cache, a forced write is a write and then a flush of the device that the cache carries out; it begins when
+/// a poll or wait finds the write to be over. A flush of the volume never waits for a batch, nor for a thread that does
+/// not poll its own, so it may be called with forced writes under way; it need not cover those.
+///
+/// A volume on a mapped file without a page cache has a queue for each thread and batch. A flush that saves metadata there
+/// waits until every flush and forced write that began before is over, those of batches included: a thread takes its own
+/// before it flushes the volume.
 ///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Volume};
@@ -95,15 +105,8 @@ pub struct Batch {
     gather: u32,
     stream: Stream,
     priority: Priority,
-    /// On a volume with a page cache: the I/Os under way, by the token that the runner has for them.
-    beside: Slab<BesideCache>,
-}
-
-/// An I/O beside the page cache.
-#[derive(Debug)]
-struct BesideCache {
-    token: u64,
-    tag: Option<DirectTag>,
+    /// On a volume with a page cache: the I/Os added and not yet taken.
+    beside: Option<Box<BesideCache>>,
 }
 
 /// An I/O of a batch that is over.
@@ -132,6 +135,7 @@ impl Batch {
     pub(crate) fn new(volume: Volume, source: &Source, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
         let opened = source.own_runner(options.io_depth, options.plug, pool.clone())?;
+        let beside = volume.cache_if_any().map(|_| Box::new(BesideCache::new(options.io_depth)));
         Ok(Self {
             volume,
             runner: opened.runner,
@@ -140,7 +144,7 @@ impl Batch {
             gather: options.gather,
             stream: options.stream,
             priority: options.priority,
-            beside: Slab::with_capacity(options.io_depth as usize),
+            beside,
         })
     }
 
@@ -163,9 +167,23 @@ impl Batch {
         token: u64,
         options: &IoOptions,
     ) -> Result<(), Refused> {
-        match self.volume.readable(offset, bytes as u64) {
-            Ok((extent, _)) => self.add(Op::Read, extent, Some(buffer), token, options),
-            Err(error) => Err(Refused { error, buffer: Some(buffer) }),
+        let mut buffer = Some(buffer);
+        let mut refused_for = None;
+        loop {
+            let extent = match self.volume.readable(offset, bytes as u64) {
+                Ok((extent, _)) => extent,
+                Err(error) => return Err(Refused { error, buffer }),
+            };
+            let refused = match self.add(Op::Read, extent, buffer, token, options) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            // The end has moved since it was looked at.
+            let may_fit = matches!(refused.error, Error::PastEnd { .. }) && refused_for != Some(extent);
+            if !may_fit || !self.volume.cuts_off_at_end() {
+                return Err(refused);
+            }
+            (buffer, refused_for) = (refused.buffer, Some(extent));
         }
     }
 
@@ -216,10 +234,11 @@ impl Batch {
         if let Some(done) = self.take() {
             return Ok(Some(done));
         }
-        let path = || self.volume.facts().path.clone();
+        if self.beside.is_some() {
+            return self.wait_beside();
+        }
         let waited = self.runner.runner(self.volume.tuning()).wait(self.gather);
-        waited.map_err(|source| Error::Wait { path: path(), source })?;
-        self.tell_failed_flush();
+        waited.map_err(|source| self.wait_error(source))?;
         Ok(self.take())
     }
 
@@ -228,20 +247,18 @@ impl Batch {
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
             self.runner().look();
-            self.tell_failed_flush();
+            self.collect_beside();
             self.take()
         })
     }
 
     /// The next I/O that the last wait or poll found to be over: costs no system call.
     pub fn take(&mut self) -> Option<Done> {
-        let Finished { token, op, extent, buffer, result } = self.runner.as_is_mut().poll()?;
-        let token = self.end_beside(token);
-        let result = match result {
-            Ok(()) => Ok(self.bytes_of(extent)),
-            Err(error) => Err(self.volume.failed(op, extent, error)),
-        };
-        Some(Done { token, buffer, result })
+        if let Some(beside) = &mut self.beside {
+            return beside.take();
+        }
+        let finished = self.runner.as_is_mut().poll()?;
+        Some(done(&self.volume, finished))
     }
 
     /// Tells `sink` of every step of every I/O from now on: crate `iopath-log` has one that writes a file.
@@ -250,8 +267,8 @@ impl Batch {
     }
 
     /// I/Os added and not yet given back.
-    pub const fn under_way(&self) -> u32 {
-        self.runner.as_is().jobs_in()
+    pub fn under_way(&self) -> u32 {
+        self.beside.as_ref().map_or_else(|| self.runner.as_is().jobs_in(), |beside| beside.under_way())
     }
 
     /// What carries out the I/O: `uring`, `threads` or `memory`.
@@ -269,12 +286,6 @@ impl Batch {
         self.runner.as_is().syscalls()
     }
 
-    /// How much of an extent lies before the end of the volume.
-    fn bytes_of(&self, extent: Extent) -> usize {
-        let before_end = self.volume.size_bytes().saturating_sub(extent.offset());
-        extent.bytes().min(before_end) as usize
-    }
-
     fn add(
         &mut self,
         op: Op,
@@ -284,21 +295,23 @@ impl Batch {
         options: &IoOptions,
     ) -> Result<(), Refused> {
         let IoOptions { stream, priority, durable } = *options;
-        let token = match self.begin_beside(op, extent, token) {
-            Ok(token) => token,
+        let is_forced = durable && op == Op::Write;
+        let token = match self.begin_beside(op, extent, token, is_forced) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Ok(()),
             Err(error) => return Err(Refused { error, buffer }),
         };
         let job = Job {
             op,
             extent,
             buffer,
-            fua: durable && op == Op::Write,
+            fua: is_forced && self.beside.is_none(),
             stream: stream.unwrap_or(self.stream),
             priority: priority.unwrap_or(self.priority),
             token,
         };
         self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
-            self.end_beside(token);
+            self.abandon_beside(token);
             let error = match &error {
                 SubmitError::QueueFull(_) => Error::BatchFull { depth: self.under_way() },
                 other => self.volume.refused(other),
@@ -307,43 +320,8 @@ impl Batch {
         })
     }
 
-    /// An I/O may go when this returns: the page cache, if there is one, and the I/O see each other's bytes. The token
-    /// that the runner is to have for it.
-    fn begin_beside(&mut self, op: Op, extent: Extent, token: u64) -> Result<u64, Error> {
-        if self.volume.cache_if_any().is_none() {
-            return Ok(token);
-        }
-        if self.volume.source().writes_last_block() && !self.beside.is_empty() {
-            // What the cache writes back below may share a block of the mapping with a write of this batch, and waits
-            // for that: it has to be over, though nobody has taken it.
-            let settled = self.runner.as_is_mut().settle();
-            let path = || self.volume.facts().path.clone();
-            settled.map_err(|source| Error::Wait { path: path(), source })?;
-            self.tell_failed_flush();
-        }
-        if let (Op::Flush, Some(cache)) = (op, self.volume.cache_if_any()) {
-            self.volume.flush_cached(cache)?;
-        }
-        let tag = match self.volume.beside_cache(op, extent)? {
-            Some(beside) => beside.into_tag(),
-            None => None,
-        };
-        Ok(self.beside.insert(BesideCache { token, tag }) as u64)
-    }
-
-    /// Tells the page cache before anybody flushes it and hears that all is well.
-    fn tell_failed_flush(&mut self) {
-        if let Some(error) = self.runner.as_is_mut().take_failed_flush() {
-            self.volume.flush_failed(error);
-        }
-    }
-
-    /// An I/O is over, or has not begun; its own token.
-    fn end_beside(&mut self, token: u64) -> u64 {
-        let Some(cache) = self.volume.cache_if_any() else { return token };
-        let BesideCache { token, tag } = self.beside.remove(token as usize);
-        cache.end_direct(tag);
-        token
+    fn wait_error(&self, source: WaitError) -> Error {
+        Error::Wait { path: self.volume.facts().path.clone(), source }
     }
 
     /// The runner with the elevator and the end that the volume has now.
@@ -355,9 +333,24 @@ impl Batch {
 impl Drop for Batch {
     /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
     fn drop(&mut self) {
-        if !self.beside.is_empty() && self.runner.as_is_mut().settle().is_ok() {
-            self.tell_failed_flush();
-            while self.take().is_some() {}
-        }
+        self.settle_beside();
     }
+}
+
+/// An I/O that the runner has finished, as its owner gets it.
+fn done(volume: &Volume, finished: Finished) -> Done {
+    let Finished { token, op, extent, mut buffer, result } = finished;
+    let result = match (op, result, &mut buffer) {
+        // As much of it as lies before the end of the volume.
+        (_, Ok(()), _) => {
+            Ok(extent.bytes().min(volume.size_bytes().saturating_sub(extent.offset())) as usize)
+        }
+        // The volume has been made shorter, perhaps: the bytes before the new end are read again. Not of a mapped file,
+        // where this could wait for writes of the batch that only its owner takes.
+        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
+            volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
+        }
+        (_, Err(error), _) => Err(volume.failed(op, extent, error)),
+    };
+    Done { token, buffer, result }
 }

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::open::Backing;
 use crate::volume::Volume;
-use iopath_core::{Extent, IoError, Op};
+use iopath_core::{Extent, Op};
 use iopath_os::Beside;
 use iopath_os::target::Kind;
 use std::io;
@@ -14,6 +14,11 @@ use std::io;
 /// Coherent with the page cache, if there is one: a direct read sees what was written through it, and a buffered read
 /// that starts after a direct write has returned sees the bytes of that. While a direct write goes on, buffered writes
 /// to its pages wait; of a read at the same time each block is either old or new.
+///
+/// With a page cache, only the cache flushes the device. A forced write ([`Direct::write_durably_at`]) is then a plain
+/// write followed by a flush of the device, also on a device with forced unit access: a flush that fails may lose what
+/// the device took from others, and a failure that the cache does not know of yet would let [`Volume::flush`] succeed
+/// over lost bytes. Forced writes that end at the same time share a flush.
 #[derive(Debug, Clone, Copy)]
 pub struct Direct<'a> {
     volume: &'a Volume,
@@ -30,7 +35,7 @@ impl Direct<'_> {
         self.volume.write_direct(buffer, offset, false)
     }
 
-    /// The same, on the medium when this returns (forced unit access).
+    /// The same, on the medium when this returns: by forced unit access, beside a page cache by a flush.
     pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<(), Error> {
         self.volume.write_direct(buffer, offset, true)
     }
@@ -43,8 +48,10 @@ impl Volume {
     }
 
     /// Makes a file or a disk in memory longer or shorter. What it gains reads as zeroes; what it loses is gone, and
-    /// what was written to it and not flushed is given up. One thread at a time; reads and writes may go on meanwhile,
-    /// and those of what is cut off may fail. Waits for the blocking ones that are under way.
+    /// what was written to it and not flushed is given up, even if this fails: then every flush fails until
+    /// [`Volume::accept_loss`]. Threads that resize do so one after another; reads and writes may go on meanwhile. A read
+    /// of what is cut off is short (in a batch on a mapped file it may fail), a write of it fails. Waits for the blocking
+    /// I/O that is under way.
     ///
     /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
     /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for
@@ -58,6 +65,7 @@ impl Volume {
             // Before the cache gives up what is to be cut off.
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
+        let _alone = self.lock_end();
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
         let set_length = || match self.backing() {
@@ -84,14 +92,6 @@ impl Volume {
             Backing::Mapped(mapped) => mapped.file.is_fixed(),
             Backing::Stripe(_) => true,
             Backing::File(_) | Backing::Memory(_) => self.facts().target.kind == Kind::BlockDevice,
-        }
-    }
-
-    /// The device could not be flushed for an I/O beside the page cache: what it took from the cache may be lost as
-    /// well.
-    pub(crate) fn flush_failed(&self, error: IoError) {
-        if let Some(cache) = self.cache_if_any() {
-            cache.handle_failed_flush(error);
         }
     }
 

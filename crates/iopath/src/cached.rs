@@ -52,6 +52,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         return Err(OpenError::CacheSize { cache_bytes: options.cache_bytes, min_bytes, max_bytes });
     }
     let cache_bytes = options.cache_bytes;
+    let frames = (cache_bytes / u64::from(page_bytes)) as u32;
     // A fifth less than what is not used up at once may take.
     let budget_bytes = (cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4).min(READAHEAD_BYTES_MAX);
     let readahead = |budget_bytes: u64| ReadaheadConfig {
@@ -63,9 +64,9 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
     Ok(BufferedConfig {
         own_reads: source.plain_file(),
         cache: CacheConfig {
-            frames: (cache_bytes / u64::from(page_bytes)) as u32,
+            frames,
             page_bytes,
-            io_pages_max: (limits.request_bytes_max / u64::from(page_bytes)).max(1) as u32,
+            io_pages_max: (limits.request_bytes_max / u64::from(page_bytes)).clamp(1, frames.into()) as u32,
             ..CacheConfig::default()
         },
         readahead: match options.readahead {

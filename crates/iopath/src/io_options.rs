@@ -39,7 +39,8 @@ impl IoOptions {
         self
     }
 
-    /// A write that is on the medium when it completes (forced unit access). Reads do not heed it.
+    /// A write that is on the medium when it completes: by forced unit access, beside a page cache by a flush of the
+    /// device. Reads do not heed it.
     #[must_use]
     pub const fn durable(mut self, durable: bool) -> Self {
         self.durable = durable;

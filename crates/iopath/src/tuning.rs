@@ -164,8 +164,9 @@ impl Batch {
         self.runner().set_tunable(name, value)
     }
 
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others. Only elevators with shares (`fair`)
-    /// heed it, and it goes with the elevator when another takes over.
+    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others; what lies outside is taken for the
+    /// nearest of these. Only elevators with shares (`fair`) heed it, and it goes with the elevator when another takes
+    /// over.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.runner().set_weight(stream, weight);
     }

@@ -11,10 +11,10 @@ use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
 use iopath_os::target::Target;
-use iopath_os::{Buffered, MemoryDisk, RealDevice, RunError, Runner};
+use iopath_os::{Beside, Buffered, MemoryDisk, RealDevice, RunError, Runner};
 use std::path::Path as FilePath;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a read or write is carried out.
 enum Way<'a> {
@@ -48,6 +48,10 @@ struct Shared {
     bounce: Option<Bounce>,
     /// Where it ends; `facts` has where it ended when it was opened.
     size_bytes: AtomicU64,
+    /// How often the end has moved.
+    resizes: AtomicU64,
+    /// Held by the thread that moves the end.
+    resizing: Mutex<()>,
 }
 
 impl Volume {
@@ -106,7 +110,9 @@ impl Volume {
             Unaligned::Refuse | Unaligned::Buffered => None,
         };
         let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));
-        Ok(Self { shared: Arc::new(Shared { source, facts, shards, cache, bounce, size_bytes }) })
+        let (resizes, resizing) = (AtomicU64::new(0), Mutex::new(()));
+        let shared = Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// What was found out when it was opened.
@@ -130,6 +136,13 @@ impl Volume {
 
     pub(crate) fn set_size(&self, size_bytes: u64) {
         self.shared.size_bytes.store(size_bytes, Ordering::Release);
+        self.shared.resizes.fetch_add(1, Ordering::Release);
+    }
+
+    /// To be held while the end is moved: one thread at a time moves it.
+    pub(crate) fn lock_end(&self) -> MutexGuard<'_, ()> {
+        // It protects no data that a panic could leave half changed.
+        self.shared.resizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the engines take the volume to end: whole blocks.
@@ -147,7 +160,20 @@ impl Volume {
         }
     }
 
+    /// Beside a [`Volume::resize`] this reads up to the old end or the new one.
     pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        loop {
+            let resizes = self.shared.resizes.load(Ordering::Acquire);
+            let read = self.read_to_end(buffer, offset);
+            let is_past_end =
+                matches!(read, Err(Error::PastEnd { .. } | Error::Io { source: IoError::EndOfDevice, .. }));
+            if !is_past_end || self.shared.resizes.load(Ordering::Acquire) == resizes {
+                return read;
+            }
+        }
+    }
+
+    fn read_to_end(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
         if extent.is_empty() {
             return Ok(0);
@@ -155,7 +181,11 @@ impl Volume {
         self.check_memory(Op::Read, buffer.as_ptr().addr(), offset)?;
         let memory = &mut buffer[..extent.bytes() as usize];
         self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
-        Ok(bytes as usize)
+        if !self.cuts_off_at_end() {
+            return Ok(bytes as usize);
+        }
+        // Bytes past an end that has moved meanwhile are zeroes.
+        Ok(bytes.min(self.size_bytes().saturating_sub(offset)) as usize)
     }
 
     /// Writes all of `buffer` from byte `offset` on. When this returns it is in the device, on the buffered path in the
@@ -212,7 +242,16 @@ impl Volume {
             return Ok(());
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
-        self.run(Op::Write, extent, |runner| runner.write(extent, buffer, fua))
+        // Beside a page cache the cache flushes the device, and nothing else may.
+        let is_cached = self.shared.cache.is_some();
+        let beside =
+            self.run_beside(Op::Write, extent, |runner| runner.write(extent, buffer, fua && !is_cached))?;
+        match beside.filter(|_| fua) {
+            Some(beside) => beside
+                .end_forced()
+                .map_err(|error| self.uncached(Op::Write, extent.offset(), extent.bytes(), error)),
+            None => Ok(()),
+        }
     }
 
     /// Writes blocks that begin in the volume, and of which the last may end behind it.
@@ -238,25 +277,30 @@ impl Volume {
         extent: Extent,
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<(), Error> {
+        self.run_beside(op, extent, act).map(drop)
+    }
+
+    /// Carries an I/O out on the calling thread's queue. It is over for the page cache, if there is one, when the
+    /// result is dropped.
+    fn run_beside(
+        &self,
+        op: Op,
+        extent: Extent,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+    ) -> Result<Option<Beside<'_>>, Error> {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
         let path = || self.facts().path.clone();
         let beside = self.beside_cache(op, extent)?;
-        let (ran, failed_flush) = self
+        let ran = self
             .shared
             .shards
-            .with(make, |shard| {
-                let runner = shard.runner(self.tuning()).ending_at(self.sectors());
-                (act(runner), runner.take_failed_flush())
-            })
+            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(self.sectors())))
             .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
-        drop(beside);
-        if let Some(error) = failed_flush {
-            self.flush_failed(error);
+        match ran {
+            Ok(()) => Ok(beside),
+            Err(RunError::Io(source)) => Err(self.failed(op, extent, source)),
+            Err(RunError::Refused(error)) => Err(self.refused(&error)),
         }
-        ran.map_err(|error| match error {
-            RunError::Io(source) => self.failed(op, extent, source),
-            RunError::Refused(error) => self.refused(&error),
-        })
     }
 
     /// Which way a read or write of `memory` at `offset` takes.

@@ -12,6 +12,9 @@
 //! Go and the end may be old, and is dropped at the end, before anyone is told. Only whole pages take part: of a page of
 //! which the direct I/O covers a piece, the rest is on the device by then.
 //!
+//! The direct I/O never flushes the device: a write that is to be on the medium ends with [`PageCache::end_forced`]
+//! (`forced.rs`).
+//!
 //! A read waits for what was dirty when it came, told by epoch as for a flush. A write waits for the writers who were
 //! in its range when it came; nobody comes after them. Neither waits for a pin, or for another direct I/O.
 
@@ -59,6 +62,10 @@ struct Direct {
     range: PageRange,
     waiter: u64,
     stage: Stage,
+    /// A truncation that has given up dirty pages.
+    gave_up: bool,
+    /// Flushes of the device that had failed when it went there.
+    failures: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +100,8 @@ impl PageCache {
     /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Then, as after
     /// [`PageCache::end_direct`], [`PageCache::poll_io`] and [`PageCache::poll_ready`] may have more to say.
     ///
+    /// A direct write is submitted without forced unit access, see [`PageCache::end_forced`].
+    ///
     /// After [`DirectStep::Go`] the device holds all that was written through the cache before, and until
     /// [`PageCache::end_direct`] no write is let at a page of a range that is not merely read. Nobody who is in the midst
     /// of a write may wait for this: it waits for them.
@@ -110,7 +119,8 @@ impl PageCache {
         if owed == 0 {
             return DirectStep::Go(DirectTag::READ);
         }
-        let direct = Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack };
+        let direct =
+            Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack, failures: 0, gave_up: false };
         let key = self.directs.open.insert(direct);
         self.write_back_for(key, range, owed);
         DirectStep::Wait
@@ -120,7 +130,8 @@ impl PageCache {
     /// [`DirectStep::Go`] no write of such a page is at the device or will be, so the caller cuts it off there, then
     /// [`PageCache::end_direct`]. It never fails.
     ///
-    /// The tail of a last page that is cut inside is the caller's to zero, as any write.
+    /// The tail of a last page that is cut inside is the caller's to zero, as any write. If the volume cannot be cut off,
+    /// [`PageCache::fail_truncate`].
     pub fn begin_truncate(&mut self, end: Page, waiter: u64) -> DirectStep {
         let step = self.register(Kind::Truncate, PageRange::between(end, Page::MAX), waiter);
         self.settle_directs();
@@ -133,15 +144,33 @@ impl PageCache {
     /// # Panics
     /// If it was over before or had not begun: a bug of the caller.
     pub fn end_direct(&mut self, tag: DirectTag) {
-        if tag == DirectTag::READ {
-            return;
+        if tag != DirectTag::READ {
+            self.end_registered(tag);
         }
-        let Direct { range, stage, .. } = self.directs.remove(tag.0 as usize);
+    }
+
+    /// As [`PageCache::end_direct`] of one that is not a read; the flushes of the device that had failed when it went.
+    pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
+        assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
+        let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
         self.drop_for_direct(range);
         // A flush of the device that fails may lose it like a page that has left the cache.
         self.flushes.page_leaves(self.flushes.next_number());
         self.unblock();
+        failures
+    }
+
+    /// A truncation is over, and the volume is as long as before: dirty pages that were given up are lost, of which every
+    /// flush tells with `error` until [`PageCache::forget_loss`].
+    ///
+    /// # Panics
+    /// As [`PageCache::end_direct`].
+    pub fn fail_truncate(&mut self, tag: DirectTag, error: IoError) {
+        if self.directs.open[tag.0 as usize].gave_up {
+            self.flushes.lose(error);
+        }
+        self.end_direct(tag);
     }
 
     /// Whether a writer must wait until direct I/O on `page` is over; then `waiter` does.
@@ -196,7 +225,8 @@ impl PageCache {
     fn register(&mut self, kind: Kind, range: PageRange, waiter: u64) -> DirectStep {
         let is_in_range = |frame: &&u32| range.contains(self.frames[**frame as usize].page);
         let writers = self.held.iter().filter(is_in_range).count() as u32;
-        let direct = Direct { kind, range, waiter, stage: Stage::Writers(writers) };
+        let direct =
+            Direct { kind, range, waiter, stage: Stage::Writers(writers), failures: 0, gave_up: false };
         let key = self.directs.open.insert(direct);
         self.directs.registered += 1;
         if writers == 0 && self.write_back_or_go(key) {
@@ -209,7 +239,9 @@ impl PageCache {
     fn write_back_or_go(&mut self, key: usize) -> bool {
         let Direct { kind, range, .. } = self.directs.open[key];
         if kind == Kind::Truncate {
+            let before = self.unsaved;
             self.drop_range(range, true);
+            self.directs.open[key].gave_up = self.unsaved < before;
         }
         let owed = self.pages_owed(range);
         if owed == 0 {
@@ -224,7 +256,9 @@ impl PageCache {
     fn go(&mut self, key: usize) {
         let range = self.directs.open[key].range;
         self.drop_for_direct(range);
-        self.directs.open[key].stage = Stage::Going;
+        let failures = self.flushes.failures();
+        let direct = &mut self.directs.open[key];
+        (direct.stage, direct.failures) = (Stage::Going, failures);
     }
 
     fn drop_for_direct(&mut self, range: PageRange) {

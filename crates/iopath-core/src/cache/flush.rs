@@ -3,6 +3,10 @@
 //! A flush covers what was dirty when it was called, told by epoch: every flush begins a new one, and a page keeps the
 //! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
 //! but one look at each such page on its one sweep over the sectors.
+//!
+//! The device is flushed here and nowhere else, one flush at a time: direct writes that are to be on the medium request
+//! such a flush (`forced.rs`). So the outcome of every earlier flush of the device is known when a flush ends, and none
+//! can report success over bytes that another one, whose failure is not known yet, has lost.
 
 use super::io::{IoSlot, NextWrite};
 use super::{Meta, Outcome, PageCache, Ready, State};
@@ -17,18 +21,28 @@ use slab::Slab;
 pub(super) struct Flushes {
     open: Slab<Flush>,
     /// Waiters whose pages are written: for the next flush of the device, and at it.
-    waiting: Vec<u64>,
-    covered: Vec<u64>,
+    waiting: Vec<ForDevice>,
+    covered: Vec<ForDevice>,
     is_running: bool,
-    /// A flush of the device for somebody else has failed while the running one was under way.
-    spoilt: Option<IoError>,
-    /// Flushes of the device that began, and the last that succeeded.
+    /// Flushes of the device that began, the last that succeeded, and the last that forced writes need.
     begun: u64,
     good: u64,
+    wanted: u64,
+    /// How many flushes of the device failed, and how the last of them did.
+    failures: u64,
+    failure: Option<IoError>,
     /// Whether pages left the cache whose last write-back the running flush covers, or the next.
     gone: [bool; 2],
     /// Bytes are lost that were reported as written back.
     lost: Option<IoError>,
+}
+
+/// A waiter for a flush of the device.
+#[derive(Debug, Clone, Copy)]
+struct ForDevice {
+    waiter: u64,
+    /// Whether an earlier loss fails it. A forced write reports on its own bytes only.
+    heeds_loss: bool,
 }
 
 #[derive(Debug)]
@@ -127,13 +141,16 @@ impl PageCache {
         frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
     }
 
-    /// The next dirty frame that an open flush covers.
+    /// The next dirty frame that an open flush covers. A flush passes over a page with an earlier write at the device:
+    /// the end of that write brings the flush back ([`Flushes::reopen`]).
     pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
-        let Self { flushes, dirty, frames, .. } = self;
+        let Self { flushes, dirty, frames, writeback, ios, .. } = self;
         for (_, flush) in &mut flushes.open {
             let end = flush.range.end();
-            let covered = |frame: u32| frames[frame as usize].epoch <= flush.epoch;
-            let next = dirty.range(flush.cursor.0..end.0).find(|(_, frame)| covered(*frame));
+            let is_covered = |frame: u32| frames[frame as usize].epoch <= flush.epoch;
+            let mut ahead = dirty.range(flush.cursor.0..end.0);
+            let next =
+                ahead.find(|(page, frame)| is_covered(*frame) && !writeback.holds_back(Page(*page), ios));
             flush.cursor = next.map_or(end, |(page, _)| Page(page) + 1);
             if let Some((page, frame)) = next {
                 return Some(NextWrite { page: Page(page), frame, epoch: flush.epoch, end });
@@ -161,7 +178,9 @@ impl PageCache {
         let Flush { then, error, .. } = self.flushes.open.remove(key);
         match (then, error) {
             (Then::Direct(direct), error) => self.directs.written(direct, error),
-            (Then::FlushDevice(waiter), None) => self.flushes.waiting.push(waiter),
+            (Then::FlushDevice(waiter), None) => {
+                self.flushes.waiting.push(ForDevice { waiter, heeds_loss: true });
+            }
             (Then::FlushDevice(waiter) | Then::Tell(waiter), error) => {
                 let outcome = error.map_or(Outcome::Done, Outcome::Failed);
                 self.ready.push_back(Ready { waiter, outcome });
@@ -169,45 +188,36 @@ impl PageCache {
         }
     }
 
-    /// The device could not be flushed for somebody who went around the cache, with a forced write, say: it may have
-    /// lost what it took from here as well, and a flush that is under way for the cache may say that all is well.
-    pub fn handle_failed_flush(&mut self, error: IoError, now: Instant) {
-        if self.flushes.is_running {
-            self.flushes.spoilt = Some(error);
-        } else {
-            self.lose_unflushed(error, now);
-            // Who reads around the cache must see what is dirty again.
-            self.hot.set_clean(self.unsaved == 0);
-        }
-    }
-
     /// What the device has taken since its last good flush may be lost. All flushes under way fail.
     fn lose_unflushed(&mut self, error: IoError, now: Instant) {
+        self.flushes.failures += 1;
+        self.flushes.failure = Some(error);
+        // Every forced write that waits for a later flush has failed with this one.
+        self.flushes.wanted = self.flushes.begun;
         let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
         let is_lossy = has_left || self.directs.is_writing();
         if is_lossy {
-            self.flushes.lost.get_or_insert(error);
+            self.flushes.lose(error);
         }
         self.dirty_again(error, is_lossy, now);
         self.flushes.fail_all(error);
-        let failed = |waiter| Ready { waiter, outcome: Outcome::Failed(error) };
+        let failed = |at: ForDevice| Ready { waiter: at.waiter, outcome: Outcome::Failed(error) };
         self.ready.extend(self.flushes.waiting.drain(..).map(failed));
     }
 
     /// The device has been flushed, or could not be.
     pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
         self.flushes.is_running = false;
-        let result = self.flushes.spoilt.take().map_or(result, Err);
         match result {
             Ok(()) => self.flushes.good = self.flushes.begun,
             Err(error) => self.lose_unflushed(error, now),
         }
         self.flushes.gone[0] = false;
-        let outcome = match result.err().or(self.flushes.lost) {
-            Some(error) => Outcome::Failed(error),
-            None => Outcome::Done,
+        let (failed, lost) = (result.err(), self.flushes.lost);
+        let ready = |ForDevice { waiter, heeds_loss }| {
+            let error = failed.or_else(|| lost.filter(|_| heeds_loss));
+            Ready { waiter, outcome: error.map_or(Outcome::Done, Outcome::Failed) }
         };
-        let ready = |waiter| Ready { waiter, outcome };
         self.ready.extend(self.flushes.covered.drain(..).map(ready));
     }
 
@@ -248,7 +258,8 @@ impl PageCache {
 impl Flushes {
     /// Whether the device is to be flushed now; counts it as begun.
     pub(super) fn begin_device_flush(&mut self) -> bool {
-        if self.is_running || self.waiting.is_empty() {
+        let is_needed = !self.waiting.is_empty() || self.wanted > self.begun;
+        if self.is_running || !is_needed {
             return false;
         }
         std::mem::swap(&mut self.waiting, &mut self.covered);
@@ -261,6 +272,38 @@ impl Flushes {
     /// The number of the flush of the device that covers a write that ends now.
     pub(super) const fn next_number(&self) -> u64 {
         self.begun + 1
+    }
+
+    /// Bytes are lost: every flush fails from now on.
+    pub(super) fn lose(&mut self, error: IoError) {
+        self.lost.get_or_insert(error);
+    }
+
+    /// How many flushes of the device failed so far.
+    pub(super) const fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Requests the next flush of the device; its number.
+    pub(super) fn want_next(&mut self) -> u64 {
+        self.wanted = self.next_number();
+        self.wanted
+    }
+
+    /// How flush `number` of the device ended for a write that began after `failures` failures.
+    pub(super) fn outcome_of(&self, number: u64, failures: u64) -> Option<Result<(), IoError>> {
+        match self.failure {
+            Some(error) if self.failures != failures => Some(Err(error)),
+            _ => (self.good >= number).then_some(Ok(())),
+        }
+    }
+
+    /// A waiter for flush `number` of the device, which is running or the next.
+    pub(super) fn join(&mut self, number: u64, waiter: u64) {
+        let is_next = number > self.begun;
+        assert!(is_next || self.is_running, "flush {number} is over");
+        let at = ForDevice { waiter, heeds_loss: false };
+        if is_next { self.waiting.push(at) } else { self.covered.push(at) }
     }
 
     /// A page leaves the cache whose last write-back flush `flushed_by` covers.

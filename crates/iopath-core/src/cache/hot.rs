@@ -27,6 +27,15 @@ const PINS: u32 = MARKED - 1;
 /// More touches say nothing more.
 const TOUCHES_MAX: u8 = 3;
 
+/// A page is not there to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a thread may wait for the frame"]
+pub struct Absent {
+    /// The look-up has held the frame of another page for a moment, and a thread waits for a frame: as for
+    /// [`Hot::unpin`], call [`super::PageCache::handle_unpinned`].
+    pub frees_frame: bool,
+}
+
 /// The lock-free half of the page cache. Shared by all threads; changed only through the state machine.
 #[derive(Debug)]
 pub struct Hot {
@@ -148,20 +157,19 @@ impl Hot {
     ///
     /// No lock, no system call, no allocation; one atomic addition if the page was touched before.
     #[inline]
-    pub fn try_pin(&self, page: Page) -> Option<Pinned> {
-        let frame = self.find(page)?;
+    pub fn try_pin(&self, page: Page) -> Result<Pinned, Absent> {
+        let Some(frame) = self.find(page) else { return Err(Absent { frees_frame: false }) };
         let hot = &self.frames[frame as usize];
         let word = hot.word.fetch_add(1, Ordering::Acquire);
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
-            self.unpin(Frame(frame));
-            return None;
+            return Err(Absent { frees_frame: self.unpin(Frame(frame)) });
         }
-        Some(hot.touched(frame, word))
+        Ok(hot.touched(frame, word))
     }
 
     #[cold]
     fn visit_pinned<R>(&self, page: Page, act: impl FnOnce(Pinned) -> R) -> Option<R> {
-        let pinned = self.try_pin(page)?;
+        let pinned = self.try_pin(page).ok()?;
         let result = act(pinned);
         self.unpin(pinned.frame);
         Some(result)
@@ -319,7 +327,7 @@ mod tests {
     fn a_pinned_frame_is_not_retired_and_a_retired_one_not_pinned() {
         let hot = Hot::new(4);
         hot.insert(Page(7), 2);
-        assert_eq!(hot.try_pin(Page(7)), None, "not published yet");
+        assert_eq!(hot.try_pin(Page(7)), Err(Absent { frees_frame: false }), "not published yet");
         hot.publish(2, 0, true);
         let pinned = hot.try_pin(Page(7)).unwrap();
         assert!(pinned.is_marked && pinned.frame == Frame(2));
@@ -328,7 +336,17 @@ mod tests {
         hot.unpin(Frame(2));
         hot.unpin(Frame(2));
         assert!(hot.try_retire(2));
-        assert_eq!(hot.try_pin(Page(7)), None);
+        assert_eq!(hot.try_pin(Page(7)), Err(Absent { frees_frame: false }));
+    }
+
+    /// The pin keeps the frame from eviction for a moment: nobody else may have tried in vain meanwhile.
+    #[test]
+    fn a_look_up_that_pins_in_vain_reports_the_frame_it_releases() {
+        let hot = Hot::new(4);
+        hot.insert(Page(7), 2);
+        hot.set_starved(true);
+        assert_eq!(hot.try_pin(Page(7)), Err(Absent { frees_frame: true }));
+        assert_eq!(hot.try_pin(Page(8)), Err(Absent { frees_frame: false }), "no frame was pinned");
     }
 
     #[test]

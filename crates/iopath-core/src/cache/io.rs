@@ -6,6 +6,7 @@ use crate::bio::Op;
 use crate::error::IoError;
 use crate::page::{Page, PageRange};
 use crate::time::Instant;
+use slab::Slab;
 
 /// Names an I/O until it completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,12 +46,23 @@ pub(super) struct NextWrite {
 pub(super) struct Writeback {
     reads: u32,
     writes: u32,
+    /// Frames at the device to be written whose page is in another frame or dropped.
+    orphans: u32,
     /// The sweep over the sectors goes on here.
     sweep: u64,
     /// More is dirty than should be: until it is half of that.
     is_on: bool,
     /// How the last page that could not be written failed.
     error: Option<IoError>,
+}
+
+impl Writeback {
+    /// Whether an earlier write of `page` is among `ios`. A page has one write at the device at a time, so that older
+    /// bytes never overwrite newer ones, whatever order the device and the path to it keep.
+    pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
+        // Without orphans each page at the device is in the frame that is being written, and in no other.
+        self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
+    }
 }
 
 impl PageCache {
@@ -76,7 +88,10 @@ impl PageCache {
 
     /// When [`PageCache::poll_io`] has something although nothing happened: a page has been dirty for long enough.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let oldest = self.aged.front().filter(|_| self.writeback.writes < self.config.writes_max)?;
+        if self.writeback.writes == self.config.writes_max {
+            return None;
+        }
+        let oldest = self.links.iter(&self.aged).find(|frame| !self.is_behind_a_write(*frame))?;
         Some(self.frames[oldest as usize].since + self.config.expire)
     }
 
@@ -114,6 +129,25 @@ impl PageCache {
         }
         self.hot.set_clean(self.unsaved == 0);
         self.settle_directs();
+        self.feed_starved();
+    }
+
+    /// A read is over that met the end of a volume that was made shorter meanwhile: its pages are absent, and their
+    /// waiters try again.
+    ///
+    /// # Panics
+    /// If the I/O was over before, or is no read: a bug of the caller.
+    pub fn handle_cut_off(&mut self, tag: IoTag) {
+        let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
+        assert_eq!(op, Op::Read, "what is cut off is read");
+        self.writeback.reads -= 1;
+        while let Some(frame) = self.links.pop_front(&mut list) {
+            if !self.meta(frame).is_orphan {
+                self.dismiss(frame, Outcome::Retry);
+                self.hot.remove(frame);
+            }
+            self.release(frame);
+        }
         self.feed_starved();
     }
 
@@ -169,8 +203,11 @@ impl PageCache {
             let page = first + u64::from(list.len());
             let (_, there) = self.dirty.around(page.0);
             let follower = there.filter(|(other, _)| *other == page.0 && page < end);
-            let joins = |meta: &Meta| !meta.is_alone && meta.epoch <= epoch;
-            next = follower.map(|(_, frame)| frame).filter(|frame| joins(&self.frames[*frame as usize]));
+            let joins = |frame: &u32| {
+                let meta = &self.frames[*frame as usize];
+                !meta.is_alone && meta.epoch <= epoch && !self.is_behind_a_write(*frame)
+            };
+            next = follower.map(|(_, frame)| frame).filter(joins);
         }
         self.writeback.writes += 1;
         let bytes = u64::from(list.len()) * u64::from(self.config.page_bytes);
@@ -183,7 +220,9 @@ impl PageCache {
         loop {
             let range = self.behind.next()?;
             let mut there = self.dirty.range(range.start().0..range.end().0);
-            if let Some((page, frame)) = there.find(|(_, frame)| !self.frames[*frame as usize].is_failed) {
+            let may_go =
+                |frame: u32| !self.frames[frame as usize].is_failed && !self.is_behind_a_write(frame);
+            if let Some((page, frame)) = there.find(|(_, frame)| may_go(*frame)) {
                 self.behind.take(Page(page) + 1);
                 return Some(NextWrite { page: Page(page), frame, epoch: u64::MAX, end: range.end() });
             }
@@ -206,10 +245,13 @@ impl PageCache {
         let wait = if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 };
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];
-            !meta.is_failed || meta.since + wait <= now
+            (!meta.is_failed || meta.since + wait <= now) && !self.is_behind_a_write(*frame)
         };
         // A stream that keeps ahead of the sweep must not keep it from what is old.
-        let is_old = |frame: &u32| self.frames[*frame as usize].since + self.config.expire <= now;
+        let is_old = |frame: &u32| {
+            let since = self.frames[*frame as usize].since;
+            since + self.config.expire <= now && !self.is_behind_a_write(*frame)
+        };
         let sweep =
             || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
         let old = if has_old { sweep().find(|(_, frame)| is_old(frame)) } else { None };
@@ -222,6 +264,29 @@ impl PageCache {
     fn has_old(&self, now: Instant) -> bool {
         let oldest = self.aged.front().map(|frame| &self.frames[frame as usize]);
         oldest.is_some_and(|meta| meta.since + self.config.expire <= now)
+    }
+
+    /// Whether an earlier write of the frame's page is at the device.
+    fn is_behind_a_write(&self, frame: u32) -> bool {
+        self.writeback.holds_back(self.frames[frame as usize].page, &self.ios)
+    }
+
+    /// A frame at the device to be written loses its page, to another frame or for good.
+    pub(super) fn orphan_write(&mut self, frame: u32) {
+        self.meta(frame).is_orphan = true;
+        self.writeback.orphans += 1;
+    }
+
+    /// The write of an orphan is over: a newer write of its page may go now.
+    fn end_orphan_write(&mut self, frame: u32) {
+        let page = self.meta(frame).page;
+        self.writeback.orphans -= 1;
+        self.release(frame);
+        if let Some(next) = self.hot.find(page).map(|next| self.frames[next as usize])
+            && next.state == State::Dirty
+        {
+            self.flushes.reopen(page, next.epoch);
+        }
     }
 
     fn end_read(&mut self, frame: u32) {
@@ -266,7 +331,7 @@ impl PageCache {
             self.unsaved -= 1;
             // Dropped or not, it is on the device now, and may be read from there.
             self.flushes.page_leaves(flushed_by);
-            self.release(frame);
+            self.end_orphan_write(frame);
         } else {
             meta.state = State::Clean;
             self.unsaved -= 1;
@@ -302,7 +367,7 @@ impl PageCache {
         let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
         let is_lost = !old.is_orphan || moved_to.is_some();
         if old.is_orphan {
-            self.release(frame);
+            self.end_orphan_write(frame);
             if let Some(next) = moved_to.filter(|next| self.frames[*next as usize].is_held_clean()) {
                 self.become_dirty(next, now);
             }

@@ -66,9 +66,8 @@ impl PageCache {
         self.hot.remove(frame);
         self.dismiss(frame, Outcome::Retry);
         match old.state {
-            State::Reading | State::Writing => {
-                self.meta(frame).is_orphan = true;
-            }
+            State::Reading => self.meta(frame).is_orphan = true,
+            State::Writing => self.orphan_write(frame),
             State::ToRead => {
                 self.links.remove(&mut self.to_read, frame);
                 self.release(frame);

@@ -1,15 +1,19 @@
 //! Reads: look-ups under the lock, readahead, and those who wait for pages.
 
-use super::{Frame, Lookup, NOBODY, Outcome, PageCache, Ready, State, Waiting};
+use super::{Absent, Frame, Lookup, NOBODY, Outcome, PageCache, Ready, State, Waiting};
 use crate::page::{Page, PageRange};
 
 impl PageCache {
     /// Looks for `page`, and has it read if it is not there. [`Lookup::Wait`]: `waiter` comes back from
     /// [`PageCache::poll_ready`] with the page pinned, with an error, or to try again.
     pub fn read(&mut self, page: Page, waiter: u64) -> Lookup {
-        if let Some(pinned) = self.hot.try_pin(page) {
-            self.stats.hits += 1;
-            return Lookup::Hit(pinned);
+        match self.hot.try_pin(page) {
+            Ok(pinned) => {
+                self.stats.hits += 1;
+                return Lookup::Hit(pinned);
+            }
+            Err(Absent { frees_frame: true }) => self.feed_starved(),
+            Err(_) => {}
         }
         self.wait_for_page(page, waiter, true);
         Lookup::Wait
@@ -47,6 +51,12 @@ impl PageCache {
     pub fn take_mark(&mut self, page: Page) -> bool {
         let Some(frame) = self.hot.find(page) else { return false };
         std::mem::take(&mut self.meta(frame).is_marked)
+    }
+
+    /// Whether `waiter` waits for any frame: then also from time to time for [`PageCache::handle_unpinned`], as a reader
+    /// that only copies a page ([`Hot::visit`](super::Hot::visit)) does not report its end.
+    pub fn is_starved(&self, waiter: u64) -> bool {
+        self.starved.contains(&waiter)
     }
 
     /// `waiter` waits for any frame no longer; whether it did.

@@ -126,12 +126,11 @@ impl PageCache {
         // A reader who was in it may be out by now: it must not be evicted to make room for itself.
         self.hot.pin(from);
         let spare = self.take_spare();
-        let is_free = (part == Part::Whole || spare.is_none()) && self.hot.unpin(Frame(from));
+        if part == Part::Whole || spare.is_none() {
+            self.hot.unpin(Frame(from));
+        }
         let Some(to) = spare else {
             self.starve(waiter);
-            if is_free {
-                self.handle_unpinned();
-            }
             return WriteStep::Wait;
         };
         assert_ne!(from, to, "a page moved to where it is");
@@ -149,7 +148,7 @@ impl PageCache {
             self.links.push_back(&mut self.aged, to);
         }
         match old.state {
-            State::Writing => self.meta(from).is_orphan = true,
+            State::Writing => self.orphan_write(from),
             State::Dirty => {
                 self.unfile_dirty(from);
                 self.release(from);
@@ -159,6 +158,8 @@ impl PageCache {
                 self.release(from);
             }
         }
+        // `from` is free unless it is pinned or at the device.
+        self.feed_starved();
         match part {
             Part::Some => WriteStep::Copy { from: Frame(from), to: Frame(to) },
             Part::Whole => WriteStep::Into(Frame(to)),

@@ -138,7 +138,7 @@ impl Elevator for Ascend {
 
     fn starvation_bound(&self, of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         let allowance = self.values[if of.is_write() { WRITE_LATENCY } else { READ_LATENCY }];
-        StarvationBound::dispatches(allowance + 2 * queued_max as u64)
+        StarvationBound::dispatches(allowance.saturating_add((queued_max as u64).saturating_mul(2)))
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {

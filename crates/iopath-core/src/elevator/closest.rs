@@ -87,7 +87,9 @@ impl Elevator for Closest {
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
-        StarvationBound::dispatches(self.values[PATIENCE] + 2 * queued_max as u64)
+        StarvationBound::dispatches(
+            (queued_max as u64).saturating_mul(2).saturating_add(self.values[PATIENCE]),
+        )
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {

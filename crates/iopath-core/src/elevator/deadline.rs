@@ -225,8 +225,8 @@ impl Elevator for Deadline {
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound {
         let expire = self.values[EXPIRE_MS[usize::from(of.is_write())]];
         let aging = if priority == Priority::RealTime { 0 } else { self.values[PRIO_AGING_MS] };
-        let batches = (self.values[WRITES_STARVED] + 1) * (queued_max as u64 + 1);
-        let dispatches = 2 * self.values[FIFO_BATCH] * batches;
+        let batches = (self.values[WRITES_STARVED] + 1).saturating_mul((queued_max as u64).saturating_add(1));
+        let dispatches = batches.saturating_mul(2 * self.values[FIFO_BATCH]);
         StarvationBound { after: Duration::from_millis(expire.max(aging)), dispatches }
     }
 

@@ -11,7 +11,7 @@ use crate::sector::{Extent, SECTOR_BYTES};
 use crate::sorted::SortedSet;
 use crate::table::{Request, RequestTable, Tag};
 use crate::time::Instant;
-use streams::{Slot, Streams};
+use streams::{Slot, Streams, WEIGHT_MAX};
 
 /// Weighted fair queueing: the stream that has been served least for its weight goes next.
 ///
@@ -120,8 +120,9 @@ impl Fair {
         let tag = self.streams[slot].queue.pop_front(&mut self.links)?;
         let cost = self.cost(&requests[tag]);
         let stream = &mut self.streams[slot];
-        stream.virtual_time += cost * VIRTUAL_PER_SECTOR / u64::from(stream.weight);
-        self.clock += (cost * VIRTUAL_PER_SECTOR / self.weights).max(1);
+        let virtual_cost = cost.saturating_mul(VIRTUAL_PER_SECTOR);
+        stream.virtual_time = stream.virtual_time.saturating_add(virtual_cost / u64::from(stream.weight));
+        self.clock = self.clock.saturating_add((virtual_cost / self.weights).max(1));
         self.serving = None;
         if stream.queue.is_empty() {
             self.weights -= u64::from(stream.weight);
@@ -171,7 +172,8 @@ impl Elevator for Fair {
         let cost_min = (self.values[REQUEST_COST_BYTES] / SECTOR_BYTES).max(1);
         let costs = (self.cost_max + self.values[QUANTUM_BYTES] / SECTOR_BYTES).div_ceil(cost_min);
         let weights = u64::from(greatest.div_ceil(least));
-        StarvationBound::dispatches((queued * (queued + 3)).saturating_mul(costs).saturating_mul(weights))
+        let queued = queued.saturating_mul(queued.saturating_add(3));
+        StarvationBound::dispatches(queued.saturating_mul(costs).saturating_mul(weights))
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {
@@ -213,6 +215,7 @@ impl Elevator for Fair {
     }
 
     fn set_weight(&mut self, stream: Stream, weight: u32) {
+        let weight = weight.clamp(1, WEIGHT_MAX);
         let changed = self.streams.set_weight(stream, weight);
         if let Some(slot) = changed.filter(|slot| !self.streams[*slot].queue.is_empty()) {
             self.weights -= u64::from(self.streams[slot].weight);

@@ -103,7 +103,9 @@ impl Elevator for TwoList {
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
-        StarvationBound::dispatches(2 * (self.values[SWEEP_MAX] + queued_max as u64))
+        StarvationBound::dispatches(
+            (queued_max as u64).saturating_add(self.values[SWEEP_MAX]).saturating_mul(2),
+        )
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {

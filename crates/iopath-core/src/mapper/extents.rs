@@ -40,15 +40,13 @@ impl ExtentMap {
     /// A file that is one hole.
     ///
     /// # Errors
-    /// [`MapError::BlockSize`].
+    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends behind the last whole block that offsets go to.
     pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
         check_block(NAME, layout.block_bytes)?;
-        Ok(Self {
-            block_bytes: layout.block_bytes,
-            size_bytes: layout.size_bytes,
-            runs: BTreeMap::new(),
-            shares: None,
-        })
+        let mut map =
+            Self { block_bytes: layout.block_bytes, size_bytes: 0, runs: BTreeMap::new(), shares: None };
+        map.set_size(layout.size_bytes)?;
+        Ok(map)
     }
 
     /// The same with the boundaries of an indirect map: for a file of which the extents are known, but that hangs on
@@ -200,6 +198,11 @@ impl Mapper for ExtentMap {
     }
 
     fn set_size(&mut self, bytes: u64) -> Result<(), MapError> {
+        let block = u64::from(self.block_bytes);
+        let max = u64::MAX / block * block;
+        if bytes > max {
+            return Err(MapError::TooFar { offset: bytes, max });
+        }
         self.size_bytes = bytes;
         Ok(())
     }

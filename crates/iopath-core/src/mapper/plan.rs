@@ -138,6 +138,14 @@ pub enum PlanError {
         /// The device's.
         block_bytes: u32,
     },
+    /// A write that ends in a block of the filesystem that is not whole, since offsets end before it does.
+    #[error("bytes {file} of the file reach past byte {max}, where the last whole block of any file ends")]
+    TooFar {
+        /// What was to be written.
+        file: FileRange,
+        /// The most bytes of a file with such blocks.
+        max: u64,
+    },
     /// A name that is none of [`Boundary::ALL`].
     #[error("there is no boundary handling `{0}`; known are every-block, once, ignore")]
     UnknownBoundary(String),

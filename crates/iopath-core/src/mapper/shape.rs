@@ -61,20 +61,29 @@ impl IndirectShape {
 
     /// The first block below the inode's pointer `11 + depth`, or behind all for 4.
     const fn first_below(self, depth: u32) -> u64 {
-        let mut first = 0;
+        let mut first = 0_u64;
         let mut level = 0;
         while level < depth {
-            first += if level == 0 { DIRECT } else { self.pointers().pow(level) };
+            let blocks = if level == 0 { DIRECT } else { self.share(level) };
+            first = first.saturating_add(blocks);
             level += 1;
         }
         first
+    }
+
+    /// Blocks that hang on a pointer with `level` levels of indirect blocks below it. Of blocks so large that there is
+    /// no number for it, all.
+    const fn share(self, level: u32) -> u64 {
+        self.pointers().saturating_pow(level)
     }
 
     /// The block behind the share that `block` is in: a boundary lies before it.
     pub const fn share_end(self, block: u64) -> u64 {
         match block.checked_sub(DIRECT) {
             None => DIRECT,
-            Some(behind) => DIRECT + (behind / self.pointers() + 1) * self.pointers(),
+            Some(behind) => {
+                (behind / self.pointers() + 1).saturating_mul(self.pointers()).saturating_add(DIRECT)
+            }
         }
     }
 
@@ -94,7 +103,7 @@ impl IndirectShape {
             // At each level below this pointer, those whose share meets the range.
             let mut level = 1;
             while start < end && level <= depth {
-                let share = self.pointers().pow(level);
+                let share = self.share(level);
                 total += (end - 1 - from) / share - (start - from) / share + 1;
                 level += 1;
             }
@@ -131,8 +140,11 @@ impl IndirectShape {
     /// The block behind those that hang on the pointer at `level` of the way to `block` (0: the inode's).
     pub(super) fn below_end(self, block: u64, path: &Path, level: usize) -> u64 {
         let first = self.first_below(path.depth as u32);
-        let share = self.pointers().pow((path.depth - level) as u32);
-        if path.depth == 0 { block + 1 } else { first + ((block - first) / share + 1) * share }
+        let share = self.share((path.depth - level) as u32);
+        if path.depth == 0 {
+            return block + 1;
+        }
+        first.saturating_add(((block - first) / share + 1).saturating_mul(share))
     }
 }
 

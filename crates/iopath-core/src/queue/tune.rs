@@ -44,8 +44,8 @@ impl<M: Memory> RequestQueue<M> {
         self.elevator.set_tunable(name, value)
     }
 
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others. Only elevators with
-    /// shares (`fair`) heed it.
+    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others; what lies outside is taken for
+    /// the nearest of these. Only elevators with shares (`fair`) heed it.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.elevator.set_weight(stream, weight);
     }

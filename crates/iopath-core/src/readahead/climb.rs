@@ -86,7 +86,7 @@ impl Climb {
         // Growing is in a hurry; what comes after has time to be sure.
         let targets = if matches!(self.phase, Phase::Grow { .. }) { 1 } else { 4 };
         let is_round_over =
-            self.meter.moved() >= self.target * targets && self.meter.busy() >= Self::ROUND_MIN;
+            self.meter.moved() >= self.target.saturating_mul(targets) && self.meter.busy() >= Self::ROUND_MIN;
         if is_round_over {
             let rate = self.meter.take_rate();
             if self.is_settling {

@@ -85,7 +85,7 @@ impl Recent {
         const LANES: usize = 16;
         let reach = Self::STRIDE_MAX.max(self.longest).max(at.pages());
         let first = at.start().0.wrapping_sub(reach);
-        let is_near = move |start: &u64| start.wrapping_sub(first) <= reach * 2;
+        let is_near = move |start: &u64| start.wrapping_sub(first) <= reach.saturating_mul(2);
         let lanes = self.starts.chunks(LANES).zip((0..).step_by(LANES));
         let lanes =
             lanes.filter(move |(starts, _)| starts.iter().fold(false, |any, start| any | is_near(start)));
@@ -127,7 +127,7 @@ const fn distance(from: Page, to: Page) -> i64 {
 /// A stride that leaves out no more than it reads is read through: one large request instead of many small.
 fn through_small_gaps(course: Course, pages: u64) -> Course {
     match course {
-        Course::Strided(stride) if stride.unsigned_abs() <= pages * 2 => {
+        Course::Strided(stride) if stride.unsigned_abs() <= pages.saturating_mul(2) => {
             if stride > 0 {
                 Course::Forward
             } else {

@@ -64,13 +64,16 @@ impl Window {
 
     /// How many pages in all.
     pub const fn pages(&self) -> u64 {
-        self.pages * self.pieces
+        self.pages.saturating_mul(self.pieces)
     }
 
     /// Whether reaching `page`, which is in the window, must be told to [`super::Readahead::on_marker`].
     pub const fn is_marked(&self, page: Page) -> bool {
         let delta = page.0.wrapping_sub(self.marker.0).cast_signed();
-        self.marker_step != 0 && delta % self.marker_step == 0 && delta / self.marker_step >= 0
+        // Wrapping, since the least number there is has no negative.
+        self.marker_step != 0
+            && delta.wrapping_rem(self.marker_step) == 0
+            && delta.wrapping_div(self.marker_step) >= 0
     }
 }
 
@@ -83,16 +86,17 @@ pub(super) struct Distance {
 }
 
 impl Distance {
-    /// Where the distance holds less than two chunks, two smaller ones have to do.
+    /// Where the distance holds less than two chunks, two smaller ones have to do. A chunk is the step from marker to
+    /// marker, which has a sign.
     pub(super) fn new(pages: u64, chunk: u64) -> Self {
-        Self { pages, chunk: chunk.min(pages.div_ceil(2)) }
+        Self { pages, chunk: chunk.min(pages.div_ceil(2)).min(i64::MAX.cast_unsigned()) }
     }
 }
 
 /// The first window for a request of `pages` pages (Linux, `get_init_ra_size`).
 pub(super) fn first_size(pages: u64, distance: Distance) -> u64 {
     let max = distance.pages;
-    match pages.next_power_of_two() {
+    match pages.checked_next_power_of_two().unwrap_or(u64::MAX) {
         small if small <= max / 32 => small * 4,
         middling if middling <= max / 4 => middling * 2,
         _ => max,
@@ -267,7 +271,7 @@ impl Stream {
         let to = if wanted < end { align(wanted, from, certain, chunk) } else { wanted };
         self.edge = to;
         let async_pages = to.since(from.max(at.end()));
-        self.calm += async_pages;
+        self.calm = self.calm.saturating_add(async_pages);
         let window = Window::run(PageRange::between(from, to), async_pages);
         // What the reader is at cannot be reached any more: after a miss, the first chunk asked for.
         let marker = if from == reader { from + asked.min(chunk) } else { from };
@@ -279,7 +283,7 @@ impl Stream {
         // `from` is above what is asked for after a miss, and below the reader after a marker.
         let certain = reader.min(from);
         let wanted = at.end().min(reader + self.piece) - self.size;
-        let aligned = Page(wanted.0.next_multiple_of(chunk));
+        let aligned = Page(wanted.0.checked_next_multiple_of(chunk).unwrap_or(u64::MAX));
         let low =
             if from.since(aligned) >= chunk && aligned <= certain { aligned } else { wanted.min(certain) };
         self.reader = reader;
@@ -290,7 +294,7 @@ impl Stream {
         }
         self.edge = low;
         let async_pages = certain.since(low);
-        self.calm += async_pages;
+        self.calm = self.calm.saturating_add(async_pages);
         let window = Window::run(PageRange::between(low, from), async_pages);
         Some(if async_pages > 0 { window.marked(certain - 1, -chunk.cast_signed()) } else { window })
     }
@@ -307,15 +311,15 @@ impl Stream {
         self.reader = reader;
         self.edge = moved(from, stride, pieces);
         let asked = u64::from(reader == from);
-        let async_pages = pieces.saturating_sub(asked) * self.piece;
-        self.calm += async_pages;
+        let async_pages = pieces.saturating_sub(asked).saturating_mul(self.piece);
+        self.calm = self.calm.saturating_add(async_pages);
         let window = Window { pieces, stride, ..Window::run(PageRange::new(from, self.piece), async_pages) };
         (pieces > 0).then(|| window.marked(moved(from, stride, asked), stride))
     }
 
     fn grow(&mut self, distance: Distance) {
         if self.calm >= self.cap.saturating_mul(16) {
-            self.cap *= 2;
+            self.cap = self.cap.saturating_mul(2);
             self.calm = 0;
         }
         self.size = next_size(self.size, distance.pages).min(self.cap).min(distance.pages);

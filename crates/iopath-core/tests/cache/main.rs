@@ -414,7 +414,7 @@ fn threads_pin_and_visit_only_pages_that_stay_meanwhile() {
                     };
                     if state >> 63 == 0 {
                         hot.visit(seed as usize, Page(page), |_| (), |pinned| look_at(pinned.frame));
-                    } else if let Some(pinned) = hot.try_pin(Page(page)) {
+                    } else if let Ok(pinned) = hot.try_pin(Page(page)) {
                         look_at(pinned.frame);
                         hot.unpin(pinned.frame);
                     }

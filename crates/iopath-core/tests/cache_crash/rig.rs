@@ -4,7 +4,7 @@
 //! A page is two halves, each the number of the write that put it there: the device may tear a page between them.
 
 use iopath_core::cache::{
-    CacheConfig, DirectStep, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,
+    CacheConfig, DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,
 };
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 
@@ -48,7 +48,7 @@ struct Half {
 #[derive(Debug)]
 enum Flying {
     Cache { io: PageIo, frames: Vec<Frame>, bytes: Vec<Bytes>, begun_after: u64 },
-    Direct { page: u64, value: u64, forced: bool },
+    Direct { page: u64, value: u64 },
 }
 
 pub(crate) struct Rig {
@@ -201,12 +201,12 @@ impl Rig {
                 other => unreachable!("{other:?} for direct I/O"),
             },
         };
-        match self.at_device(page, value, forced, pick) {
+        match self.at_device(page, value, pick) {
             Ok(()) => {
                 self.write_is_seen(page, 2, value);
                 if forced {
-                    self.pages[page as usize].iter_mut().for_each(|half| half.allowed = vec![value]);
-                    self.promises += 1;
+                    self.force(tag, page, value, pick);
+                    return;
                 }
             }
             Err(_) => self.pages[page as usize].iter_mut().for_each(|half| half.now.push(value)),
@@ -215,10 +215,26 @@ impl Rig {
         self.check("direct I/O");
     }
 
+    /// A direct write goes to the medium, with the next flush of the device.
+    fn force(&mut self, tag: DirectTag, page: u64, value: u64, pick: Pick<'_>) {
+        let forced = self.cache.end_forced(tag);
+        self.cache.await_forced(forced, 0);
+        match self.wait(pick) {
+            Outcome::Done => {
+                assert_eq!(self.cache.forced(forced), Some(Ok(())));
+                self.pages[page as usize].iter_mut().for_each(|half| half.allowed = vec![value]);
+                self.promises += 1;
+            }
+            Outcome::Failed(error) => assert_eq!(self.cache.forced(forced), Some(Err(error))),
+            other => unreachable!("{other:?} for a forced write"),
+        }
+        self.check("a forced write");
+    }
+
     /// Writes to the device past the cache, and waits for that.
-    fn at_device(&mut self, page: u64, value: u64, forced: bool, pick: Pick<'_>) -> Result<(), IoError> {
+    fn at_device(&mut self, page: u64, value: u64, pick: Pick<'_>) -> Result<(), IoError> {
         self.write_begins(page, 2, value);
-        self.flying.push(Flying::Direct { page, value, forced });
+        self.flying.push(Flying::Direct { page, value });
         loop {
             self.settle();
             let ready = self.can_end();
@@ -298,11 +314,8 @@ impl Rig {
         self.completions += 1;
         let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
         match self.flying.remove(index) {
-            Flying::Direct { page, value, forced } => {
+            Flying::Direct { page, value } => {
                 self.store(page, [value; 2], is_ok);
-                if is_ok && forced {
-                    self.pages[page as usize].iter_mut().for_each(|half| half.left = vec![(value, 0)]);
-                }
                 self.direct_over = Some(result);
             }
             Flying::Cache { io, frames, bytes, begun_after } => {

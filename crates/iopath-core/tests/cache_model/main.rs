@@ -39,12 +39,17 @@ fn replay(world: &mut World, script: &[usize], failures_max: usize) -> Vec<usize
 
 /// Every schedule of these calls, each I/O ending in every order, on every kind of device; how many there are.
 fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
-    let has_direct = calls.iter().any(|call| DIRECT.contains(call));
+    let has_direct = calls.iter().any(|call| DIRECT.contains(call) || FORCED[..2].contains(call));
     let may_lose = failures_max > 0;
     let mut schedules = 0;
     for kind in 0..8 {
-        let device =
-            Device { writes_late: kind & 1 > 0, directs_late: kind & 2 > 0, flush_loses: kind & 4 > 0 };
+        let device = Device {
+            writes_late: kind & 1 > 0,
+            directs_late: kind & 2 > 0,
+            flush_loses: kind & 4 > 0,
+            // Together, as neither hides what the other shows.
+            flushes_early: kind & 1 > 0,
+        };
         if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
             schedules += explore_on(device, calls, frames, failures_max, prepare);
         }
@@ -109,6 +114,17 @@ const DIRECT: &[Call] = &[
     Call::Truncate(1),
 ];
 
+/// Forced writes, and calls that leave bytes at the device for a flush to lose.
+const FORCED: &[Call] = &[
+    Call::DirectForced(0, 2),
+    Call::DirectForced(1, 1),
+    Call::DirectWrite(1, 2),
+    Call::Write(0, Part::Whole),
+    Call::WriteBack(0, 2),
+    Call::Flush,
+    Call::Truncate(1),
+];
+
 /// Every set of so many calls of a table, the same one more than once too.
 fn sets(size: usize, table: &[Call]) -> Vec<Vec<Call>> {
     let of = |set: usize| (0..size).map(move |place| set / table.len().pow(place as u32) % table.len());
@@ -126,6 +142,14 @@ fn explore_direct(size: usize, frames: u32, failures_max: usize, prepare: &[Call
     let all = sets(size, &[BUFFERED, DIRECT].concat());
     let direct = all.iter().filter(|calls| calls.iter().any(|call| DIRECT.contains(call)));
     direct.map(|calls| explore(calls, frames, failures_max, prepare)).sum()
+}
+
+/// Sets with forced writes in them.
+fn explore_forced(size: usize, frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
+    let all = sets(size, FORCED);
+    let is_forced = |call: &Call| matches!(call, Call::DirectForced(..));
+    let forced = all.iter().filter(|calls| calls.iter().any(is_forced));
+    forced.map(|calls| explore(calls, frames, failures_max, prepare)).sum()
 }
 
 const DIRTY: [Call; 2] = [Call::Write(0, Part::Whole), Call::Write(1, Part::Whole)];
@@ -150,6 +174,15 @@ fn every_schedule_of_three_calls_with_direct_ones_and_one_failure_tells_the_trut
     let (cold, clean) = (explore_direct(size, 3, 1, &[]), explore_direct(size, 2, 1, &CLEAN));
     eprintln!("{cold} + {clean} + {dirty} schedules");
     assert!(cold > 5_000 && clean > 5_000 && dirty > 1_000_000);
+}
+
+#[test]
+fn every_schedule_of_forced_writes_and_failing_flushes_tells_the_truth() {
+    let (cold, dirty) = (explore_forced(3, 3, 1, &[]), explore_forced(3, 3, 1, &DIRTY));
+    // A second failure that follows a success, or falls on another flush.
+    let twice = explore_forced(2, 3, 2, &[]) + explore_forced(2, 3, 2, &DIRTY);
+    eprintln!("{cold} + {dirty} + {twice} schedules");
+    assert!(cold > 10_000 && dirty > 10_000 && twice > 10_000);
 }
 
 #[test]
@@ -182,7 +215,8 @@ fn random_call(rng: &mut ChaCha8Rng, pages: u64) -> Call {
         100..105 => Call::DirectRead(half, halves),
         105..110 => Call::DirectWrite(half, halves.min(5)),
         110..112 => Call::DirectWrite(half, halves),
-        112..119 => Call::DirectWrite(half, 1),
+        112..116 => Call::DirectWrite(half, 1),
+        116..119 => Call::DirectForced(half, halves.min(3)),
         119 => Call::Truncate(page),
         0..35 => Call::Read(page),
         35..55 => Call::Write(page, Part::Whole),
@@ -215,6 +249,7 @@ fn live(seed: u64) -> (u64, u64) {
     for _ in 0..STEPS_PER_LIFE {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
         world.manners.writes_late = rng.random();
+        world.manners.flushes_early = rng.random();
         if world.open_calls() < calls_max && rng.random_bool(0.5) {
             world.call(random_call(&mut rng, pages));
         }

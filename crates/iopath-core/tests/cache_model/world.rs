@@ -30,6 +30,8 @@ pub(crate) enum Call {
     /// First half and count.
     DirectRead(usize, usize),
     DirectWrite(usize, usize),
+    /// On the medium when it ends.
+    DirectForced(usize, usize),
     /// From this page on.
     Truncate(u64),
 }
@@ -50,15 +52,18 @@ enum Stage {
 struct Task {
     call: Call,
     stage: Stage,
-    /// Flush, write-back, direct read: what each half held when it was called, if that is known.
+    /// Flush, write-back, direct read: what each half held when it was called, if that is known. Forced write: when the
+    /// device had carried it out; nothing before.
     owes: Vec<Option<u64>>,
+    /// Forced write: a flush of the device has failed since it went there.
+    is_doomed: bool,
 }
 
 #[derive(Debug)]
 struct InFlight {
     io: PageIo,
     frames: Vec<Frame>,
-    /// Write: what was in the frames when it was submitted.
+    /// Write: what was in the frames when it was submitted. Flush: what was in the device.
     bytes: Vec<Bytes>,
 }
 
@@ -73,7 +78,8 @@ pub(crate) enum Step {
     Direct(usize, bool),
 }
 
-/// What devices differ in.
+/// What devices differ in: independent of one another.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Device {
     /// It takes what is in the frames when it ends a write, rather than when it began.
@@ -82,6 +88,8 @@ pub(crate) struct Device {
     pub(crate) directs_late: bool,
     /// A failed flush loses what was not on the medium.
     pub(crate) flush_loses: bool,
+    /// A flush saves what the device had taken when the flush began, rather than when it ended.
+    pub(crate) flushes_early: bool,
 }
 
 pub(crate) struct World {
@@ -126,7 +134,7 @@ impl World {
     }
 
     pub(crate) fn call(&mut self, call: Call) {
-        let task = Task { call, stage: Stage::New, owes: Vec::new() };
+        let task = Task { call, stage: Stage::New, owes: Vec::new(), is_doomed: false };
         // A place that nobody waits at any more is used again.
         match self.tasks.iter().position(|task| task.stage == Stage::Over) {
             Some(place) => self.tasks[place] = task,
@@ -182,6 +190,12 @@ impl World {
         while let Some(io) = self.cache.poll_io(self.now) {
             let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
             assert_eq!(frames.len() as u64, io.pages.pages());
+            let overlaps =
+                |other: &InFlight| other.io.op == Op::Write && !other.io.pages.and(io.pages).is_empty();
+            assert!(
+                io.op != Op::Write || !self.in_flight.iter().any(overlaps),
+                "{io:?}: two writes of a page"
+            );
             if io.op == Op::Read {
                 for page in io.pages.iter() {
                     // A truncation drops pages some time after it was called.
@@ -190,7 +204,10 @@ impl World {
                     assert!(is_first, "page {page} is read twice at once");
                 }
             }
-            let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
+            let bytes = match io.op {
+                Op::Flush => self.device.clone(),
+                _ => frames.iter().map(|frame| self.arena[frame.0 as usize]).collect(),
+            };
             self.in_flight.push(InFlight { io, frames, bytes });
         }
         while self.cache.poll_evicted_unused().is_some() {}
@@ -260,7 +277,9 @@ impl World {
                 self.cache.prefetch(PageRange::new(Page(start), pages), |_| true);
                 self.tasks[index].stage = Stage::Over;
             }
-            Call::DirectRead(..) | Call::DirectWrite(..) | Call::Truncate(_) => self.begin_direct(index),
+            Call::DirectRead(..) | Call::DirectWrite(..) | Call::DirectForced(..) | Call::Truncate(_) => {
+                self.begin_direct(index);
+            }
         }
     }
 
@@ -318,6 +337,9 @@ impl World {
             Outcome::Direct(tag) => self.start_direct(index, Some(tag)),
             Outcome::Retry => self.tasks[index].stage = Stage::New,
             Outcome::Failed(_) => {
+                let Task { call, owes, is_doomed, .. } = &self.tasks[index];
+                let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
+                assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");
                 assert!(!matches!(self.tasks[index].call, Call::Truncate(_)), "what fails is cut off");
                 self.failed += 1;
                 self.tasks[index].stage = Stage::Over;
@@ -332,9 +354,10 @@ impl World {
 
     /// What a flush or write-back promised when it said that it was done.
     fn check_done(&self, index: usize) {
-        let Task { call, owes, .. } = &self.tasks[index];
+        let Task { call, owes, is_doomed, .. } = &self.tasks[index];
+        assert!(!is_doomed, "{call:?} is done though a flush failed that may have lost it");
         let (range, place, bytes) = match *call {
-            Call::Flush => (PageRange::ALL, "medium", &self.medium),
+            Call::Flush | Call::DirectForced(..) => (PageRange::ALL, "medium", &self.medium),
             Call::WriteBack(start, pages) => (PageRange::new(Page(start), pages), "device", &self.device),
             call => unreachable!("{call:?} is not done but over"),
         };
@@ -368,12 +391,14 @@ impl World {
                 }
             }
             Op::Write => {}
+            _ if is_ok && self.manners.flushes_early => self.medium = bytes,
             _ if is_ok => self.medium.clone_from(&self.device),
             _ => lost = self.fail_flush(),
         }
         let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
         self.cache.handle_completion(io.tag, result, self.now);
         if io.op == Op::Flush && !is_ok {
+            self.doom_forced();
             // What was being read while the device lost something is read again.
             self.being_read.retain(|page| self.cache.is_cached(Page(*page)));
         }
@@ -418,7 +443,9 @@ impl World {
     }
 
     fn forget_owed(&mut self, halves: Range<usize>) {
-        for task in self.tasks.iter_mut().filter(|task| !task.owes.is_empty()) {
+        let forgets =
+            |task: &&mut Task| !task.owes.is_empty() && !matches!(task.call, Call::DirectForced(..));
+        for task in self.tasks.iter_mut().filter(forgets) {
             task.owes[halves.clone()].fill(None);
         }
     }
@@ -426,7 +453,7 @@ impl World {
     /// Whether the cache has the bytes of a page, not merely a place for them.
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache.hot().try_pin(Page(page));
-        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_some()
+        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_ok()
     }
 
     fn is_written(&self, page: u64) -> bool {

@@ -48,7 +48,7 @@ impl Schedule {
                 if turns.out {
                     continue;
                 }
-                if now + turns.cost <= self.deadline {
+                if now.saturating_add(turns.cost) <= self.deadline {
                     return Some(Turn { cell, round: self.round });
                 }
                 if self.round > 1 {

@@ -151,7 +151,7 @@ impl Join {
             tallies.steps[usize::from(Event::Insert.code())] += 1;
             self.insert(record, now, budget, tallies);
         }
-        self.change_depth(now, tallies, |depth| depth + 1);
+        self.change_depth(now, tallies, |depth| depth.saturating_add(1));
         tallies.sizes.add_request(record);
         self.head.dispatch(record, &mut tallies.seeks);
         let mut request = self.requests.get(record.tag());

@@ -1,6 +1,7 @@
 //! A summary as one page of text, of ASCII but for the bars. The numbers: `report.rs`.
 
 use super::report::{Depth, Report, Seeks, SizeClass, Slow, Stage, StreamShare};
+use crate::text::Plain;
 use std::fmt::{self, Formatter};
 
 /// Rows of a list that could be long.
@@ -25,7 +26,7 @@ impl fmt::Display for Report {
 
 fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
     let Report { log, records, missed, over_limit, .. } = report;
-    let or_unknown = |name: &str| if name.is_empty() { "unknown".to_owned() } else { name.to_owned() };
+    let or_unknown = |name: &str| Plain(if name.is_empty() { "unknown" } else { name }).to_string();
     writeln!(
         f,
         "log of {}, elevator {}, {} queue{}, {} on the {} clock",
@@ -34,12 +35,12 @@ fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
         report.queues,
         if report.queues == 1 { "" } else { "s" },
         time(report.span_ns as f64),
-        log.clock,
+        Plain(&log.clock),
     )?;
     let missed = if *missed == 0 {
         "none missed".to_owned()
     } else {
-        let share = 100.0 * *missed as f64 / (records + missed) as f64;
+        let share = 100.0 * *missed as f64 / (*records as f64 + *missed as f64);
         format!("{} MISSED ({share:.3}%: the rings were full)", count(*missed))
     };
     write!(f, "{} records, {missed}", count(*records))?;
@@ -50,7 +51,7 @@ fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(f, ", {} {steps}", count(report.selected))?;
     for change in report.elevators.iter().take(ROWS_MAX) {
         let (at, queue) = (time(change.at_ns as f64), change.queue);
-        writeln!(f, "elevator {} from {at} on, queue {queue}", change.elevator)?;
+        writeln!(f, "elevator {} from {at} on, queue {queue}", Plain(&change.elevator))?;
     }
     let more = report.events.elevator.saturating_sub(ROWS_MAX as u64);
     if more > 0 {

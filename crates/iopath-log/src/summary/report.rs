@@ -5,6 +5,7 @@ use super::Tallies;
 use crate::error::Damage;
 use crate::format::LogInfo;
 use crate::reader::End;
+use crate::text::escape_json;
 use iopath_core::NoMerge;
 use iopath_core::log::Event;
 use serde::Serialize;
@@ -282,6 +283,12 @@ pub struct Slow {
 }
 
 impl Report {
+    /// The report as JSON, several lines of it, in which nothing is for a terminal to obey.
+    pub fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self).expect("strings and numbers are always JSON");
+        escape_json(&json)
+    }
+
     pub(super) fn new(log: LogInfo, end: End, is_filtered: bool, queues: usize, tallies: &Tallies) -> Self {
         let (streams, skew_ns) = tallies.streams.report(log.start_ns);
         let errors = tallies.errnos.iter().map(|(errno, bios)| ErrorCount { errno: *errno, bios: *bios });

@@ -11,7 +11,7 @@ const SLOWEST: usize = 10;
 /// Streams that have percentiles.
 const TIMED_MAX: usize = 64;
 
-/// What each stream did, by its number: at most 65,536 of them, 64 bytes each, and 57 KiB more for the first 64.
+/// What each stream did, by its number: at most 65,536 of them, 80 bytes each, and 57 KiB more for the first 64.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: Vec<StreamTally>,
@@ -25,7 +25,8 @@ struct StreamTally {
     completed: u64,
     first_ns: u64,
     last_ns: u64,
-    sum_ns: u64,
+    /// Wider than a time: no log has so many bios that their sum has no room.
+    sum_ns: u128,
     max_ns: u64,
     /// One more than the place of its times in `times`; 0 for none.
     timed: u8,
@@ -48,7 +49,7 @@ impl Streams {
         stream.last_ns = stream.last_ns.max(now);
         if let Some(nanos) = q2c_ns {
             stream.completed += 1;
-            stream.sum_ns += nanos;
+            stream.sum_ns += u128::from(nanos);
             stream.max_ns = stream.max_ns.max(nanos);
             if stream.completed == 1 && self.times.len() < TIMED_MAX {
                 self.times.push(Times::new(Times::COARSE_BITS));

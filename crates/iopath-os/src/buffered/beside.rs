@@ -1,12 +1,12 @@
 //! Direct I/O beside the cache, and a volume that changes its size. What waits for what is
-//! `iopath_core::cache::direct`; the direct I/O itself is the caller's.
+//! `iopath_core::cache::direct`; the direct I/O itself is the caller's, the flush after a forced write is not.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 
-use iopath_core::cache::{DirectStep, DirectTag, Outcome};
+use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -21,7 +21,8 @@ pub struct Beside<'a> {
 
 impl Buffered {
     /// A direct I/O on `bytes` bytes from byte `offset` on is to begin. Fails if what is dirty there cannot be written
-    /// back; of what is to be discarded, whole pages are not: they are given up, errors included.
+    /// back; of what is to be discarded, whole pages are not: they are given up, errors included. What lies behind the
+    /// end of the volume is no concern of the cache.
     pub fn begin_direct(&self, op: Op, offset: u64, bytes: u64) -> Result<Beside<'_>, BufferedError> {
         let shared = &*self.shared;
         if op == Op::Flush || (op == Op::Read && shared.hot.is_clean()) {
@@ -30,18 +31,17 @@ impl Buffered {
         let pages = PageRange::touched_by(offset, bytes, shared.page_bytes as u32);
         let mut state = shared.lock();
         if op == Op::Discard {
-            let page_bytes = shared.page_bytes as u64;
-            let (first, end) = (offset.div_ceil(page_bytes), (offset + bytes) / page_bytes);
-            state.cache.discard(PageRange::new(Page(first), end.saturating_sub(first)));
+            state.cache.discard(PageRange::inside(offset, bytes, shared.page_bytes as u32));
         }
         let waiter = state.enlist();
         let step = state.cache.begin_direct(op, pages, waiter as u64);
         shared.begin(state, waiter, step)
     }
 
-    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages past the end are given up.
+    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages past the end are given up; if `resize`
+    /// fails, dirty ones among them are lost, and every flush fails until [`Buffered::accept_loss`].
     ///
-    /// One thread at a time; reads and writes may go on.
+    /// One thread at a time; reads and writes may go on. A read that overlaps the part that is cut off is short.
     pub fn resize<E>(
         &self,
         size_bytes: u64,
@@ -49,9 +49,10 @@ impl Buffered {
     ) -> Result<Result<(), E>, BufferedError> {
         let shared = &*self.shared;
         let page_bytes = shared.page_bytes as u64;
+        let old_bytes = shared.size();
         // The page that is cut inside, or was when the volume grows, goes to the device whole and comes back from
         // there, with zeroes at its end.
-        let kept_bytes = size_bytes.min(shared.size_bytes.load(Acquire));
+        let kept_bytes = size_bytes.min(old_bytes);
         let _cut = match kept_bytes % page_bytes {
             0 => None,
             _ => Some(self.begin_direct(Op::WriteZeroes, kept_bytes, 1)?),
@@ -59,10 +60,17 @@ impl Buffered {
         let mut state = shared.lock();
         let waiter = state.enlist();
         let step = state.cache.begin_truncate(Page(size_bytes.div_ceil(page_bytes)), waiter as u64);
-        let _past_end = shared.begin(state, waiter, step)?;
+        let mut past_end = shared.begin(state, waiter, step)?;
+        // Reads never go beyond the end of the device: they learn of a nearer end before it moves, of a farther one after.
+        if size_bytes < old_bytes {
+            shared.set_size(size_bytes);
+        }
         let resized = resize();
         if resized.is_ok() {
             shared.set_size(size_bytes);
+        } else {
+            shared.set_size(old_bytes);
+            past_end.fail_truncate();
         }
         Ok(resized)
     }
@@ -73,22 +81,60 @@ impl Beside<'_> {
     pub fn into_tag(mut self) -> Option<DirectTag> {
         self.tag.take()
     }
+
+    /// A forced write has succeeded at the device, which took it as a plain write: returns when it is on the medium.
+    ///
+    /// # Panics
+    /// If it is a read: a bug of the caller.
+    pub fn end_forced(mut self) -> Result<(), BufferedError> {
+        let tag = self.tag.take().expect("a write is registered");
+        let forced = self.shared.lock().cache.end_forced(tag);
+        self.shared.wait_forced(forced)
+    }
 }
 
+/// Forced writes whose promises were kept open. Each was a plain write at the device; none may flush the device itself:
+/// `iopath_core::cache::forced` says why.
 impl Buffered {
-    /// The device could not be flushed for a direct I/O: what it took from the cache may be lost as well.
-    pub fn handle_failed_flush(&self, error: IoError) {
+    /// These have succeeded at the device. Requests one flush of the device for all of them, and does not wait for it.
+    pub fn end_forced<'a>(&self, over: impl Iterator<Item = (DirectTag, &'a mut Option<Forced>)>) {
         let mut state = self.shared.lock();
         state.now = clock::now();
-        let now = state.now;
-        state.cache.handle_failed_flush(error, now);
-        self.shared.rouse_flusher(&mut state);
-        state.settle();
+        for (tag, forced) in over {
+            *forced = Some(state.cache.end_forced(tag));
+        }
+        state.come_by();
+    }
+
+    /// Whether a forced write is on the medium; `None` while that is not known. Looks at the device, and does not wait.
+    pub fn forced(&self, forced: Forced) -> Option<Result<(), IoError>> {
+        let mut state = self.shared.lock();
+        state.now = clock::now();
+        state.come_by();
+        // A flush of the device that failed has made pages dirty again.
+        state.wake_flusher();
+        state.cache.forced(forced)
+    }
+
+    /// Waits until a forced write is on the medium.
+    pub fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        self.shared.wait_forced(forced)
     }
 
     /// A direct I/O is over whose promise was kept open.
     pub fn end_direct(&self, tag: Option<DirectTag>) {
         drop(Beside { shared: &self.shared, tag });
+    }
+}
+
+impl Beside<'_> {
+    /// The volume could not be made shorter.
+    fn fail_truncate(&mut self) {
+        let Some(tag) = self.tag.take() else { return };
+        let mut state = self.shared.lock();
+        state.now = clock::now();
+        state.cache.fail_truncate(tag, IoError::Os(libc::EIO));
+        state.settle();
     }
 }
 
@@ -103,9 +149,16 @@ impl Drop for Beside<'_> {
 }
 
 impl Shared {
+    fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        let mut state = self.lock();
+        let waiter = state.enlist();
+        state.cache.await_forced(forced, waiter as u64);
+        self.finish(state, waiter)
+    }
+
     fn begin<'a>(
         &'a self,
-        mut state: Guard<'a>,
+        mut state: Locked<'a>,
         waiter: usize,
         step: DirectStep,
     ) -> Result<Beside<'a>, BufferedError> {
@@ -125,7 +178,11 @@ impl Shared {
 
     fn set_size(&self, size_bytes: u64) {
         let mut state = self.lock();
+        if state.place.size_bytes == size_bytes {
+            return;
+        }
         state.place.size_bytes = size_bytes;
+        state.place.resizes += 1;
         let (sectors, end) = (state.place.sectors(), state.place.end());
         state.runner.ending_at(sectors);
         state.readahead.set_end(end);

@@ -27,7 +27,8 @@ struct Frames {
 }
 
 impl Buffered {
-    /// Lends `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume.
+    /// Lends `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume, as in
+    /// [`Buffered::read_at`].
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
         self.borrow_or(offset, bytes, |error| error)
     }
@@ -42,15 +43,16 @@ impl Buffered {
         failed: impl FnOnce(BufferedError) -> E,
     ) -> Result<Borrowed<'_>, E> {
         let shared = &*self.shared;
-        let there = shared.size().saturating_sub(offset).min(bytes as u64) as usize;
+        let there = shared.before_end(offset, bytes);
         let (page, from) = shared.locate(offset);
         let is_in_page = there > 0 && there <= shared.page_bytes - from;
-        if is_in_page && let Some(pinned) = shared.hot.try_pin(page) {
+        if is_in_page && let Some(pinned) = shared.try_pin(page) {
             shared.borrowed_hits.add(1);
             if pinned.is_marked {
                 shared.reach_marker(shared.range(offset, there));
             }
-            return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes: there });
+            let bytes = shared.before_end(offset, there);
+            return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes });
         }
         shared.borrow_pages(offset, there).map_err(failed)
     }
@@ -67,12 +69,13 @@ impl Shared {
         while borrowed.bytes < there {
             let left = there - borrowed.bytes;
             let at = offset + borrowed.bytes as u64;
-            let (frame, is_hit) = self.pin(at, left)?;
+            let Some((frame, is_hit)) = self.pin(at, left)? else { break };
             borrowed.frames.push(frame);
             borrowed.bytes += left.min(self.page_bytes - self.locate(at).1);
             hits += u64::from(is_hit);
         }
         self.borrowed_hits.add(hits);
+        borrowed.bytes = self.before_end(offset, borrowed.bytes);
         Ok(borrowed)
     }
 }

@@ -2,9 +2,9 @@
 
 use iopath_core::cache::Outcome;
 use iopath_core::readahead::Pattern;
-use iopath_core::{IoError, PageRange};
+use iopath_core::{IoError, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -65,7 +65,8 @@ impl Buffered {
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let mut state = self.shared.lock();
         state.now = clock::now();
-        let pages = state.place.pages(offset, bytes.min(state.place.size_bytes.saturating_sub(offset)));
+        // What lies behind the end would take frames from what does not.
+        let pages = state.place.pages(offset, bytes).and(PageRange::between(Page(0), state.place.end()));
         match advice {
             Advice::Normal => {
                 state.readahead.set_pattern(Pattern::Normal);
@@ -89,7 +90,7 @@ impl Buffered {
 
 impl Shared {
     /// Waits for something that is done or fails.
-    pub(super) fn finish(&self, mut state: Guard<'_>, waiter: usize) -> Result<(), BufferedError> {
+    pub(super) fn finish(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
         state.now = clock::now();
         state.settle();
         match self.wait(state, waiter)?.1 {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::turn::Guard;
+use super::state::State;
 use super::{Buffered, Shared};
 
 /// How often it looks while something is dirty.
@@ -27,45 +27,48 @@ impl Buffered {
     }
 }
 
-impl Shared {
-    /// Wakes the flusher if there is work for it: to be called by whoever may have made pages dirty.
-    pub(super) fn rouse_flusher(&self, state: &mut Guard<'_>) {
-        if state.is_flusher_at_rest && state.cache.dirty_pages() > 0 {
-            state.is_flusher_at_rest = false;
-            self.dirt.notify_one();
+impl State {
+    /// Wakes the flusher if there is work for it: to be called when pages may have become dirty.
+    pub(super) fn wake_flusher(&mut self) {
+        if self.cache.dirty_pages() > 0
+            && let Some(flusher) = self.resting_flusher.take()
+        {
+            flusher.unpark();
         }
     }
 
+    fn is_idle(&self) -> bool {
+        self.cache.dirty_pages() == 0 && self.runner.in_flight() == 0
+    }
+}
+
+impl Shared {
     fn flush_in_background(&self) {
         let mut state = self.lock();
         let mut was_idle = false;
         while !state.is_closing {
-            let is_idle = state.cache.dirty_pages() == 0 && state.runner.in_flight() == 0;
             // Not at once: a program that flushes after each write would wake this thread with each.
-            if is_idle && was_idle {
-                state.is_flusher_at_rest = true;
-                let woken = self.dirt.wait(state);
-                state = woken.expect("a thread panicked in the page cache, whose state is unknown now");
-                was_idle = false;
+            if was_idle && state.is_idle() {
+                state.resting_flusher = Some(std::thread::current());
+                drop(state);
+                std::thread::park();
+                state = self.lock();
+                was_idle = state.resting_flusher.is_some();
                 continue;
             }
-            state.is_flusher_at_rest = false;
-            was_idle = is_idle;
+            state.resting_flusher = None;
+            was_idle = state.is_idle();
             let seen = state.steps;
-            let woken = self.dirt.wait_timeout(state, ROUND);
-            state = woken.expect("a thread panicked in the page cache, whose state is unknown now").0;
-            if state.steps != seen || state.is_driven {
+            drop(state);
+            std::thread::park_timeout(ROUND);
+            state = self.lock();
+            if state.steps != seen || state.is_polled {
                 continue;
             }
             state.collect();
-            while !state.is_closing
-                && !state.is_driven
-                && state.runner.in_flight() > 0
-                && state.broken.is_none()
-            {
-                state = self.drive(state);
+            while !state.is_closing && state.needs_polling() && state.broken.is_none() {
+                state = self.poll_device(state);
             }
-            state.pass_on();
         }
     }
 }

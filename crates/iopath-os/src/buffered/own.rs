@@ -11,7 +11,7 @@ use iopath_core::{Extent, Memory, Op, Page};
 
 use super::Shared;
 use super::state::State;
-use super::turn::Guard;
+use super::wait::Locked;
 use crate::clock;
 use crate::device::{OWN_SEGMENTS_MAX, read_now};
 use crate::memory::Segment;
@@ -25,7 +25,7 @@ pub(super) struct OwnRead {
 
 impl Shared {
     /// Hands over what the cache wants to be done, but for the read of `page`, which the calling thread does itself.
-    pub(super) fn read_alone<'a>(&'a self, mut state: Guard<'a>, page: Page, waiter: usize) -> Guard<'a> {
+    pub(super) fn read_alone<'a>(&'a self, mut state: Locked<'a>, page: Page) -> Locked<'a> {
         let own = self.own_reads.as_ref().filter(|_| state.may_pass_the_queue());
         let Some((file, own)) = own.and_then(|file| Some((file, state.keep_read(page)?))) else {
             state.settle();
@@ -38,9 +38,7 @@ impl Shared {
         let mut state = self.lock();
         state.now = clock::now();
         state.end_bio(own.tag, result);
-        state.awake = Some(waiter);
         state.settle();
-        state.awake = None;
         state
     }
 }

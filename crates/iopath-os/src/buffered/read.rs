@@ -1,17 +1,18 @@
 //! Reads: a hit for each page, or the wait for it.
 
-use iopath_core::cache::{Frame, Lookup, Outcome};
-use iopath_core::{IoError, Page, PageRange};
+use iopath_core::cache::{Absent, Frame, Lookup, Outcome, Pinned};
+use iopath_core::{Page, PageRange};
 
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 use crate::thread_number;
 
 impl Buffered {
-    /// Copies what is there from byte `offset` on into `buffer`, up to the end of the volume; how many bytes.
+    /// Copies what is there from byte `offset` on into `buffer`, up to the end of the volume; how many bytes. Beside a
+    /// [`Buffered::resize`] that is up to the old end or the new one.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
         let shared = &*self.shared;
-        let there = shared.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let there = shared.before_end(offset, buffer.len());
         let buffer = &mut buffer[..there];
         let thread = thread_number();
         let mut done = 0;
@@ -32,13 +33,14 @@ impl Buffered {
                 copy(pinned.frame);
             });
             if visited.is_none() {
-                let frame = shared.fault(range())?;
+                let Some(frame) = shared.fault(range())? else { break };
                 copy(frame);
                 shared.unpin(frame);
             }
             done += bytes;
         }
-        Ok(there)
+        // Bytes past an end that has moved meanwhile are zeroes of the last page.
+        Ok(shared.before_end(offset, done))
     }
 }
 
@@ -50,21 +52,37 @@ impl Shared {
         (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
     }
 
+    /// How many of `bytes` bytes from `offset` on lie before the end of the volume.
+    #[inline]
+    pub(super) fn before_end(&self, offset: u64, bytes: usize) -> usize {
+        self.size().saturating_sub(offset).min(bytes as u64) as usize
+    }
+
     pub(super) fn range(&self, offset: u64, bytes: usize) -> PageRange {
         PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32)
     }
 
-    /// Pins the page of byte `offset`, of which somebody wants `bytes` bytes and those after. Its frame, and whether it
-    /// was there.
+    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Its frame, and whether it was there; `None`
+    /// if the volume ends before it.
     #[inline]
-    pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<(Frame, bool), BufferedError> {
-        let Some(pinned) = self.hot.try_pin(self.locate(offset).0) else {
-            return Ok((self.fault(self.range(offset, bytes))?, false));
+    pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<Option<(Frame, bool)>, BufferedError> {
+        let Some(pinned) = self.try_pin(self.locate(offset).0) else {
+            return Ok(self.fault(self.range(offset, bytes))?.map(|frame| (frame, false)));
         };
         if pinned.is_marked {
             self.reach_marker(self.range(offset, bytes));
         }
-        Ok((pinned.frame, true))
+        Ok(Some((pinned.frame, true)))
+    }
+
+    /// Pins `page` if it is there.
+    #[inline]
+    pub(super) fn try_pin(&self, page: Page) -> Option<Pinned> {
+        let pinned = self.hot.try_pin(page);
+        if let Err(Absent { frees_frame: true }) = pinned {
+            self.feed_starved();
+        }
+        pinned.ok()
     }
 
     #[inline]
@@ -90,16 +108,15 @@ impl Shared {
         state.come_by();
     }
 
-    /// Waits for the first page of `range`, which is not there, and pins it.
+    /// Waits for the first page of `range`, which is not there, and pins it; `None` if the volume ends before it.
     #[cold]
-    fn fault(&self, range: PageRange) -> Result<Frame, BufferedError> {
+    fn fault(&self, range: PageRange) -> Result<Option<Frame>, BufferedError> {
         let page = range.start();
         let mut state = self.lock();
-        if !state.is_driven && state.runner.in_flight() > 0 {
+        if state.needs_polling() {
             state.collect();
         }
-        loop {
-            let size = self.size();
+        while page < state.place.end() {
             state.now = clock::now();
             let is_on_its_way = state.cache.is_cached(page);
             let waiter = state.enlist();
@@ -109,7 +126,7 @@ impl Shared {
                     state.on_marker(range);
                     state.settle();
                 }
-                return Ok(pinned.frame);
+                return Ok(Some(pinned.frame));
             }
             let mut is_alone = false;
             if !is_on_its_way {
@@ -118,20 +135,19 @@ impl Shared {
                 state.on_marker(range);
             }
             if is_alone {
-                state = self.read_alone(state, page, waiter);
+                state = self.read_alone(state, page);
             } else {
                 state.settle();
             }
             let (locked, outcome) = self.wait(state, waiter)?;
             state = locked;
             match outcome {
-                Outcome::Pinned(frame) => return Ok(frame),
-                // The volume was cut off while the page was on its way: what is left of it is read again.
-                Outcome::Failed(IoError::EndOfDevice) if self.size() != size => {}
+                Outcome::Pinned(frame) => return Ok(Some(frame)),
                 Outcome::Failed(error) => return Err(error.into()),
                 Outcome::Retry => {}
                 other => unreachable!("a reader is told {other:?}"),
             }
         }
+        Ok(None)
     }
 }

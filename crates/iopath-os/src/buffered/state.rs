@@ -1,16 +1,17 @@
 //! What is under the lock: the page cache's state machine, readahead, and the queue and device that carry out what
-//! both ask for. Who waits, and who waits for the device on behalf of all: `turn.rs`.
+//! both ask for. Waiting: `wait.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::Thread;
 
-use iopath_core::cache::{Frame, IoTag, Outcome, PageCache, PageIo};
+use iopath_core::cache::{CacheConfig, Frame, IoTag, PageCache, PageIo};
 use iopath_core::readahead::{Readahead, Window};
 use iopath_core::{Extent, Instant, IoError, Memory, Op, Page, PageRange, SECTOR_BYTES, SubmitError};
 use slab::Slab;
 
 use super::arena::Arena;
+use super::wait::Waiter;
 use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;
@@ -31,20 +32,18 @@ pub(super) struct State {
     over: VecDeque<IoTag>,
     /// Writes of the cache at the device.
     pub(super) writes: u32,
-    /// Writes that end with the bytes after a file's last whole block: the first is under way, the others wait for it.
-    /// Those bytes go through the system's page cache, which takes a direct write of their page at the same time for
-    /// damage.
-    tail_writes: VecDeque<PageIo>,
     /// Bios that the queue has no room for.
     backlog: VecDeque<Piece>,
     /// Lists that keep their memory from one I/O to the next.
     frames: Vec<Frame>,
     pub(super) runs: Vec<(u64, Segment)>,
     pub(super) waiters: Slab<Waiter>,
-    /// The waiter whose thread has the lock, and need not be woken.
-    pub(super) awake: Option<usize>,
-    /// Some thread waits for the device on behalf of all, without the lock.
-    pub(super) is_driven: bool,
+    /// Waiters whose threads sleep.
+    pub(super) asleep: u32,
+    /// A thread waits for the device on behalf of all, without the lock.
+    pub(super) is_polled: bool,
+    /// The waiter that was woken to poll, and has not had the lock since.
+    pub(super) heir: Option<usize>,
     /// The system refuses to go on with I/O: the error number.
     pub(super) broken: Option<i32>,
     /// What writers owe in pauses.
@@ -54,8 +53,8 @@ pub(super) struct State {
     /// I/Os of the cache that are over.
     pub(super) ended: u64,
     pub(super) is_closing: bool,
-    /// The flusher sleeps until it is woken, rather than look from time to time.
-    pub(super) is_flusher_at_rest: bool,
+    /// The flusher's thread while it sleeps until it is woken, rather than look from time to time.
+    pub(super) resting_flusher: Option<Thread>,
     pub(super) place: Place,
     pub(super) now: Instant,
 }
@@ -67,17 +66,12 @@ pub(super) struct Place {
     pub(super) block_bytes: u64,
     /// Where the volume ends.
     pub(super) size_bytes: u64,
+    /// How often the end has moved.
+    pub(super) resizes: u64,
     /// For what direct I/O cannot write: the bytes of a file after its last whole block.
     pub(super) tail: Option<Tail>,
     /// The last block is written whole.
     pub(super) writes_last_block: bool,
-}
-
-/// A thread that waits.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    thread: Thread,
-    pub(super) outcome: Option<Outcome>,
 }
 
 /// An I/O of the cache, cut into as many bios as it has pieces of memory.
@@ -86,8 +80,9 @@ struct UnderWay {
     op: Op,
     bytes: u64,
     bios_left: u32,
-    has_tail: bool,
     error: Option<IoError>,
+    /// [`Place::resizes`] when it was submitted.
+    resizes: u64,
 }
 
 /// A part of an I/O of the cache: a bio.
@@ -107,13 +102,15 @@ impl State {
         arena: Arc<Arena>,
         place: Place,
     ) -> Self {
-        let ios_max = cache.config().reads_max + cache.config().writes_max + 1;
+        let CacheConfig { frames, io_pages_max, reads_max, writes_max, .. } = *cache.config();
+        // An I/O has a frame of its own at least, but for a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frames).saturating_add(1);
+        let io_pages_max = io_pages_max.min(frames) as usize;
         Self {
             writes: 0,
-            tail_writes: VecDeque::with_capacity(4),
-            backlog: VecDeque::with_capacity(cache.config().io_pages_max as usize),
-            frames: Vec::with_capacity(cache.config().io_pages_max as usize),
-            runs: Vec::with_capacity(cache.config().io_pages_max as usize),
+            backlog: VecDeque::with_capacity(io_pages_max),
+            frames: Vec::with_capacity(io_pages_max),
+            runs: Vec::with_capacity(io_pages_max),
             runner,
             cache,
             readahead,
@@ -121,25 +118,21 @@ impl State {
             under_way: Vec::with_capacity(ios_max as usize),
             over: VecDeque::with_capacity(ios_max as usize),
             waiters: Slab::with_capacity(64),
-            awake: None,
-            is_driven: false,
+            asleep: 0,
+            is_polled: false,
+            heir: None,
             broken: None,
             debt: std::time::Duration::ZERO,
             steps: 0,
             ended: 0,
             is_closing: false,
-            is_flusher_at_rest: false,
+            resting_flusher: None,
             place,
             now: clock::now(),
         }
     }
 
-    /// A place for the calling thread to wait at.
-    pub(super) fn enlist(&mut self) -> usize {
-        self.waiters.insert(Waiter { thread: std::thread::current(), outcome: None })
-    }
-
-    /// Does what the cache wants done, and wakes those whose turn has come.
+    /// Hands the cache's I/O over, and wakes the waiters that have their outcome.
     pub(super) fn settle(&mut self) {
         self.steps += 1;
         loop {
@@ -151,11 +144,8 @@ impl State {
             self.readahead.on_evicted_unused(page);
         }
         while let Some(ready) = self.cache.poll_ready() {
-            let waiter = &mut self.waiters[ready.waiter as usize];
-            waiter.outcome = Some(ready.outcome);
-            if self.awake != Some(ready.waiter as usize) {
-                waiter.thread.unpark();
-            }
+            self.waiters[ready.waiter as usize].outcome = Some(ready.outcome);
+            self.wake(ready.waiter as usize);
         }
     }
 
@@ -178,28 +168,13 @@ impl State {
         self.settle();
     }
 
-    /// Sees what is over, if nobody waits for the device meanwhile, and settles.
+    /// Settles, after it has seen what is over unless a thread polls the device.
     pub(super) fn come_by(&mut self) {
-        if self.is_driven {
+        if self.is_polled {
             self.settle();
         } else {
             self.collect_now();
         }
-    }
-
-    /// Whoever drove does so no longer: somebody else who waits is to.
-    pub(super) fn pass_on(&self) {
-        if self.is_driven || self.runner.in_flight() == 0 {
-            return;
-        }
-        if let Some((_, waiter)) = self.waiters.iter().find(|(_, waiter)| waiter.outcome.is_none()) {
-            waiter.thread.unpark();
-        }
-    }
-
-    /// Lets everybody see that something is broken.
-    pub(super) fn wake_all(&self) {
-        self.waiters.iter().for_each(|(_, waiter)| waiter.thread.unpark());
     }
 
     /// A read finds `range.start()` neither cached nor on its way, but for what it has just asked for itself. Whether
@@ -241,38 +216,21 @@ impl State {
         self.begin(io);
         match io.op {
             Op::Flush => self.submit(io.tag, Op::Flush, Extent::EMPTY, None),
-            Op::Write if self.place.has_tail_in(io) => {
-                self.under_way[io.tag.0 as usize].has_tail = true;
-                self.tail_writes.push_back(io);
-                if self.tail_writes.len() > 1 {
-                    return;
-                }
-                self.transfer(io);
-            }
             _ => self.transfer(io),
         }
         self.end_bio(io.tag, Ok(()));
-    }
-
-    /// A write with a tail is over: the next may go, if one waits.
-    fn end_tail_write(&mut self) {
-        self.tail_writes.pop_front();
-        if let Some(io) = self.tail_writes.front().copied() {
-            self.transfer(io);
-            self.end_bio(io.tag, Ok(()));
-            self.runner.hand_over();
-        }
     }
 
     /// Counts an I/O in, with one bio that is ours until all are submitted.
     pub(super) fn begin(&mut self, io: PageIo) {
         let tag = io.tag.0 as usize;
         if self.under_way.len() <= tag {
-            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, has_tail: false, error: None };
+            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None, resizes: 0 };
             self.under_way.resize(tag + 1, none);
         }
         let bytes = io.pages.pages() * self.place.page_bytes;
-        self.under_way[tag] = UnderWay { op: io.op, bytes, bios_left: 1, has_tail: false, error: None };
+        self.under_way[tag] =
+            UnderWay { op: io.op, bytes, bios_left: 1, error: None, resizes: self.place.resizes };
         self.writes += u32::from(io.op == Op::Write);
         if io.op == Op::Read {
             self.readahead.on_issued(bytes, self.now);
@@ -353,7 +311,9 @@ impl State {
         }
     }
 
-    /// Only `there` bytes of a page are before the end of what direct I/O reaches.
+    /// Only `there` bytes of a page are before the end of what direct I/O reaches. Writes the rest here and now, through
+    /// the system's page cache, which takes a direct write of the same page at the same time for damage. There is none:
+    /// the cache has one write of a page at the device at a time, and this one's bios are submitted later.
     fn meet_end(&mut self, io: PageIo, frame: Frame, offset: u64, there: u64) {
         if io.op == Op::Read {
             // SAFETY: being read, so nobody looks at it, and the device reads into the part before.
@@ -385,16 +345,17 @@ impl State {
 
     fn end(&mut self, tag: IoTag) {
         self.ended += 1;
-        let UnderWay { op, bytes, has_tail, error, .. } = self.under_way[tag.0 as usize];
-        if has_tail {
-            self.end_tail_write();
-        }
+        let UnderWay { op, bytes, error, resizes, .. } = self.under_way[tag.0 as usize];
         self.writes -= u32::from(op == Op::Write);
         if op == Op::Read {
             let moved = if error.is_none() { bytes } else { 0 };
             self.readahead.on_completed(bytes, moved, self.now);
         }
-        self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+        if op == Op::Read && error == Some(IoError::EndOfDevice) && resizes != self.place.resizes {
+            self.cache.handle_cut_off(tag);
+        } else {
+            self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+        }
     }
 }
 
@@ -402,15 +363,10 @@ impl Place {
     /// Where direct I/O ends: reads take the last block whole, writes must not write beyond the end of most devices.
     const fn end_of(&self, op: Op) -> u64 {
         if self.writes_last_block || matches!(op, Op::Read) {
-            self.size_bytes.next_multiple_of(self.block_bytes)
+            self.whole_blocks_end()
         } else {
             self.size_bytes / self.block_bytes * self.block_bytes
         }
-    }
-
-    /// Whether a write goes on to bytes after the last whole block.
-    fn has_tail_in(&self, io: PageIo) -> bool {
-        !self.writes_last_block && io.pages.end().0 * self.page_bytes > self.end_of(Op::Write)
     }
 
     /// The pages that `bytes` bytes at byte `offset` touch.
@@ -425,6 +381,14 @@ impl Place {
 
     /// The capacity of the device, in sectors.
     pub(super) const fn sectors(&self) -> u64 {
-        self.size_bytes.next_multiple_of(self.block_bytes) / SECTOR_BYTES
+        self.whole_blocks_end() / SECTOR_BYTES
+    }
+
+    /// Where the block ends in which the volume does; the last there are offsets for, if it ends behind that.
+    const fn whole_blocks_end(&self) -> u64 {
+        match self.size_bytes.checked_next_multiple_of(self.block_bytes) {
+            Some(end) => end,
+            None => u64::MAX / self.block_bytes * self.block_bytes,
+        }
     }
 }

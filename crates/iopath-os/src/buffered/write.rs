@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use iopath_core::cache::{Frame, Outcome, Part, WriteStep};
 use iopath_core::{IoError, Page, PageRange};
 
-use super::turn::Guard;
+use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
@@ -23,6 +23,8 @@ impl Buffered {
     /// # Errors
     /// [`IoError::EndOfDevice`] if it reaches past the end of the volume. On any error a first part may be written.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
+        // From here on the place of each of the bytes is a number.
+        offset.checked_add(bytes.len() as u64).ok_or(IoError::EndOfDevice)?;
         self.start_flusher();
         let shared = &*self.shared;
         let mut write = Write { shared, bytes, offset, begun: 0, is_streamed: false, held: ArrayVec::new() };
@@ -81,7 +83,7 @@ struct Piece {
 
 impl Write<'_> {
     /// Takes pages until all have a place, as many are held as may be, or one has to be waited for: then the waiter.
-    fn take_pages(&mut self, state: &mut Guard<'_>) -> Result<Option<usize>, BufferedError> {
+    fn take_pages(&mut self, state: &mut Locked<'_>) -> Result<Option<usize>, BufferedError> {
         let waiter = state.enlist();
         let (page, _) = self.shared.locate(self.offset + self.begun as u64);
         self.is_streamed = state.cache.is_streamed(page);
@@ -167,7 +169,7 @@ impl Write<'_> {
         }
     }
 
-    fn give_back(&mut self, state: &mut Guard<'_>) {
+    fn give_back(&mut self, state: &mut Locked<'_>) {
         if self.held.is_empty() {
             return;
         }
@@ -177,7 +179,7 @@ impl Write<'_> {
             let pause = state.cache.end_write(piece.frame, now);
             state.debt += pause;
         }
-        self.shared.rouse_flusher(state);
+        state.wake_flusher();
         state.come_by();
     }
 

@@ -1,9 +1,10 @@
-//! What several devices ring when something is over, and one thread waits for: an eventfd. Says neither what is over
-//! nor where.
+//! A bell that several devices ring when something is over, and that one thread waits for: an eventfd, and a word in
+//! memory that saves the system call where nobody waits. Says neither which request is over nor on which device.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -13,39 +14,68 @@ use super::{WaitError, Watch};
 
 /// Rung by devices ([`RealDevice::ring_when_over`](crate::RealDevice::ring_when_over)); a clone is the same bell.
 ///
-/// What was rung while nobody waited ends the next wait at once, so that nothing is missed.
+/// A ring while nobody waits ends the next wait at once, so no ring is lost. Several rings may end one wait only:
+/// a thread that was woken polls each device until it has nothing more, then waits again.
+///
+/// A ring costs a system call only while a thread waits. The kernel rings by writing to the descriptor
+/// ([`AsRawFd`]), which is for that alone: [`Bell::ring`] need not make it readable.
 #[derive(Debug, Clone)]
 pub struct Bell {
-    eventfd: Arc<OwnedFd>,
+    shared: Arc<Shared>,
 }
 
+#[derive(Debug)]
+struct Shared {
+    eventfd: OwnedFd,
+    /// `RUNG`, and `WAITER` for each thread that waits.
+    state: AtomicU32,
+}
+
+/// Rung by [`Bell::ring`], and no wait has ended since.
+const RUNG: u32 = 1;
+const WAITER: u32 = 2;
+
 impl Bell {
-    /// A bell that nobody has rung (`eventfd(2)`).
+    /// A bell that has not been rung (`eventfd(2)`).
     pub fn new() -> io::Result<Self> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Self { eventfd: Arc::new(eventfd) })
+        Ok(Self { shared: Arc::new(Shared { eventfd, state: AtomicU32::new(0) }) })
     }
 
-    /// Ends the wait, or the next if none is on.
+    /// Ends the wait that is on, or the next one.
     pub fn ring(&self) {
-        // Fails only where it was rung 2^64 - 2 times in vain, and then the wait ends without it.
-        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
+        // Each order of this and the waiter's `fetch_add` is safe: the later of both sees the other.
+        let before = self.shared.state.fetch_or(RUNG, Ordering::AcqRel);
+        if before & RUNG == 0 && before >= WAITER {
+            // Fails only where the counter would pass 2^64 - 2, and then the wait ends without it.
+            let _ = rustix::io::write(&self.shared.eventfd, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Waits until it is rung, but no longer than `timeout`, or until a signal has been handled. Returns how many system
-    /// calls that took.
+    /// calls that took: none if it was rung before.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
+        let before = self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
+        let waited = if before & RUNG == 0 { self.wait_for_eventfd(timeout) } else { Ok(0) };
+        // A ring from here on is for the next wait. One before is seen by the polls that follow this wait.
+        self.shared.state.fetch_and(!RUNG, Ordering::AcqRel);
+        self.shared.state.fetch_sub(WAITER, Ordering::AcqRel);
+        waited
+    }
+
+    fn wait_for_eventfd(&self, timeout: Option<Duration>) -> io::Result<u64> {
+        let eventfd = &self.shared.eventfd;
         let mut calls = 1;
         if let Some(timeout) = timeout {
-            // A time that does not fit is longer than anyone waits.
+            // A time that does not fit is longer than any wait.
             let timeout = Timespec::try_from(timeout).ok();
-            match poll(&mut [PollFd::new(&self.eventfd, PollFlags::IN)], timeout.as_ref()) {
+            match poll(&mut [PollFd::new(eventfd, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => return Ok(calls),
                 Ok(_) => calls += 1,
                 Err(error) => return Err(error.into()),
             }
         }
-        match rustix::io::read(&self.eventfd, &mut [0; 8]) {
+        match rustix::io::read(eventfd, &mut [0; 8]) {
             Ok(_) | Err(Errno::INTR) => Ok(calls),
             Err(error) => Err(error.into()),
         }
@@ -61,7 +91,7 @@ impl Watch for Bell {
 
 impl AsRawFd for Bell {
     fn as_raw_fd(&self) -> RawFd {
-        self.eventfd.as_raw_fd()
+        self.shared.eventfd.as_raw_fd()
     }
 }
 
@@ -70,22 +100,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_rung_before_ends_the_next_wait_and_no_other() {
+    fn a_ring_before_ends_the_next_wait_and_no_other() {
         let bell = Bell::new().unwrap();
         bell.ring();
         bell.ring();
-        assert_eq!(bell.wait(None).unwrap(), 1);
+        assert_eq!(bell.wait(None).unwrap(), 0, "without a system call");
         assert_eq!(bell.wait(Some(Duration::from_millis(1))).unwrap(), 1, "the time is over");
         bell.ring();
-        assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 2);
+        assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 0);
     }
 
     #[test]
-    fn another_thread_ends_a_wait() {
+    fn the_kernel_rings_by_the_descriptor() {
         let bell = Bell::new().unwrap();
-        let other = bell.clone();
-        let thread = std::thread::spawn(move || other.ring());
-        bell.wait(None).unwrap();
-        thread.join().unwrap();
+        rustix::io::write(&bell.shared.eventfd, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!(bell.wait(None).unwrap(), 1);
+        rustix::io::write(&bell.shared.eventfd, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 2);
+    }
+
+    /// Two threads take turns, each told of its own by a bell: a lost ring stops both.
+    #[test]
+    fn no_ring_between_two_threads_is_lost() {
+        const TURNS: u32 = 20_000;
+        let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+        let turn = Arc::new(AtomicU32::new(0));
+        let (ended, all_ended) = std::sync::mpsc::channel();
+        for mine in 0..2 {
+            let (bells, turn, ended) = (bells.clone(), Arc::clone(&turn), ended.clone());
+            std::thread::spawn(move || {
+                for number in (mine..TURNS).step_by(2) {
+                    while turn.load(Ordering::Relaxed) != number {
+                        // Every other turn with a time limit, which is another way through the wait.
+                        let limit = (number & 2 == 0).then_some(Duration::from_secs(60));
+                        bells[mine as usize].wait(limit).unwrap();
+                    }
+                    turn.store(number + 1, Ordering::Relaxed);
+                    bells[1 - mine as usize].ring();
+                }
+                let _ = ended.send(());
+            });
+        }
+        for _ in 0..2 {
+            let waited = all_ended.recv_timeout(Duration::from_secs(30));
+            assert!(waited.is_ok(), "a ring was lost in turn {}", turn.load(Ordering::Relaxed));
+        }
     }
 }

@@ -113,10 +113,17 @@ impl<D: RealDevice> Mapped<D> {
     /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what
     /// lies behind the new end, or the old, are waited for, other I/O is not.
     ///
+    /// # Errors
+    /// [`IoError::Unsupported`] for a file that lies where it lies; EFBIG for more than its map has pointers or offsets
+    /// for; and those of the device.
+    ///
     /// # Panics
     /// If requests are under way on this engine.
     pub fn resize(&mut self, size_bytes: u64) -> Result<(), IoError> {
         assert!(self.in_flight() == 0, "requests are under way");
+        if self.is_fixed && size_bytes != self.carrier.file.size_bytes() {
+            return Err(IoError::Unsupported);
+        }
         let tag = Tag::from_bits(0);
         let io = Io::new(tag, Op::Flush, Extent::EMPTY, &[]);
         self.carrier.take(&io, Goal::Resize(size_bytes), &mut self.device, clock::now());
@@ -203,7 +210,8 @@ impl FileMap {
         }
         let is_fixed = self.is_fixed();
         Ok(Limits {
-            capacity: self.size_bytes().next_multiple_of(block_bytes.into()) / SECTOR_BYTES,
+            capacity: self.size_bytes().div_ceil(block_bytes.into()).saturating_mul(block_bytes.into())
+                / SECTOR_BYTES,
             request_bytes_max: REQUEST_BYTES_MAX,
             chunk_sectors: 0,
             depth_max: below.depth_max.clamp(1, DEPTH_MAX),
@@ -245,6 +253,10 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     fn commit(&mut self, now: Instant) {
         self.go_on(now);
         self.publish();
+        if !self.carrier.over.is_empty() {
+            // Of these the device below knows nothing: holes that were read, say.
+            self.carrier.bell.ring();
+        }
         self.device.commit(now);
     }
 

@@ -83,7 +83,7 @@ impl MemoryDisk {
         let bytes = take(config.size_bytes, config.block_bytes)?;
         let cache = match config.cache_bytes / SECTOR_BYTES {
             0 => None,
-            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors as usize)),
+            sectors => Some(WriteCache::new(take(config.size_bytes, config.block_bytes)?, sectors)?),
         };
         let medium = Mutex::new(Medium { size_bytes: config.size_bytes, bytes, cache });
         let shared = Shared { config: config.clone(), crashes: AtomicU64::new(0), medium };
@@ -102,6 +102,7 @@ impl MemoryDisk {
             limits,
             opened_after: self.shared.crashes.load(Ordering::Acquire),
             over: VecDeque::with_capacity(DEPTH_MAX as usize),
+            bell: None,
         }
     }
 
@@ -193,12 +194,14 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
 /// Makes memory `whole` bytes long, with zeroes from byte `kept` on. What is there is used again: a disk that changes
 /// its size a lot does not take memory from the system each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
-    if !bytes.resize_in_place(whole) {
-        let mut longer = AlignedBuf::new(whole)?;
-        longer[..kept].copy_from_slice(&bytes[..kept]);
-        *bytes = longer;
+    if bytes.resize_in_place(whole) {
+        bytes[kept..].fill(0);
+        return Ok(());
     }
-    bytes[kept..].fill(0);
+    // Zeroes already, and no memory until they are touched.
+    let mut longer = AlignedBuf::new(whole)?;
+    longer[..kept].copy_from_slice(&bytes[..kept]);
+    *bytes = longer;
     Ok(())
 }
 
@@ -269,6 +272,7 @@ pub struct MemoryDevice {
     /// How often the disk had crashed when it was opened.
     opened_after: u64,
     over: VecDeque<Over>,
+    bell: Option<Bell>,
 }
 
 #[derive(Debug)]
@@ -332,7 +336,11 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
-    fn commit(&mut self, _now: Instant) {}
+    fn commit(&mut self, _now: Instant) {
+        if let Some(bell) = self.bell.as_ref().filter(|_| !self.over.is_empty()) {
+            bell.ring();
+        }
+    }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         let Over { mut completion, write } = self.over.pop_front()?;
@@ -363,8 +371,9 @@ unsafe impl RealDevice for MemoryDevice {
         0
     }
 
-    /// Never rings: what it takes is over at once.
-    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+    /// Rings in `commit`: every request is over by then.
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.bell = Some(bell.clone());
         Ok(())
     }
 }

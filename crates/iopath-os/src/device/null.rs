@@ -8,19 +8,23 @@ use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, 
 use super::{Bell, RealDevice, WaitError};
 use crate::memory::Segment;
 
+/// Room for so many requests is made beforehand, if the limits allow as many.
+const DEPTH_USUAL: u32 = 1 << 16;
+
 /// A device with a size and nothing in it. Reads leave the memory as it is.
 #[derive(Debug)]
 pub struct Null<M = Segment> {
     limits: Limits,
     over: VecDeque<Tag>,
+    bell: Option<Bell>,
     memory: PhantomData<fn(M)>,
 }
 
 impl<M: Memory> Null<M> {
     /// A device that claims these limits and takes as many requests at once as they say.
     pub fn new(limits: Limits) -> Self {
-        let over = VecDeque::with_capacity(limits.depth_max as usize);
-        Self { limits, over, memory: PhantomData }
+        let over = VecDeque::with_capacity(limits.depth_max.min(DEPTH_USUAL) as usize);
+        Self { limits, over, bell: None, memory: PhantomData }
     }
 }
 
@@ -39,7 +43,11 @@ impl<M: Memory> BlockDevice for Null<M> {
         Ok(())
     }
 
-    fn commit(&mut self, _now: Instant) {}
+    fn commit(&mut self, _now: Instant) {
+        if let Some(bell) = self.bell.as_ref().filter(|_| !self.over.is_empty()) {
+            bell.ring();
+        }
+    }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         Some(Completion { tag: self.over.pop_front()?, result: Ok(()) })
@@ -60,8 +68,9 @@ unsafe impl RealDevice for Null<Segment> {
         0
     }
 
-    /// Never rings: what it takes is over at once.
-    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+    /// Rings in `commit`: every request is over by then.
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.bell = Some(bell.clone());
         Ok(())
     }
 }

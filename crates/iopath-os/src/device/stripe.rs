@@ -60,7 +60,7 @@ impl<D: RealDevice> Striped<D> {
         self.stripe.queue_stats()
     }
 
-    /// Waits until a member has something to say.
+    /// Waits until a member has something to be polled, after all have been polled and committed.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut busy = self.stripe.members_mut().filter(|member| member.in_flight() > 0);
         match (busy.next(), busy.next()) {
@@ -69,6 +69,10 @@ impl<D: RealDevice> Striped<D> {
             (None, _) => std::thread::sleep(timeout.expect("what no member has begun is due some time")),
             (Some(_), Some(_)) => {
                 drop(busy);
+                for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {
+                    // One that the system refuses for good says so here; the bell could not.
+                    member.commit_and_wait(0, None)?;
+                }
                 self.waits += self.bell.wait(timeout)?;
             }
         }
@@ -91,6 +95,10 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
 
     fn commit(&mut self, now: Instant) {
         self.stripe.commit(now);
+        if self.stripe.ready() > 0 {
+            // Of these no member knows: they were collected together with one that has been polled.
+            self.bell.ring();
+        }
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {

@@ -25,6 +25,9 @@ use worker::Shared;
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
+/// The most requests at once, as many as a ring has: each has memory of its own.
+const DEPTH_MAX: u32 = 32_768;
+
 /// An I/O that takes less than this is quick: about what waking a thread, switching to it and being woken by it cost.
 const QUICK: Duration = Duration::from_micros(8);
 
@@ -54,7 +57,7 @@ pub struct Threads {
     staged: VecDeque<Job>,
     /// To be carried out by the caller; empty between calls.
     own: VecDeque<Job>,
-    /// Over, not yet asked for.
+    /// Over, not yet asked for. Nobody who waits sees these: `commit` moves them to where the threads put theirs.
     over: VecDeque<Job>,
     /// Jobs to use again.
     spare: Vec<Job>,
@@ -64,7 +67,7 @@ pub struct Threads {
 impl Threads {
     /// A device with one thread, which shows that threads can be had.
     pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
-        let depth = config.depth.max(1);
+        let depth = config.depth.clamp(1, DEPTH_MAX);
         let limits = Limits {
             depth_max: depth,
             segments_max: limits.segments_max.clamp(1, SEGMENTS_MAX),
@@ -151,6 +154,10 @@ impl BlockDevice for Threads {
 
     fn commit(&mut self, _now: Instant) {
         self.hand_over();
+        if !self.over.is_empty() {
+            // A watch and a bell know nothing of what the caller keeps.
+            self.shared.give_back(&mut self.over);
+        }
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
@@ -169,14 +176,17 @@ unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.hand_over();
         let wanted = completions.min(self.in_flight()) as usize;
-        // Rather than wait for quick jobs that no thread has begun, do them.
+        // Rather than wait for quick jobs that no worker has begun, do them.
         while self.over.len() < wanted && self.is_quick() {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
             self.carry_out_own();
         }
-        self.shared.wait_for(wanted.saturating_sub(self.over.len()), timeout);
+        // Quick jobs that the caller has carried out itself cost no lock.
+        if self.over.len() < wanted {
+            self.shared.wait_for(wanted - self.over.len(), timeout);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! system call, which also waits. How a ring is set up: `uring/setup.rs`. What becomes of short transfers:
 //! `transfer.rs`.
 
+mod enter;
 mod entry;
 mod setup;
 mod watch;
@@ -14,13 +15,15 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::{EnterFlags, IoUring, types};
+use io_uring::IoUring;
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
 
 use super::transfer::{Step, Transfer, skip};
 use super::{Bell, RealDevice, WaitError, Watch};
+use crate::clock;
 use crate::memory::Segment;
 use crate::pool::BufferPool;
+use enter::{RETRY_AFTER, enter, passes};
 use entry::Slot;
 
 pub(crate) use setup::{Refused, Stage};
@@ -73,6 +76,10 @@ pub struct Uring<T> {
     watch: Arc<RingWatch>,
     /// The completions of the last system call have not been asked for to the end.
     fresh: bool,
+    /// Entries were handed over that the kernel did not take: when to submit them again at the latest.
+    retry_at: Option<Instant>,
+    #[cfg(test)]
+    shortage: Option<Arc<tests::Shortage>>,
     threads: PhantomData<T>,
 }
 
@@ -133,6 +140,9 @@ impl<T> Uring<T> {
             syscalls: 0,
             watch,
             fresh: false,
+            retry_at: None,
+            #[cfg(test)]
+            shortage: None,
             threads: PhantomData,
         })
     }
@@ -179,29 +189,58 @@ impl<T> Uring<T> {
     }
 
     /// Enters the kernel: submits all that is in the ring, then waits for `completions` of them.
+    ///
+    /// Where the kernel takes no more for now, for lack of memory or of room for completions, the rest stays in the
+    /// ring: then this waits for one completion of those before, no longer than [`RETRY_AFTER`], and returns early.
+    /// [`Uring::retry_at`] remembers it, and each later call tries again.
     fn enter(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
+        let mut left = self.ring.submission().len() as u32;
+        loop {
+            self.enter_once(left, completions, timeout)?;
+            let left_before = std::mem::replace(&mut left, self.ring.submission().len() as u32);
+            if left == 0 {
+                if self.retry_at.take().is_some() {
+                    self.watch.refuse(None);
+                }
+                return Ok(());
+            }
+            if left == left_before {
+                break;
+            }
+        }
+        if completions > 0 {
+            let pause = timeout.map_or(RETRY_AFTER, |timeout| timeout.min(RETRY_AFTER));
+            self.enter_once(0, 1, Some(pause))?;
+        }
+        self.retry_at = Some(clock::now() + RETRY_AFTER);
+        Ok(())
+    }
+
+    /// One system call. A signal, the end of the time, no memory for more at the moment, or completions to be taken
+    /// first end it early.
+    fn enter_once(&mut self, to_submit: u32, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
         self.syscalls += 1;
         self.fresh = true;
-        let to_submit = self.ring.submission().len() as u32;
-        let mut flags = EnterFlags::GETEVENTS;
-        let submitter = self.ring.submitter();
-        let entered = if let Some(timeout) = timeout {
-            flags |= EnterFlags::EXT_ARG;
-            let time = types::Timespec::from(timeout);
-            let args = types::SubmitArgs::new().timespec(&time);
-            // SAFETY: the flag says that there is an extended argument; it and the time live beyond the call.
-            unsafe { submitter.enter(to_submit, completions, flags.bits(), Some(&args)) }
-        } else {
-            // SAFETY: no argument is passed, and no flag says that there is one.
-            unsafe { submitter.enter::<libc::sigset_t>(to_submit, completions, flags.bits(), None) }
-        };
-        match entered {
-            Ok(_) => Ok(()),
-            // A signal, the end of the time, no memory for more at the moment, or completions to be taken first:
-            // each ends the wait early, and what was not taken stays in the ring for the next call.
-            Err(error) if matches!(error.raw_os_error(), Some(code) if is_passing(code)) => Ok(()),
-            Err(error) => Err(error),
+        match self.call(to_submit, completions, timeout) {
+            Err(error) if !passes(&error) => self.refused(error),
+            _ => Ok(()),
         }
+    }
+
+    fn call(&self, to_submit: u32, completions: u32, timeout: Option<Duration>) -> io::Result<u32> {
+        let ring = self.ring.as_raw_fd();
+        #[cfg(test)]
+        if let Some(shortage) = &self.shortage {
+            return shortage.enter(ring, to_submit, completions, timeout);
+        }
+        enter(ring, to_submit, completions, timeout)
+    }
+
+    /// The system refuses to go on: a watch says so, too, and what waits by a bell comes back and asks.
+    fn refused(&mut self, error: io::Error) -> io::Result<()> {
+        self.watch.refuse(Some(&error));
+        self.retry_at = Some(clock::now() + RETRY_AFTER);
+        Err(error)
     }
 
     /// How far a request is after one of its calls returned; `None` while it goes on.
@@ -239,11 +278,6 @@ impl<T> Uring<T> {
     }
 }
 
-/// Errors of `io_uring_enter` that pass: time out, signal, no memory now, completions to be taken first.
-const fn is_passing(errno: i32) -> bool {
-    matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
-}
-
 impl<T> BlockDevice for Uring<T> {
     type Memory = Segment;
 
@@ -264,10 +298,14 @@ impl<T> BlockDevice for Uring<T> {
         Ok(())
     }
 
-    /// One system call if anything was submitted. An error comes from the next wait.
+    /// One system call if anything was submitted. What the kernel does not take is submitted again by each call that
+    /// follows, and [`BlockDevice::poll_timeout`] says when one is due; an error comes from the next wait.
     fn commit(&mut self, _now: Instant) {
+        if self.bell.is_some() && self.completions_ready() > 0 {
+            // The kernel rang for these before, perhaps for a poll that took others only.
+            self.bell.iter().for_each(Bell::ring);
+        }
         if !self.ring.submission().is_empty() {
-            // What the kernel did not take is still in the ring: the next wait meets the same error and returns it.
             let _ = self.enter(0, None);
         }
     }
@@ -275,10 +313,12 @@ impl<T> BlockDevice for Uring<T> {
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         loop {
             let Some(entry) = self.ring.completion().next() else {
-                // The kernel may hold completions back until it is entered. Who has just been there has them all.
-                let held_back = !self.fresh && self.ring.submission().taskrun();
+                // The kernel may hold completions back until it is entered. Who has just been there has them all, but
+                // for those since: a bell was rung for the first of these, and is not rung for others.
+                let held_back = (!self.fresh || self.bell.is_some()) && self.ring.submission().taskrun();
+                let is_behind = !self.fresh && self.retry_at.is_some();
                 self.fresh = false;
-                if held_back && self.enter(0, None).is_ok() {
+                if (held_back || is_behind) && self.enter(0, None).is_ok() {
                     continue;
                 }
                 return None;
@@ -289,6 +329,11 @@ impl<T> BlockDevice for Uring<T> {
                 return Some(Completion { tag: self.slots[slot as usize].tag, result });
             }
         }
+    }
+
+    /// When to submit again what the kernel did not take.
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
     }
 }
 
@@ -339,16 +384,8 @@ impl<T> Drop for Uring<T> {
             if in_kernel == 0 {
                 return;
             }
-            // SAFETY: no argument is passed, and no flag says that there is one.
-            let entered = unsafe {
-                self.ring.submitter().enter::<libc::sigset_t>(
-                    0,
-                    in_kernel,
-                    EnterFlags::GETEVENTS.bits(),
-                    None,
-                )
-            };
-            if matches!(entered, Err(error) if !error.raw_os_error().is_some_and(is_passing)) {
+            let entered = enter(self.ring.as_raw_fd(), 0, in_kernel, None);
+            if matches!(entered, Err(error) if !passes(&error)) {
                 // Someone closed our descriptor. The kernel goes on writing to memory that will be freed: no way on.
                 std::process::abort();
             }
@@ -367,3 +404,6 @@ impl<T> fmt::Debug for Uring<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

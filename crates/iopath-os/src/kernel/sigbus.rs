@@ -5,34 +5,31 @@
 //! and the access goes on; who made it asks [`Watch::faulted`] afterwards. Faults elsewhere go to the handler that was
 //! there before.
 
+mod range;
+
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
+use range::SharedRange;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 /// So many mappings may be watched at a time.
 const WATCHES_MAX: usize = 256;
 
-/// One watched range of addresses. A signal handler may take no lock, so everything is atomic; `end` is zero while
-/// the range is not to be looked at.
+/// One watched range of addresses. A signal handler may take no lock, so everything is atomic. `taken` hands the entry
+/// from one watch to the next: only the watch that has it changes the range.
 struct Entry {
     taken: AtomicBool,
-    start: AtomicUsize,
-    end: AtomicUsize,
+    range: SharedRange,
     faulted: AtomicBool,
 }
 
 static ENTRIES: [Entry; WATCHES_MAX] = [const {
-    Entry {
-        taken: AtomicBool::new(false),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        faulted: AtomicBool::new(false),
-    }
+    Entry { taken: AtomicBool::new(false), range: SharedRange::none(), faulted: AtomicBool::new(false) }
 }; WATCHES_MAX];
 
 /// The handler that was there before ours; set before ours is installed.
@@ -58,8 +55,7 @@ impl Watch {
             .ok_or_else(|| io::Error::other(format!("more than {WATCHES_MAX} files mapped at a time")))?;
         let entry = &ENTRIES[index];
         entry.faulted.store(false, Ordering::Relaxed);
-        entry.start.store(range.start, Ordering::Relaxed);
-        entry.end.store(range.end, Ordering::Release);
+        entry.range.set(&range);
         Ok(Self { index })
     }
 
@@ -73,7 +69,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        ENTRIES[self.index].end.store(0, Ordering::Release);
+        ENTRIES[self.index].range.withdraw();
         ENTRIES[self.index].taken.store(false, Ordering::Release);
     }
 }
@@ -109,9 +105,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; SIGBUS from a fault fills in the address.
     let address = unsafe { (*info).si_addr() } as usize;
     for entry in &ENTRIES {
-        let end = entry.end.load(Ordering::Acquire);
-        let start = entry.start.load(Ordering::Relaxed);
-        if (start..end).contains(&address) {
+        if entry.range.get().is_some_and(|range| range.contains(&address)) {
             entry.faulted.store(true, Ordering::Relaxed);
             if replace_page(address) {
                 return;

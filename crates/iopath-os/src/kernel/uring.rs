@@ -82,11 +82,20 @@ impl Uring {
 
     /// Takes a transfer; the kernel hears of it when a few have come together, or in [`Self::reap`].
     ///
+    /// # Errors
+    /// EINVAL for an offset that the system has no number for, as `pread(2)` says of it; else what `io_uring_enter(2)`
+    /// says.
+    ///
     /// # Panics
     /// If the slot is in flight, or the transfer does not fit its buffer.
     pub fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
         assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
+        // The last number of all would mean the file's own position, and move bytes there.
+        let end = transfer.offset.checked_add(u64::from(transfer.bytes));
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         if transfer.direction == Direction::Write {
             // SAFETY: the slot is not in flight, as was just seen.
             unsafe { self.slots.stamp(slot, transfer.offset) };

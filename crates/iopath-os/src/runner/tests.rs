@@ -146,3 +146,14 @@ fn the_log_of_an_idle_runner_has_every_step() {
     runner.set_elevator(&"deadline".parse().unwrap());
     assert_eq!(log.count(Event::Elevator), 1);
 }
+
+#[test]
+fn a_bio_that_the_queue_ends_by_itself_is_not_waited_for() {
+    let mut runner = runner(64);
+    // A disk without a cache is not flushed: the device never hears of it, and no watch on it would end.
+    runner.submit_segment(Op::Flush, Extent::EMPTY, None, 0).unwrap();
+    runner.hand_over();
+    assert_eq!((runner.in_flight(), runner.device.in_flight()), (1, 0));
+    assert!(runner.poll_timeout().is_some_and(|due| due <= clock::now()));
+    assert!(runner.poll().is_some() && runner.poll_timeout().is_none());
+}

@@ -29,7 +29,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.set_tunable(name, value)
     }
 
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others.
+    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others; what lies outside is taken for the
+    /// nearest of these.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.queue.set_weight(stream, weight);
     }

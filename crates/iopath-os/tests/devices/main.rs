@@ -6,6 +6,7 @@ mod engines;
 mod errors;
 mod in_flight;
 mod rig;
+mod waits;
 
 use rig::{ROWS, Rig};
 

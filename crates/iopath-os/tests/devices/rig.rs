@@ -26,9 +26,18 @@ type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
 pub(crate) struct Row {
     /// Starts with the name of its row in `DEVICES`.
     pub(crate) name: &'static str,
-    /// Whether its files are opened for direct I/O; through the page cache, I/O is so quick that threads share it.
-    direct: bool,
+    files: Files,
     open: Place,
+}
+
+/// How a row's scratch files are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Files {
+    Direct,
+    /// Through the page cache: so quick that threads share the work with the caller.
+    Cached,
+    /// In memory: so quick that the caller soon does all of it.
+    InMemory,
 }
 
 #[derive(Clone, Copy)]
@@ -45,70 +54,89 @@ enum Place {
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "uring",
-        direct: true,
+        files: Files::Direct,
         open: Place::File(|file, limits, _| {
             let config = UringConfig { depth: DEPTH, pool: None };
             Some(Box::new(Uring::<OneThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "uring, registered buffers", direct: true, open: Place::File(open_uring) },
+    Row { name: "uring, registered buffers", files: Files::Direct, open: Place::File(open_uring) },
     Row {
         name: "uring, any thread",
-        direct: true,
+        files: Files::Direct,
         open: Place::File(|file, limits, pool| {
             let config = UringConfig { depth: DEPTH, pool: Some(pool.clone()) };
             Some(Box::new(Uring::<AnyThread>::new(file, limits, &config).ok()?))
         }),
     },
-    Row { name: "threads", direct: true, open: Place::File(open_threads) },
-    Row { name: "threads, page cache", direct: false, open: Place::File(open_threads) },
+    Row { name: "threads", files: Files::Direct, open: Place::File(open_threads) },
+    Row { name: "threads, page cache", files: Files::Cached, open: Place::File(open_threads) },
+    Row { name: "threads, file in memory", files: Files::InMemory, open: Place::File(open_threads) },
     Row {
         name: "threads, shuffled and cut short",
-        direct: true,
+        files: Files::Direct,
         open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
     },
-    Row { name: "stripe of uring", direct: true, open: Place::Files(&[open_uring as Open; 2]) },
+    Row { name: "stripe of uring", files: Files::Direct, open: Place::Files(&[open_uring as Open; 2]) },
     Row {
         name: "stripe of uring and threads",
-        direct: true,
+        files: Files::Direct,
         open: Place::Files(&[open_uring, open_threads]),
     },
     Row {
         name: "stripe of threads, page cache",
-        direct: false,
+        files: Files::Cached,
         open: Place::Files(&[open_threads as Open; 2]),
     },
-    Row { name: "memory", direct: false, open: Place::Memory(|disk| Box::new(disk.open())) },
+    Row {
+        name: "stripe of threads, files in memory",
+        files: Files::InMemory,
+        open: Place::Files(&[open_threads as Open; 2]),
+    },
+    Row { name: "memory", files: Files::Cached, open: Place::Memory(|disk| Box::new(disk.open())) },
     Row {
         name: "memory, shuffled and cut short",
-        direct: false,
+        files: Files::Cached,
         open: Place::Memory(|disk| hampered(Box::new(disk.open()))),
     },
     Row {
         name: "mapped, identity, memory",
-        direct: false,
+        files: Files::Cached,
         open: Place::MappedMemory("identity", open_memory),
     },
-    Row { name: "mapped, extent, memory", direct: false, open: Place::MappedMemory("extent", open_memory) },
+    Row {
+        name: "mapped, extent, memory",
+        files: Files::Cached,
+        open: Place::MappedMemory("extent", open_memory),
+    },
     Row {
         name: "mapped, indirect, memory",
-        direct: false,
+        files: Files::Cached,
         open: Place::MappedMemory("indirect", open_memory),
     },
     Row {
         name: "mapped, extent, memory, shuffled and cut short",
-        direct: false,
+        files: Files::Cached,
         open: Place::MappedMemory("extent", |disk| hampered(open_memory(disk))),
     },
     Row {
         name: "mapped, indirect, memory, shuffled and cut short",
-        direct: false,
+        files: Files::Cached,
         open: Place::MappedMemory("indirect", |disk| hampered(open_memory(disk))),
     },
-    Row { name: "mapped, extent, uring", direct: true, open: Place::MappedFile("extent", open_uring) },
+    Row {
+        name: "mapped, extent, uring",
+        files: Files::Direct,
+        open: Place::MappedFile("extent", open_uring),
+    },
     Row {
         name: "mapped, indirect, threads",
-        direct: true,
+        files: Files::Direct,
+        open: Place::MappedFile("indirect", open_threads),
+    },
+    Row {
+        name: "mapped, indirect, threads, file in memory",
+        files: Files::InMemory,
         open: Place::MappedFile("indirect", open_threads),
     },
 ];
@@ -265,6 +293,9 @@ pub(crate) fn segment(memory: &mut [u8]) -> Segment {
 impl Row {
     /// A file without a name.
     pub(crate) fn scratch(&self, bytes: u64) -> Arc<File> {
+        if self.files == Files::InMemory {
+            return in_memory(bytes);
+        }
         let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
         let file = self.open_file(named.path(), true).expect("the scratch file");
         file.set_len(bytes).expect("its size");
@@ -275,9 +306,18 @@ impl Row {
     pub(crate) fn open_file(&self, path: &Path, write: bool) -> std::io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(write);
-        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let flags = if self.files == Files::Direct { libc::O_DIRECT } else { 0 };
         options.clone().custom_flags(flags).open(path).or_else(|_| options.open(path))
     }
+}
+
+/// A file in memory, as the kernel's tmpfs has them.
+pub(crate) fn in_memory(bytes: u64) -> Arc<File> {
+    let file =
+        rustix::fs::memfd_create("scratch", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
+    let file = File::from(file);
+    file.set_len(bytes).expect("its size");
+    Arc::new(file)
 }
 
 /// A file without a name on the first row's terms.

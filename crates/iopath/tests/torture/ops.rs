@@ -92,7 +92,8 @@ fn direct_read(work: &mut Work<'_>) -> Result<(), Wrong> {
 fn direct_write(work: &mut Work<'_>) -> Result<(), Wrong> {
     let Some(range) = work.range() else { return Ok(()) };
     let forced = work.hand.random.random_range(0..4) == 0;
-    let flushes = forced && work.weather.forces_by_flush;
+    // Beside a page cache it is a flush of the cache that forces it.
+    let flushes = forced && (work.weather.forces_by_flush || work.weather.mode.is_cached);
     // From memory that direct I/O takes.
     work.weather.mode.takes_any = false;
     let result = write_by(work, "direct write", range, forced, flushes, |volume, data, offset| {

@@ -58,6 +58,11 @@ impl WritePlan {
         boundary: Boundary,
     ) -> Result<Self, PlanError> {
         check_direct(file, mapper, limits)?;
+        let block = u64::from(mapper.block_bytes());
+        let max = u64::MAX / block * block;
+        if file.end() > max {
+            return Err(PlanError::TooFar { file, max });
+        }
         let grows = !file.is_empty() && file.end() > mapper.size_bytes();
         let gap =
             if grows { ZeroPlan::before_growth(file.start(), mapper, limits)? } else { ZeroPlan::EMPTY };

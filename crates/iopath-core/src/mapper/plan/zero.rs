@@ -17,13 +17,15 @@ impl ZeroPlan {
     /// Nothing to be zeroed.
     pub(super) const EMPTY: Self = Self { rest: FileRange::between(0, 0) };
 
-    /// Zeroes `file`.
+    /// Zeroes `file`, up to the last whole block of the filesystem that offsets go to: nothing lies behind it.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].
     pub fn new(file: FileRange, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
         check_blocks(mapper, limits)?;
-        Ok(Self { rest: file })
+        // A rest that no whole block covers would never be done.
+        let block = u64::from(mapper.block_bytes());
+        Ok(Self { rest: file.up_to(u64::MAX / block * block) })
     }
 
     /// What has to be zero before the file's end moves from where it is to `size_bytes`: all that comes to light and is
@@ -38,7 +40,7 @@ impl ZeroPlan {
 
     /// The next step; `None` when there is no more.
     pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
-        let block = limits.logical_block_bytes.max(SECTOR_BYTES as u32).into();
+        let block = block_bytes(limits);
         while !self.rest.is_empty() {
             let mapping = match mapper.map(self.rest.outward(block)) {
                 Ok(mapping) => mapping,
@@ -54,6 +56,11 @@ impl ZeroPlan {
         }
         None
     }
+}
+
+/// The device's block, in bytes: a sector at least.
+fn block_bytes(limits: &Limits) -> u64 {
+    limits.logical_block_bytes.max(SECTOR_BYTES as u32).into()
 }
 
 /// The first part of `file` that one step can clear, and the step. `place` is where `mapped` lies, which begins in the same block.

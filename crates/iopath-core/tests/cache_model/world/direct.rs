@@ -3,7 +3,7 @@
 
 use super::contents::HalfNumber;
 use super::{Call, Stage, Task, World};
-use iopath_core::cache::{DirectStep, DirectTag};
+use iopath_core::cache::{DirectStep, DirectTag, Forced};
 use iopath_core::{Op, Page, PageRange};
 use std::ops::Range;
 
@@ -41,7 +41,9 @@ impl World {
     /// The halves of a direct call.
     fn direct_halves(&self, call: Call) -> Range<HalfNumber> {
         match call {
-            Call::DirectRead(start, halves) | Call::DirectWrite(start, halves) => start..start + halves,
+            Call::DirectRead(start, halves)
+            | Call::DirectWrite(start, halves)
+            | Call::DirectForced(start, halves) => start..start + halves,
             Call::Truncate(end) => end as usize * 2..self.device.len() * 2,
             call => unreachable!("{call:?} is not direct"),
         }
@@ -118,24 +120,48 @@ impl World {
         if going.is_late {
             self.carry_out(&mut going, is_ok);
         }
-        self.tasks[going.task].stage = Stage::Over;
-        self.cache_ends(&going);
+        let is_forced = is_ok && matches!(self.tasks[going.task].call, Call::DirectForced(..));
+        let forced = self.cache_ends(&going, is_forced);
         match going.number {
             Some(number) => self.end_direct_write(&going, number, is_ok),
             None if is_ok => self.check_found(&going),
             None => {}
         }
+        self.tasks[going.task].stage = Stage::Over;
+        if let Some(forced) = forced {
+            let task = &mut self.tasks[going.task];
+            task.stage = Stage::Waiting;
+            task.owes = vec![None; self.device.len() * 2];
+            for half in going.halves.clone() {
+                task.owes[half] = self.contents.oldest(half);
+            }
+            self.cache.await_forced(forced, going.task as u64);
+        }
         self.failed += u64::from(!is_ok);
     }
 
-    fn cache_ends(&mut self, going: &Going) {
-        if let Some(tag) = going.tag {
-            self.cache.end_direct(tag);
+    fn cache_ends(&mut self, going: &Going, is_forced: bool) -> Option<Forced> {
+        let mut forced = None;
+        match going.tag {
+            Some(tag) if is_forced => forced = Some(self.cache.end_forced(tag)),
+            Some(tag) => self.cache.end_direct(tag),
+            None => {}
         }
         if going.number.is_some() {
             let pages = pages_of(&going.halves);
             self.being_read.retain(|page| !pages.contains(Page(*page)));
         }
+        forced
+    }
+
+    /// A flush of the device has failed: forced writes at the device, and those that wait for a flush, may be lost.
+    pub(super) fn doom_forced(&mut self) {
+        for going in &self.direct {
+            self.tasks[going.task].is_doomed = true;
+        }
+        let waits = |task: &&mut Task| task.stage == Stage::Waiting && !task.owes.is_empty();
+        let forced = |task: &&mut Task| matches!(task.call, Call::DirectForced(..));
+        self.tasks.iter_mut().filter(waits).filter(forced).for_each(|task| task.is_doomed = true);
     }
 
     fn end_direct_write(&mut self, going: &Going, number: u64, is_ok: bool) {

@@ -5,7 +5,7 @@ use iopath_core::mapper::{FileRange, Step};
 use iopath_core::{Extent, Instant, IoError, Memory, Op};
 
 use super::carry::Carrier;
-use super::file::io_error_of_map;
+use super::file::{FlushId, io_error_of_map};
 use super::task::{After, Saving, Stage};
 use crate::aligned::AlignedBuf;
 use crate::memory::Segment;
@@ -189,20 +189,39 @@ impl Carrier {
         if task.aside > 0 {
             return false;
         }
-        let error = task.aside_error.take();
-        if let Some(error) = error {
+        if let Some(error) = task.aside_error.take() {
             task.fail_flush(error);
         }
-        let is_saved = file.with(Some(*id), |state| {
-            if error.is_some() {
-                state.flush_failed();
+        task.stage = match saved {
+            None => Stage::Over,
+            Some(saved) => {
+                // What the device may have lost is saved again.
+                let saved = if task.error.is_none() { saved } else { 0 };
+                Stage::Unsettled(saved, file.with(Some(*id), |state| state.last_flush()))
             }
-            // What the device may have lost is saved again.
-            let is_well = task.error.is_none();
-            saved.is_none_or(|saved| state.end_saving(if is_well { saved } else { 0 }))
+        };
+        true
+    }
+
+    /// The device has been flushed after metadata went there. Flushes on other engines that began before may have failed
+    /// since the metadata went, and lost it, though this one succeeded: their outcome is waited for.
+    pub(super) fn end_saving(&mut self, slot: u32, saved: usize, last: FlushId) -> bool {
+        let Self { file, tasks, bell, id, .. } = self;
+        let task = &mut tasks[slot as usize];
+        let is_saved = file.with(Some(*id), |state| {
+            if saved > 0 && state.is_flushing(last) {
+                state.wait(*id, bell);
+                return None;
+            }
+            Some(state.end_saving(saved))
         });
-        if !is_saved {
-            task.fail_flush(IoError::Media);
+        match is_saved {
+            Some(true) => {}
+            Some(false) => task.fail_flush(IoError::Media),
+            None => {
+                self.blocked.push(slot);
+                return false;
+            }
         }
         task.stage = Stage::Over;
         true

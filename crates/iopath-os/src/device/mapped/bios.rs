@@ -5,6 +5,7 @@ use iopath_core::{Bio, Extent, Instant, IoError, Memory, Op, SECTOR_BYTES};
 
 use super::super::RealDevice;
 use super::carry::Carrier;
+use super::file::{FlushId, State};
 use super::task::{Goal, Stage};
 use crate::memory::Segment;
 
@@ -14,6 +15,9 @@ pub(super) struct BioUnderWay {
     task: u32,
     /// The bytes of the plan; nothing for what is beside it.
     file: Option<FileRange>,
+    op: Op,
+    /// Of a flush or forced write: under which name others know that its outcome is open.
+    flush: Option<FlushId>,
 }
 
 impl Carrier {
@@ -137,7 +141,10 @@ impl Carrier {
         let (stream, priority) = (task.stream, task.priority);
         let fua = task.fua && op == Op::Write && file.is_some();
         *(if file.is_some() { &mut task.bios } else { &mut task.aside }) += 1;
-        let token = self.bios.insert(BioUnderWay { task: slot, file });
+        // Before it is at the device: its failure may cost others what they take for saved.
+        let flushes = fua || op == Op::Flush;
+        let flush = flushes.then(|| self.file.with(Some(self.id), State::begin_flush));
+        let token = self.bios.insert(BioUnderWay { task: slot, file, op, flush });
         let bio = Bio { op, extent, memory, fua, stream, priority, token: token as u64 };
         if let Err(refused) = self.queue.submit_bio(bio, now) {
             let error = match refused {
@@ -150,8 +157,18 @@ impl Carrier {
         }
     }
 
+    /// The device has gone with all that was under way: how its flushes ended, nobody will know.
+    pub(super) fn abandon_flushes(&mut self) {
+        let flushes = self.bios.iter().filter_map(|(_, bio)| bio.flush);
+        self.file.with(Some(self.id), |state| flushes.for_each(|flush| state.end_flush(flush, true)));
+    }
+
     pub(super) fn bio_over(&mut self, token: usize, result: Result<(), IoError>) {
-        let BioUnderWay { task: slot, file } = self.bios.remove(token);
+        let BioUnderWay { task: slot, file, op, flush } = self.bios.remove(token);
+        if let Some(flush) = flush {
+            let has_failed = result.err().is_some_and(|error| op == Op::Flush || error.may_be_of_a_flush());
+            self.file.with(Some(self.id), |state| state.end_flush(flush, has_failed));
+        }
         let task = &mut self.tasks[slot as usize];
         let is_awaited = if let Some(file) = file {
             task.bios -= 1;

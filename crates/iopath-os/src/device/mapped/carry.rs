@@ -146,6 +146,7 @@ impl Carrier {
                 Stage::Saving(saved) => self.save_on(slot, saved, now),
                 Stage::Unflushed(saved) => self.flush(slot, saved, now),
                 Stage::Flushing(saved) => self.flushed(slot, saved),
+                Stage::Unsettled(saved, last) => self.end_saving(slot, saved, last),
                 Stage::Over => self.end(slot),
                 Stage::Idle => false,
             };
@@ -351,12 +352,16 @@ impl Carrier {
 impl Drop for Carrier {
     /// The device has gone before, and with it all that was under way: others may go on.
     fn drop(&mut self) {
+        self.abandon_flushes();
         let Self { file, tasks, id, .. } = self;
         file.with(Some(*id), |state| {
             for task in tasks {
                 if matches!(
                     task.stage,
-                    Stage::Saving(_) | Stage::Unflushed(Some(_)) | Stage::Flushing(Some(_))
+                    Stage::Saving(_)
+                        | Stage::Unflushed(Some(_))
+                        | Stage::Flushing(Some(_))
+                        | Stage::Unsettled(..)
                 ) {
                     state.end_saving(0);
                 }

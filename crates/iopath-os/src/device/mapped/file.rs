@@ -82,6 +82,9 @@ pub(super) struct State {
     /// Flushes of the device that failed, on any engine; and before the metadata went that is being saved.
     failed_flushes: u64,
     failed_before_saving: u64,
+    /// Flushes of the device that began, on any engine, and of those the ones whose outcome is not known yet.
+    flushes_begun: u64,
+    open_flushes: Vec<FlushId>,
     /// Counts metadata taken from the mapper: what was read before may be old.
     metadata_taken: u64,
     /// Something has happened that others may wait for.
@@ -101,6 +104,10 @@ struct Claim {
 /// Names a claim until it is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClaimId(u64);
+
+/// Names a flush of the device, or a forced write, until its outcome is known. Later ones have greater numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FlushId(u64);
 
 /// Names an engine on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +145,8 @@ impl FileMap {
             is_saving: false,
             failed_flushes: 0,
             failed_before_saving: 0,
+            flushes_begun: 0,
+            open_flushes: Vec::new(),
             metadata_taken: 0,
             has_news: false,
             waiting: Vec::new(),
@@ -321,13 +330,35 @@ impl State {
         &self.unsaved[index]
     }
 
-    /// The device could not be flushed: it may have lost what it took from others, too.
-    pub(super) const fn flush_failed(&mut self) {
-        self.failed_flushes += 1;
+    /// The device is to be flushed, by a flush or with a forced write.
+    pub(super) fn begin_flush(&mut self) -> FlushId {
+        self.flushes_begun += 1;
+        let id = FlushId(self.flushes_begun);
+        self.open_flushes.push(id);
+        id
+    }
+
+    /// How that ended is known. If the device could not be flushed, it may have lost what it took from others, too.
+    pub(super) fn end_flush(&mut self, id: FlushId, has_failed: bool) {
+        self.open_flushes.retain(|open| *open != id);
+        self.failed_flushes += u64::from(has_failed);
+        self.has_news = true;
+    }
+
+    /// The last flush of the device that has begun, on any engine.
+    pub(super) const fn last_flush(&self) -> FlushId {
+        FlushId(self.flushes_begun)
+    }
+
+    /// Whether a flush up to `last` may have failed without this being known. The engine that carries it out has yet to
+    /// ask.
+    pub(super) fn is_flushing(&self, last: FlushId) -> bool {
+        self.open_flushes.iter().any(|open| *open <= last)
     }
 
     /// The oldest `saved` are on the medium; all others are yet to be saved. Not so, and false, if the device may have
-    /// lost them in a flush that failed on another engine.
+    /// lost them in a flush that failed on another engine: to be asked when every flush that began before the metadata
+    /// was flushed is over ([`State::is_flushing`]).
     pub(super) fn end_saving(&mut self, saved: usize) -> bool {
         let is_lost = saved > 0 && self.failed_flushes != self.failed_before_saving;
         if !is_lost {

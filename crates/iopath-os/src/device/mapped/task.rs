@@ -7,7 +7,7 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, IoError, Limits, Op, Priority, SECTOR_BYTES, Stream, Tag};
 
-use super::file::{ClaimId, State};
+use super::file::{ClaimId, FlushId, State};
 use crate::aligned::AlignedBuf;
 use crate::memory::Segment;
 
@@ -93,6 +93,9 @@ pub(super) enum Stage {
     /// The device is to be flushed; so many metadata blocks were saved before, if any.
     Unflushed(Option<usize>),
     Flushing(Option<usize>),
+    /// So many metadata blocks are on the medium, unless one of the flushes up to this one has lost them whose outcome is
+    /// not known yet.
+    Unsettled(usize, FlushId),
     /// Over, and yet to be told.
     Over,
     /// Nobody's.

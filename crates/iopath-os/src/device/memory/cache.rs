@@ -23,7 +23,7 @@ pub(super) struct WriteCache {
     unsaved_from: Vec<u64>,
     versions: VecDeque<Version>,
     /// The bytes of version `n` are at `n` modulo the room there is.
-    bytes: Box<[u8]>,
+    bytes: AlignedBuf,
     /// The number of the next version.
     next: u64,
     /// Writes that were carried out and not yet reported.
@@ -52,16 +52,19 @@ struct Version {
 
 impl WriteCache {
     /// An empty cache of `sectors` sectors in front of a medium.
-    pub(super) fn new(medium: AlignedBuf, sectors: usize) -> Self {
-        Self {
+    pub(super) fn new(medium: AlignedBuf, sectors: u64) -> Result<Self, NoMemory> {
+        let bytes = usize::try_from(sectors.saturating_mul(SECTOR_BYTES)).unwrap_or(usize::MAX);
+        // Refused by the system if it is more than there is; lists that go with it are small beside it.
+        let bytes = AlignedBuf::new(bytes)?;
+        Ok(Self {
             unsaved_from: vec![0; medium.len() / SECTOR],
             medium,
-            versions: VecDeque::with_capacity(sectors),
-            bytes: vec![0; sectors * SECTOR].into(),
+            versions: VecDeque::with_capacity(sectors as usize),
+            bytes,
             next: 0,
             under_way: Vec::new(),
             next_write: 0,
-        }
+        })
     }
 
     /// Takes what was written from sector `start` on; straight to the medium if `forced`. The number of the write, to be

@@ -39,7 +39,7 @@ struct Over {
     jobs: VecDeque<Job>,
     /// The device is to be woken when there are as many; 0 while it does not wait.
     wanted: usize,
-    /// Rung when there is a job and there was none.
+    /// Rung with each job that is over.
     bell: Option<Bell>,
 }
 
@@ -104,7 +104,7 @@ impl Shared {
         over.wanted = 0;
     }
 
-    /// Rings `bell` when jobs are over and none were before.
+    /// Rings `bell` from now on when jobs are over.
     pub(super) fn ring_when_over(&self, bell: &Bell) {
         lock(&self.over).bell = Some(bell.clone());
     }
@@ -141,15 +141,15 @@ impl Shared {
         }
     }
 
-    fn give_back(&self, jobs: &mut VecDeque<Job>) {
+    /// Puts jobs that are over where the device collects them, and ends a wait for them.
+    pub(super) fn give_back(&self, jobs: &mut VecDeque<Job>) {
         let mut over = lock(&self.over);
-        if over.jobs.is_empty()
-            && let Some(bell) = &over.bell
-        {
-            // With the lock: who is woken by it finds the jobs.
+        over.jobs.append(jobs);
+        if let Some(bell) = &over.bell {
+            // Each time: whether a ring for earlier jobs has been heard is not known here, and a ring while nobody waits
+            // is no system call.
             bell.ring();
         }
-        over.jobs.append(jobs);
         let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
         drop(over);
         if enough {

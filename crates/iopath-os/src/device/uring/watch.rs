@@ -2,12 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use io_uring::{EnterFlags, IoUring, types};
+use io_uring::IoUring;
 
-use super::is_passing;
+use super::enter::{enter, passes};
 use crate::device::{WaitError, Watch};
 
 /// A descriptor of its own for the ring.
@@ -15,46 +15,37 @@ use crate::device::{WaitError, Watch};
 pub(super) struct RingWatch {
     ring: OwnedFd,
     syscalls: AtomicU64,
+    /// The error with which the system refused for good what was handed over, or 0.
+    refused: AtomicI32,
 }
 
 impl RingWatch {
     pub(super) fn new(ring: &IoUring) -> io::Result<Self> {
         // SAFETY: the descriptor is open as long as the ring, which outlives this call.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-        Ok(Self { ring: fd.as_fd().try_clone_to_owned()?, syscalls: AtomicU64::new(0) })
+        let ring = fd.as_fd().try_clone_to_owned()?;
+        Ok(Self { ring, syscalls: AtomicU64::new(0), refused: AtomicI32::new(0) })
     }
 
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
     }
+
+    /// Lets the next wait fail as the hand-over did, or no more.
+    pub(super) fn refuse(&self, error: Option<&io::Error>) {
+        self.refused.store(error.and_then(io::Error::raw_os_error).unwrap_or_default(), Relaxed);
+    }
 }
 
 impl Watch for RingWatch {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.syscalls.fetch_add(1, Relaxed);
-        let time = types::Timespec::from(timeout.unwrap_or_default());
-        let args = types::SubmitArgs::new().timespec(&time);
-        let (mut flags, mut arg, mut arg_bytes) = (EnterFlags::GETEVENTS, std::ptr::null(), 0);
-        if timeout.is_some() {
-            flags |= EnterFlags::EXT_ARG;
-            arg = std::ptr::from_ref(&args).cast::<libc::c_void>();
-            arg_bytes = size_of_val(&args);
+        let refused = self.refused.load(Relaxed);
+        if refused != 0 {
+            return Err(io::Error::from_raw_os_error(refused).into());
         }
-        // SAFETY: submits nothing and waits for one completion; the argument, if the flag says that there is one,
-        // and the time that it points to outlive the call.
-        let entered = unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_enter,
-                self.ring.as_raw_fd(),
-                0_u32,
-                1_u32,
-                flags.bits(),
-                arg,
-                arg_bytes,
-            )
-        };
-        match io::Error::last_os_error() {
-            error if entered < 0 && !error.raw_os_error().is_some_and(is_passing) => Err(error.into()),
+        self.syscalls.fetch_add(1, Relaxed);
+        match enter(self.ring.as_raw_fd(), 0, 1, timeout) {
+            Err(error) if !passes(&error) => Err(error.into()),
             _ => Ok(()),
         }
     }

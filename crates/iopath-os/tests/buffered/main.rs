@@ -1,5 +1,10 @@
 //! The buffered path on a disk in memory: what happens while nobody comes by, and what it asks of its makers.
 
+mod end;
+mod gated;
+mod resize;
+mod starved;
+
 use std::time::{Duration, Instant};
 
 use iopath_core::cache::CacheConfig;

@@ -1,0 +1,253 @@
+//! The request queue over every elevator, the stripe, and the stand: bios anywhere on devices of any size.
+
+use crate::{EDGES, edges_u32, pairs};
+use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorSpec, Outline, Stand};
+use iopath_core::{
+    Bio, BlockDevice, Busy, Completion, Extent, Instant, Io, LengthOnly, Limits, Memory, Op, Priority,
+    QueueConfig, RequestQueue, Sector, Stream, Stripe, StripeConfig, SubmitError,
+};
+use std::collections::VecDeque;
+
+/// Takes everything at once.
+struct Takes {
+    limits: Limits,
+    over: VecDeque<Completion>,
+}
+
+impl BlockDevice for Takes {
+    type Memory = LengthOnly;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, LengthOnly>, _: Instant) -> Result<(), Busy> {
+        let bytes: u64 = io.segments().map(|segment| segment.bytes()).sum();
+        assert!(bytes == io.extent.bytes() || !io.op.has_memory());
+        assert!(io.extent.end().0 <= self.limits.capacity);
+        self.over.push_back(Completion { tag: io.tag, result: Ok(()) });
+        Ok(())
+    }
+
+    fn commit(&mut self, _: Instant) {}
+
+    fn poll_completion(&mut self, _: Instant) -> Option<Completion> {
+        self.over.pop_front()
+    }
+}
+
+fn takes(limits: Limits) -> Takes {
+    Takes { limits, over: VecDeque::new() }
+}
+
+fn limits(capacity: u64, bytes_max: u64) -> Limits {
+    Limits {
+        request_bytes_max: bytes_max,
+        discard_bytes_max: bytes_max,
+        write_zeroes_bytes_max: bytes_max,
+        volatile_cache: true,
+        ..Limits::with_capacity(capacity)
+    }
+}
+
+/// Every extent that begins and ends at an edge, or is short there.
+fn extents() -> impl Iterator<Item = Extent> {
+    let lengths = |start| EDGES.into_iter().filter_map(move |sectors| Extent::new(Sector(start), sectors));
+    EDGES.into_iter().flat_map(lengths)
+}
+
+fn bio(op: Op, extent: Extent, token: u64) -> Bio<LengthOnly> {
+    let memory = op.has_memory().then(|| LengthOnly::new(extent.bytes()));
+    Bio { op, memory, ..Bio::discard(extent, token) }
+}
+
+/// Submits a bio; whether it was taken. One that is not was not within the device.
+fn submit(queue: &mut RequestQueue<LengthOnly>, bio: Bio<LengthOnly>, now: Instant) -> bool {
+    let capacity = queue.limits().capacity;
+    match queue.submit_bio(bio, now) {
+        Ok(()) => {
+            assert!(bio.extent.end().0 <= capacity && !bio.extent.is_empty());
+            true
+        }
+        Err(SubmitError::OutOfRange { bio, .. }) => {
+            assert!(bio.extent.end().0 > capacity || bio.extent.is_empty());
+            false
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Has the device do all that is queued.
+fn settle(queue: &mut RequestQueue<LengthOnly>, device: &mut Takes, now: Instant) {
+    while let Some(io) = queue.poll_dispatch(now) {
+        device.submit(&io, now).unwrap();
+        let over = device.poll_completion(now).unwrap();
+        queue.handle_completion(over.tag, over.result, now);
+    }
+    while let Some(done) = queue.poll_completion() {
+        assert_eq!(done.result, Ok(()));
+    }
+    assert_eq!(queue.bios_in(), 0);
+}
+
+#[test]
+fn bios_anywhere_are_carried_out_or_refused_whatever_the_elevator() {
+    for kind in ELEVATORS {
+        for capacity in [1, 1 << 55, Sector::MAX.0, u64::MAX] {
+            let config = QueueConfig { elevator: ElevatorSpec::new(*kind), ..QueueConfig::default() };
+            // As large as there are numbers for: such a bio is not cut.
+            let mut queue = RequestQueue::new(limits(capacity, u64::MAX), &config);
+            let mut device = takes(queue.limits().clone());
+            let mut number = 0;
+            let mut taken = 0;
+            for nanos in [0, u64::MAX] {
+                let now = Instant::from_nanos(nanos);
+                for (extent, op) in
+                    extents().flat_map(|e| [Op::Read, Op::Write, Op::Discard].map(|op| (e, op)))
+                {
+                    number += 1;
+                    queue.plug();
+                    let stream = Stream((number as u32).wrapping_mul(0x9E37_79B9));
+                    taken += u64::from(submit(&mut queue, bio(op, extent, number).on_stream(stream), now));
+                    queue.unplug(now);
+                    if number % 16 == 0 {
+                        settle(&mut queue, &mut device, now);
+                    }
+                }
+                settle(&mut queue, &mut device, now);
+                queue.handle_timeout(now);
+                queue.poll_timeout();
+            }
+            assert!(taken > 0 && queue.stats().bios == taken, "{} at {capacity}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn limits_of_any_size_are_kept() {
+    let extent = Extent::new(Sector(Sector::MAX.0 - 64), 64).unwrap();
+    for (bytes_max, chunk_sectors) in pairs() {
+        let limits = Limits { chunk_sectors, ..limits(u64::MAX, bytes_max) };
+        let mut queue = RequestQueue::new(limits, &QueueConfig::default());
+        let mut device = takes(queue.limits().clone());
+        for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
+            match queue.submit_bio(bio(op, extent, 1), Instant::ZERO) {
+                Ok(()) => settle(&mut queue, &mut device, Instant::ZERO),
+                Err(SubmitError::Unsupported(_)) => assert!(bytes_max < 512, "{op} in {bytes_max} bytes"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        queue.set_capacity(bytes_max);
+        submit(&mut queue, bio(Op::Read, extent, 2), Instant::ZERO);
+    }
+}
+
+#[test]
+fn a_queue_of_any_size_is_made_as_large_as_queues_are() {
+    let most = u32::MAX;
+    for (bios_max, requests_max, depth, plug_requests_max) in
+        [(0, 0, 0, 0), (1, 1, most, most), (most, 1, 1, 0), (2, 64, 0, most), (most, most, most, most)]
+    {
+        let config =
+            QueueConfig { bios_max, requests_max, depth, plug_requests_max, ..QueueConfig::default() };
+        let mut queue = RequestQueue::new(limits(Sector::MAX.0, 4096), &config);
+        let mut device = takes(queue.limits().clone());
+        let extent = Extent::new(Sector(0), 64).unwrap();
+        assert!(submit(&mut queue, bio(Op::Write, extent, 1), Instant::ZERO));
+        settle(&mut queue, &mut device, Instant::ZERO);
+    }
+}
+
+#[test]
+fn tunables_and_weights_out_of_range_are_refused_or_taken_for_the_nearest() {
+    let edge = Extent::new(Sector(Sector::MAX.0 - 8), 8).unwrap();
+    let outline = |stream, op, extent| Outline {
+        op,
+        extent,
+        stream: Stream(stream),
+        priority: Priority::Idle,
+        segments: u32::MAX,
+    };
+    for kind in ELEVATORS {
+        let spec = ElevatorSpec::new(*kind);
+        let names: Vec<_> = spec.tunables().map(|(tunable, _)| tunable).collect();
+        for (tunable, value) in names.iter().flat_map(|tunable| EDGES.map(|value| (tunable, value))) {
+            match spec.clone().with(tunable.name, value) {
+                Ok(set) => {
+                    let mut stand = Stand::new(&set, 8);
+                    for at in [0, u64::MAX] {
+                        let now = Instant::from_nanos(at);
+                        stand.insert(&outline(0, Op::Read, edge), now);
+                        let _ = stand.merge(&outline(0, Op::Read, edge), now);
+                        stand.insert(&outline(u32::MAX, Op::Write, Extent::EMPTY), now);
+                        for priority in Priority::ALL {
+                            for op in [Op::Read, Op::Write] {
+                                for queued in [0, 1, usize::MAX] {
+                                    stand.elevator().starvation_bound(op, priority, queued);
+                                }
+                            }
+                        }
+                        while stand.dispatch(Instant::from_nanos(u64::MAX)).is_some() {}
+                    }
+                }
+                Err(error) => assert!(matches!(error, ElevatorError::OutOfRange { .. }), "{error}"),
+            }
+        }
+        let mut stand = Stand::new(&spec, 64);
+        for weight in edges_u32() {
+            stand.insert(&outline(weight, Op::Read, edge), Instant::ZERO);
+            stand.elevator().set_weight(Stream(weight), weight);
+            stand.elevator().set_weight(Stream(0), weight);
+        }
+        let dispatched = std::iter::from_fn(|| stand.dispatch(Instant::from_nanos(u64::MAX))).count();
+        assert_eq!(dispatched, edges_u32().count(), "{}", kind.name);
+    }
+}
+
+#[test]
+fn members_of_any_size_make_a_stripe_or_an_error() {
+    let mut made = 0;
+    for (capacity, chunk_sectors) in pairs() {
+        for (members, bytes_max) in [(1, u64::MAX), (2, 4096), (3, u64::MAX), (1000, 1 << 20)] {
+            // A quarter of the capacity, too, so that some fit.
+            for capacity in [capacity, capacity / 4] {
+                let member = || takes(Limits { depth_max: 4, ..limits(capacity, bytes_max) });
+                let config = StripeConfig { chunk_sectors, ..StripeConfig::default() };
+                let of_members = vec![member().limits; members];
+                let Ok(limits) = config.limits(&of_members.iter().collect::<Vec<_>>()) else { continue };
+                assert!(limits.capacity <= Sector::MAX.0);
+                if made % 16 == 0 {
+                    use_ends(Stripe::new((0..members).map(|_| member()).collect(), &config).unwrap());
+                }
+                made += 1;
+            }
+        }
+    }
+    assert!(made > 100, "{made} stripes");
+}
+
+/// Reads the first and the last sector of a stripe, and discards as much as it takes at its end.
+fn use_ends(mut stripe: Stripe<Takes>) {
+    let (capacity, now) = (stripe.limits().capacity, Instant::ZERO);
+    let config = QueueConfig::default();
+    let mut queue = RequestQueue::new(stripe.limits().clone(), &config);
+    for (op, extent) in [
+        (Op::Read, Extent::new(Sector(0), 1)),
+        (Op::Write, Extent::new(Sector(capacity - 1), 1)),
+        (Op::Discard, Extent::new(Sector(capacity - 1), 1)),
+        (Op::Flush, Some(Extent::EMPTY)),
+    ] {
+        queue.submit_bio(bio(op, extent.unwrap(), 0), now).unwrap();
+    }
+    loop {
+        while let Some(io) = queue.poll_dispatch(now) {
+            if let Err(Busy { tag }) = stripe.submit(&io, now) {
+                queue.requeue(tag, now);
+            }
+        }
+        stripe.commit(now);
+        let Some(over) = stripe.poll_completion(now) else { break };
+        queue.handle_completion(over.tag, over.result, now);
+    }
+    assert_eq!(queue.completions(), 4);
+}

@@ -1,0 +1,209 @@
+//! Makes log files from parts, with right checksums around whatever is in them, and takes files of ours apart into the
+//! same parts. Written from docs/log-format.md, not from the crate: it must be able to say what that would not.
+
+use iopath_core::{
+    Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Record, RequestQueue, Sector, Stream,
+};
+use iopath_log::{LogInfo, LogOptions, LogWriter};
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+
+const HEADER: u32 = 0x184D_2A50;
+const BLOCK: u32 = 0x184D_2A51;
+const TRAILER: u32 = 0x184D_2A52;
+
+/// A log to be written.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) info: Value,
+    pub(crate) blocks: Vec<MadeBlock>,
+    /// Records, missed, over the limit; none for a log that was cut off.
+    pub(crate) totals: Option<[u64; 3]>,
+}
+
+/// A block, and what its header claims if that is not so.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MadeBlock {
+    pub(crate) queue: u16,
+    pub(crate) time_ns: u64,
+    pub(crate) missed: u64,
+    pub(crate) records: Vec<[u64; 3]>,
+    pub(crate) claims_records: Option<u32>,
+    pub(crate) claims_first: Option<u64>,
+    pub(crate) claims_frame_bytes: Option<u32>,
+}
+
+impl MadeBlock {
+    pub(crate) fn of(records: Vec<Record>) -> Self {
+        Self { records: records.into_iter().map(Record::to_words).collect(), ..Self::default() }
+    }
+
+    /// The frames of the block behind `first` records.
+    fn to_bytes(&self, first: u64) -> Vec<u8> {
+        let column = |word: usize| self.records.iter().flat_map(move |record| record[word].to_le_bytes());
+        let bytes: Vec<u8> = (0..3).flat_map(column).collect();
+        let packed = zstd::bulk::compress(&bytes, 1).unwrap();
+        let mut head = Vec::new();
+        head.extend(self.queue.to_le_bytes());
+        head.extend([0; 2]);
+        head.extend(self.claims_records.unwrap_or(self.records.len() as u32).to_le_bytes());
+        head.extend(self.claims_first.unwrap_or(first).to_le_bytes());
+        head.extend(self.time_ns.to_le_bytes());
+        head.extend(self.missed.to_le_bytes());
+        head.extend(self.claims_frame_bytes.unwrap_or(packed.len() as u32).to_le_bytes());
+        [frame(BLOCK, &head), packed].concat()
+    }
+}
+
+impl Made {
+    /// A whole log of these blocks.
+    pub(crate) fn of(blocks: Vec<MadeBlock>) -> Self {
+        let records = blocks.iter().map(|block| block.records.len() as u64).sum();
+        Self { info: json!({ "target": "made" }), blocks, totals: Some([records, 0, 0]) }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = header(&serde_json::to_vec(&self.info).unwrap());
+        let mut first = 0;
+        for block in &self.blocks {
+            bytes.extend(block.to_bytes(first));
+            first += block.records.len() as u64;
+        }
+        if let Some(totals) = self.totals {
+            let counts = totals.iter().flat_map(|count| count.to_le_bytes());
+            bytes.extend(frame(TRAILER, &counts.chain([0; 8]).collect::<Vec<u8>>()));
+        }
+        bytes
+    }
+
+    /// Does something with the words of a record, counted over all blocks.
+    pub(crate) fn with_record(&mut self, number: usize, act: impl FnOnce(&mut [u64; 3])) {
+        if let Some(words) = self.blocks.iter_mut().flat_map(|block| &mut block.records).nth(number) {
+            act(words);
+        }
+    }
+
+    /// The parts of a file of ours.
+    fn parse(bytes: &[u8]) -> Self {
+        let (mut made, mut rest) = (Self::of(Vec::new()), bytes);
+        while let Some((magic, payload, after)) = next_frame(rest) {
+            rest = after;
+            let number = |from: usize, len: usize| {
+                let mut bytes = [0; 8];
+                bytes[..len].copy_from_slice(&payload[from..from + len]);
+                u64::from_le_bytes(bytes)
+            };
+            match magic {
+                HEADER => made.info = serde_json::from_slice(&payload[12..payload.len() - 4]).unwrap(),
+                BLOCK => {
+                    let (packed, after) = rest.split_at(number(32, 4) as usize);
+                    rest = after;
+                    let records = number(4, 4) as usize;
+                    let columns = zstd::bulk::decompress(packed, records * Record::BYTES).unwrap();
+                    let (words, _) = columns.as_chunks::<8>();
+                    let word = |column, record| u64::from_le_bytes(words[column * records + record]);
+                    made.blocks.push(MadeBlock {
+                        queue: number(0, 2) as u16,
+                        time_ns: number(16, 8),
+                        missed: number(24, 8),
+                        records: (0..records)
+                            .map(|record| [0, 1, 2].map(|column| word(column, record)))
+                            .collect(),
+                        ..MadeBlock::default()
+                    });
+                }
+                _ => made.totals = Some([0, 8, 16].map(|from| number(from, 8))),
+            }
+        }
+        made
+    }
+}
+
+fn next_frame(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+    let (magic, rest) = bytes.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (payload, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+    Some((u32::from_le_bytes(*magic), payload, rest))
+}
+
+/// A header of this version of the format.
+pub(crate) fn header(json: &[u8]) -> Vec<u8> {
+    header_of(3, json)
+}
+
+pub(crate) fn header_of(version: u16, json: &[u8]) -> Vec<u8> {
+    frame(HEADER, &[b"iopath.log", version.to_le_bytes().as_slice(), json].concat())
+}
+
+fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = magic.to_le_bytes().to_vec();
+    bytes.extend((payload.len() as u32 + 4).to_le_bytes());
+    bytes.extend(payload);
+    bytes.extend(crc32fast::hash(payload).to_le_bytes());
+    bytes
+}
+
+/// A log of two queues that merge, split, requeue and fail, as the writer makes it.
+pub(crate) fn of_a_queue() -> Made {
+    static MADE: OnceLock<Made> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();
+        for elevator in ["none", "ascend"] {
+            live(&log, elevator);
+        }
+        log.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let made = Made::parse(&bytes);
+        assert!(made.blocks.iter().map(|block| block.records.len()).sum::<usize>() > 400, "too few records");
+        // Packed anew it is the same log, if not the same bytes.
+        assert_eq!(Made::parse(&made.to_bytes()).blocks.len(), made.blocks.len());
+        made
+    })
+    .clone()
+}
+
+fn live(log: &LogWriter, elevator: &str) {
+    let limits = Limits {
+        request_bytes_max: 16 << 9,
+        chunk_sectors: 64,
+        volatile_cache: true,
+        ..Limits::with_capacity(1 << 20)
+    };
+    let config = QueueConfig {
+        requests_max: 16,
+        depth: 4,
+        elevator: elevator.parse().unwrap(),
+        ..QueueConfig::default()
+    };
+    let mut queue = RequestQueue::new(limits, &config);
+    queue.start_log(Box::new(log.add_queue()));
+    for round in 0..40_u64 {
+        let now = Instant::from_nanos(round * 1_000_000);
+        queue.plug();
+        for bio in 0..4 {
+            let extent = Extent::new(Sector((round * 37 + bio * 8) % 1000), 8 + bio * 20).unwrap();
+            let memory = LengthOnly::new(extent.bytes());
+            let bio =
+                if round % 3 == 0 { Bio::write(extent, memory, bio) } else { Bio::read(extent, memory, bio) };
+            queue.submit_bio(bio.on_stream(Stream(round as u32 % 3)), now).unwrap();
+        }
+        if round % 8 == 0 {
+            queue.submit_bio(Bio::flush(9), now).unwrap();
+        }
+        queue.unplug(now);
+        let mut is_given_back = round % 5 == 0;
+        while let Some(tag) = queue.poll_dispatch(now).map(|io| io.tag) {
+            if std::mem::take(&mut is_given_back) {
+                queue.requeue(tag, now);
+                queue.handle_timeout(Instant::from_nanos(round * 1_000_000 + 2_000_000));
+                continue;
+            }
+            let error = iopath_core::IoError::Media;
+            queue.handle_completion(tag, if round % 7 == 0 { Err(error) } else { Ok(()) }, now);
+        }
+        while queue.poll_completion().is_some() {}
+    }
+    queue.end_log();
+}

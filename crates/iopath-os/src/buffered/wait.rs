@@ -1,0 +1,263 @@
+//! Waiting: one thread at a time polls the device on behalf of all; the others sleep until their outcome is there. Does
+//! not decide outcomes: see `iopath_core::cache`.
+//!
+//! ```text
+//!   lock ─▶ outcome there? ─ yes ─▶ return it
+//!              │ no
+//!              ├─ I/O is in flight and no thread polls: poll the device, without the lock
+//!              └─ else: sleep, without the lock
+//! ```
+//!
+//! There is no thread for I/O: a thread that needs a page waits for it in the system call that brings it.
+//!
+//! # No lost wake-up
+//!
+//! A thread sleeps without a time limit only while another thread is bound to wake it:
+//!
+//! - An outcome that was set wakes its waiter (`State::settle`).
+//! - While I/O is in flight, a thread polls, or has been woken to poll. Every unlock checks that ([`Locked`]): a thread
+//!   that ends polling, or leaves I/O behind, wakes a sleeper to take over, its heir. The same holds for a request that
+//!   the elevator or a busy device holds back for some time: a sleeper minds that time.
+//! - A thread that lacks a frame sleeps for short times only: a reader that merely copies a page does not report its
+//!   end, and a failed write-back is retried after some time.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+use std::thread::Thread;
+use std::time::Duration;
+
+use iopath_core::Instant;
+use iopath_core::cache::Outcome;
+
+use super::state::State;
+use super::{BufferedError, Shared};
+use crate::clock;
+use crate::device::WaitError;
+
+/// How long a thread waits for a frame while nothing is in flight, before it takes all frames to be borrowed for good.
+const STARVED_MAX: Duration = Duration::from_secs(10);
+
+/// The same where write-back fails: a failed page is retried only after some time.
+const UNWRITABLE_MAX: Duration = Duration::from_secs(1);
+
+/// The first sleep of a thread that lacks a frame. A reader that copies has left the frame by then, unless the scheduler
+/// suspended it, so each further sleep is twice as long.
+const NAP_MIN: Duration = Duration::from_micros(100);
+
+/// Its longest sleep.
+const NAP_MAX: Duration = Duration::from_millis(10);
+
+/// A thread that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    thread: Thread,
+    pub(super) outcome: Option<Outcome>,
+    /// It sleeps, and no thread has woken it yet.
+    is_asleep: bool,
+    /// When it wakes by itself.
+    wakes_at: Option<Instant>,
+}
+
+/// The state, locked. An unlock wakes a sleeper to poll if nothing else would: see the module.
+#[derive(Debug)]
+pub(super) struct Locked<'a>(pub(super) MutexGuard<'a, State>);
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.0.asleep == 0 {
+            return;
+        }
+        if std::thread::panicking() {
+            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
+            self.0.wake_all();
+        } else {
+            self.0.wake_heir();
+        }
+    }
+}
+
+impl Shared {
+    /// Waits for the outcome of `waiter`, and removes it from the list.
+    pub(super) fn wait<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        waiter: usize,
+    ) -> Result<(Locked<'a>, Outcome), BufferedError> {
+        let (mut starved_for, mut nap) = (Duration::ZERO, NAP_MIN);
+        loop {
+            if let Some(outcome) = state.waiters[waiter].outcome {
+                state.waiters.remove(waiter);
+                // A flush of the device that failed has made pages dirty again.
+                state.wake_flusher();
+                return Ok((state, outcome));
+            }
+            if let Some(errno) = state.broken {
+                return Err(WaitError { source: std::io::Error::from_raw_os_error(errno) }.into());
+            }
+            if state.needs_polling() {
+                state = self.poll_device(state);
+                continue;
+            }
+            if !state.cache.is_starved(waiter as u64) {
+                state = self.sleep(state, waiter, None);
+                continue;
+            }
+            let (start, is_idle) = (clock::now(), state.runner.in_flight() == 0);
+            state = self.sleep(state, waiter, Some(start + nap));
+            nap = (nap * 2).min(NAP_MAX);
+            if is_idle {
+                starved_for += state.now.saturating_since(start);
+            }
+            if let Some(error) = state.no_frame_for(starved_for)
+                && state.cache.stop_starving(waiter as u64)
+            {
+                state.waiters.remove(waiter);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Waits for the device on behalf of all threads, and settles what is over.
+    pub(super) fn poll_device<'a>(&'a self, mut state: Locked<'a>) -> Locked<'a> {
+        // A completion that is there already need not end the wait.
+        let before = state.ended;
+        state.collect();
+        if state.ended != before || state.runner.in_flight() == 0 {
+            return state;
+        }
+        state.is_polled = true;
+        let timeout = state.runner.poll_timeout().map(|due| due.saturating_since(clock::now()));
+        drop(state);
+        let waited = self.watch.wait(timeout);
+        let mut state = self.lock();
+        state.is_polled = false;
+        if let Err(WaitError { source }) = waited {
+            state.broken = Some(source.raw_os_error().unwrap_or_default());
+            state.wake_all();
+        }
+        state.collect();
+        state
+    }
+
+    /// Pauses a writer that writes faster than the device, for the time that it owes.
+    pub(super) fn pay<'a>(&'a self, mut state: Locked<'a>, debt: Duration) -> Locked<'a> {
+        let due = clock::now() + debt;
+        let waiter = state.enlist();
+        while clock::now() < due && state.broken.is_none() {
+            state = if state.needs_polling() {
+                self.poll_device(state)
+            } else {
+                self.sleep(state, waiter, Some(due))
+            };
+        }
+        state.waiters.remove(waiter);
+        state
+    }
+
+    /// Sleeps until the waiter is woken, and no longer than until `until` or until a request that is held back is due.
+    fn sleep<'a>(&'a self, mut state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
+        let held_until = if state.is_polled { None } else { state.runner.poll_timeout() };
+        let wakes_at = [until, held_until].into_iter().flatten().min();
+        let sleeper = &mut state.waiters[waiter];
+        (sleeper.is_asleep, sleeper.wakes_at) = (true, wakes_at);
+        state.asleep += 1;
+        drop(state);
+        match wakes_at {
+            Some(time) => std::thread::park_timeout(time.saturating_since(clock::now()).max(NAP_MIN)),
+            None => std::thread::park(),
+        }
+        let mut state = self.lock();
+        state.awaken(waiter);
+        state.heir = state.heir.filter(|heir| *heir != waiter);
+        if wakes_at.is_some() {
+            // Frames may be free of which no thread was told, and requests due.
+            state.cache.handle_unpinned();
+            state.now = clock::now();
+            state.come_by();
+        }
+        state
+    }
+}
+
+impl State {
+    /// A place for the calling thread to wait at.
+    pub(super) fn enlist(&mut self) -> usize {
+        let thread = std::thread::current();
+        self.waiters.insert(Waiter { thread, outcome: None, is_asleep: false, wakes_at: None })
+    }
+
+    /// Wakes every sleeper: to find that the device is broken.
+    pub(super) fn wake_all(&mut self) {
+        self.asleep = 0;
+        for (_, waiter) in &mut self.waiters {
+            if std::mem::take(&mut waiter.is_asleep) {
+                waiter.thread.unpark();
+            }
+        }
+    }
+
+    /// Wakes the waiter's thread if it sleeps.
+    pub(super) fn wake(&mut self, waiter: usize) {
+        if self.awaken(waiter) {
+            self.waiters[waiter].thread.unpark();
+        }
+    }
+
+    /// Counts a waiter as awake; whether it slept.
+    fn awaken(&mut self, waiter: usize) -> bool {
+        let was_asleep = std::mem::take(&mut self.waiters[waiter].is_asleep);
+        self.asleep -= u32::from(was_asleep);
+        was_asleep
+    }
+
+    /// I/O is in flight, and no thread waits for it.
+    pub(super) fn needs_polling(&self) -> bool {
+        !self.is_polled && self.runner.in_flight() > 0
+    }
+
+    /// Wakes a sleeper to poll, or to mind the time of a request that is held back, unless a thread does so or has been
+    /// woken to.
+    fn wake_heir(&mut self) {
+        if self.is_polled || self.heir.is_some() || !(self.needs_polling() || self.is_time_unminded()) {
+            return;
+        }
+        self.heir = self.waiters.iter().find(|(_, waiter)| waiter.is_asleep).map(|(number, _)| number);
+        if let Some(heir) = self.heir {
+            self.wake(heir);
+        }
+    }
+
+    /// A request is held back for some time, and no sleeper wakes by then.
+    fn is_time_unminded(&self) -> bool {
+        let minds =
+            |waiter: &Waiter, due| waiter.is_asleep && waiter.wakes_at.is_some_and(|time| time <= due);
+        let held_until = self.runner.poll_timeout();
+        held_until.is_some_and(|due| !self.waiters.iter().any(|(_, waiter)| minds(waiter, due)))
+    }
+
+    /// The error for a thread that has lacked a frame for so long, if it is time to give up.
+    fn no_frame_for(&self, starved_for: Duration) -> Option<BufferedError> {
+        let unwritable = if starved_for >= UNWRITABLE_MAX { self.cache.unwritable() } else { None };
+        match unwritable {
+            Some((pages, source)) => Some(BufferedError::Unwritable { pages, source }),
+            None if starved_for >= STARVED_MAX => {
+                Some(BufferedError::AllBorrowed { pages: self.cache.config().frames })
+            }
+            None => None,
+        }
+    }
+}

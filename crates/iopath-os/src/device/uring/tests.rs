@@ -1,0 +1,305 @@
+//! What becomes of entries that the kernel does not take at first: each way to wait gets them done. The kernel refuses
+//! because these tests stand between it and the ring; a real shortage of memory cannot be had on demand.
+
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+
+use iopath_core::cache::CacheConfig;
+use iopath_core::{Extent, Op, QueueConfig, StripeConfig, Tag};
+
+use super::*;
+use crate::aligned::{AlignedBuf, NoMemory};
+use crate::buffered::{Buffered, BufferedConfig};
+use crate::device::Striped;
+use crate::runner::Runner;
+
+const BYTES: u64 = 1 << 20;
+const BLOCK: u32 = 4096;
+
+/// Fails a test that hangs, and is far from all that these tests do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Stands for a kernel without memory.
+#[derive(Debug)]
+pub(super) struct Shortage(Mutex<Short>);
+
+#[derive(Debug, Clone, Copy)]
+struct Short {
+    /// Calls that submit and succeed before.
+    spared: u32,
+    /// Calls after those that do not.
+    attempts: u32,
+    /// From then on every call succeeds.
+    until: Option<Instant>,
+    answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// None is taken.
+    Error(i32),
+    /// One is taken.
+    One,
+}
+
+impl Shortage {
+    fn new(spared: u32, attempts: u32, answer: Answer) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Short { spared, attempts, until: None, answer })))
+    }
+
+    /// One that lasts so long, whatever is tried.
+    fn lasting(time: Duration) -> Arc<Self> {
+        let (until, answer) = (Some(clock::now() + time), Answer::Error(libc::EAGAIN));
+        Arc::new(Self(Mutex::new(Short { spared: 0, attempts: u32::MAX, until, answer })))
+    }
+
+    /// As [`enter`], as long as there is no shortage.
+    pub(super) fn enter(
+        &self,
+        ring: RawFd,
+        to_submit: u32,
+        completions: u32,
+        timeout: Option<Duration>,
+    ) -> io::Result<u32> {
+        let mut short = self.0.lock().unwrap();
+        if short.until.is_some_and(|until| until <= clock::now()) {
+            return enter(ring, to_submit, completions, timeout);
+        }
+        if to_submit > 0 && short.spared > 0 {
+            short.spared -= 1;
+        } else if to_submit > 0 && short.attempts > 0 {
+            short.attempts -= 1;
+            return match short.answer {
+                Answer::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
+                // As the kernel does it: fewer than asked for, and no wait.
+                Answer::One if to_submit > 1 => enter(ring, 1, 0, None),
+                Answer::One => enter(ring, 1, completions, timeout),
+            };
+        }
+        drop(short);
+        enter(ring, to_submit, completions, timeout)
+    }
+
+    fn attempts_left(&self) -> u32 {
+        self.0.lock().unwrap().attempts
+    }
+}
+
+/// Every kind of shortage: once, twice in a row and for long, from the first call and later, in part.
+fn shortages() -> impl Iterator<Item = (u32, u32, Answer)> {
+    let errors = [libc::EAGAIN, libc::EBUSY].map(Answer::Error);
+    let whole = errors.into_iter().flat_map(|answer| {
+        [1, 2, 40].into_iter().flat_map(move |attempts| [0, 3].map(|spared| (spared, attempts, answer)))
+    });
+    whole.chain([(0, 40, Answer::One), (2, 40, Answer::One)])
+}
+
+fn scratch() -> Arc<File> {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(BYTES).unwrap();
+    Arc::new(file)
+}
+
+/// A ring on a scratch file; `None` where the system has none.
+fn ring<T>(one: bool, shortage: &Arc<Shortage>) -> Option<Uring<T>> {
+    let limits = Limits { logical_block_bytes: BLOCK, ..Limits::with_capacity(BYTES / 512) };
+    let config = UringConfig { depth: 8, pool: None };
+    match Uring::open(scratch(), &limits, &config, one) {
+        Ok(mut ring) => {
+            ring.shortage = Some(Arc::clone(shortage));
+            Some(ring)
+        }
+        Err(refused) => {
+            eprintln!("skipped: io_uring is refused here ({})", refused.source);
+            None
+        }
+    }
+}
+
+/// Submits reads of every third block into `memory`, which the test keeps until they are over. None touches another,
+/// on a member of a stripe of two either.
+fn submit(device: &mut dyn RealDevice, memory: &mut AlignedBuf) -> u32 {
+    let parts = memory.chunks_mut(BLOCK as usize);
+    (0..).zip(parts).for_each(|(tag, part)| {
+        let extent = Extent::from_bytes(u64::from(tag) * 3 * u64::from(BLOCK), BLOCK.into()).unwrap();
+        // SAFETY: the memory is left alone until the request is over: every test here waits for all.
+        let segment = unsafe { Segment::new(std::ptr::NonNull::from(part).cast(), BLOCK as usize) };
+        device.submit(&Io::new(Tag::from_bits(tag), Op::Read, extent, &[segment]), clock::now()).unwrap();
+    });
+    memory.len() as u32 / BLOCK
+}
+
+/// Rounds of eight reads with `wait` between polls: all are over in time.
+fn rounds(
+    device: &mut dyn RealDevice,
+    shortage: &Shortage,
+    mut wait: impl FnMut(&mut dyn RealDevice),
+    about: &str,
+) {
+    let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
+    let begun = clock::now();
+    for _ in 0..8 {
+        let submitted = submit(device, &mut memory);
+        let mut over = 0;
+        while over < submitted {
+            wait(device);
+            while let Some(completion) = device.poll_completion(clock::now()) {
+                assert_eq!(completion.result, Ok(()), "{about}");
+                over += 1;
+            }
+            assert!(clock::now().saturating_since(begun) < PATIENCE, "{about}: {over} of {submitted}");
+        }
+    }
+    assert_eq!(shortage.attempts_left(), 0, "{about}: there was no such shortage");
+}
+
+/// Waits by a watch as its contract says, and never for longer than [`PATIENCE`].
+fn wait_by_watch(device: &mut dyn RealDevice) {
+    let now = clock::now();
+    device.commit(now);
+    let due = device.poll_timeout().map_or(PATIENCE, |due| due.saturating_since(now));
+    device.watch().wait(Some(due.min(PATIENCE))).unwrap();
+}
+
+#[test]
+fn a_wait_gets_done_what_the_kernel_had_no_memory_for() {
+    for (spared, attempts, answer) in shortages() {
+        let shortage = Shortage::new(spared, attempts, answer);
+        let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
+        let about = format!("{answer:?} {attempts} times after {spared}");
+        let wait = |device: &mut dyn RealDevice| device.commit_and_wait(8, Some(PATIENCE)).unwrap();
+        rounds(&mut device, &shortage, wait, &about);
+    }
+}
+
+#[test]
+fn a_watch_gets_done_what_the_kernel_had_no_memory_for() {
+    for (spared, attempts, answer) in shortages() {
+        let shortage = Shortage::new(spared, attempts, answer);
+        let Some(mut device) = ring::<AnyThread>(false, &shortage) else { return };
+        let about = format!("{answer:?} {attempts} times after {spared}");
+        rounds(&mut device, &shortage, wait_by_watch, &about);
+    }
+}
+
+#[test]
+fn polls_alone_get_done_what_the_kernel_had_no_memory_for() {
+    for (spared, attempts, answer) in shortages() {
+        let shortage = Shortage::new(spared, attempts, answer);
+        let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
+        let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
+        for round in 0..8 {
+            let submitted = submit(&mut device, &mut memory);
+            device.commit(clock::now());
+            let (begun, mut over) = (clock::now(), 0);
+            while over < submitted {
+                over += u32::from(device.poll_completion(clock::now()).is_some());
+                let late = clock::now().saturating_since(begun) > PATIENCE;
+                assert!(!late, "{answer:?} {attempts} times after {spared}: {over} in round {round}");
+            }
+        }
+        assert_eq!(shortage.attempts_left(), 0);
+    }
+}
+
+#[test]
+fn a_stripe_gets_done_what_the_kernel_had_no_memory_for() {
+    for (spared, attempts, answer) in shortages() {
+        let shortage = Shortage::new(spared, attempts, answer);
+        let members: Option<Vec<_>> = (0..2).map(|_| ring::<OneThread>(true, &shortage)).collect();
+        let Some(members) = members else { return };
+        let config = StripeConfig { chunk_sectors: 8, ..StripeConfig::default() };
+        let mut device = Striped::new(members, &config).unwrap();
+        let about = format!("{answer:?} {attempts} times after {spared}");
+        let wait = |device: &mut dyn RealDevice| device.commit_and_wait(8, Some(PATIENCE)).unwrap();
+        // The first rounds by a wait, the others by a watch.
+        let mut waits = 0;
+        let either = |device: &mut dyn RealDevice| {
+            waits += 1;
+            if waits % 2 == 0 { wait(device) } else { wait_by_watch(device) }
+        };
+        rounds(&mut device, &shortage, either, &about);
+    }
+}
+
+/// How long a shortage lasts, and how many attempts are made meanwhile at the most: two for each pause, of the poll and
+/// the commit of each of two rings, and as many again to be sure.
+const SHORTAGE: Duration = Duration::from_millis(100);
+const ATTEMPTS_MAX: u128 = 8 * SHORTAGE.as_nanos() / RETRY_AFTER.as_nanos();
+
+#[test]
+fn each_way_to_wait_pauses_between_attempts() {
+    type Way = fn(&mut dyn RealDevice);
+    let ways: [(&str, Way); 2] =
+        [("a wait", |device| device.commit_and_wait(8, Some(PATIENCE)).unwrap()), ("a watch", wait_by_watch)];
+    for (name, wait) in ways {
+        for is_striped in [false, true] {
+            let shortage = Shortage::lasting(SHORTAGE);
+            let Some(one) = ring::<AnyThread>(false, &shortage) else { return };
+            let mut device: Box<dyn RealDevice> = Box::new(one);
+            if is_striped {
+                let members = vec![device, Box::new(ring::<AnyThread>(false, &shortage).unwrap())];
+                let config = StripeConfig { chunk_sectors: 8, ..StripeConfig::default() };
+                device = Box::new(Striped::new(members, &config).unwrap());
+            }
+            let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
+            let (submitted, mut over) = (submit(&mut *device, &mut memory), 0);
+            while over < submitted {
+                wait(&mut *device);
+                over += std::iter::from_fn(|| device.poll_completion(clock::now())).count() as u32;
+            }
+            let attempts = u128::from(u32::MAX - shortage.attempts_left());
+            assert!(
+                (1..=ATTEMPTS_MAX).contains(&attempts),
+                "{name}, striped {is_striped}: {attempts} attempts in {SHORTAGE:?}, a busy loop"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_page_cache_gets_done_what_the_kernel_had_no_memory_for() {
+    for (spared, attempts, answer) in shortages() {
+        let shortage = Shortage::new(spared, attempts, answer);
+        let Some(device) = ring::<AnyThread>(false, &shortage) else { return };
+        let config = BufferedConfig {
+            cache: CacheConfig { frames: 16, ..CacheConfig::default() },
+            readahead: None,
+            size_bytes: BYTES,
+            block_bytes: BLOCK,
+            tail: None,
+            writes_last_block: false,
+            own_reads: None,
+        };
+        let opened: Result<_, NoMemory> =
+            Buffered::new(config, |_| Ok(Runner::new(Box::new(device) as Box<_>, &QueueConfig::default())));
+        let buffered = opened.unwrap();
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for page in 0..200 {
+                buffered.read_at(&mut [0; 3], page * u64::from(BLOCK)).unwrap();
+            }
+            let _ = ended.send(());
+        });
+        let in_time = has_ended.recv_timeout(PATIENCE).is_ok();
+        assert!(in_time, "{answer:?} {attempts} times after {spared}: the reader hangs");
+        assert_eq!(shortage.attempts_left(), 0);
+    }
+}
+
+#[test]
+fn a_refusal_for_good_is_an_error_of_every_wait() {
+    let refusal = || Shortage::new(0, u32::MAX, Answer::Error(libc::EBADF));
+    let Some(mut device) = ring::<AnyThread>(false, &refusal()) else { return };
+    let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();
+    submit(&mut device, &mut memory);
+    device.commit(clock::now());
+    let is_refused = |error: WaitError| error.source.raw_os_error() == Some(libc::EBADF);
+    assert!(device.watch().wait(Some(PATIENCE)).is_err_and(is_refused));
+    assert!(device.commit_and_wait(1, Some(PATIENCE)).is_err_and(is_refused));
+    let members = (0..2).map(|_| ring::<OneThread>(true, &refusal()).unwrap()).collect();
+    let config = StripeConfig { chunk_sectors: 8, ..StripeConfig::default() };
+    let mut device = Striped::new(members, &config).unwrap();
+    submit(&mut device, &mut memory);
+    assert!(device.commit_and_wait(1, Some(PATIENCE)).is_err_and(is_refused));
+}

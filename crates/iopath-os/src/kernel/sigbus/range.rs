@@ -1,0 +1,185 @@
+//! A range of addresses that one thread at a time sets and that signal handlers read: always a range that was set, never
+//! the start of one with the end of another. Knows neither signals nor mappings: see `sigbus.rs`.
+//!
+//! # Why a reader never sees half a change
+//!
+//! A sequence lock (Lamport, "Concurrent Reading and Writing", 1977; Boehm, "Can Seqlocks Get Along With Programming
+//! Language Memory Models?", 2012). `version` is odd while no range is set, and rises with each change.
+//!
+//! ```text
+//!   writer:  version odd ─▶ fence(Release) ─▶ start, end ─▶ version even (Release)
+//!   reader:  version (Acquire) ─▶ start, end ─▶ fence(Acquire) ─▶ version again
+//! ```
+//!
+//! A reader that finds the version even has acquired the stores of that range. If it then reads a later start or end,
+//! the two fences meet: the odd version before that store is visible to the second look, which differs from the first.
+//! A version does not come again: 64 bits do not wrap.
+//!
+//! # Why a handler may read it
+//!
+//! It takes no lock, waits for nobody and tries nothing twice, so it is safe in a handler, also in one that interrupts
+//! the writer itself. It need not try again: the range that a fault concerns was set before the access that faulted and
+//! is withdrawn after it, so it does not change while the handler runs. One that does is another's.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
+
+/// A range that is set and withdrawn, or none.
+#[derive(Debug)]
+pub(super) struct SharedRange {
+    version: AtomicU64,
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl SharedRange {
+    /// No range.
+    pub(super) const fn none() -> Self {
+        Self { version: AtomicU64::new(1), start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+
+    /// Sets the range. One thread at a time sets and withdraws, each after the one before, and never two in a row.
+    pub(super) fn set(&self, range: &Range<usize>) {
+        self.set_by(range, || ());
+    }
+
+    /// The same; `step` is called before each store.
+    fn set_by(&self, range: &Range<usize>, mut step: impl FnMut()) {
+        let version = self.version.load(Relaxed);
+        debug_assert!(!version.is_multiple_of(2), "a range is set where none is");
+        fence(Release);
+        step();
+        self.start.store(range.start, Relaxed);
+        step();
+        self.end.store(range.end, Relaxed);
+        step();
+        self.version.store(version + 1, Release);
+    }
+
+    /// No range any more.
+    pub(super) fn withdraw(&self) {
+        self.withdraw_by(|| ());
+    }
+
+    /// The same; `step` is called before each store.
+    fn withdraw_by(&self, mut step: impl FnMut()) {
+        let version = self.version.load(Relaxed);
+        debug_assert!(version.is_multiple_of(2), "a range is withdrawn where one is");
+        step();
+        // Who sets the next one has seen this, and has it before its fence.
+        self.version.store(version + 1, Release);
+    }
+
+    /// The range, if one is set and stays so for the moment.
+    pub(super) fn get(&self) -> Option<Range<usize>> {
+        self.get_by(|| ())
+    }
+
+    /// The same; `step` is called before each load.
+    #[inline]
+    fn get_by(&self, mut step: impl FnMut()) -> Option<Range<usize>> {
+        step();
+        let version = self.version.load(Acquire);
+        if !version.is_multiple_of(2) {
+            return None;
+        }
+        step();
+        let start = self.start.load(Relaxed);
+        step();
+        let end = self.end.load(Relaxed);
+        fence(Acquire);
+        step();
+        (self.version.load(Relaxed) == version).then_some(start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::sync::atomic::AtomicBool;
+
+    /// What is in memory before each store of a writer and after its last: the three words, and the range that is set.
+    struct Moment {
+        words: (u64, usize, usize),
+        set: Option<Range<usize>>,
+    }
+
+    /// The moments of a place that is used for these ranges, one after another.
+    fn moments(ranges: &[Range<usize>]) -> Vec<Moment> {
+        let place = SharedRange::none();
+        let words = || (place.version.load(Relaxed), place.start.load(Relaxed), place.end.load(Relaxed));
+        let moments = RefCell::new(Vec::new());
+        let note = |set: Option<Range<usize>>| moments.borrow_mut().push(Moment { words: words(), set });
+        for range in ranges {
+            place.set_by(range, || note(None));
+            place.withdraw_by(|| note(Some(range.clone())));
+        }
+        note(None);
+        moments.into_inner()
+    }
+
+    /// Every way in which `loads` loads can come, in order, at `moments` moments.
+    fn schedules(loads: usize, moments: usize) -> Vec<Vec<usize>> {
+        let mut all = vec![Vec::new()];
+        for _ in 0..loads {
+            let next = |schedule: Vec<usize>| {
+                let from = schedule.last().copied().unwrap_or(0);
+                (from..moments).map(move |moment| [&schedule[..], &[moment]].concat())
+            };
+            all = all.into_iter().flat_map(next).collect();
+        }
+        all
+    }
+
+    #[test]
+    fn no_interleaving_of_a_look_up_with_reuse_gives_a_range_that_nobody_watches() {
+        // Disjoint ranges, of which either half is below the other's: a mixture would take in what lies between.
+        let ranges = [10..20, 80..90, 40..50, 0..5];
+        let moments = moments(&ranges);
+        let place = SharedRange::none();
+        let (mut found, mut tried) = (0, 0);
+        for schedule in schedules(4, moments.len()) {
+            let mut times = schedule.iter();
+            let seen = place.get_by(|| {
+                let (version, start, end) = moments[*times.next().unwrap()].words;
+                place.version.store(version, Relaxed);
+                place.start.store(start, Relaxed);
+                place.end.store(end, Relaxed);
+            });
+            tried += 1;
+            let meanwhile = &moments[schedule[0]..=schedule[3]];
+            let was_set = |range: &Range<usize>| meanwhile.iter().all(|m| m.set.as_ref() == Some(range));
+            assert!(seen.iter().all(was_set), "{seen:?} is seen with loads at moments {schedule:?}");
+            // A range that stays is found: a look-up may give up for a change only.
+            if let Some(range) = meanwhile[0].set.clone().filter(was_set) {
+                assert_eq!(seen, Some(range), "loads at moments {schedule:?}");
+                found += 1;
+            }
+        }
+        assert!(found >= ranges.len() && tried > 3000, "{found} of {tried} schedules found a range");
+    }
+
+    #[test]
+    fn a_reader_beside_a_thread_that_reuses_the_place_sees_whole_ranges() {
+        let rounds = if cfg!(miri) { 500 } else { 400_000 };
+        let (place, is_over) = (SharedRange::none(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    let start = round % 1000 * 10;
+                    place.set(&(start..start + 10));
+                    place.withdraw();
+                }
+                is_over.store(true, Release);
+            });
+            while !is_over.load(Acquire) {
+                if let Some(range) = place.get() {
+                    assert_eq!(range.len(), 10, "{range:?}");
+                    assert_eq!(range.start % 10, 0, "{range:?}");
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,56 @@
+//! The end of a file that is not whole blocks: its last bytes do not go through the queue.
+
+use std::time::Duration;
+
+use iopath_core::QueueConfig;
+use iopath_core::cache::CacheConfig;
+use iopath_os::{
+    Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner, Tail,
+};
+
+use crate::gated::{Gate, Gated};
+
+const PAGE: u64 = 4096;
+const SIZE: u64 = 8 * PAGE + 100;
+
+fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: SIZE,
+        block_bytes: 512,
+        tail: Some(Tail::Memory(disk.tail())),
+        writes_last_block: false,
+        own_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
+        Ok(Runner::new(device, &QueueConfig::default()))
+    });
+    opened.unwrap()
+}
+
+/// Three write-backs of page 7 are wanted at once; the second goes on into the last bytes of the volume.
+#[test]
+fn the_device_holds_the_last_write_of_a_page_beside_the_end() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
+    let gate = Gate::default();
+    let buffered = &open(&disk, &gate);
+    gate.close();
+    std::thread::scope(|scope| {
+        for (byte, bytes) in [(1, PAGE + 100), (2, PAGE + 100), (3, PAGE)] {
+            buffered.write_at(&vec![byte; bytes as usize], 7 * PAGE).unwrap();
+            scope.spawn(|| buffered.write_back().unwrap());
+            // Long enough for that thread to submit its write-back, or to wait for an earlier one.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        gate.open();
+    });
+    buffered.flush().unwrap();
+    assert_eq!(buffered.stats().cache.dirty, 0);
+    buffered.advise(0, SIZE, Advice::DontNeed);
+    let mut bytes = vec![0; PAGE as usize + 100];
+    buffered.read_at(&mut bytes, 7 * PAGE).unwrap();
+    assert!(bytes[..PAGE as usize].iter().all(|byte| *byte == 3), "older bytes of page 7 on the device");
+    assert!(bytes[PAGE as usize..].iter().all(|byte| *byte == 2), "older bytes at the end on the device");
+}

@@ -1,0 +1,139 @@
+//! A device that completes nothing while its gate is closed: for tests that need an I/O in flight until they say so.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Tag};
+use iopath_os::{Bell, MemoryDevice, RealDevice, Segment, WaitError, Watch};
+
+/// Open until it is closed. A clone is the same gate.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gate(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    closed: Mutex<Closed>,
+    opened: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Closed {
+    reads: bool,
+    others: bool,
+    /// The next read that completes finds that the device is shorter than it was.
+    fails_a_read: bool,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        let mut closed = self.lock();
+        (closed.reads, closed.others) = (true, true);
+    }
+
+    pub(crate) fn open(&self) {
+        *self.lock() = Closed::default();
+        self.0.opened.notify_all();
+    }
+
+    /// Reads stay where they are.
+    pub(crate) fn open_but_for_reads(&self) {
+        self.lock().others = false;
+        self.0.opened.notify_all();
+    }
+
+    pub(crate) fn open_and_fail_a_read(&self) {
+        *self.lock() = Closed { fails_a_read: true, ..Closed::default() };
+        self.0.opened.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Closed> {
+        self.0.closed.lock().unwrap()
+    }
+}
+
+impl Watch for Gate {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        // The time limit is for a gate that is open to others than those in flight.
+        let timeout = timeout.unwrap_or(Duration::from_millis(1));
+        drop(self.0.opened.wait_timeout_while(self.lock(), timeout, |closed| closed.reads).unwrap());
+        Ok(())
+    }
+}
+
+/// A disk in memory behind a gate.
+#[derive(Debug)]
+pub(crate) struct Gated {
+    inner: MemoryDevice,
+    gate: Gate,
+    reads: Vec<Tag>,
+    /// Over at the disk, and not yet reported.
+    over: VecDeque<Completion>,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: MemoryDevice, gate: &Gate) -> Self {
+        Self { inner, gate: gate.clone(), reads: Vec::new(), over: VecDeque::new() }
+    }
+}
+
+impl BlockDevice for Gated {
+    type Memory = Segment;
+
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(&mut self, io: &Io<'_, Segment>, now: Instant) -> Result<(), Busy> {
+        if io.op == Op::Read {
+            self.reads.push(io.tag);
+        }
+        self.inner.submit(io, now)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inner.commit(now);
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        while let Some(over) = self.inner.poll_completion(now) {
+            self.over.push_back(over);
+        }
+        let mut closed = self.gate.lock();
+        let may_pass = |over: &Completion| {
+            if self.reads.contains(&over.tag) { !closed.reads } else { !closed.others }
+        };
+        let place = self.over.iter().position(may_pass)?;
+        let Completion { tag, result } = self.over.remove(place)?;
+        let Some(read) = self.reads.iter().position(|read| *read == tag) else {
+            return Some(Completion { tag, result });
+        };
+        self.reads.swap_remove(read);
+        let is_failed = std::mem::take(&mut closed.fails_a_read);
+        Some(Completion { tag, result: if is_failed { Err(IoError::EndOfDevice) } else { result } })
+    }
+}
+
+// SAFETY: the inner device keeps to the contract, and this one reports each completion later.
+unsafe impl RealDevice for Gated {
+    fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.inner.commit_and_wait(completions, timeout)?;
+        self.gate.wait(timeout)
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::new(self.gate.clone())
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.inner.in_flight() + self.over.len() as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.inner.syscalls()
+    }
+
+    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.inner.ring_when_over(bell)
+    }
+}

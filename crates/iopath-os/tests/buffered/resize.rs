@@ -1,0 +1,136 @@
+//! A volume that changes its size beside its readers.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use iopath_core::QueueConfig;
+use iopath_core::cache::CacheConfig;
+use iopath_os::{
+    Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner, Tail,
+};
+
+use crate::gated::{Gate, Gated};
+
+const PAGE: u64 = 4096;
+const OLD: u64 = 16 * PAGE;
+/// Inside a page and inside a block.
+const NEW: u64 = 4 * PAGE + 100;
+
+fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: OLD,
+        block_bytes: 512,
+        tail: Some(Tail::Memory(disk.tail())),
+        writes_last_block: false,
+        own_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
+        Ok(Runner::new(device, &QueueConfig::default()))
+    });
+    opened.unwrap()
+}
+
+fn disk() -> MemoryDisk {
+    MemoryDisk::new(&MemoryConfig::of_bytes(OLD)).unwrap()
+}
+
+/// The device is shorter already, and the cache has not been told that this went well.
+#[test]
+fn a_read_beside_the_cut_is_short_and_no_error() {
+    let disk = disk();
+    let buffered = open(&disk, &Gate::default());
+    buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
+    let read = |offset: u64, bytes: usize| {
+        let mut buffer = vec![0; bytes];
+        let there = buffered.read_at(&mut buffer, offset).unwrap();
+        assert!(buffer[..there].iter().all(|byte| *byte == 7), "{there} bytes from {offset} on");
+        there
+    };
+    let resized = buffered.resize(NEW, || {
+        disk.resize(NEW)?;
+        assert_eq!(read(NEW - 50, 50), 50, "before the new end");
+        assert_eq!(read(NEW - 50, 5000), 50, "over the new end");
+        assert_eq!(read(NEW + PAGE, 10), 0, "after the new end");
+        assert_eq!(buffered.borrow(NEW - 50, 5000).unwrap().len(), 50);
+        Ok::<(), NoMemory>(())
+    });
+    resized.unwrap().unwrap();
+    assert_eq!((read(0, OLD as usize), buffered.size_bytes()), (NEW as usize, NEW));
+}
+
+/// The read was submitted for all of the page, of which the volume then loses a part.
+#[test]
+fn a_read_in_flight_over_the_cut_is_read_again() {
+    let (disk, gate) = (disk(), Gate::default());
+    let buffered = open(&disk, &gate);
+    buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
+    buffered.flush().unwrap();
+    buffered.advise(0, OLD, iopath_os::Advice::DontNeed);
+    // The cut waits for this page, which is past the new end.
+    buffered.write_at(&[8; 100], 10 * PAGE).unwrap();
+    gate.close();
+    // Long enough for each of these threads to submit its I/O, or to wait.
+    let pause = || std::thread::sleep(Duration::from_millis(50));
+    std::thread::scope(|scope| {
+        scope.spawn(|| buffered.write_back().unwrap());
+        pause();
+        let resizer = scope.spawn(|| {
+            let cut = || {
+                gate.open_and_fail_a_read();
+                pause();
+                disk.resize(NEW)
+            };
+            buffered.resize(NEW, cut).unwrap().unwrap();
+        });
+        pause();
+        let reader = scope.spawn(|| {
+            // Of one page: pages that were read with others are read again alone.
+            let mut buffer = [0; 200];
+            let there = buffered.read_at(&mut buffer, NEW - 50).unwrap();
+            (there, buffer[0], buffer[49])
+        });
+        pause();
+        gate.open_but_for_reads();
+        resizer.join().unwrap();
+        assert_eq!(reader.join().unwrap(), (50, 7, 7));
+    });
+}
+
+#[test]
+fn dirty_pages_given_up_for_a_cut_that_failed_fail_every_flush() {
+    let disk = disk();
+    let buffered = open(&disk, &Gate::default());
+    let refuse = || Err("the file system refuses");
+    assert!(buffered.resize(NEW, refuse).unwrap().is_err());
+    buffered.flush().expect("nothing was dirty");
+    buffered.write_at(&[7; 100], 10 * PAGE).unwrap();
+    assert!(buffered.resize(NEW, refuse).unwrap().is_err());
+    assert_eq!(buffered.size_bytes(), OLD);
+    for _ in 0..2 {
+        assert!(matches!(buffered.flush(), Err(BufferedError::Io(_))));
+    }
+    assert!(buffered.accept_loss().is_some());
+    buffered.flush().unwrap();
+}
+
+/// Not a test of bytes: that all of them end.
+#[test]
+fn readers_of_pages_that_are_cut_off_are_not_left_waiting() {
+    let (disk, gate) = (disk(), Gate::default());
+    let buffered: &'static Buffered = Box::leak(Box::new(open(&disk, &gate)));
+    gate.close();
+    let (ended, ends) = mpsc::channel();
+    for page in 5..9 {
+        let ended = ended.clone();
+        std::thread::spawn(move || ended.send(buffered.read_at(&mut [0; 100], page * PAGE).unwrap()));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    buffered.resize(NEW, || disk.resize(NEW)).unwrap().unwrap();
+    gate.open();
+    for _ in 5..9 {
+        assert_eq!(ends.recv_timeout(Duration::from_secs(20)).expect("a reader waits for ever"), 0);
+    }
+}

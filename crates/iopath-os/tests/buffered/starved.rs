@@ -1,0 +1,58 @@
+//! Threads that lack a frame while another polls the device.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use iopath_core::cache::CacheConfig;
+use iopath_core::{IoError, Op, QueueConfig};
+use iopath_os::{
+    Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty, MemoryConfig, MemoryDisk, NoMemory,
+    RealDevice, Runner,
+};
+
+use crate::gated::{Gate, Gated};
+
+const PAGE: u64 = 4096;
+const FRAMES: u32 = 16;
+
+fn open(faults: &Faults, gate: &Gate) -> Buffered {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: FRAMES, expire: Duration::from_secs(1000), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        tail: None,
+        writes_last_block: false,
+        own_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let gated: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
+        Ok(Runner::new(Box::new(Faulty::new(gated, faults)) as _, &QueueConfig::default()))
+    });
+    opened.unwrap()
+}
+
+/// A reader polls the device for the page that takes the last frame. When it has it, nothing is in flight, and the
+/// writer, which has slept meanwhile, must find out by itself that write-back fails.
+#[test]
+fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
+    let (faults, gate) = (Faults::new(1), Gate::default());
+    let buffered = open(&faults, &gate);
+    faults.add(Fault::error(IoError::Media).on(Op::Write));
+    for page in 1..u64::from(FRAMES) {
+        buffered.write_at(&[1; PAGE as usize], page * PAGE).unwrap();
+    }
+    assert!(buffered.write_back().is_err());
+    let (told, hears) = mpsc::channel();
+    gate.close();
+    // Not joined, and the cache not dropped, where one of them hangs.
+    let buffered: &'static Buffered = Box::leak(Box::new(buffered));
+    std::thread::spawn(|| std::mem::forget(buffered.borrow(0, 1).unwrap()));
+    std::thread::sleep(Duration::from_millis(50));
+    std::thread::spawn(move || told.send(buffered.write_at(&[1; PAGE as usize], 100 * PAGE)));
+    std::thread::sleep(Duration::from_millis(50));
+    gate.open();
+    let error = hears.recv_timeout(Duration::from_secs(20)).expect("the writer sleeps for ever").unwrap_err();
+    assert!(matches!(error, BufferedError::Unwritable { .. }), "{error}");
+}

@@ -1,0 +1,210 @@
+//! Forced direct writes beside the page cache on a device whose flushes fail: no flush reports success over bytes that
+//! another flush has lost, whoever has yet to ask how that ended, and nobody waits for an owner who does not ask.
+
+use iopath::{
+    AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, IoOptions, MemoryConfig, MemoryDisk, Op,
+};
+use iopath::{Options, Volume};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+
+/// A disk with a write cache that a failed flush loses, a buffered volume on it, and its medium as others see it.
+struct Rig {
+    faults: Faults,
+    volume: Volume,
+    disk: Volume,
+}
+
+impl Rig {
+    fn new(fua: bool) -> Self {
+        let faults = Faults::new(1);
+        let config = MemoryConfig { cache_bytes: 8 << 20, fua, ..MemoryConfig::of_bytes(1 << 20) };
+        let disk = MemoryDisk::new(&config).unwrap();
+        let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(&faults);
+        let volume = Volume::memory(&disk, &options).unwrap();
+        faults.lose_on_failed_flush(&disk);
+        Self { faults, volume, disk: Volume::memory(&disk, &Options::new()).unwrap() }
+    }
+
+    fn fail_flushes(&self, times: u64) {
+        self.faults.add(Fault::error(IoError::Media).on(Op::Flush).times(times));
+    }
+
+    /// The page is at the device, and not on the medium.
+    fn write_back(&self, page: u64, value: u8) {
+        self.volume.write_at(&[value; PAGE as usize], page * PAGE).unwrap();
+        self.volume.direct().read_at(&mut memory(0), page * PAGE).unwrap();
+        assert_eq!(self.volume.stats().unwrap().cache.dirty, 0);
+    }
+
+    /// Whether all of the page is at the device. A failed flush loses some of its sectors.
+    fn holds(&self, page: u64, value: u8) -> bool {
+        let mut bytes = memory(!value);
+        self.disk.read_at(&mut bytes, page * PAGE).unwrap();
+        bytes.iter().all(|byte| *byte == value)
+    }
+
+    fn batch(&self) -> Batch {
+        self.volume.batch(&BatchOptions::new(8, PAGE as usize)).unwrap()
+    }
+}
+
+fn memory(value: u8) -> AlignedBuf {
+    let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
+    memory.fill(value);
+    memory
+}
+
+fn write(batch: &mut Batch, page: u64, value: u8, durable: bool) {
+    let mut buffer = batch.buffer().unwrap();
+    buffer.fill(value);
+    let options = IoOptions::new().durable(durable);
+    batch.write_with(buffer, PAGE as usize, page * PAGE, page, &options).unwrap();
+    batch.submit();
+}
+
+#[test]
+fn a_flush_tells_of_what_the_flush_of_an_unpolled_forced_write_has_lost() {
+    for fua in [false, true] {
+        let rig = Rig::new(fua);
+        rig.write_back(3, 7);
+        rig.fail_flushes(1);
+        let mut batch = rig.batch();
+        write(&mut batch, 100, 9, true);
+        // The write is over; the flush that follows it may run, and fail, from now on. Nobody asks the batch any more.
+        let _ = batch.poll();
+        let flushed = rig.volume.flush();
+        assert!(flushed.is_err() || rig.holds(3, 7), "the flush is Ok, and the device has lost the page");
+        rig.volume.accept_loss().unwrap();
+        rig.volume.flush().unwrap();
+        assert!(rig.holds(3, 7), "the page was not written again");
+    }
+}
+
+#[test]
+fn a_thread_flushes_the_volume_with_forced_writes_of_its_own_under_way() {
+    let rig = Rig::new(false);
+    let mut batch = rig.batch();
+    // Not polled, polled once, and polled until the flush may be over: none of them holds a flush up.
+    for polls in 0..3 {
+        write(&mut batch, 10 + polls, 1, true);
+        (0..polls).for_each(|_| drop(batch.poll()));
+        rig.volume.write_at(&[polls as u8; PAGE as usize], 3 * PAGE).unwrap();
+        rig.volume.flush().unwrap();
+        assert!(rig.holds(3, polls as u8));
+    }
+    while let Some(done) = batch.wait().unwrap() {
+        done.result.unwrap();
+    }
+    assert_eq!(batch.under_way(), 0);
+}
+
+#[test]
+fn a_forced_write_of_a_batch_fails_with_any_flush_that_may_have_lost_it() {
+    let rig = Rig::new(true);
+    let mut batch = rig.batch();
+    write(&mut batch, 20, 5, true);
+    // The device has it, and the flush of another thread loses it before the batch has asked for one.
+    rig.fail_flushes(1);
+    rig.volume.flush().unwrap_err();
+    rig.volume.accept_loss().unwrap();
+    rig.volume.flush().unwrap();
+    let done = batch.wait().unwrap().unwrap();
+    assert_eq!((done.token, done.result.is_err()), (20, true), "the device has it: {}", rig.holds(20, 5));
+    // It reports on its own bytes: of what was lost before it began it knows nothing.
+    rig.fail_flushes(1);
+    write(&mut batch, 21, 6, true);
+    batch.wait().unwrap().unwrap().result.unwrap_err();
+    write(&mut batch, 22, 7, true);
+    batch.wait().unwrap().unwrap().result.unwrap();
+    assert!(rig.volume.accept_loss().unwrap());
+}
+
+#[test]
+fn a_forced_write_that_polls_find_done_is_on_the_medium() {
+    for fua in [false, true] {
+        let faults = Faults::new(1);
+        let config = MemoryConfig { cache_bytes: 1 << 20, fua, ..MemoryConfig::of_bytes(1 << 20) };
+        let disk = MemoryDisk::new(&config).unwrap();
+        let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(&faults);
+        let volume = Volume::memory(&disk, &options).unwrap();
+        let mut batch = volume.batch(&BatchOptions::new(8, PAGE as usize)).unwrap();
+        (0..4).for_each(|page| write(&mut batch, page, 3, true));
+        write(&mut batch, 10, 3, false);
+        let (mut over, given_up) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        while over.len() < 5 && Instant::now() < given_up {
+            over.extend(batch.poll().map(|done| done.result.map(|bytes| (done.token, bytes)).unwrap()));
+        }
+        over.sort_unstable();
+        assert_eq!(over, [0, 1, 2, 3, 10].map(|page| (page, PAGE as usize)));
+        batch.flush(50).unwrap();
+        assert_eq!(batch.under_way(), 1);
+        assert_eq!(batch.wait().unwrap().map(|done| done.token), Some(50));
+        disk.crash(|_| 0);
+        let after = Volume::memory(&disk, &Options::new()).unwrap();
+        let mut bytes = memory(0);
+        for page in [0, 1, 2, 3, 10] {
+            after.read_at(&mut bytes, page * PAGE).unwrap();
+            assert_eq!(bytes[0], 3, "page {page}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_forced_writes_is_full_when_it_says_so() {
+    let rig = Rig::new(false);
+    let mut batch = rig.batch();
+    (0..8).for_each(|page| write(&mut batch, page, 1, true));
+    rig.volume.flush().unwrap();
+    assert_eq!(batch.under_way(), 8);
+    let refused = batch.flush(9).unwrap_err();
+    assert!(matches!(refused.error, iopath::Error::BatchFull { depth: 8 }), "{refused}");
+    drop(batch);
+    assert!(rig.holds(7, 1));
+}
+
+/// Flushes, forced writes and batches of several threads on a device that fails one flush in three.
+#[test]
+fn no_flush_of_several_threads_is_ok_over_lost_bytes() {
+    let rig = Rig::new(false);
+    rig.faults.add(Fault::error(IoError::Media).on(Op::Flush).one_in(3));
+    let (stop, rig) = (&AtomicBool::new(false), &rig);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                while !stop.load(SeqCst) {
+                    let _ = rig.volume.direct().write_durably_at(&memory(1), (100 + thread) * PAGE);
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut batch = rig.batch();
+            while !stop.load(SeqCst) {
+                (110..114).for_each(|page| write(&mut batch, page, 1, true));
+                let _ = batch.poll();
+                std::thread::yield_now();
+                while batch.wait().unwrap().is_some() {}
+            }
+        });
+        let (end, mut version, mut ok) = (Instant::now() + Duration::from_secs(3), 0_u64, 0_u64);
+        let mut wrong = None;
+        while wrong.is_none() && Instant::now() < end {
+            version += 1;
+            rig.volume.write_at(&version.to_le_bytes(), 3 * PAGE).unwrap();
+            if rig.volume.flush().is_err() {
+                rig.volume.accept_loss().unwrap();
+                continue;
+            }
+            ok += 1;
+            let mut seen = memory(0);
+            rig.disk.read_at(&mut seen, 3 * PAGE).unwrap();
+            let there = u64::from_le_bytes(seen[..8].try_into().unwrap());
+            wrong = (there != version).then_some((version, there));
+        }
+        stop.store(true, SeqCst);
+        assert_eq!(wrong, None, "flush number {ok} is Ok: (written, at the device)");
+        assert!(ok > 100, "only {ok} flushes succeeded");
+    });
+}

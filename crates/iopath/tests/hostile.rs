@@ -1,0 +1,312 @@
+//! Volumes of every kind with offsets, lengths, sizes and settings at which arithmetic goes wrong: an error that is
+//! documented, or what there is; no panic, no hang, and no Ok for what was not done. To be run with overflow checks
+//! (profile `checked`).
+
+mod support;
+
+use iopath::{
+    Advice, AlignedBuf, Batch, BatchOptions, Error, FileLayout, FileMap, IoError, IoOptions, MAPPERS,
+    MemoryConfig, MemoryDisk, OpenError, Options, Path, Readahead, Stream, Unaligned, Volume,
+};
+use support::{options, scratch};
+
+const SIZE: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// Offsets and lengths at which arithmetic goes wrong, in a volume of `SIZE` bytes and behind it.
+const EDGES: [u64; 20] = [
+    0,
+    1,
+    512,
+    4095,
+    4096,
+    SIZE - 4096,
+    SIZE - 100,
+    SIZE - 1,
+    SIZE,
+    SIZE + 1,
+    SIZE + 4096,
+    u32::MAX as u64,
+    1 << 55,
+    i64::MAX as u64 - 4095,
+    i64::MAX as u64,
+    i64::MAX as u64 + 1,
+    u64::MAX - 4096,
+    u64::MAX - 4095,
+    u64::MAX - 100,
+    u64::MAX,
+];
+
+fn pairs() -> impl Iterator<Item = (u64, u64)> {
+    EDGES.into_iter().flat_map(|a| EDGES.into_iter().map(move |b| (a, b)))
+}
+
+fn ways(options: &Options) -> [(&'static str, Options); 5] {
+    let options = options.clone().write(true).cache_bytes(64 * BLOCK);
+    [
+        ("direct", options.clone()),
+        ("raw", options.clone().path(Path::Raw)),
+        ("bounced", options.clone().unaligned(Unaligned::Bounce)),
+        ("unaligned buffered", options.clone().unaligned(Unaligned::Buffered)),
+        ("buffered", options.path(Path::Buffered)),
+    ]
+}
+
+/// Volumes of `SIZE` bytes of 7, of each kind by each way: on a disk in memory, mapped on one, on a file, on a stripe.
+fn each_volume(test: impl Fn(&str, &Volume)) {
+    let memory = || {
+        let block = MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(2 * SIZE) };
+        MemoryDisk::new(&block).unwrap()
+    };
+    let check = |name: String, opened: Result<Volume, OpenError>| {
+        let volume = opened.unwrap();
+        if volume.size_bytes() != SIZE {
+            volume.resize(SIZE).unwrap();
+        }
+        let mut sevens = AlignedBuf::new(SIZE as usize).unwrap();
+        sevens.fill(7);
+        volume.write_at(&sevens, 0).unwrap();
+        test(&name, &volume);
+    };
+    for (way, options) in ways(&Options::new()) {
+        check(format!("{way}, memory"), Volume::memory(&memory(), &options));
+        for kind in MAPPERS {
+            let disk = memory();
+            let layout = FileLayout { block_bytes: 4096, size_bytes: SIZE, capacity: disk.limits().capacity };
+            let file = FileMap::fresh(kind.name, &layout).unwrap();
+            check(format!("{way}, {}", kind.name), Volume::memory_mapped(&disk, &file, &options));
+        }
+    }
+    for (way, options) in ways(&options()) {
+        let Some((directory, path)) = scratch(SIZE) else { return };
+        check(format!("{way}, a file"), Volume::open(&path, &options));
+        let members = [directory.path().join("a"), directory.path().join("b")];
+        let stripe = Volume::open_stripe(&members, 64 << 10, &options.create(SIZE));
+        check(format!("{way}, a stripe"), stripe);
+    }
+}
+
+/// Whether an error is one of those that say that a range is not the volume's.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::PastEnd { .. } | Error::Unaligned { .. } | Error::UnalignedMemory { .. })
+}
+
+#[test]
+fn what_is_not_in_the_volume_is_not_read_written_discarded_or_lent() {
+    each_volume(|name, volume| {
+        let mut buffer = AlignedBuf::new(3 * BLOCK as usize).unwrap();
+        buffer.fill(7);
+        for offset in EDGES {
+            for bytes in [0, 1, 101, BLOCK, 2 * BLOCK + 1, 3 * BLOCK] {
+                let what = || format!("{name}: {bytes} bytes at {offset}");
+                let inside = SIZE.saturating_sub(offset).min(bytes);
+                let part = &mut buffer[..bytes as usize];
+                let reads = [volume.read_at(part, offset), volume.direct().read_at(part, offset)];
+                for read in reads {
+                    match read {
+                        Ok(read) => assert!(read as u64 == inside, "{read} of {}", what()),
+                        Err(error) => assert!(is_refusal(&error), "{}: {error}", what()),
+                    }
+                }
+                assert!(part.iter().all(|byte| *byte == 7), "{}", what());
+                let writes = [
+                    volume.write_at(part, offset),
+                    volume.write_durably_at(part, offset),
+                    volume.direct().write_at(part, offset),
+                    volume.direct().write_durably_at(part, offset),
+                ];
+                for written in writes {
+                    match written {
+                        Ok(()) => assert!(inside == bytes, "{}", what()),
+                        Err(error) => assert!(is_refusal(&error), "{}: {error}", what()),
+                    }
+                }
+            }
+        }
+        for (offset, bytes) in pairs() {
+            let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= SIZE);
+            let what = || format!("{name}: {bytes} bytes at {offset}");
+            if !is_inside {
+                for done in [volume.discard(offset, bytes), volume.write_zeroes(offset, bytes)] {
+                    match done {
+                        Ok(()) => assert!(bytes == 0, "{}", what()),
+                        Err(error) => assert!(is_refusal(&error), "{}: {error}", what()),
+                    }
+                }
+            }
+            for advice in [Advice::WillNeed, Advice::DontNeed, Advice::Sequential, Advice::Normal] {
+                match volume.advise(offset, bytes, advice) {
+                    Ok(()) | Err(Error::NotBuffered { .. }) => {}
+                    Err(error) => panic!("{}: {error}", what()),
+                }
+            }
+            let few = bytes.min(16 * BLOCK) as usize;
+            match volume.borrow(offset, if offset < SIZE { few } else { bytes as usize }) {
+                Ok(lent) => {
+                    assert_eq!(lent.len() as u64, SIZE.saturating_sub(offset).min(few as u64), "{}", what());
+                    assert!(lent.slices().all(|slice| slice.iter().all(|byte| *byte == 7)), "{}", what());
+                }
+                Err(error) => assert!(matches!(error, Error::NotBuffered { .. }), "{}: {error}", what()),
+            }
+        }
+        volume.flush().unwrap();
+        let mut all = AlignedBuf::new(SIZE as usize).unwrap();
+        assert_eq!(volume.read_at(&mut all, 0).unwrap(), SIZE as usize);
+        assert!(all.iter().all(|byte| *byte == 7), "{name}: a byte has changed");
+    });
+}
+
+/// Takes what is under way; how many bytes it came to, if there was something.
+fn taken(batch: &mut Batch) -> Option<usize> {
+    let done = batch.wait().unwrap()?;
+    Some(done.result.unwrap())
+}
+
+#[test]
+fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not() {
+    each_volume(|name, volume| {
+        let options = BatchOptions::new(2, BLOCK as usize).gather(u32::MAX).plug(u32::MAX);
+        let mut batch = volume.batch(&options.stream(Stream(u32::MAX))).unwrap();
+        for weight in [0, u32::MAX] {
+            batch.set_weight(Stream(weight), weight);
+        }
+        for (offset, bytes) in pairs() {
+            let inside = SIZE.saturating_sub(offset).min(bytes);
+            let what = || format!("{name}: {bytes} bytes at {offset}");
+            for writes in [false, true] {
+                let mut buffer = batch.buffer().expect("both are free");
+                buffer.fill(7);
+                let added = if writes {
+                    batch.write_with(
+                        buffer,
+                        bytes as usize,
+                        offset,
+                        u64::MAX,
+                        &IoOptions::new().durable(true),
+                    )
+                } else {
+                    batch.read(buffer, bytes as usize, offset, u64::MAX)
+                };
+                match added {
+                    Ok(()) => {
+                        let moved = taken(&mut batch).expect("one is under way") as u64;
+                        assert!(moved == inside && (moved == bytes || !writes), "{moved} of {}", what());
+                    }
+                    Err(refused) => {
+                        assert!(refused.buffer.is_some(), "{}", what());
+                        let is_too_long = matches!(refused.error, Error::BufferTooSmall { .. });
+                        assert!(is_too_long || is_refusal(&refused.error), "{}: {}", what(), refused.error);
+                    }
+                }
+            }
+            if bytes > 0 && offset.checked_add(bytes).is_none_or(|end| end > SIZE) {
+                let refused = batch.discard(offset, bytes, 1).expect_err("past the end");
+                assert!(is_refusal(&refused.error), "{}: {}", what(), refused.error);
+            }
+            assert_eq!(batch.under_way(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_volume_has_any_size_that_what_it_lies_on_can_have() {
+    each_volume(|name, volume| {
+        for edge in EDGES {
+            if name.ends_with("memory") && (2 * SIZE..1 << 55).contains(&edge) {
+                // More memory than a test should take.
+                continue;
+            }
+            let before = volume.size_bytes();
+            match volume.resize(edge) {
+                Ok(()) => assert_eq!(volume.size_bytes(), edge, "{name}"),
+                Err(error) => {
+                    let is_told = matches!(
+                        error,
+                        Error::Resize { .. } | Error::Io { source: IoError::Os(_) | IoError::NoSpace, .. }
+                    );
+                    assert!(is_told && volume.size_bytes() == before, "{name} to {edge}: {error}");
+                }
+            }
+            let size = volume.size_bytes();
+            let mut buffer = AlignedBuf::new(BLOCK as usize).unwrap();
+            for offset in [0, size.saturating_sub(1) / BLOCK * BLOCK, size, u64::MAX / BLOCK * BLOCK] {
+                let there = size.saturating_sub(offset).min(BLOCK);
+                match volume.read_at(&mut buffer, offset) {
+                    Ok(read) => assert_eq!(read as u64, there, "{name} of {size} at {offset}"),
+                    Err(error) => assert!(is_refusal(&error), "{name} of {size} at {offset}: {error}"),
+                }
+            }
+            let _ = volume.advise(0, u64::MAX, Advice::DontNeed);
+        }
+        // What is sparse need not be filled when it is closed.
+        let _ = volume.resize(SIZE);
+    });
+}
+
+#[test]
+fn settings_out_of_range_are_taken_for_the_nearest_or_refused() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
+    let base = Options::new().write(true).cache_bytes(64 * BLOCK);
+    let mut opened = 0;
+    for edge in EDGES {
+        let edge32 = u32::try_from(edge).unwrap_or(u32::MAX);
+        for (_, way) in ways(&base) {
+            for options in [
+                way.clone().depth(edge32),
+                way.clone().request_bytes_max(edge),
+                way.clone().request_bytes_max(edge).readahead(Readahead::Bytes(edge)),
+                way.clone().page_bytes(edge32),
+                way.clone().cache_bytes(edge),
+            ] {
+                if (1 << 30..1 << 55).contains(&edge) && options_take_memory(&options, edge) {
+                    continue;
+                }
+                match Volume::memory(&disk, &options) {
+                    Ok(volume) => {
+                        opened += 1;
+                        volume.write_at(&AlignedBuf::new(2 * BLOCK as usize).unwrap(), BLOCK).unwrap();
+                        let mut buffer = AlignedBuf::new(3 * BLOCK as usize).unwrap();
+                        assert_eq!(volume.read_at(&mut buffer, 0).unwrap(), buffer.len());
+                    }
+                    Err(OpenError::PageSize { .. } | OpenError::CacheSize { .. } | OpenError::Memory(_)) => {}
+                    Err(error) => panic!("{options:?}: {error}"),
+                }
+            }
+        }
+        let volume = Volume::memory(&disk, &base).unwrap();
+        for (io_depth, buffer_bytes) in [(1, edge as usize), (edge32, 1), (edge32, edge as usize)] {
+            // Less than is refused, and more than a test should take.
+            if u64::from(io_depth).saturating_mul(buffer_bytes.max(4096) as u64) > 64 << 20
+                && edge < u32::MAX.into()
+            {
+                continue;
+            }
+            match volume.batch(&BatchOptions::new(io_depth, buffer_bytes)) {
+                Ok(batch) => assert!(batch.buffer().is_some()),
+                Err(error) => assert!(matches!(error, OpenError::Memory(_)), "{error}"),
+            }
+        }
+    }
+    assert!(opened > 100, "{opened}");
+    let Some((directory, path)) = scratch(SIZE) else { return };
+    for edge in EDGES.into_iter().filter(|edge| *edge > 1 << 55) {
+        let error = Volume::open(&path, &options().create(edge)).unwrap_err();
+        assert!(matches!(error, OpenError::System { .. }), "{edge}: {error}");
+    }
+    let members = [directory.path().join("a"), directory.path().join("b")];
+    for (chunk, bytes) in pairs() {
+        if (2 * SIZE..1 << 55).contains(&bytes) || (2 * SIZE..1 << 55).contains(&chunk) {
+            continue;
+        }
+        match Volume::open_stripe(&members, chunk, &options().create(bytes)) {
+            Ok(volume) => assert!(volume.size_bytes() % chunk == 0),
+            Err(OpenError::Chunk { .. } | OpenError::Stripe(_) | OpenError::System { .. }) => {}
+            Err(error) => panic!("chunks of {chunk}, {bytes} bytes: {error}"),
+        }
+    }
+}
+
+/// Whether these options ask for as much memory as `edge` says, which may be there.
+fn options_take_memory(options: &Options, edge: u64) -> bool {
+    format!("{options:?}").contains(&format!("cache_bytes: {edge},"))
+}

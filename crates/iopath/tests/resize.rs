@@ -1,0 +1,111 @@
+//! Threads that move the end of a volume beside threads that read and write what is never cut off.
+
+mod support;
+
+use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use support::{options, scratch};
+
+/// Inside a page and inside a block.
+const FLOOR: u64 = 50 * 4096 + 196;
+const SPAN: u64 = 40_000;
+const FOR: Duration = Duration::from_millis(400);
+
+fn byte(at: u64) -> u8 {
+    (at % 251) as u8
+}
+
+/// Two threads resize, one reads up to the floor, one reads over it, one reads direct, one in a batch, one writes up to the floor.
+fn shake(volume: &Volume) {
+    let floor: Vec<u8> = (0..FLOOR).map(byte).collect();
+    volume.write_at(&floor, 0).unwrap();
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for step in [7919, 10_007] {
+            scope.spawn(move || {
+                for round in 0_u64.. {
+                    if is_over.load(Relaxed) {
+                        break;
+                    }
+                    volume.resize(FLOOR + round * step % SPAN).unwrap();
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut buffer = vec![0; 9000];
+            for round in 0_u64.. {
+                if is_over.load(Relaxed) {
+                    break;
+                }
+                let offset = FLOOR - 9000 + round % 3 * 4096;
+                let before = (FLOOR - offset).min(9000) as usize;
+                let there = volume.read_at(&mut buffer, offset).unwrap();
+                assert!(there >= before, "{there} bytes at {offset}, of which {before} are never cut off");
+                assert!(buffer[..before].iter().zip(offset..).all(|(found, at)| *found == byte(at)));
+                assert!(buffer[before..there].iter().all(|found| *found == 0), "past the floor");
+            }
+        });
+        scope.spawn(move || {
+            let mut memory = AlignedBuf::new(3 * 4096).unwrap();
+            let offset = FLOOR / 4096 * 4096 - 4096;
+            while !is_over.load(Relaxed) {
+                let there = volume.direct().read_at(&mut memory, offset).unwrap();
+                assert!(there as u64 >= FLOOR - offset, "{there} bytes, of which more are never cut off");
+                assert!(
+                    memory[..(FLOOR - offset) as usize]
+                        .iter()
+                        .zip(offset..)
+                        .all(|(found, at)| *found == byte(at))
+                );
+            }
+        });
+        scope.spawn(move || {
+            let mut batch = volume.batch(&BatchOptions::new(4, 3 * 4096)).unwrap();
+            let offset = FLOOR / 4096 * 4096 - 4096;
+            while !is_over.load(Relaxed) {
+                while let Some(buffer) = batch.buffer() {
+                    batch.read(buffer, 3 * 4096, offset, 0).unwrap();
+                }
+                while let Some(done) = batch.wait().unwrap() {
+                    let (there, memory) = (done.result.unwrap(), done.buffer.unwrap());
+                    assert!(there as u64 >= FLOOR - offset, "{there} bytes, of which more are never cut off");
+                    let before = memory[..(FLOOR - offset) as usize].iter();
+                    assert!(before.zip(offset..).all(|(found, at)| *found == byte(at)));
+                }
+            }
+        });
+        let (floor, start) = (&floor, FLOOR - 5000);
+        scope.spawn(move || {
+            while !is_over.load(Relaxed) {
+                volume.write_at(&floor[start as usize..], start).unwrap();
+            }
+        });
+        std::thread::sleep(FOR);
+        is_over.store(true, Relaxed);
+    });
+    volume.flush().unwrap();
+}
+
+fn cached(options: Options) -> Options {
+    options.direct(false).cache_bytes(24 * 4096)
+}
+
+#[test]
+fn threads_resize_beside_readers_of_a_buffered_file() {
+    let Some((_directory, path)) = scratch(FLOOR) else { return };
+    shake(&Volume::open(path, &cached(options()).write(true)).unwrap());
+}
+
+#[test]
+fn threads_resize_beside_readers_of_a_bounced_file() {
+    let Some((_directory, path)) = scratch(FLOOR) else { return };
+    shake(&Volume::open(path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
+}
+
+#[test]
+fn threads_resize_beside_readers_of_a_disk_in_memory() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(FLOOR)).unwrap();
+    shake(&Volume::memory(&disk, &cached(options()).write(true)).unwrap());
+    shake(&Volume::memory(&disk, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
+}
