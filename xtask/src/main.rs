@@ -1,10 +1,12 @@
-//! Habits as commands: `cargo xtask test | tidy | bench | torture | explore`.
+//! Habits as commands: `cargo xtask test | tidy | bench | torture | explore | fsx | sanitize`.
 //!
 //! Holds no code of the product and is depended on by nothing: what is checked here is checked from outside.
 
 mod bench;
 mod explore;
+mod fsx;
 mod refuse;
+mod sanitize;
 mod test;
 mod tidy;
 mod torture;
@@ -34,6 +36,10 @@ enum Command {
     Torture(torture::Options),
     /// Run the blocking code under many thread schedules and find those that hang
     Explore(explore::Options),
+    /// Run the program fsx on a volume mounted with FUSE, by one process and by several
+    Fsx(fsx::Options),
+    /// Run tests under Miri and the sanitizers of threads and addresses, with a nightly toolchain
+    Sanitize(sanitize::Options),
     /// Run a command to which the kernel refuses `io_uring`
     #[command(hide = true)]
     WithoutIoUring {
@@ -50,6 +56,8 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Explore(options) => explore::run(&options),
+        Command::Fsx(options) => fsx::run(&options),
+        Command::Sanitize(options) => sanitize::run(&options),
         Command::WithoutIoUring { command } => refuse::run_without_io_uring(&command),
     };
     match result {

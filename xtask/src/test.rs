@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "test-optimised", quick: true, run: test_optimised },
     Step { name: "torture", quick: false, run: torture },
     Step { name: "explore", quick: false, run: explore },
+    Step { name: "fsx", quick: false, run: fsx },
     Step { name: "test-without-uring", quick: false, run: test_without_io_uring },
     Step { name: "deny", quick: false, run: deny },
 ];
@@ -212,6 +213,19 @@ fn explore() -> Result<Outcome> {
     anyhow::ensure!(!counts.is_empty(), "nothing was explored");
     let (schedules, scenarios) = (counts.iter().sum::<u64>(), counts.len());
     Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
+}
+
+/// Two minutes of `cargo xtask fsx`, from other seeds each time.
+fn fsx() -> Result<Outcome> {
+    // Not by its path: cargo may have put a newer xtask there since this one started.
+    let mut xtask = Command::new("/proc/self/exe");
+    xtask.current_dir(workspace::root());
+    let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", "120"]).run()?;
+    if let Some(reason) = log.lines().find_map(|line| line.strip_prefix("skipped: ")) {
+        return Ok(Outcome::Skipped(reason.to_owned()));
+    }
+    let summary = log.lines().find_map(|line| line.strip_prefix("fsx: "));
+    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("nothing was done"))?.to_owned()))
 }
 
 fn select(mut tests: Logged, crates: &[&str]) -> Logged {

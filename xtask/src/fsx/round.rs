@@ -1,0 +1,259 @@
+//! One round: mount a fresh volume, run fsx on each of its files, unmount, and compare the backing file with what the
+//! mounted files showed. Chooses nothing: variant and seed are arguments.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::scratch::Place;
+use super::server::{self, Server, last_lines};
+use super::variant::Variant;
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// Processes that make no progress for so long hang.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Old bytes of the backing file of a mapped volume.
+const STALE: u8 = 0x5a;
+
+/// The programs of a round.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) server: PathBuf,
+    pub(super) fsx: PathBuf,
+}
+
+/// Carries out the variant's operations from `seed` on. An error says what went wrong; nothing is left mounted then.
+pub(super) fn run(
+    programs: &Programs,
+    place: &Place,
+    variant: &Variant,
+    seed: u64,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<()> {
+    let backing = place.backing(variant.medium)?;
+    match fs::remove_file(&backing) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    if variant.stale_bytes() > 0 {
+        fs::write(&backing, vec![STALE; variant.stale_bytes() as usize])?;
+    }
+    let (directory, log) = (place.mount(), place.file("server.log"));
+    let server = Server::start(&programs.server, variant, &backing, &directory, &log)
+        .context("the volume cannot be mounted")?;
+
+    let mut workers = Workers::default();
+    let config = place.file("fsx.toml");
+    fs::write(&config, variant.fsx_config())?;
+    for process in 0..variant.layout.processes {
+        let name = process.to_string();
+        let log = place.file(&format!("fsx-{name}.log"));
+        let mut command = Command::new(&programs.fsx);
+        command
+            .args(["-S", &seed.wrapping_mul(variant.layout.processes).wrapping_add(process).to_string()])
+            .args(["-N", &variant.layout.ops.to_string()])
+            .arg("-f")
+            .arg(&config)
+            .arg("-P")
+            .arg(place.directory())
+            .arg(directory.join(&name))
+            .env("RUST_BACKTRACE", "0")
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
+        workers.start(command, format!("fsx on file {name}"), log)?;
+    }
+    let watched = workers.watch(HANG, is_stopped);
+    let shown = place.file("shown");
+    let watched = watched.and_then(|()| {
+        let log = place.file("cat.log");
+        let mut command = Command::new("cat");
+        command
+            .args((0..variant.layout.processes).map(|process| directory.join(process.to_string())))
+            .stdout(File::create(&shown)?)
+            .stderr(File::create(&log)?);
+        workers.start(command, "cat of all files".to_owned(), log)?;
+        workers.watch(HANG, is_stopped)
+    });
+    if let Err(error) = watched {
+        let mut message = format!("{error:#}");
+        if error.is::<Hung>() {
+            message = format!("{message}; {}", server::backtrace(server.id(), &log));
+        }
+        let server_says = server.log_end();
+        if !server_says.is_empty() {
+            message = format!("{message}\nthe server says: {server_says}");
+        }
+        // The server first: a process that waits for it cannot even be killed.
+        drop(server);
+        drop(workers);
+        bail!(message);
+    }
+    server.unmount()?;
+    if variant.is_in_place() {
+        compare(&backing, &shown, variant.mapper.is_none())?;
+    }
+    Ok(())
+}
+
+/// After the last flush the backing file has every byte that the files showed; `is_whole` if it has no others.
+fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
+    let (stored, shown) = (fs::read(backing)?, fs::read(shown)?);
+    ensure!(
+        stored.len() >= shown.len() && (!is_whole || stored.len() == shown.len()),
+        "the backing file has {} bytes after the unmount, the volume had {}",
+        stored.len(),
+        shown.len()
+    );
+    let differing = stored.iter().zip(&shown).filter(|(stored, shown)| stored != shown).count();
+    let first = stored.iter().zip(&shown).position(|(stored, shown)| stored != shown);
+    match first {
+        None => Ok(()),
+        Some(offset) => bail!(
+            "the backing file differs from the volume after flush and unmount: {differing} bytes, the first at \
+             offset {offset}"
+        ),
+    }
+}
+
+/// Processes that work on the mounted files. Dropping them kills them.
+#[derive(Debug, Default)]
+struct Workers {
+    running: Vec<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    name: String,
+    log: PathBuf,
+}
+
+/// No process made progress.
+#[derive(Debug)]
+struct Hung(String);
+
+impl std::fmt::Display for Hung {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Hung {}
+
+impl Workers {
+    fn start(&mut self, mut command: Command, name: String, log: PathBuf) -> Result<()> {
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
+        let child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        self.running.push(Worker { child, name, log });
+        Ok(())
+    }
+
+    /// Waits until all have ended. An error, with the processes left as they are, if one fails, if none makes progress
+    /// for `hang`, or if `is_stopped`.
+    fn watch(&mut self, hang: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
+        let mut last = (0, Instant::now());
+        while !self.running.is_empty() {
+            ensure!(!is_stopped(), "stopped");
+            let mut index = 0;
+            while let Some(worker) = self.running.get_mut(index) {
+                match worker.child.try_wait()? {
+                    Some(status) if status.success() => drop(self.running.swap_remove(index)),
+                    Some(status) => bail!(failure(worker, status)),
+                    None => index += 1,
+                }
+            }
+            let progress = self.running.iter().map(|worker| switches(worker.child.id())).sum();
+            if progress != last.0 {
+                last = (progress, Instant::now());
+            } else if last.1.elapsed() > hang {
+                let names: Vec<_> = self.running.iter().map(|worker| worker.name.as_str()).collect();
+                bail!(Hung(format!("no progress for {} s: {} hang", hang.as_secs_f64(), names.join(", "))));
+            }
+            sleep(TICK);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.running {
+            let _ = worker.child.kill();
+        }
+        for worker in &mut self.running {
+            let _ = worker.child.wait();
+        }
+    }
+}
+
+/// How a worker failed: the first lines that it wrote, since fsx dumps its last thousand operations after them.
+fn failure(worker: &Worker, status: ExitStatus) -> String {
+    let log = last_lines(&worker.log, usize::MAX);
+    let says: Vec<_> = log.lines().filter(|line| !line.is_empty()).take(4).collect();
+    format!("{}: {status}; all of it is in {}\n{}", worker.name, worker.log.display(), says.join("\n"))
+}
+
+/// How often a process has been switched to or from: each operation on a mounted file adds to it. See proc(5).
+fn switches(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let count = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();
+    status.lines().filter_map(count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(script: &str, hang: Duration, is_stopped: bool) -> Result<()> {
+        let scratch = tempfile::tempdir()?;
+        let log = scratch.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stderr(File::create(&log)?);
+        let mut workers = Workers::default();
+        workers.start(command, "the script".to_owned(), log)?;
+        workers.watch(hang, &|| is_stopped)
+    }
+
+    #[test]
+    fn a_process_that_fails_is_an_error_with_its_first_lines() {
+        let error = watch("echo miscompare >&2; exit 1", HANG, false).expect_err("it fails").to_string();
+        assert!(error.contains("exit status: 1") && error.contains("miscompare"), "{error}");
+    }
+
+    #[test]
+    fn processes_without_progress_hang_and_those_with_progress_do_not() {
+        let error = watch("exec sleep 60", Duration::from_millis(300), false).expect_err("it sleeps");
+        assert!(error.is::<Hung>(), "{error}");
+        watch("for i in 1 2 3 4 5 6; do sleep 0.1; done", Duration::from_millis(400), false)
+            .expect("it goes on");
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait() {
+        let error = watch("exec sleep 60", HANG, true).expect_err("it is stopped").to_string();
+        assert_eq!(error, "stopped");
+    }
+
+    #[test]
+    fn a_backing_file_that_is_older_than_the_volume_is_an_error() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = scratch.path().join(name);
+            fs::write(&path, bytes).expect("a file");
+            path
+        };
+        let shown = file("shown", b"abcdef");
+        compare(&file("same", b"abcdef"), &shown, true).expect("the same bytes");
+        compare(&file("longer", b"abcdefg"), &shown, false).expect("more bytes behind");
+        compare(&file("longer", b"abcdefg"), &shown, true).expect_err("not the same size");
+        let error = compare(&file("old", b"abcxyf"), &shown, true).expect_err("other bytes").to_string();
+        assert!(error.contains("2 bytes") && error.contains("offset 3"), "{error}");
+    }
+}
