@@ -134,6 +134,8 @@ struct Shared {
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
+    /// How often the end has moved, and then moved back since the device kept its size.
+    failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
     state: Mutex<State>,
@@ -180,6 +182,7 @@ impl Buffered {
             watch: runner.watch(),
             page_bytes: page_bytes as usize,
             size_bytes: AtomicU64::new(size_bytes),
+            failed_resizes: AtomicU64::new(0),
             borrowed_hits: Counter::default(),
             has_flusher: AtomicBool::new(false),
             state: Mutex::new(State::new(runner, cache, readahead, arena, place)),

@@ -71,6 +71,10 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
         Arc::new(NothingToWaitFor)
     }
 
+    /// Ends the wait of a [`Watch`] that is in progress, or the next one: its thread has got from another one what it
+    /// waits for. Nothing to do for a device whose watch returns at once.
+    fn end_watch(&mut self) {}
+
     /// The device ends after `sectors` sectors from now on: the file that it stands on was resized. Ignored by
     /// devices whose size is their own.
     fn set_capacity(&mut self, _sectors: u64) {}
@@ -102,6 +106,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
         (**self).watch()
     }
 
+    fn end_watch(&mut self) {
+        (**self).end_watch();
+    }
+
     fn set_capacity(&mut self, sectors: u64) {
         (**self).set_capacity(sectors);
     }
@@ -125,7 +133,7 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
 /// the wait begins, what was submitted must have been committed, after the last poll, and one request must be in flight.
 pub trait Watch: fmt::Debug + Send + Sync {
     /// Returns when a completion is ready to be polled, at once if one is ready already; when the device has to be polled
-    /// to go on; when `timeout` has passed; or early. `timeout` must reach no further than
+    /// to go on; when [`RealDevice::end_watch`] is called; when `timeout` has passed; or early. `timeout` must reach no further than
     /// [`BlockDevice::poll_timeout`].
     ///
     /// A request that is handed in during the wait ends it, too, if the device can tell the waiting thread. A device on

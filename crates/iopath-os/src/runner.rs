@@ -251,6 +251,11 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.watch()
     }
 
+    /// See [`RealDevice::end_watch`].
+    pub(crate) fn end_watch(&mut self) {
+        self.device.end_watch();
+    }
+
     /// Whether the queue does nothing but hand I/O on: it has no elevator and no log.
     pub(crate) fn is_plain(&self) -> bool {
         self.queue.elevator() == "none" && !self.queue.is_logged()

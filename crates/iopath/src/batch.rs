@@ -72,7 +72,8 @@ impl BatchOptions {
 ///
 /// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at
 /// [`Direct`](crate::Direct): from when a write is added until a poll or wait finds it to be over, buffered writes to its
-/// pages wait. A thread that has added one takes it before it writes there itself.
+/// pages, or to the blocks of a mapped file that it touches, wait. A thread that has added one takes it before it writes
+/// there itself.
 ///
 /// With a page cache, a forced write is a write and then a flush of the device that the cache carries out; it begins when
 /// a poll or wait finds the write to be over. A flush of the volume never waits for a batch, nor for a thread that does

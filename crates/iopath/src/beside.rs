@@ -78,13 +78,24 @@ impl Volume {
                 engine.resize(size_bytes).map_err(|error| self.io_error(Op::Write, size_bytes, 0, error))
             }
         };
-        let cut = || self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
-        match self.cache_if_any() {
-            Some(cache) => cache
-                .resize(size_bytes, cut)
-                .map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))?,
-            None => cut(),
-        }
+        let Some(cache) = self.cache_if_any() else {
+            return self.alone(|| set_length().map(|()| self.set_size(size_bytes)));
+        };
+        let is_shorter = size_bytes < self.size_bytes();
+        let cut = || {
+            self.alone(|| {
+                set_length().map(|()| {
+                    if is_shorter {
+                        self.set_size(size_bytes)
+                    }
+                })
+            })
+        };
+        let resized = cache.resize(size_bytes, cut);
+        resized.map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))??;
+        // What is gained can be used when the cache knows of it.
+        self.set_size(size_bytes);
+        Ok(())
     }
 
     fn has_fixed_size(&self) -> bool {
@@ -99,7 +110,13 @@ impl Volume {
     pub(crate) fn beside_cache(&self, op: Op, extent: Extent) -> Result<Option<Beside<'_>>, Error> {
         let Some(cache) = self.cache_if_any() else { return Ok(None) };
         let (offset, bytes) = (extent.offset(), extent.bytes());
-        let beside = cache.begin_direct(op, offset, bytes);
+        // Until the I/O is over, a write to a mapped file keeps the write-back of all its blocks waiting, which a flush
+        // would wait for.
+        let unit_bytes = match self.backing() {
+            Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),
+            Backing::File(_) | Backing::Memory(_) | Backing::Stripe(_) => 1,
+        };
+        let beside = cache.begin_direct_in_units(op, offset, bytes, unit_bytes);
         beside.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
     }
 }

@@ -161,8 +161,8 @@ impl PageCache {
         failures
     }
 
-    /// A truncation is over, and the volume is as long as before: dirty pages that were given up are lost, of which every
-    /// flush tells with `error` until [`PageCache::forget_loss`].
+    /// A truncation is over, and the volume is as long as before: dirty pages that were given up are lost, or may be, of
+    /// which every flush tells with `error` until [`PageCache::forget_loss`].
     ///
     /// # Panics
     /// As [`PageCache::end_direct`].
@@ -239,9 +239,9 @@ impl PageCache {
     fn write_back_or_go(&mut self, key: usize) -> bool {
         let Direct { kind, range, .. } = self.directs.open[key];
         if kind == Kind::Truncate {
-            let before = self.unsaved;
+            // One at the device is given up, too: it is not written again if that fails.
+            self.directs.open[key].gave_up = self.pages_owed(range) > 0;
             self.drop_range(range, true);
-            self.directs.open[key].gave_up = self.unsaved < before;
         }
         let owed = self.pages_owed(range);
         if owed == 0 {

@@ -91,7 +91,8 @@ impl PageCache {
         if self.writeback.writes == self.config.writes_max {
             return None;
         }
-        let oldest = self.links.iter(&self.aged).find(|frame| !self.is_behind_a_write(*frame))?;
+        let may_go = |frame: &u32| !self.frames[*frame as usize].is_held && !self.is_behind_a_write(*frame);
+        let oldest = self.links.iter(&self.aged).find(may_go)?;
         Some(self.frames[oldest as usize].since + self.config.expire)
     }
 

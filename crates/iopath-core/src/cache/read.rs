@@ -61,8 +61,10 @@ impl PageCache {
 
     /// `waiter` waits for any frame no longer; whether it did.
     pub fn stop_starving(&mut self, waiter: u64) -> bool {
-        let place = self.starved.iter().position(|starved| *starved == waiter);
-        place.and_then(|place| self.starved.remove(place)).is_some()
+        let Some(place) = self.starved.iter().position(|starved| *starved == waiter) else { return false };
+        self.starved.remove(place);
+        self.hot.set_starved(!self.starved.is_empty());
+        true
     }
 
     /// A frame has lost its last pin while somebody waited for one: [`super::Hot::unpin`] said so.

@@ -143,3 +143,19 @@ fn what_a_failed_flush_may_have_lost_is_not_written_again_under_a_truncation() {
         outcomes(&mut cache).iter().any(|(waiter, told)| *waiter == 3 && matches!(told, Outcome::Direct(_)))
     );
 }
+
+#[test]
+fn a_failed_truncation_reports_a_page_that_was_at_the_device_and_could_not_be_written() {
+    let mut cache = cache(8);
+    write(&mut cache, 5, NOW);
+    cache.write_back(PageRange::ALL, 1);
+    let ios = all_io(&mut cache, NOW);
+    assert_eq!(cache.begin_truncate(Page(4), 2), DirectStep::Wait);
+    finish(&mut cache, &ios, Err(IoError::Media));
+    let told = outcomes(&mut cache);
+    let Some((_, Outcome::Direct(tag))) = told.iter().find(|(waiter, _)| *waiter == 2) else {
+        panic!("{told:?}")
+    };
+    cache.fail_truncate(*tag, IoError::ReadOnly);
+    assert_eq!(cache.loss(), Some(IoError::ReadOnly), "the bytes are nowhere");
+}

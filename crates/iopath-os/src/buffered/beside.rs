@@ -4,6 +4,7 @@
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{IoError, Op, Page, PageRange};
 
+use super::state::State;
 use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
@@ -23,11 +24,26 @@ impl Buffered {
     /// back; of what is to be discarded, whole pages are not: they are given up, errors included. What lies behind the
     /// end of the volume is no concern of the cache.
     pub fn begin_direct(&self, op: Op, offset: u64, bytes: u64) -> Result<Beside<'_>, BufferedError> {
+        self.begin_direct_in_units(op, offset, bytes, 1)
+    }
+
+    /// The same for a device on which a write keeps others out of whole units of `unit_bytes` bytes, as a file in blocks
+    /// does: dirty pages beside the range, in the same unit, are written back before, and writers to them wait.
+    pub fn begin_direct_in_units(
+        &self,
+        op: Op,
+        offset: u64,
+        bytes: u64,
+        unit_bytes: u64,
+    ) -> Result<Beside<'_>, BufferedError> {
         let shared = &*self.shared;
         if op == Op::Flush || (op == Op::Read && shared.hot.is_clean()) {
             return Ok(Beside { shared, tag: None });
         }
-        let pages = PageRange::touched_by(offset, bytes, shared.page_bytes as u32);
+        let start = offset / unit_bytes * unit_bytes;
+        let end = offset.saturating_add(bytes);
+        let end = end.checked_next_multiple_of(unit_bytes).unwrap_or(u64::MAX);
+        let pages = PageRange::touched_by(start, end - start, shared.page_bytes as u32);
         let mut state = shared.lock();
         if op == Op::Discard {
             state.cache.discard(PageRange::inside(offset, bytes, shared.page_bytes as u32));
@@ -67,9 +83,8 @@ impl Buffered {
         let resized = resize();
         if resized.is_ok() {
             shared.set_size(size_bytes);
-        } else {
-            shared.set_size(old_bytes);
-            past_end.fail_truncate();
+        } else if size_bytes < old_bytes {
+            past_end.fail_truncate(size_bytes, old_bytes);
         }
         Ok(resized)
     }
@@ -127,12 +142,17 @@ impl Buffered {
 }
 
 impl Beside<'_> {
-    /// The volume could not be made shorter.
-    fn fail_truncate(&mut self) {
+    /// The volume could not be cut off at `short_bytes`, and ends at `old_bytes` as before.
+    fn fail_truncate(&mut self, short_bytes: u64, old_bytes: u64) {
         let Some(tag) = self.tag.take() else { return };
         let mut state = self.shared.lock();
         state.now = clock::now();
         state.cache.fail_truncate(tag, IoError::Os(libc::EIO));
+        // Pages read meanwhile hold zeroes past the nearer end. Reads that have seen them are repeated.
+        let first = Page(short_bytes / state.place.page_bytes);
+        state.cache.invalidate(PageRange::between(first, Page::MAX));
+        self.shared.failed_resizes.fetch_add(1, Release);
+        self.shared.set_size_in(&mut state, old_bytes);
         state.settle();
     }
 }
@@ -176,7 +196,10 @@ impl Shared {
     }
 
     fn set_size(&self, size_bytes: u64) {
-        let mut state = self.lock();
+        self.set_size_in(&mut self.lock(), size_bytes);
+    }
+
+    fn set_size_in(&self, state: &mut State, size_bytes: u64) {
         if state.place.size_bytes == size_bytes {
             return;
         }

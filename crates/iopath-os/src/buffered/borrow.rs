@@ -43,6 +43,7 @@ impl Buffered {
         failed: impl FnOnce(BufferedError) -> E,
     ) -> Result<Borrowed<'_>, E> {
         let shared = &*self.shared;
+        let failed_before = shared.failed_resizes();
         let there = shared.before_end(offset, bytes);
         let (page, from) = shared.locate(offset);
         let is_in_page = there > 0 && there <= shared.page_bytes - from;
@@ -52,9 +53,20 @@ impl Buffered {
                 shared.reach_marker(shared.range(offset, there));
             }
             let bytes = shared.before_end(offset, there);
-            return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes });
+            let borrowed = Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes };
+            if shared.failed_resizes() == failed_before {
+                return Ok(borrowed);
+            }
         }
-        shared.borrow_pages(offset, there).map_err(failed)
+        loop {
+            let failed_before = shared.failed_resizes();
+            let there = shared.before_end(offset, bytes);
+            match shared.borrow_pages(offset, there) {
+                Ok(borrowed) if shared.failed_resizes() == failed_before => return Ok(borrowed),
+                Ok(_) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
     }
 }
 

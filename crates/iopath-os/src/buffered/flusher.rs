@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::state::State;
 use super::{Buffered, Shared};
+use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
@@ -63,12 +64,13 @@ impl Shared {
             drop(state);
             thread::park_timeout(ROUND);
             state = self.lock();
-            if state.steps != seen || state.is_polled {
+            if state.steps != seen {
                 continue;
             }
-            state.collect();
+            state.now = clock::now();
+            state.come_by();
             while !state.is_closing && state.needs_polling() && state.broken.is_none() {
-                state = self.poll_device(state);
+                state = self.poll_device(state, None, None);
             }
         }
     }

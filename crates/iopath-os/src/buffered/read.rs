@@ -5,12 +5,24 @@ use iopath_core::{Page, PageRange};
 
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
+use crate::sync::atomic::Ordering;
 use crate::thread_number;
 
 impl Buffered {
     /// Copies what is there from byte `offset` on into `buffer`, up to the end of the volume; how many bytes. Beside a
     /// [`Buffered::resize`] that is up to the old end or the new one.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
+        loop {
+            let failed = self.shared.failed_resizes();
+            let there = self.read_once(buffer, offset)?;
+            if self.shared.failed_resizes() == failed {
+                return Ok(there);
+            }
+        }
+    }
+
+    #[inline]
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
         let shared = &*self.shared;
         let there = shared.before_end(offset, buffer.len());
         let buffer = &mut buffer[..there];
@@ -50,6 +62,12 @@ impl Shared {
     pub(super) const fn locate(&self, offset: u64) -> (Page, usize) {
         let in_page = self.page_bytes as u64 - 1;
         (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
+    }
+
+    /// A read during which this changes may have seen zeroes of an end that never came to be.
+    #[inline]
+    pub(super) fn failed_resizes(&self) -> u64 {
+        self.failed_resizes.load(Ordering::Acquire)
     }
 
     /// How many of `bytes` bytes from `offset` on lie before the end of the volume.

@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) asleep: u32,
     /// A thread waits for the device on behalf of all, without the lock.
     pub(super) is_polled: bool,
+    /// The waiter whose thread polls, if it waits for an outcome of its own.
+    pub(super) poller: Option<usize>,
     /// The waiter that was woken to poll, and has not had the lock since.
     pub(super) heir: Option<usize>,
     /// The system refuses to go on with I/O: the error number.
@@ -120,6 +122,7 @@ impl State {
             waiters: Slab::with_capacity(64),
             asleep: 0,
             is_polled: false,
+            poller: None,
             heir: None,
             broken: None,
             debt: std::time::Duration::ZERO,
@@ -137,6 +140,8 @@ impl State {
         self.steps += 1;
         loop {
             self.issue();
+            // The queue ends some bios by itself: flushes of a device without a cache. The device is not asked.
+            self.end_bios();
             let Some(tag) = self.over.pop_front() else { break };
             self.end(tag);
         }
@@ -158,9 +163,7 @@ impl State {
     /// The same, at the time that it is already known to be.
     pub(super) fn collect_now(&mut self) {
         self.runner.look();
-        while let Some(done) = self.runner.poll() {
-            self.end_bio(IoTag(done.token as u32), done.result);
-        }
+        self.end_bios();
         if !self.backlog.is_empty() {
             self.work_off();
             self.runner.hand_over();
@@ -334,6 +337,12 @@ impl State {
         io.error = io.error.or(written.err());
     }
 
+    fn end_bios(&mut self) {
+        while let Some(done) = self.runner.poll() {
+            self.end_bio(IoTag(done.token as u32), done.result);
+        }
+    }
+
     pub(super) fn end_bio(&mut self, tag: IoTag, result: Result<(), IoError>) {
         let io = &mut self.under_way[tag.0 as usize];
         io.error = io.error.or(result.err());
@@ -355,6 +364,10 @@ impl State {
             self.cache.handle_cut_off(tag);
         } else {
             self.cache.handle_completion(tag, error.map_or(Ok(()), Err), self.now);
+        }
+        if op == Op::Flush && error.is_some() {
+            // Pages are dirty again.
+            self.wake_flusher();
         }
     }
 }

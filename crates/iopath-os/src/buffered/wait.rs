@@ -14,7 +14,7 @@
 //!
 //! A thread sleeps without a time limit only while another thread is bound to wake it:
 //!
-//! - An outcome that was set wakes its waiter (`State::settle`).
+//! - An outcome that was set wakes its waiter (`State::settle`), also one that polls (`RealDevice::end_watch`).
 //! - While I/O is in flight, a thread polls, or has been woken to poll. Every unlock checks that ([`Locked`]): a thread
 //!   that ends polling, or leaves I/O behind, wakes a sleeper to take over, its heir. The same holds for a request that
 //!   the elevator or a busy device holds back for some time: a sleeper minds that time.
@@ -108,16 +108,12 @@ impl Shared {
             if let Some(errno) = state.broken {
                 return Err(WaitError { source: std::io::Error::from_raw_os_error(errno) }.into());
             }
-            if state.needs_polling() {
-                state = self.poll_device(state);
-                continue;
-            }
             if !state.cache.is_starved(waiter as u64) {
-                state = self.sleep(state, waiter, None);
+                state = self.pause(state, waiter, None);
                 continue;
             }
             let (start, is_idle) = (clock::now(), state.runner.in_flight() == 0);
-            state = self.sleep(state, waiter, Some(start + nap));
+            state = self.pause(state, waiter, Some(start + nap));
             nap = (nap * 2).min(NAP_MAX);
             if is_idle {
                 starved_for += state.now.saturating_since(start);
@@ -131,23 +127,43 @@ impl Shared {
         }
     }
 
-    /// Waits for the device on behalf of all threads, and settles what is over.
-    pub(super) fn poll_device<'a>(&'a self, mut state: Locked<'a>) -> Locked<'a> {
+    /// Polls the device if no other thread does, or sleeps; no longer than until `until`.
+    fn pause<'a>(&'a self, state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
+        if state.needs_polling() {
+            self.poll_device(state, Some(waiter), until)
+        } else {
+            self.sleep(state, waiter, until)
+        }
+    }
+
+    /// Waits for the device on behalf of all threads, and settles what is over. Returns at `until`, and when another
+    /// thread has set the outcome of `waiter`.
+    pub(super) fn poll_device<'a>(
+        &'a self,
+        mut state: Locked<'a>,
+        waiter: Option<usize>,
+        until: Option<Instant>,
+    ) -> Locked<'a> {
         // A completion that is there already need not end the wait.
         let before = state.ended;
         state.collect();
         if state.ended != before || state.runner.in_flight() == 0 {
             return state;
         }
-        state.is_polled = true;
-        let timeout = state.runner.poll_timeout().map(|due| due.saturating_since(clock::now()));
+        (state.is_polled, state.poller) = (true, waiter);
+        let due = [until, state.runner.poll_timeout()].into_iter().flatten().min();
+        let timeout = due.map(|due| due.saturating_since(clock::now()));
         drop(state);
-        let waited = self.watch.wait(timeout);
+        let ended = self.watch.wait(timeout);
         let mut state = self.lock();
-        state.is_polled = false;
-        if let Err(WaitError { source }) = waited {
+        (state.is_polled, state.poller) = (false, None);
+        if let Err(WaitError { source }) = ended {
             state.broken = Some(source.raw_os_error().unwrap_or_default());
             state.wake_all();
+        }
+        if until.is_some() {
+            // Frames may be free of which no thread was told.
+            state.cache.handle_unpinned();
         }
         state.collect();
         state
@@ -158,11 +174,7 @@ impl Shared {
         let due = clock::now() + debt;
         let waiter = state.enlist();
         while clock::now() < due && state.broken.is_none() {
-            state = if state.needs_polling() {
-                self.poll_device(state)
-            } else {
-                self.sleep(state, waiter, Some(due))
-            };
+            state = self.pause(state, waiter, Some(due));
         }
         state.waiters.remove(waiter);
         state
@@ -210,10 +222,12 @@ impl State {
         }
     }
 
-    /// Wakes the waiter's thread if it sleeps.
+    /// Wakes the waiter's thread if it sleeps or polls.
     pub(super) fn wake(&mut self, waiter: usize) {
         if self.awaken(waiter) {
             self.waiters[waiter].thread.unpark();
+        } else if self.poller == Some(waiter) {
+            self.runner.end_watch();
         }
     }
 

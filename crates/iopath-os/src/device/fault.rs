@@ -234,6 +234,10 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         }
     }
 
+    fn end_watch(&mut self) {
+        self.inner.end_watch();
+    }
+
     fn set_capacity(&mut self, sectors: u64) {
         self.inner.set_capacity(sectors);
     }

@@ -300,6 +300,12 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
         Arc::new(MappedWatch { watched, bell, below: self.device.watch() })
     }
 
+    /// The watch waits for either.
+    fn end_watch(&mut self) {
+        self.carrier.bell.ring();
+        self.device.end_watch();
+    }
+
     /// The file ends there from now on. How large the device below is has nothing to do with that.
     fn set_capacity(&mut self, sectors: u64) {
         self.limits.capacity = sectors;

@@ -134,6 +134,10 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
         Arc::new(self.bell.clone())
     }
 
+    fn end_watch(&mut self) {
+        self.bell.ring();
+    }
+
     fn in_flight(&self) -> u32 {
         self.stripe.in_flight()
     }

@@ -194,6 +194,10 @@ unsafe impl RealDevice for Threads {
         Arc::clone(&self.shared) as Arc<dyn Watch>
     }
 
+    fn end_watch(&mut self) {
+        self.shared.end_watch();
+    }
+
     fn set_capacity(&mut self, sectors: u64) {
         self.limits.capacity = sectors;
     }

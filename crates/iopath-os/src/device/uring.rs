@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::IoUring;
+use io_uring::{IoUring, opcode};
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
 
 use super::transfer::{Step, Transfer, skip};
@@ -32,6 +32,9 @@ use watch::RingWatch;
 /// The most bytes of one request: its length has to fit into 31 bits, whole blocks of any size.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
+/// Marks the entry that ends a watch: the number of no slot.
+const END_OF_WATCH: u64 = u64::MAX;
+
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
@@ -47,7 +50,7 @@ pub struct AnyThread(());
 /// How large a ring is, and what it knows beforehand.
 #[derive(Debug, Clone)]
 pub struct UringConfig {
-    /// Requests in flight at once, 1 to 32,768.
+    /// Requests in flight at once, 1 to 32,767.
     pub depth: u32,
     /// Buffers to register. They count against `RLIMIT_MEMLOCK` (see `io_uring_register(2)`).
     pub pool: Option<BufferPool>,
@@ -78,6 +81,8 @@ pub struct Uring<T> {
     fresh: bool,
     /// Entries were handed over that the kernel did not take: when to submit them again at the latest.
     retry_at: Option<Instant>,
+    /// The entry that ends a watch is in the ring or in the kernel.
+    ends_watch: bool,
     #[cfg(test)]
     shortage: Option<Arc<tests::Shortage>>,
     threads: PhantomData<T>,
@@ -111,8 +116,9 @@ unsafe impl Send for Uring<AnyThread> {}
 
 impl<T> Uring<T> {
     fn open(file: Arc<File>, limits: &Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
-        let depth = config.depth.clamp(1, setup::ENTRIES_MAX);
-        let ring = setup::ring(depth, one)?;
+        let depth = config.depth.clamp(1, setup::ENTRIES_MAX - 1);
+        // One entry more for the end of a watch, which a ring of one thread has no use for.
+        let ring = setup::ring(if one { depth } else { depth + 1 }, one)?;
         setup::register_file(&ring, &file)?;
         let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
         let registered = match &config.pool {
@@ -141,6 +147,7 @@ impl<T> Uring<T> {
             watch,
             fresh: false,
             retry_at: None,
+            ends_watch: false,
             #[cfg(test)]
             shortage: None,
             threads: PhantomData,
@@ -323,6 +330,10 @@ impl<T> BlockDevice for Uring<T> {
                 }
                 return None;
             };
+            if entry.user_data() == END_OF_WATCH {
+                self.ends_watch = false;
+                continue;
+            }
             let slot = entry.user_data() as u32;
             if let Some(result) = self.after_call(slot, entry.result()) {
                 self.free.push(slot);
@@ -349,6 +360,18 @@ unsafe impl<T> RealDevice for Uring<T> {
 
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::clone(&self.watch) as Arc<dyn Watch>
+    }
+
+    /// Submits an entry that does nothing: its completion ends the wait.
+    fn end_watch(&mut self) {
+        if self.ends_watch {
+            return;
+        }
+        let nothing = opcode::Nop::new().build().user_data(END_OF_WATCH);
+        // SAFETY: the entry names no memory.
+        self.ends_watch = unsafe { self.ring.submission().push(&nothing) }.is_ok();
+        // What the kernel does not take is submitted again like any other entry.
+        let _ = self.enter(0, None);
     }
 
     fn set_capacity(&mut self, sectors: u64) {
@@ -378,7 +401,7 @@ impl<T> Drop for Uring<T> {
     /// Waits until the kernel is done with all memory it was given. Requests not yet committed are not begun.
     fn drop(&mut self) {
         let not_begun = self.ring.submission().len() as u32;
-        let mut in_kernel = self.in_flight() - not_begun;
+        let mut in_kernel = self.in_flight() + u32::from(self.ends_watch) - not_begun;
         loop {
             in_kernel -= self.ring.completion().count() as u32;
             if in_kernel == 0 {

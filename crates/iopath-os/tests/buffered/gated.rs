@@ -23,6 +23,15 @@ struct Closed {
     others: bool,
     /// The next read that completes finds that the device is shorter than it was.
     fails_a_read: bool,
+    /// I/Os in flight that are no reads.
+    others_in_flight: u32,
+    ends_watch: bool,
+}
+
+impl Closed {
+    fn holds_all_back(&self) -> bool {
+        self.reads && (self.others || self.others_in_flight == 0) && !self.ends_watch
+    }
 }
 
 impl Gate {
@@ -32,7 +41,8 @@ impl Gate {
     }
 
     pub(crate) fn open(&self) {
-        *self.lock() = Closed::default();
+        let mut closed = self.lock();
+        (closed.reads, closed.others) = (false, false);
         self.0.opened.notify_all();
     }
 
@@ -43,8 +53,8 @@ impl Gate {
     }
 
     pub(crate) fn open_and_fail_a_read(&self) {
-        *self.lock() = Closed { fails_a_read: true, ..Closed::default() };
-        self.0.opened.notify_all();
+        self.lock().fails_a_read = true;
+        self.open();
     }
 
     fn lock(&self) -> MutexGuard<'_, Closed> {
@@ -54,9 +64,9 @@ impl Gate {
 
 impl Watch for Gate {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
-        // The time limit is for a gate that is open to others than those in flight.
-        let timeout = timeout.unwrap_or(Duration::from_millis(1));
-        drop(self.0.opened.wait_timeout_while(self.lock(), timeout, |closed| closed.reads).unwrap());
+        let timeout = timeout.unwrap_or(Duration::from_secs(1000));
+        let waited = self.0.opened.wait_timeout_while(self.lock(), timeout, |closed| closed.holds_all_back());
+        waited.unwrap().0.ends_watch = false;
         Ok(())
     }
 }
@@ -87,12 +97,15 @@ impl BlockDevice for Gated {
     fn submit(&mut self, io: &Io<'_, Segment>, now: Instant) -> Result<(), Busy> {
         if io.op == Op::Read {
             self.reads.push(io.tag);
+        } else {
+            self.gate.lock().others_in_flight += 1;
         }
         self.inner.submit(io, now)
     }
 
     fn commit(&mut self, now: Instant) {
         self.inner.commit(now);
+        self.gate.0.opened.notify_all();
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
@@ -106,6 +119,7 @@ impl BlockDevice for Gated {
         let place = self.over.iter().position(may_pass)?;
         let Completion { tag, result } = self.over.remove(place)?;
         let Some(read) = self.reads.iter().position(|read| *read == tag) else {
+            closed.others_in_flight -= 1;
             return Some(Completion { tag, result });
         };
         self.reads.swap_remove(read);
@@ -123,6 +137,11 @@ unsafe impl RealDevice for Gated {
 
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::new(self.gate.clone())
+    }
+
+    fn end_watch(&mut self) {
+        self.gate.lock().ends_watch = true;
+        self.gate.0.opened.notify_all();
     }
 
     fn in_flight(&self) -> u32 {

@@ -3,6 +3,7 @@
 mod end;
 mod gated;
 mod resize;
+mod slow;
 mod starved;
 
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
 //! A volume that changes its size beside its readers.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use iopath_core::QueueConfig;
 use iopath_core::cache::CacheConfig;
+use iopath_core::{IoError, QueueConfig};
 use iopath_os::{
     Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner, Tail,
 };
@@ -114,6 +115,37 @@ fn dirty_pages_given_up_for_a_cut_that_failed_fail_every_flush() {
     }
     assert!(buffered.accept_loss().is_some());
     buffered.flush().unwrap();
+}
+
+#[test]
+fn a_reader_never_sees_the_zeroes_of_a_cut_that_failed() {
+    let disk = disk();
+    let buffered = open(&disk, &Gate::default());
+    buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
+    buffered.flush().unwrap();
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                let mut buffer = [9; 100];
+                let there = buffered.read_at(&mut buffer, NEW + 2000).unwrap();
+                assert!(
+                    buffer[..there].iter().all(|byte| *byte == 7),
+                    "{there} bytes, not all of them written"
+                );
+                let borrowed = buffered.borrow(NEW + 2000, 100).unwrap();
+                assert!(borrowed.slices().flatten().all(|byte| *byte == 7), "borrowed");
+            }
+        });
+        for _ in 0..2000 {
+            // A reader brings in the page that is cut.
+            let cut = || buffered.read_at(&mut [0; 10], 4 * PAGE).map(drop).and(Err(IoError::Media.into()));
+            let resized: Result<Result<(), BufferedError>, _> = buffered.resize(NEW, cut);
+            assert!(resized.unwrap().is_err());
+        }
+        is_over.store(true, Relaxed);
+    });
+    assert_eq!(buffered.read_at(&mut [0; 100], NEW + 2000).unwrap(), 100);
 }
 
 /// Not a test of bytes: that all of them end.

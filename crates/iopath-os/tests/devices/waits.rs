@@ -95,6 +95,40 @@ fn a_watch_ends_when_something_is_over_or_was_before() {
     on_each_device(SECTORS, |rig| batches(&mut *rig.device, rig.name, &by_watch));
 }
 
+/// Before the wait, during it, several times, and with requests after it: the end of a watch is no completion.
+#[test]
+fn a_watch_ends_when_it_is_told_to_and_the_device_goes_on() {
+    on_each_device(SECTORS, |rig| {
+        let watch = rig.device.watch();
+        for _ in 0..3 {
+            rig.device.end_watch();
+            rig.device.end_watch();
+            in_time(rig.name, &mut *rig.device, &by_watch);
+            assert_eq!(poll_all(&mut *rig.device, rig.name), 0, "{}", rig.name);
+            let waiting = {
+                let watch = Arc::clone(&watch);
+                std::thread::spawn(move || {
+                    let begun = Instant::now();
+                    // A ring of one thread refuses all others.
+                    watch.wait(Some(PATIENCE)).map_or(Duration::ZERO, |()| begun.elapsed())
+                })
+            };
+            std::thread::sleep(Duration::from_millis(20));
+            rig.device.end_watch();
+            assert!(waiting.join().unwrap() < PATIENCE, "{}: the wait goes on", rig.name);
+            assert_eq!(
+                (poll_all(&mut *rig.device, rig.name), rig.device.in_flight()),
+                (0, 0),
+                "{}",
+                rig.name
+            );
+            batches(&mut *rig.device, rig.name, &by_watch);
+        }
+        // Dropped with the end of a watch under way.
+        rig.device.end_watch();
+    });
+}
+
 #[test]
 fn a_bell_rings_when_something_is_over_or_was_before() {
     on_each_device(SECTORS, |rig| {

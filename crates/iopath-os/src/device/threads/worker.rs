@@ -40,6 +40,8 @@ struct Over {
     jobs: VecDeque<Job>,
     /// The device is to be woken when there are as many; 0 while it does not wait.
     wanted: usize,
+    /// The wait is to end with fewer.
+    ends_watch: bool,
     /// Rung with each job that is over.
     bell: Option<Bell>,
 }
@@ -57,7 +59,12 @@ impl Shared {
                 closing: false,
             }),
             jobs_there: Condvar::new(),
-            over: Mutex::new(Over { jobs: VecDeque::with_capacity(depth), wanted: 0, bell: None }),
+            over: Mutex::new(Over {
+                jobs: VecDeque::with_capacity(depth),
+                wanted: 0,
+                ends_watch: false,
+                bell: None,
+            }),
             enough_over: Condvar::new(),
             syscalls: AtomicU64::new(0),
         }
@@ -90,11 +97,11 @@ impl Shared {
         std::mem::swap(&mut lock(&self.over).jobs, into);
     }
 
-    /// Waits until `wanted` jobs are over, but no longer than `timeout`.
+    /// Waits until `wanted` jobs are over, but no longer than `timeout` or [`Shared::end_watch`].
     pub(super) fn wait_for(&self, wanted: usize, timeout: Option<Duration>) {
         let mut over = lock(&self.over);
         over.wanted = wanted;
-        let too_few = |over: &mut Over| over.jobs.len() < wanted;
+        let too_few = |over: &mut Over| over.jobs.len() < wanted && !over.ends_watch;
         let mut over = match timeout {
             Some(timeout) => {
                 let result = self.enough_over.wait_timeout_while(over, timeout, too_few);
@@ -103,6 +110,13 @@ impl Shared {
             None => self.enough_over.wait_while(over, too_few).unwrap_or_else(PoisonError::into_inner),
         };
         over.wanted = 0;
+        over.ends_watch = false;
+    }
+
+    /// Ends the wait that is on, or the next.
+    pub(super) fn end_watch(&self) {
+        lock(&self.over).ends_watch = true;
+        self.enough_over.notify_one();
     }
 
     /// Rings `bell` from now on when jobs are over.

@@ -1,0 +1,77 @@
+//! A read that the device does not end for a long time: what does not need it goes on beside it.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use iopath_core::cache::CacheConfig;
+use iopath_core::{Op, QueueConfig};
+use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner};
+
+use crate::gated::{Gate, Gated};
+
+const PAGE: u64 = 4096;
+
+/// A cache, and a gate that holds back the reads of the device.
+fn open() -> (&'static Buffered, Gate) {
+    let gate = Gate::default();
+    // Without a write cache: the queue ends a flush by itself.
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        tail: None,
+        writes_last_block: false,
+        own_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), &gate));
+        Ok(Runner::new(device, &QueueConfig::default()))
+    });
+    // Neither dropped nor joined where a thread hangs.
+    let buffered: &'static Buffered = Box::leak(Box::new(opened.unwrap()));
+    gate.close();
+    gate.open_but_for_reads();
+    (buffered, gate)
+}
+
+/// Runs `act` in a thread; whether it ends within some seconds.
+fn ends(act: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
+    let (ended, ends) = mpsc::channel();
+    std::thread::spawn(move || {
+        act();
+        // The test may have given up.
+        let _ = ended.send(());
+    });
+    ends
+}
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Long enough for another thread to submit its I/O, or to wait.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn a_flush_that_the_queue_ends_does_not_wait_for_a_slow_read_of_another_thread() {
+    let (buffered, gate) = open();
+    let reader = ends(move || drop(buffered.read_at(&mut [0; 10], 200 * PAGE).unwrap()));
+    pause();
+    let flush = ends(move || buffered.flush().unwrap());
+    assert!(flush.recv_timeout(SOON).is_ok(), "the flush waits for the read");
+    gate.open();
+    assert!(reader.recv_timeout(SOON).is_ok(), "the read hangs");
+}
+
+#[test]
+fn a_writer_that_polls_goes_on_when_the_direct_write_in_its_way_is_over() {
+    let (buffered, _gate) = open();
+    buffered.advise(200 * PAGE, PAGE, Advice::WillNeed);
+    let direct = buffered.begin_direct(Op::Write, 5 * PAGE, PAGE).unwrap();
+    let writer = ends(move || buffered.write_at(&[1; PAGE as usize], 5 * PAGE).unwrap());
+    pause();
+    drop(direct);
+    assert!(writer.recv_timeout(SOON).is_ok(), "the writer waits for the read");
+}
