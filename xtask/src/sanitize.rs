@@ -1,5 +1,6 @@
 //! `cargo xtask sanitize`: Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they can run, with a nightly
-//! toolchain. Not a step of `cargo xtask test`: it takes minutes, and builds the standard library. A tool that is missing is skipped with a line.
+//! toolchain. Not a step of `cargo xtask test`: it takes minutes, and builds the standard library. A tool that is missing
+//! is skipped with a line.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
