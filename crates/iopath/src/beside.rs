@@ -86,7 +86,7 @@ impl Volume {
             self.alone(|| {
                 set_length().map(|()| {
                     if is_shorter {
-                        self.set_size(size_bytes)
+                        self.set_size(size_bytes);
                     }
                 })
             })
