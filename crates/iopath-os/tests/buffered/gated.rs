@@ -21,8 +21,8 @@ struct Shared {
 struct Closed {
     reads: bool,
     others: bool,
-    /// The next read that completes finds that the device is shorter than it was.
-    fails_a_read: bool,
+    /// So many reads that complete next find that the device is shorter than it was.
+    failing_reads: u32,
     /// I/Os in flight that are no reads.
     others_in_flight: u32,
     ends_watch: bool,
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     pub(crate) fn open_and_fail_a_read(&self) {
-        self.lock().fails_a_read = true;
+        self.lock().failing_reads = 1;
         self.open();
     }
 
@@ -123,8 +123,11 @@ impl BlockDevice for Gated {
             return Some(Completion { tag, result });
         };
         self.reads.swap_remove(read);
-        let is_failed = std::mem::take(&mut closed.fails_a_read);
-        Some(Completion { tag, result: if is_failed { Err(IoError::EndOfDevice) } else { result } })
+        if closed.failing_reads > 0 {
+            closed.failing_reads -= 1;
+            return Some(Completion { tag, result: Err(IoError::EndOfDevice) });
+        }
+        Some(Completion { tag, result })
     }
 }
 

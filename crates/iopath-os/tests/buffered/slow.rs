@@ -57,7 +57,7 @@ fn pause() {
 #[test]
 fn a_flush_that_the_queue_ends_does_not_wait_for_a_slow_read_of_another_thread() {
     let (buffered, gate) = open();
-    let reader = ends(move || drop(buffered.read_at(&mut [0; 10], 200 * PAGE).unwrap()));
+    let reader = ends(move || assert_eq!(buffered.read_at(&mut [0; 10], 200 * PAGE).unwrap(), 10));
     pause();
     let flush = ends(move || buffered.flush().unwrap());
     assert!(flush.recv_timeout(SOON).is_ok(), "the flush waits for the read");
