@@ -2,7 +2,8 @@
 //! `explore` of `iopath-os` and `iopath`; this builds them with `--cfg iopath_explore`, in a target folder of their own,
 //! and names seeds and time.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -27,9 +28,22 @@ pub(crate) struct Options {
 /// Runs it to its end; true if no schedule failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut command = command(options)?;
-    command.args(["--", "--nocapture"]).args(&options.name);
-    let status = command.status().context("cannot run cargo")?;
-    Ok(status.success())
+    command.args(["--", "--nocapture"]).args(&options.name).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot run cargo")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut scenarios = 0;
+    for line in BufReader::new(output).lines() {
+        let line = line.context("cannot read the output of cargo")?;
+        scenarios += u32::from(line.contains("explored "));
+        println!("{line}");
+    }
+    let is_ok = child.wait().context("cannot wait for cargo")?.success();
+    anyhow::ensure!(
+        scenarios > 0 || !is_ok,
+        "no scenario has `{}` in its name",
+        options.name.as_deref().unwrap_or("")
+    );
+    Ok(is_ok)
 }
 
 /// Cargo, told to do what the options say.

@@ -153,7 +153,8 @@ impl Progress<'_> {
                 println!("seed {seed}  {variant}  FAILED after {seconds:.1} s\n{error:#}");
                 println!("again: cargo xtask fsx --variant {variant} --seed {seed} --ops 1");
                 println!(
-                    "without --ops: with further seeds, since the processes interleave in another way each time"
+                    "The processes interleave differently each time. If this passes, repeat it without --ops: it goes on \
+                     with further seeds."
                 );
             }
         }

@@ -52,7 +52,7 @@ const STEPS: &[Step] = &[
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out what is slow and seldom breaks: docs, the second pass without `io_uring`, dependencies
+    /// Leave out the slow steps: docs, torture, explore, fsx, the second pass without `io_uring`, dependencies
     #[arg(long)]
     quick: bool,
     /// Run only the steps of this name

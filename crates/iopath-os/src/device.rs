@@ -132,9 +132,9 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
 /// One thread waits at a time, and no other polls completions until it is back: what it waits for would be gone. Before
 /// the wait begins, what was submitted must have been committed, after the last poll, and one request must be in flight.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Returns when a completion is ready to be polled, at once if one is ready already; when the device has to be polled
-    /// to go on; when [`RealDevice::end_watch`] is called; when `timeout` has passed; or early. `timeout` must reach no further than
-    /// [`BlockDevice::poll_timeout`].
+    /// Returns when a completion is ready, at once if one is ready already; when the device must be polled to go on; when
+    /// [`RealDevice::end_watch`] is called; or when `timeout` has passed. It may return early. `timeout` must not be later
+    /// than [`BlockDevice::poll_timeout`].
     ///
     /// A request that is handed in during the wait ends it, too, if the device can tell the waiting thread. A device on
     /// top of another ([`Mapped`]) may be unable to: then the first request that was in flight before does.

@@ -37,7 +37,7 @@ struct Arguments {
     backing: PathBuf,
     /// The directory to mount on
     directory: PathBuf,
-    /// Size of the volume in bytes; 0 keeps the size of the backing file
+    /// Size of the volume in bytes; 0 keeps the size of the backing file (with --mapper: an empty volume)
     #[arg(long, default_value_t = 0)]
     size: u64,
     /// Number of files of equal size that the volume is divided into; a single file can be truncated and extended
@@ -46,7 +46,8 @@ struct Arguments {
     /// How reads and writes of any offset and length reach the aligned backing file
     #[arg(long, value_enum, default_value_t = Way::Buffered)]
     path: Way,
-    /// Place the volume in the backing file with this mapper: identity, extent or indirect
+    /// Place a new volume in the backing file with this mapper: identity, extent or indirect. Overwrites what the file
+    /// holds
     #[arg(long)]
     mapper: Option<String>,
     /// auto, uring or threads
@@ -114,7 +115,9 @@ fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
         return Ok(Volume::open(&arguments.backing, &options.create(arguments.size))?);
     };
     // Space for data, for metadata, and for blocks that cannot be reused until I/O on them has completed.
-    let capacity_bytes = 2 * arguments.size.next_multiple_of(4096) + (4 << 20);
+    let data_bytes = arguments.size.checked_next_multiple_of(4096);
+    let capacity_bytes = data_bytes.and_then(|bytes| bytes.checked_mul(2)?.checked_add(4 << 20));
+    let capacity_bytes = capacity_bytes.ok_or("--size is too large for a mapped volume")?;
     let layout = FileLayout { block_bytes: 4096, size_bytes: arguments.size, capacity: capacity_bytes / 512 };
     let file = FileMap::fresh(mapper, &layout)?;
     Ok(Volume::open_mapped(&arguments.backing, &file, &options.create(capacity_bytes))?)

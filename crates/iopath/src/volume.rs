@@ -195,7 +195,8 @@ impl Volume {
         self.write(buffer, offset, false)
     }
 
-    /// The same, on the medium when this returns (forced unit access).
+    /// As [`Volume::write_at`]; the bytes are on the medium when this returns. On the direct path by forced unit access, with
+    /// a page cache or an aligned buffer by a flush.
     pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<(), Error> {
         self.write(buffer, offset, true)
     }

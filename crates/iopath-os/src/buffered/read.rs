@@ -64,7 +64,8 @@ impl Shared {
         (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
     }
 
-    /// A read during which this changes may have seen zeroes of an end that never came to be.
+    /// Counts cuts that failed. A read during which this changes may have seen zeroes past the end that was withdrawn; it
+    /// is repeated.
     #[inline]
     pub(super) fn failed_resizes(&self) -> u64 {
         self.failed_resizes.load(Ordering::Acquire)

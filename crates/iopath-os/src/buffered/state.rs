@@ -45,7 +45,7 @@ pub(super) struct State {
     /// The waiter whose thread polls, if it waits for an outcome of its own.
     pub(super) poller: Option<usize>,
     /// The waiter that was woken to poll, and has not had the lock since.
-    pub(super) heir: Option<usize>,
+    pub(super) next_poller: Option<usize>,
     /// The system refuses to go on with I/O: the error number.
     pub(super) broken: Option<i32>,
     /// What writers owe in pauses.
@@ -123,7 +123,7 @@ impl State {
             asleep: 0,
             is_polled: false,
             poller: None,
-            heir: None,
+            next_poller: None,
             broken: None,
             debt: std::time::Duration::ZERO,
             steps: 0,

@@ -16,8 +16,8 @@
 //!
 //! - An outcome that was set wakes its waiter (`State::settle`), also one that polls (`RealDevice::end_watch`).
 //! - While I/O is in flight, a thread polls, or has been woken to poll. Every unlock checks that ([`Locked`]): a thread
-//!   that ends polling, or leaves I/O behind, wakes a sleeper to take over, its heir. The same holds for a request that
-//!   the elevator or a busy device holds back for some time: a sleeper minds that time.
+//!   that ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
+//!   request back until some time, some sleeper has a time limit no later than that.
 //! - A thread that lacks a frame sleeps for short times only: a reader that merely copies a page does not report its
 //!   end, and a failed write-back is retried after some time.
 
@@ -85,7 +85,7 @@ impl Drop for Locked<'_> {
             // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
             self.0.wake_all();
         } else {
-            self.0.wake_heir();
+            self.0.wake_next_poller();
         }
     }
 }
@@ -194,7 +194,7 @@ impl Shared {
         }
         let mut state = self.lock();
         state.awaken(waiter);
-        state.heir = state.heir.filter(|heir| *heir != waiter);
+        state.next_poller = state.next_poller.filter(|next| *next != waiter);
         if wakes_at.is_some() {
             // Frames may be free of which no thread was told, and requests due.
             state.cache.handle_unpinned();
@@ -243,20 +243,23 @@ impl State {
         !self.is_polled && self.runner.in_flight() > 0
     }
 
-    /// Wakes a sleeper to poll, or to mind the time of a request that is held back, unless a thread does so or has been
-    /// woken to.
-    fn wake_heir(&mut self) {
-        if self.is_polled || self.heir.is_some() || !(self.needs_polling() || self.is_time_unminded()) {
+    /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due, unless a thread does so or has
+    /// been woken to.
+    fn wake_next_poller(&mut self) {
+        if self.is_polled
+            || self.next_poller.is_some()
+            || !(self.needs_polling() || self.lacks_timed_sleeper())
+        {
             return;
         }
-        self.heir = self.waiters.iter().find(|(_, waiter)| waiter.is_asleep).map(|(number, _)| number);
-        if let Some(heir) = self.heir {
-            self.wake(heir);
+        self.next_poller = self.waiters.iter().find(|(_, waiter)| waiter.is_asleep).map(|(number, _)| number);
+        if let Some(next) = self.next_poller {
+            self.wake(next);
         }
     }
 
     /// A request is held back for some time, and no sleeper wakes by then.
-    fn is_time_unminded(&self) -> bool {
+    fn lacks_timed_sleeper(&self) -> bool {
         let minds =
             |waiter: &Waiter, due| waiter.is_asleep && waiter.wakes_at.is_some_and(|time| time <= due);
         let held_until = self.runner.poll_timeout();

@@ -67,10 +67,12 @@ fn overlap(settings: &Settings) {
     let (mut ops, mut seed) = (0, settings.seed);
     let begun = Instant::now();
     while ops < settings.ops {
-        watchdog.watch(settings.replay(seed, TRIAL_OPS));
+        // All rounds of the seed: the program gives a quarter of its operations to them.
+        let replay = settings.replay(seed, 4 * overlap::ops_max(settings.threads));
+        watchdog.watch(replay.clone());
         let run = || overlap::run(settings, &source, &watchdog.progress, seed, settings.ops - ops);
         ops += catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            eprintln!("seed {seed} fails; again: {}", settings.replay(seed, TRIAL_OPS));
+            eprintln!("seed {seed} fails; again: {replay}");
             resume_unwind(panic)
         });
         seed = seed.wrapping_add(1);

@@ -15,6 +15,11 @@ const SECTOR: usize = 512;
 const STEPS: usize = 48;
 const ROUNDS_MAX: u64 = 64;
 
+/// The most operations of one run.
+pub(crate) const fn ops_max(threads: usize) -> u64 {
+    ROUNDS_MAX * (threads * STEPS) as u64
+}
+
 /// A read, or a write from that place of the source.
 #[derive(Debug, Clone, Copy)]
 struct Step {
