@@ -53,27 +53,29 @@ impl Buffered {
                 shared.reach_marker(shared.range(offset, there));
             }
             let bytes = shared.before_end(offset, there);
-            let borrowed = Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes };
             if shared.failed_resizes() == failed_before {
-                return Ok(borrowed);
+                return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes });
             }
+            shared.unpin(pinned.frame);
         }
-        loop {
-            let failed_before = shared.failed_resizes();
-            let there = shared.before_end(offset, bytes);
-            match shared.borrow_pages(offset, there) {
-                Ok(borrowed) if shared.failed_resizes() == failed_before => return Ok(borrowed),
-                Ok(_) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
+        shared.borrow_pages(offset, bytes).map_err(failed)
     }
 }
 
 impl Shared {
     /// Lends bytes that are not there, or not in one page.
     #[cold]
-    fn borrow_pages(&self, offset: u64, there: usize) -> Result<Borrowed<'_>, BufferedError> {
+    fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
+        loop {
+            let failed = self.failed_resizes();
+            let borrowed = self.borrow_once(offset, self.before_end(offset, bytes))?;
+            if self.failed_resizes() == failed {
+                return Ok(borrowed);
+            }
+        }
+    }
+
+    fn borrow_once(&self, offset: u64, there: usize) -> Result<Borrowed<'_>, BufferedError> {
         let (_, from) = self.locate(offset);
         // Dropped on an error, which gives back what is pinned by then.
         let mut borrowed = Borrowed { shared: self, frames: Frames::NONE, from, bytes: 0 };
