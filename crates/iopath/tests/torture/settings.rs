@@ -63,6 +63,12 @@ impl Settings {
 }
 
 impl Target {
+    /// Whether a read beside a write of the same sector sees it old or new. On tmpfs a plain `pread` beside a `pwrite`
+    /// sees some of both.
+    pub(crate) fn keeps_sectors_whole(&self) -> bool {
+        !matches!(self, Self::Tmpfs(_))
+    }
+
     pub(crate) fn tmpfs() -> Self {
         Self::Tmpfs(Path::new(TMPFS).join(format!("iopath-torture-{}", std::process::id())))
     }
