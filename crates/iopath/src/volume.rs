@@ -296,8 +296,15 @@ impl Volume {
         let ran = self
             .shared
             .shards
-            .with(make, |shard| act(shard.runner(self.tuning()).ending_at(self.sectors())))
-            .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })?;
+            .with(make, |shard| {
+                // The end may have moved since the range was checked, and stays where it is while a shard is in use: a
+                // write of the last block must not make the file longer again.
+                if op.is_write() && !self.source().writes_last_block() {
+                    self.check_within(op, extent.offset(), extent.bytes())?;
+                }
+                Ok::<_, Error>(act(shard.runner(self.tuning()).ending_at(self.sectors())))
+            })
+            .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })??;
         match ran {
             Ok(()) => Ok(beside),
             Err(RunError::Io(source)) => Err(self.failed(op, extent, source)),
