@@ -109,3 +109,31 @@ fn threads_resize_beside_readers_of_a_disk_in_memory() {
     shake(&Volume::memory(&disk, &cached(options()).write(true)).unwrap());
     shake(&Volume::memory(&disk, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
 }
+
+/// The range of the write is in the volume when it is checked, and no more when it is carried out.
+#[test]
+fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
+    let Some((_directory, path)) = scratch(FLOOR) else { return };
+    let volume = &Volume::open(&path, &cached(options()).write(true)).unwrap();
+    let (short, long) = (2 * 4096 + 100, 3 * 4096);
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let memory = AlignedBuf::new(4096).unwrap();
+            while !is_over.load(Relaxed) {
+                // Refused while the volume is short.
+                let _ = volume.direct().write_at(&memory, 2 * 4096);
+            }
+        });
+        let started = std::time::Instant::now();
+        while started.elapsed() < FOR {
+            volume.resize(long).unwrap();
+            volume.resize(short).unwrap();
+            std::thread::yield_now();
+            let there = std::fs::metadata(&path).unwrap().len();
+            is_over.store(there != short, Relaxed);
+            assert_eq!(there, short, "the file is longer than the volume");
+        }
+        is_over.store(true, Relaxed);
+    });
+}
