@@ -118,13 +118,16 @@ fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
     let (short, long) = (2 * 4096 + 100, 3 * 4096);
     let is_over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let memory = AlignedBuf::new(4096).unwrap();
-            while !is_over.load(Relaxed) {
-                // Refused while the volume is short.
-                let _ = volume.direct().write_at(&memory, 2 * 4096);
-            }
-        });
+        // Enough of them for the scheduler to suspend one between the check and the write.
+        for _ in 0..6 {
+            scope.spawn(move || {
+                // The block in which the volume ends while it is short: then it is refused.
+                let memory = AlignedBuf::new(volume.facts().block_bytes as usize).unwrap();
+                while !is_over.load(Relaxed) {
+                    let _ = volume.direct().write_at(&memory, 2 * 4096);
+                }
+            });
+        }
         let started = std::time::Instant::now();
         while started.elapsed() < FOR {
             volume.resize(long).unwrap();
