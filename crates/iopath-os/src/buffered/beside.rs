@@ -125,8 +125,6 @@ impl Buffered {
         let mut state = self.shared.lock();
         state.now = clock::now();
         state.come_by();
-        // A flush of the device that failed has made pages dirty again.
-        state.wake_flusher();
         state.cache.forced(forced)
     }
 

@@ -101,8 +101,6 @@ impl Shared {
         loop {
             if let Some(outcome) = state.waiters[waiter].outcome {
                 state.waiters.remove(waiter);
-                // A flush of the device that failed has made pages dirty again.
-                state.wake_flusher();
                 return Ok((state, outcome));
             }
             if let Some(errno) = state.broken {
