@@ -2,32 +2,17 @@
 
 use std::time::Duration;
 
-use iopath_core::QueueConfig;
-use iopath_core::cache::CacheConfig;
-use iopath_os::{
-    Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner, Tail,
-};
+use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, Tail};
 
 use crate::gated::{Gate, Gated};
+use crate::rig;
 
 const PAGE: u64 = 4096;
 const SIZE: u64 = 8 * PAGE + 100;
 
 fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
-    let config = BufferedConfig {
-        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: SIZE,
-        block_bytes: 512,
-        tail: Some(Tail::Memory(disk.tail())),
-        writes_last_block: false,
-        own_reads: None,
-    };
-    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
-        Ok(Runner::new(device, &QueueConfig::default()))
-    });
-    opened.unwrap()
+    let config = BufferedConfig { tail: Some(Tail::Memory(disk.tail())), ..rig::config(SIZE) };
+    rig::open(config, Gated::new(disk.open(), gate), |_| ())
 }
 
 /// Three write-backs of page 7 are wanted at once; the second goes on into the last bytes of the volume.

@@ -3,40 +3,28 @@
 mod end;
 mod gated;
 mod resize;
+mod rig;
 mod slow;
 mod starved;
 
 use std::time::{Duration, Instant};
 
-use iopath_core::cache::CacheConfig;
-use iopath_core::{Extent, IoError, Op, Priority, QueueConfig, Stream};
-use iopath_os::{
-    BufferPool, Buffered, BufferedConfig, Fault, Faults, Faulty, Job, MemoryConfig, MemoryDisk, NoMemory,
-    RealDevice, Runner,
-};
+use rig::Device;
 
-type Device = dyn RealDevice + Send;
+use iopath_core::cache::CacheConfig;
+use iopath_core::{Extent, IoError, Op, Priority, Stream};
+use iopath_os::{
+    BufferPool, Buffered, BufferedConfig, Fault, Faults, Faulty, Job, MemoryConfig, MemoryDisk, Runner,
+};
 
 fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered {
     // With a cache of its own: a disk without one is not flushed.
     let disk = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) };
     let disk = MemoryDisk::new(&disk).unwrap();
-    let config = BufferedConfig {
-        cache: CacheConfig { frames: 64, expire: Duration::from_millis(10), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: 1 << 20,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        own_reads: None,
-    };
-    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let device: Box<Device> = Box::new(Faulty::new(Box::new(disk.open()), faults));
-        let mut runner = Runner::new(device, &QueueConfig::default());
-        prepare(&mut runner);
-        Ok(runner)
-    });
-    opened.unwrap()
+    let config = rig::config(1 << 20);
+    let expire = Duration::from_millis(10);
+    let config = BufferedConfig { cache: CacheConfig { expire, ..config.cache }, ..config };
+    rig::open(config, Faulty::new(Box::new(disk.open()), faults), prepare)
 }
 
 /// Whether that comes true within some seconds.

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use iopath_core::cache::CacheConfig;
-use iopath_core::{IoError, QueueConfig};
-use iopath_os::{
-    Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner, Tail,
-};
+use iopath_core::IoError;
+use iopath_os::{Buffered, BufferedConfig, BufferedError, MemoryConfig, MemoryDisk, NoMemory, Tail};
 
 use crate::gated::{Gate, Gated};
+use crate::rig;
 
 const PAGE: u64 = 4096;
 const OLD: u64 = 16 * PAGE;
@@ -18,20 +16,8 @@ const OLD: u64 = 16 * PAGE;
 const NEW: u64 = 4 * PAGE + 100;
 
 fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
-    let config = BufferedConfig {
-        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: OLD,
-        block_bytes: 512,
-        tail: Some(Tail::Memory(disk.tail())),
-        writes_last_block: false,
-        own_reads: None,
-    };
-    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
-        Ok(Runner::new(device, &QueueConfig::default()))
-    });
-    opened.unwrap()
+    let config = BufferedConfig { tail: Some(Tail::Memory(disk.tail())), ..rig::config(OLD) };
+    rig::open(config, Gated::new(disk.open(), gate), |_| ())
 }
 
 fn disk() -> MemoryDisk {

@@ -3,11 +3,11 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use iopath_core::cache::CacheConfig;
-use iopath_core::{Op, QueueConfig};
-use iopath_os::{Advice, Buffered, BufferedConfig, MemoryConfig, MemoryDisk, NoMemory, RealDevice, Runner};
+use iopath_core::Op;
+use iopath_os::{Advice, Buffered, MemoryConfig, MemoryDisk};
 
 use crate::gated::{Gate, Gated};
+use crate::rig;
 
 const PAGE: u64 = 4096;
 
@@ -16,21 +16,9 @@ fn open() -> (&'static Buffered, Gate) {
     let gate = Gate::default();
     // Without a write cache: the queue ends a flush by itself.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
-    let config = BufferedConfig {
-        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: 1 << 20,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        own_reads: None,
-    };
-    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let device: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), &gate));
-        Ok(Runner::new(device, &QueueConfig::default()))
-    });
     // Neither dropped nor joined where a thread hangs.
-    let buffered: &'static Buffered = Box::leak(Box::new(opened.unwrap()));
+    let buffered: &'static Buffered =
+        Box::leak(Box::new(rig::open(rig::config(1 << 20), Gated::new(disk.open(), &gate), |_| ())));
     gate.close();
     gate.open_but_for_reads();
     (buffered, gate)

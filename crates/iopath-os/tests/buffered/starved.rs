@@ -4,33 +4,20 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use iopath_core::cache::CacheConfig;
-use iopath_core::{IoError, Op, QueueConfig};
-use iopath_os::{
-    Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty, MemoryConfig, MemoryDisk, NoMemory,
-    RealDevice, Runner,
-};
+use iopath_core::{IoError, Op};
+use iopath_os::{Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty, MemoryConfig, MemoryDisk};
 
 use crate::gated::{Gate, Gated};
+use crate::rig;
 
 const PAGE: u64 = 4096;
 const FRAMES: u32 = 16;
 
 fn open(faults: &Faults, gate: &Gate) -> Buffered {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
-    let config = BufferedConfig {
-        cache: CacheConfig { frames: FRAMES, expire: Duration::from_secs(1000), ..CacheConfig::default() },
-        readahead: None,
-        size_bytes: 1 << 20,
-        block_bytes: 512,
-        tail: None,
-        writes_last_block: false,
-        own_reads: None,
-    };
-    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
-        let gated: Box<dyn RealDevice + Send> = Box::new(Gated::new(disk.open(), gate));
-        Ok(Runner::new(Box::new(Faulty::new(gated, faults)) as _, &QueueConfig::default()))
-    });
-    opened.unwrap()
+    let config = rig::config(1 << 20);
+    let config = BufferedConfig { cache: CacheConfig { frames: FRAMES, ..config.cache }, ..config };
+    rig::open(config, Faulty::new(Box::new(Gated::new(disk.open(), gate)), faults), |_| ())
 }
 
 /// A reader polls the device for the page that takes the last frame. When it has it, nothing is in flight, and the

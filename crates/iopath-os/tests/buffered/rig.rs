@@ -1,0 +1,37 @@
+//! A page cache over a device in memory, as the tests of this program have it.
+
+use std::time::Duration;
+
+use iopath_core::QueueConfig;
+use iopath_core::cache::CacheConfig;
+use iopath_os::{Buffered, BufferedConfig, NoMemory, RealDevice, Runner};
+
+pub(crate) type Device = dyn RealDevice + Send;
+
+/// For a volume of so many bytes: 64 frames, no readahead, nothing written back by age.
+pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
+    BufferedConfig {
+        cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
+        readahead: None,
+        size_bytes,
+        block_bytes: 512,
+        tail: None,
+        writes_last_block: false,
+        own_reads: None,
+    }
+}
+
+/// A cache over `device`; `prepare` has its runner before.
+pub(crate) fn open(
+    config: BufferedConfig,
+    device: impl RealDevice + Send + 'static,
+    prepare: impl FnOnce(&mut Runner<Device>),
+) -> Buffered {
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<Device> = Box::new(device);
+        let mut runner = Runner::new(device, &QueueConfig::default());
+        prepare(&mut runner);
+        Ok(runner)
+    });
+    opened.unwrap()
+}
