@@ -176,8 +176,21 @@ impl Model {
         sectors(offset, bytes).for_each(|sector| saved.add_to(doubts, sector));
     }
 
-    /// The power has failed, and reads have shown all that is left.
-    pub(crate) fn survived(&mut self) {
+    /// The power has failed, and reads of the worker's `owned` bytes have shown all that is left of them. Versions that
+    /// differ in bytes of others alone are no doubt of this worker's.
+    pub(crate) fn survived(&mut self, owned: &[std::ops::Range<usize>]) {
+        let Self { now, doubts, .. } = self;
+        let in_doubt: Vec<usize> = doubts.sectors().collect();
+        for sector in in_doubt {
+            let start = sector * SECTOR;
+            let now = &now[start..start + SECTOR];
+            doubts.retain(sector, |other| {
+                owned.iter().any(|range| {
+                    let (from, to) = (range.start.max(start), range.end.min(start + SECTOR));
+                    from < to && other[from - start..to - start] != now[from - start..to - start]
+                })
+            });
+        }
         assert!(!self.doubts.any(), "not everything has been looked at");
         self.flushed();
     }

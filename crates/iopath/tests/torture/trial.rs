@@ -310,7 +310,7 @@ impl Trial {
         self.conditions.has_lost = false;
         self.reopen(self.end)?;
         self.check_everything()?;
-        self.workers.iter_mut().for_each(|worker| worker.model.survived());
+        self.workers.iter_mut().for_each(|worker| worker.model.survived(&worker.owned));
         Ok(())
     }
 }
