@@ -133,7 +133,7 @@ impl Progress<'_> {
         Some((seed, variant))
     }
 
-    /// Whether rounds under way are to end at once.
+    /// Whether rounds in flight are to end at once.
     fn is_stopped(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }

@@ -35,7 +35,7 @@ impl Order for SortedSet {
     }
 
     fn prefetch(&mut self, keys: &[u64]) {
-        SortedSet::foresee_inserts(self, keys.iter().copied());
+        SortedSet::prefetch_inserts(self, keys.iter().copied());
     }
 
     fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {

@@ -1,6 +1,6 @@
 //! How an I/O can fail, and why a bio can be refused. Where it happened (path, offset) is added by `Volume`.
 
-use crate::bio::Bio;
+use crate::block::bio::Bio;
 
 /// Why a device could not do an I/O. Small and `Copy`: it travels with completions on the hot path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

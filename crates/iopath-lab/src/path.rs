@@ -98,7 +98,7 @@ pub static PATHS: &[PathRow] = &[
     },
     PathRow {
         name: "iopath-raw",
-        about: "the same without the manners of a file: whole blocks of a device",
+        about: "the same without the semantics of a file: whole blocks of a device",
         needs_target: true,
         direct: true,
         synchronous: false,

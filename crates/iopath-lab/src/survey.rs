@@ -36,7 +36,7 @@ pub const DEFAULT_TIME: Duration = Duration::from_secs(90);
 /// The least time in which something can be learnt.
 pub const TIME_MIN: Duration = Duration::from_secs(2);
 
-/// The share of the time after which nothing is begun: what is under way has to end, and a stall has to fit in.
+/// The share of the time after which nothing is begun: what is in flight has to end, and a stall has to fit in.
 const BEGIN_SHARE: f64 = 0.95;
 
 /// The share of the time that making the scratch file may take, at the speed seen of a small one.
@@ -204,7 +204,7 @@ impl<'a> Turns<'a> {
         Ok(Self { plan, series, costs, left_out })
     }
 
-    /// Measures in turns until the time is over, and before each round how busy the machine is with other things.
+    /// Measures in turns until the time has completed, and before each round how busy the machine is with other things.
     fn take(
         &mut self,
         clock: Instant,
@@ -319,7 +319,7 @@ fn order(run: &RunResult) -> (bool, usize, u32, u32, usize) {
     (run.warm, rw, run.block_bytes, run.io_depth, path)
 }
 
-/// Tells of the survey as a whole: of turns, not of what each is made of, and of the share of the time that is over.
+/// Tells of the survey as a whole: of turns, not of what each is made of, and of the share of the time that has completed.
 struct Overall<'a> {
     inner: &'a mut dyn Progress,
     clock: Instant,

@@ -130,7 +130,7 @@ impl<R: Read> LogReader<R> {
         R: Send,
     {
         let (unpacked, blocks) = sync_channel::<Block>(BLOCKS_AHEAD);
-        let (give_back, used) = channel::<Block>();
+        let (release, used) = channel::<Block>();
         std::thread::scope(|scope| {
             let reading = scope.spawn(move || {
                 loop {
@@ -146,7 +146,7 @@ impl<R: Read> LogReader<R> {
             for block in blocks {
                 look(&block);
                 // The reading thread may be done: then nobody needs the memory.
-                let _ = give_back.send(block);
+                let _ = release.send(block);
             }
             reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) fn ring(records: usize) -> (Producer, Consumer) {
     let batches = (records / RecordBatch::CAPACITY).max(2);
     let (full, filled) = sync_channel(batches);
-    let (give_back, spare) = sync_channel(batches);
+    let (release, spare) = sync_channel(batches);
     let reserve = (0..batches).map(|_| RecordBatch::new()).collect();
     let (missed, at_rest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
     let producer = Producer {
@@ -35,7 +35,7 @@ pub(crate) fn ring(records: usize) -> (Producer, Consumer) {
         at_rest: Arc::clone(&at_rest),
         missed: Arc::clone(&missed),
     };
-    (producer, Consumer { filled, give_back, received: 0, at_rest, rested: None, missed, batches })
+    (producer, Consumer { filled, release, received: 0, at_rest, rested: None, missed, batches })
 }
 
 /// A batch that its producer does not need at the moment.
@@ -112,7 +112,7 @@ fn spare(come_back: &Receiver<RecordBatch>, reserve: &mut Vec<RecordBatch>) -> R
 #[derive(Debug)]
 pub(crate) struct Consumer {
     filled: Receiver<RecordBatch>,
-    give_back: SyncSender<RecordBatch>,
+    release: SyncSender<RecordBatch>,
     /// Batches that came through the channel so far.
     received: u64,
     at_rest: Arc<Mutex<Option<Rested>>>,
@@ -132,7 +132,7 @@ pub(crate) enum Found {
 }
 
 impl Consumer {
-    /// Takes out the oldest batch. It is to be given back with [`Consumer::give_back`].
+    /// Takes out the oldest batch. It is to be given back with [`Consumer::release`].
     pub(crate) fn take(&mut self) -> Found {
         let received = self.received;
         if let Some(rested) = self.rested.take_if(|rested| rested.after == received) {
@@ -160,10 +160,10 @@ impl Consumer {
     }
 
     /// Lets the producer have a batch again.
-    pub(crate) fn give_back(&self, mut batch: RecordBatch) {
+    pub(crate) fn release(&self, mut batch: RecordBatch) {
         batch.clear();
         // The producer may be gone: then nobody needs the memory.
-        let _ = self.give_back.try_send(batch);
+        let _ = self.release.try_send(batch);
     }
 
     /// How many batches there are.

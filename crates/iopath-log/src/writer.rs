@@ -193,7 +193,7 @@ impl Queue {
                     }
                     self.block.extend(batch.records());
                     *taken += batch.records().len();
-                    self.ring.give_back(batch);
+                    self.ring.release(batch);
                 }
                 // Once each time: a queue may be idle after each I/O, and is not to meet this thread there every time.
                 Found::Nothing if !looked_at_rest && self.ring.take_rested() => looked_at_rest = true,

@@ -87,7 +87,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps `depth` reads in flight until the time is over; returns how many there were.
+    /// Keeps `depth` reads in flight until the time has completed; returns how many there were.
     fn run(&mut self, depth: u32, batch: u32, time: Duration) -> Result<u64, Box<dyn Error>> {
         let end = now() + time;
         let mut reads = 0;

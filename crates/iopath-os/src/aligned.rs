@@ -106,7 +106,7 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         // SAFETY: `start` and `taken` are what `take` gave and was asked for, and no reference outlives the value.
-        unsafe { system::give_back(self.start, self.taken) }
+        unsafe { system::release(self.start, self.taken) }
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) mod system {
 
     /// # Safety
     /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
-    pub(super) unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
+    pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
         let result = unsafe { munmap(start.as_ptr().cast::<c_void>(), bytes) };
         debug_assert!(result.is_ok(), "munmap of our own mapping: {result:?}");
@@ -169,7 +169,7 @@ pub(crate) mod system {
 
     /// # Safety
     /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
-    pub(super) unsafe fn give_back(start: NonNull<u8>, bytes: usize) {
+    pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: `take` made this layout from the same numbers.
         let layout = unsafe { Layout::from_size_align_unchecked(bytes, super::page_bytes()) };
         // SAFETY: the caller's promise.

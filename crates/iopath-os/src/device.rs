@@ -42,8 +42,8 @@ pub(crate) use uring::{Refused, Stage};
 /// others meanwhile, and a [`Bell`] for one that waits for several devices. The last two know nothing of what the device
 /// keeps for itself, so [`BlockDevice::commit`] tells them: **when `commit` returns, everything that
 /// [`BlockDevice::poll_completion`] could give at that moment ends the wait that is on, or the next one.** That holds for
-/// requests that `commit` carried out in the calling thread, for those that were over when they were submitted, and for
-/// completions that an earlier call left. What is over later ends the wait by itself.
+/// requests that `commit` carried out in the calling thread, for those that had completed when they were submitted, and for
+/// completions that an earlier call left. What has completed later ends the wait by itself.
 ///
 /// So the order is: poll until nothing comes, `commit`, wait. Polling may submit the rest of a short transfer again, and
 /// the `commit` after it hands that over.
@@ -65,7 +65,7 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
     /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, each wait
-    /// returns at once: right for a device whose requests are over when they are committed, correct but a busy loop for
+    /// returns at once: right for a device whose requests have completed when they are committed, correct but a busy loop for
     /// any other.
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::new(NothingToWaitFor)

@@ -105,7 +105,7 @@ impl PoolBuf {
     /// The whole buffer as memory for a device; `slice` it for less.
     ///
     /// # Safety
-    /// As [`Segment::new`]: until the I/O is over, the buffer is not dropped, not written to and, if it is read into,
+    /// As [`Segment::new`]: until the I/O has completed, the buffer is not dropped, not written to and, if it is read into,
     /// not looked at.
     pub unsafe fn segment(&self) -> Segment {
         // SAFETY: the caller's promise; the memory itself lives as long as this buffer.

@@ -3,7 +3,7 @@
 //! The core decides what happens when, a device carries it out; this asks the clock, waits, and makes the
 //! promise of [`Segment::new`]. Memory comes in one of two ways, both safe to use: as a [`PoolBuf`] handed
 //! over and given back with the completion, or as a slice borrowed for a call that does not return before
-//! the I/O on it is over.
+//! the I/O on it has completed.
 
 mod tune;
 
@@ -21,7 +21,7 @@ use crate::memory::Segment;
 use crate::pool::PoolBuf;
 use crate::sync::thread;
 
-/// A queue, its device, and the memory that is under way.
+/// A queue, its device, and the memory that is in flight.
 ///
 /// For one thread at a time. Dropping it waits for what is at the device.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct Job {
     pub token: u64,
 }
 
-/// A job that is over.
+/// A job that has completed.
 #[derive(Debug)]
 pub struct Finished {
     /// The token it was submitted with.
@@ -121,7 +121,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         let Job { op, extent, buffer, fua, stream, priority, token } = job;
         let memory = match &buffer {
             Some(buffer) if op.has_memory() => {
-                // SAFETY: the buffer is kept in `lent` until the bio is over; if this is dropped or unwinds
+                // SAFETY: the buffer is kept in `lent` until the bio has completed; if this is dropped or unwinds
                 // before, the device goes first, and waits.
                 let whole = unsafe { buffer.segment() };
                 Some(whole.slice(0, extent.bytes().min(whole.bytes())))
@@ -144,7 +144,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// Sends off what was submitted and waits until [`Runner::poll`] has something to give. Returns at once
     /// when there is nothing to wait for.
     ///
-    /// Waits until `gather` requests are over, or all that are at the device: others follow them together, and
+    /// Waits until `gather` requests have completed, or all that are at the device: others follow them together, and
     /// each system call, interrupt and doorbell of the device serves more of them. There is no time limit to
     /// that, since setting a timer for each wait would cost more than it saves, in a virtual machine above all.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
@@ -155,7 +155,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(())
     }
 
-    /// The next job that is over, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
+    /// The next job that has completed, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
     pub fn poll(&mut self) -> Option<Finished> {
         let BioDone { token, result } = self.queue.poll_completion()?;
         self.rest_log_if_idle();
@@ -163,7 +163,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// Sees which jobs are over, without waiting. What was sent off goes on: as some are over, the device takes
+    /// Sees which jobs have completed, without waiting. What was sent off goes on: as some have completed, the device takes
     /// those it had no room for. What is plugged stays so.
     pub fn look(&mut self) {
         self.collect();
@@ -171,7 +171,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.device.commit(self.now);
     }
 
-    /// Waits until all that was submitted is over. [`Runner::poll`] gives it afterwards.
+    /// Waits until all that was submitted has completed. [`Runner::poll`] gives it afterwards.
     pub fn settle(&mut self) -> Result<(), WaitError> {
         self.unplug();
         while self.queue.bios_in() as usize > self.queue.completions() {
@@ -185,27 +185,27 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.bios_in()
     }
 
-    /// Reads `extent` into `memory`, which is as long, and returns when that is over.
+    /// Reads `extent` into `memory`, which is as long, and returns when that has completed.
     ///
     /// # Panics
-    /// If jobs are under way: borrowed and handed-over memory do not go through one runner at a time.
+    /// If jobs are in flight: borrowed and handed-over memory do not go through one runner at a time.
     pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
-        // SAFETY: `run` returns when the I/O is over, and the borrow lasts till then.
+        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts till then.
         let segment = unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) };
         self.run(Bio::read(extent, segment, 0))
     }
 
-    /// Writes `memory`, which is as long, to `extent`, and returns when that is over; with `fua` on the medium.
+    /// Writes `memory`, which is as long, to `extent`, and returns when that has completed; with `fua` on the medium.
     ///
     /// # Panics
     /// As [`Runner::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
-        // SAFETY: `run` returns when the I/O is over, and the borrow lasts till then; writes only look at it.
+        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts till then; writes only look at it.
         let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
     }
 
-    /// Carries out a flush, discard or write-zeroes and returns when that is over.
+    /// Carries out a flush, discard or write-zeroes and returns when that has completed.
     ///
     /// # Panics
     /// As [`Runner::read`], and if the operation needs memory.
@@ -261,7 +261,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.queue.elevator() == "none" && !self.queue.is_logged()
     }
 
-    /// Requests at the device, and bios that are over and not yet looked at: a flush of what has no cache is over at
+    /// Requests at the device, and bios that have completed and not yet looked at: a flush of what has no cache has completed at
     /// once.
     pub(crate) fn in_flight(&self) -> u32 {
         self.device.in_flight() + self.queue.completions() as u32
@@ -270,7 +270,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// When [`Runner::look`] has something to do although a watch says nothing. A wait by the watch ends then at the
     /// latest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        // Bios that the queue has ended by itself are over now, and no device knows of them.
+        // Bios that the queue has ended by itself have completed now, and no device knows of them.
         let over = (self.queue.completions() > 0).then_some(self.now);
         [over, self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
     }
@@ -294,7 +294,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {
-        assert!(self.queue.bios_in() == 0, "jobs are under way");
+        assert!(self.queue.bios_in() == 0, "jobs are in flight");
         let on_unwind = AbortOnUnwind;
         self.plug();
         let submitted = self.queue.submit_bio(bio, self.now);
@@ -341,7 +341,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         }
     }
 
-    /// Gives the device what it takes, and waits until `gather` requests are over or something else is due.
+    /// Gives the device what it takes, and waits until `gather` requests have completed or something else is due.
     fn wait_for_device(&mut self, gather: u32) -> Result<(), WaitError> {
         self.dispatch();
         let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));

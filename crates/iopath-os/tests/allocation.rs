@@ -143,7 +143,7 @@ fn a_warm_mapped_file_never_allocates_where_it_takes_no_space() {
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let mut device = Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
         let mut memory = AlignedBuf::new(8192).unwrap();
-        // SAFETY: the memory outlives the requests, each of which is over when a lap is; nobody looks at it meanwhile.
+        // SAFETY: the memory outlives the requests, each of which has completed when a lap is; nobody looks at it meanwhile.
         let memory = unsafe { Segment::new(std::ptr::NonNull::from(&mut *memory).cast(), memory.len()) };
         for number in 0..128_u64 {
             // Here and there, so that it lies in many extents.

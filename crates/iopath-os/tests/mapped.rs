@@ -29,7 +29,7 @@ fn file_of(mapper: impl Mapper + 'static) -> FileMap {
 }
 
 fn segment(memory: &mut AlignedBuf) -> Segment {
-    // SAFETY: the tests keep the memory until the request is over or the device is gone, and look at it only then.
+    // SAFETY: the tests keep the memory until the request has completed or the device is gone, and look at it only then.
     unsafe { Segment::new(NonNull::from(&mut **memory).cast(), memory.len()) }
 }
 
@@ -39,7 +39,7 @@ fn submit(device: &mut impl RealDevice, tag: u32, op: Op, offset: u64, memory: &
     device.submit(&Io::new(Tag::from_bits(tag), op, extent, &[segment(memory)]), now()).unwrap();
 }
 
-/// Waits until all is over.
+/// Waits until all has completed.
 fn finish(device: &mut impl RealDevice) {
     while device.in_flight() > 0 {
         device.commit_and_wait(u32::MAX, None).unwrap();
@@ -179,7 +179,7 @@ fn who_goes_leaves_the_blocks_to_others() {
 
 #[test]
 fn a_write_waits_for_space_that_a_reader_keeps_back() {
-    // Room for one block, which is given up while a read of it is under way.
+    // Room for one block, which is given up while a read of it is in flight.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(8192)).unwrap();
     let file = FileMap::fresh("extent", &FileLayout { capacity: 16, ..layout(MIB) }).unwrap();
     let open = || Mapped::new(disk.open(), &file, Boundary::Once).unwrap();

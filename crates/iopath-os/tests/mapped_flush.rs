@@ -93,7 +93,7 @@ fn engine(disk: &MemoryDisk, file: &FileMap, loses: bool) -> Engine {
 }
 
 fn segment(memory: &mut AlignedBuf) -> Segment {
-    // SAFETY: the test keeps the memory until the request is over, and looks at it only then.
+    // SAFETY: the test keeps the memory until the request has completed, and looks at it only then.
     unsafe { Segment::new(NonNull::from(&mut **memory).cast(), memory.len()) }
 }
 
@@ -164,7 +164,7 @@ fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
     flush(&mut saver);
     saver.commit(now());
     let done = (0..100).find_map(|_| saver.poll_completion(now()));
-    assert_eq!(done, None, "a flush is over while that of another engine may have lost its metadata");
+    assert_eq!(done, None, "a flush has completed while that of another engine may have lost its metadata");
     if is_dropped {
         loser.lock().unwrap().take();
     } else {
@@ -195,6 +195,6 @@ fn a_flush_waits_to_hear_whether_another_engines_forced_write_has_lost_its_metad
 }
 
 #[test]
-fn a_flush_goes_on_without_an_engine_that_went_with_a_flush_under_way() {
+fn a_flush_goes_on_without_an_engine_that_went_with_a_flush_in_flight() {
     flush_beside_a_failure(false, true);
 }

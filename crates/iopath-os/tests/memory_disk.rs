@@ -124,7 +124,7 @@ fn an_older_version_does_not_come_back_over_a_forced_one() {
 }
 
 #[test]
-fn a_flush_does_not_cover_a_write_that_is_under_way() {
+fn a_flush_does_not_cover_a_write_that_is_in_flight() {
     let left = every_crash(2, |disk| {
         let (mut writer, mut flusher) = (disk.open(), disk.open());
         submit(&mut writer, Op::Write, 0, &mut [1; SECTOR], false);
@@ -185,7 +185,7 @@ fn a_failed_flush_loses_what_it_should_have_saved_and_no_more() {
         faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
         assert_eq!(run(&mut device, Op::Flush, 0, &mut []), Err(IoError::Media));
         let left = sectors(&disk);
-        assert_eq!(left[2], value, "what was under way is not the flush's to lose");
+        assert_eq!(left[2], value, "what was in flight is not the flush's to lose");
         outcomes.insert((left[0] == value, left[1] == value));
         end(&mut other).unwrap();
         run(&mut device, Op::Flush, 0, &mut []).unwrap();

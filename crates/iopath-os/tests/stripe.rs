@@ -43,7 +43,7 @@ fn stripe(files: &[Arc<File>]) -> Device {
 }
 
 fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: whoever calls it leaves the memory alone until the request is over; all these tests do.
+    // SAFETY: whoever calls it leaves the memory alone until the request has completed; all these tests do.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 

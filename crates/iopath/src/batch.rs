@@ -68,7 +68,7 @@ impl BatchOptions {
 ///
 /// I/Os are collected until [`Batch::submit`] or [`Batch::wait`] and then go off together, neighbours merged,
 /// with one system call. I/Os of one batch that overlap, one of them a write, are carried out in the order in
-/// which they were added; all others in any order. Dropping a batch waits for what is under way.
+/// which they were added; all others in any order. Dropping a batch waits for what is in flight.
 ///
 /// A batch is direct I/O. On a volume with a page cache both see each other's bytes, as told at
 /// [`Direct`](crate::Direct): from when a write is added until a poll or wait finds it to be over, buffered writes to its
@@ -77,10 +77,10 @@ impl BatchOptions {
 ///
 /// With a page cache, a forced write is a write and then a flush of the device that the cache carries out; it begins when
 /// a poll or wait finds the write to be over. A flush of the volume never waits for a batch, nor for a thread that does
-/// not poll its own, so it may be called with forced writes under way; it need not cover those.
+/// not poll its own, so it may be called with forced writes in flight; it need not cover those.
 ///
 /// A volume on a mapped file without a page cache has a queue for each thread and batch. A flush that saves metadata there
-/// waits until every flush and forced write that began before is over, those of batches included: a thread takes its own
+/// waits until every flush and forced write that began before has completed, those of batches included: a thread takes its own
 /// before it flushes the volume.
 ///
 /// ```no_run
@@ -110,7 +110,7 @@ pub struct Batch {
     beside: Option<Box<BesideCache>>,
 }
 
-/// An I/O of a batch that is over.
+/// An I/O of a batch that has completed.
 #[derive(Debug)]
 pub struct Done {
     /// The token it was added with.
@@ -229,7 +229,7 @@ impl Batch {
         self.runner().hand_over();
     }
 
-    /// The next I/O that is over. Sends off what was added and waits if it must; `None` when nothing is under
+    /// The next I/O that has completed. Sends off what was added and waits if it must; `None` when nothing is under
     /// way.
     pub fn wait(&mut self) -> Result<Option<Done>, Error> {
         if let Some(done) = self.take() {
@@ -243,7 +243,7 @@ impl Batch {
         Ok(self.take())
     }
 
-    /// The next I/O that is over, without waiting. What has been sent off goes on; what was added since stays until
+    /// The next I/O that has completed, without waiting. What has been sent off goes on; what was added since stays until
     /// [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
@@ -268,8 +268,8 @@ impl Batch {
     }
 
     /// I/Os added and not yet given back.
-    pub fn under_way(&self) -> u32 {
-        self.beside.as_ref().map_or_else(|| self.runner.as_is().jobs_in(), |beside| beside.under_way())
+    pub fn in_flight(&self) -> u32 {
+        self.beside.as_ref().map_or_else(|| self.runner.as_is().jobs_in(), |beside| beside.in_flight())
     }
 
     /// What carries out the I/O: `uring`, `threads` or `memory`.
@@ -314,7 +314,7 @@ impl Batch {
         self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
             self.abandon_beside(token);
             let error = match &error {
-                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.under_way() },
+                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.in_flight() },
                 other => self.volume.refused(other),
             };
             Refused { error, buffer }
@@ -332,7 +332,7 @@ impl Batch {
 }
 
 impl Drop for Batch {
-    /// Waits for what is under way, so that nobody is kept out by an I/O that nobody will take.
+    /// Waits for what is in flight, so that nobody is kept out by an I/O that nobody will take.
     fn drop(&mut self) {
         self.settle_beside();
     }

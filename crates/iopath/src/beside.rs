@@ -51,7 +51,7 @@ impl Volume {
     /// what was written to it and not flushed is given up, even if this fails: then every flush fails until
     /// [`Volume::accept_loss`]. Threads that resize do so one after another; reads and writes may go on meanwhile. A read
     /// of what is cut off is short (in a batch on a mapped file it may fail), a write of it fails. Waits for the blocking
-    /// I/O that is under way.
+    /// I/O that is in flight.
     ///
     /// Writes of a [`Batch`](crate::Batch) to the page in which the old or the new end lies, or beyond, are to be over:
     /// the system zeroes the rest of that page in its own page cache, takes a direct write of it at the same time for
@@ -106,11 +106,11 @@ impl Volume {
         }
     }
 
-    /// A direct I/O on `extent` may go when this returns; it is over for the cache when what is returned is dropped.
+    /// A direct I/O on `extent` may go when this returns; it has completed for the cache when what is returned is dropped.
     pub(crate) fn beside_cache(&self, op: Op, extent: Extent) -> Result<Option<Beside<'_>>, Error> {
         let Some(cache) = self.cache_if_any() else { return Ok(None) };
         let (offset, bytes) = (extent.offset(), extent.bytes());
-        // Until the I/O is over, a write to a mapped file keeps the write-back of all its blocks waiting, which a flush
+        // Until the I/O has completed, a write to a mapped file keeps the write-back of all its blocks waiting, which a flush
         // would wait for.
         let unit_bytes = match self.backing() {
             Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),

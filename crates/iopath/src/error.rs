@@ -155,8 +155,8 @@ pub enum Error {
         /// What was to be done.
         op: Op,
     },
-    /// As many I/Os as the batch has room for are under way.
-    #[error("the batch has room for {depth} I/Os, and all are under way; take completions first")]
+    /// As many I/Os as the batch has room for are in flight.
+    #[error("the batch has room for {depth} I/Os, and all are in flight; take completions first")]
     BatchFull {
         /// How many there is room for.
         depth: u32,

@@ -176,7 +176,7 @@ impl Source {
         Ok(on)
     }
 
-    /// A queue and engine for the calling thread, with `bios_max` I/Os under way.
+    /// A queue and engine for the calling thread, with `bios_max` I/Os in flight.
     pub(crate) fn own_runner(
         &self,
         bios_max: u32,

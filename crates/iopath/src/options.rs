@@ -6,7 +6,7 @@ use iopath_os::{Engine, Faults};
 /// Which way I/O goes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Path {
-    /// Past the kernel's page cache (`O_DIRECT`), with the manners of a file: a read is cut off at the end, a
+    /// Past the kernel's page cache (`O_DIRECT`), with the semantics of a file: a read is cut off at the end, a
     /// write past it is refused.
     #[default]
     Direct,

@@ -74,7 +74,7 @@ impl<D: ?Sized + RealDevice> Tuned<D> {
         self.runner
     }
 
-    /// The same to collect what is over.
+    /// The same to collect what has completed.
     pub(crate) const fn as_is_mut(&mut self) -> &mut Runner<D> {
         &mut self.runner
     }
@@ -94,7 +94,7 @@ impl Volume {
         self.tuning().wanted().0
     }
 
-    /// Lets another elevator take over, on every thread and batch at its next I/O. Nothing under way is lost, and I/Os
+    /// Lets another elevator take over, on every thread and batch at its next I/O. Nothing in flight is lost, and I/Os
     /// of one batch that overlap keep their order.
     ///
     /// ```no_run
@@ -142,7 +142,7 @@ impl Batch {
         self.runner().elevator()
     }
 
-    /// Lets another elevator take over what is queued and what comes. Nothing under way is lost, and I/Os that overlap
+    /// Lets another elevator take over what is queued and what comes. Nothing in flight is lost, and I/Os that overlap
     /// keep their order. It holds for this batch, until the volume's is changed.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec) {
         self.runner().set_elevator(spec);

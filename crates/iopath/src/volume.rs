@@ -126,7 +126,7 @@ impl Volume {
         self.shared.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Does something while no blocking I/O on the device is under way.
+    /// Does something while no blocking I/O on the device is in flight.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         self.shared.shards.alone(act)
     }
@@ -282,7 +282,7 @@ impl Volume {
         self.run_beside(op, extent, act).map(drop)
     }
 
-    /// Carries an I/O out on the calling thread's queue. It is over for the page cache, if there is one, when the
+    /// Carries an I/O out on the calling thread's queue. It has completed for the page cache, if there is one, when the
     /// result is dropped.
     fn run_beside(
         &self,

@@ -228,7 +228,7 @@ impl Pages {
         });
     }
 
-    /// When all is over the firm pages hold what was written last.
+    /// When all has completed the firm pages hold what was written last.
     fn check_all(&self, volume: &Volume) {
         let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
         for page in 0..self.firm {

@@ -1,5 +1,5 @@
 //! What survives a power failure: every workload of up to three operations, the power failing after each or while the last
-//! is under way, and every outcome that the write cache then allows. Longer ones are a part of the torture.
+//! is in flight, and every outcome that the write cache then allows. Longer ones are a part of the torture.
 
 use iopath::{BatchOptions, IoOptions, MemoryConfig, MemoryDisk, Options, Volume};
 use std::collections::BTreeSet;
@@ -113,14 +113,14 @@ fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choo
 }
 
 /// Tries every outcome of a power failure at the end of `workload`; how many there were.
-fn try_all(workload: &[Do], is_under_way: bool, fua: bool) -> u64 {
+fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
     let value = |number: usize| number as u8 + 1;
     let (last, before) = workload.split_last().unwrap();
     let mut allowed = Allowed::zeroes();
     for (number, what) in before.iter().enumerate() {
         allowed.take(*what, value(number), true);
     }
-    allowed.take(*last, value(before.len()), !is_under_way);
+    allowed.take(*last, value(before.len()), !is_in_flight);
 
     let (mut tried, mut script) = (0, Vec::<u32>::new());
     loop {
@@ -136,7 +136,7 @@ fn try_all(workload: &[Do], is_under_way: bool, fua: bool) -> u64 {
             asked.push(versions);
             script.get(asked.len() - 1).copied().unwrap_or(0)
         };
-        if is_under_way {
+        if is_in_flight {
             begin_and_crash(&disk, &volume, *last, value(before.len()), choose);
         } else {
             carry_out(&volume, *last, value(before.len()));
@@ -149,7 +149,7 @@ fn try_all(workload: &[Do], is_under_way: bool, fua: bool) -> u64 {
                 allowed.after[sector].contains(&bytes[0]) && bytes.iter().all(|byte| *byte == bytes[0]);
             assert!(
                 is_allowed,
-                "{workload:?}, last under way: {is_under_way}, forced writes known: {fua}, {script:?} of {asked:?} kept: \
+                "{workload:?}, last in flight: {is_in_flight}, forced writes known: {fua}, {script:?} of {asked:?} kept: \
                  sector {sector} is {}, not one of {:?}",
                 bytes[0], allowed.after[sector]
             );
@@ -171,8 +171,8 @@ fn whatever_was_flushed_is_there_after_every_crash_of_every_short_workload() {
         for number in 0..ALL.len().pow(length) {
             let workload: Vec<Do> =
                 (0..length).map(|place| ALL[number / ALL.len().pow(place) % ALL.len()]).collect();
-            for (is_under_way, fua) in [(false, false), (false, true), (true, false), (true, true)] {
-                tried += try_all(&workload, is_under_way, fua);
+            for (is_in_flight, fua) in [(false, false), (false, true), (true, false), (true, true)] {
+                tried += try_all(&workload, is_in_flight, fua);
             }
         }
     }

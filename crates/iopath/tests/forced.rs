@@ -73,7 +73,7 @@ fn a_flush_tells_of_what_the_flush_of_an_unpolled_forced_write_has_lost() {
         rig.fail_flushes(1);
         let mut batch = rig.batch();
         write(&mut batch, 100, 9, true);
-        // The write is over; the flush that follows it may run, and fail, from now on. Nobody asks the batch any more.
+        // The write has completed; the flush that follows it may run, and fail, from now on. Nobody asks the batch any more.
         let _ = batch.poll();
         let flushed = rig.volume.flush();
         assert!(flushed.is_err() || rig.holds(3, 7), "the flush is Ok, and the device has lost the page");
@@ -84,7 +84,7 @@ fn a_flush_tells_of_what_the_flush_of_an_unpolled_forced_write_has_lost() {
 }
 
 #[test]
-fn a_thread_flushes_the_volume_with_forced_writes_of_its_own_under_way() {
+fn a_thread_flushes_the_volume_with_forced_writes_of_its_own_in_flight() {
     let rig = Rig::new(false);
     let mut batch = rig.batch();
     // Not polled, polled once, and polled until the flush may be over: none of them holds a flush up.
@@ -98,7 +98,7 @@ fn a_thread_flushes_the_volume_with_forced_writes_of_its_own_under_way() {
     while let Some(done) = batch.wait().unwrap() {
         done.result.unwrap();
     }
-    assert_eq!(batch.under_way(), 0);
+    assert_eq!(batch.in_flight(), 0);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_forced_write_that_polls_find_done_is_on_the_medium() {
         over.sort_unstable();
         assert_eq!(over, [0, 1, 2, 3, 10].map(|page| (page, PAGE as usize)));
         batch.flush(50).unwrap();
-        assert_eq!(batch.under_way(), 1);
+        assert_eq!(batch.in_flight(), 1);
         assert_eq!(batch.wait().unwrap().map(|done| done.token), Some(50));
         disk.crash(|_| 0);
         let after = Volume::memory(&disk, &Options::new()).unwrap();
@@ -158,7 +158,7 @@ fn a_batch_of_forced_writes_is_full_when_it_says_so() {
     let mut batch = rig.batch();
     (0..8).for_each(|page| write(&mut batch, page, 1, true));
     rig.volume.flush().unwrap();
-    assert_eq!(batch.under_way(), 8);
+    assert_eq!(batch.in_flight(), 8);
     let refused = batch.flush(9).unwrap_err();
     assert!(matches!(refused.error, iopath::Error::BatchFull { depth: 8 }), "{refused}");
     drop(batch);

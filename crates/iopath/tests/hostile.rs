@@ -156,7 +156,7 @@ fn what_is_not_in_the_volume_is_not_read_written_discarded_or_lent() {
     });
 }
 
-/// Takes what is under way; how many bytes it came to, if there was something.
+/// Takes what is in flight; how many bytes it came to, if there was something.
 fn taken(batch: &mut Batch) -> Option<usize> {
     let done = batch.wait().unwrap()?;
     Some(done.result.unwrap())
@@ -189,7 +189,7 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
                 };
                 match added {
                     Ok(()) => {
-                        let moved = taken(&mut batch).expect("one is under way") as u64;
+                        let moved = taken(&mut batch).expect("one is in flight") as u64;
                         assert!(moved == inside && (moved == bytes || !writes), "{moved} of {}", what());
                     }
                     Err(refused) => {
@@ -203,7 +203,7 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
                 let refused = batch.discard(offset, bytes, 1).expect_err("past the end");
                 assert!(is_refusal(&refused.error), "{}: {}", what(), refused.error);
             }
-            assert_eq!(batch.under_way(), 0);
+            assert_eq!(batch.in_flight(), 0);
         }
     });
 }

@@ -305,7 +305,7 @@ fn lies_on_files_and_stripes_as_well() {
         file.with_mapper(|mapper| mapper.forget_metadata());
         let mut batch = volume.batch(&BatchOptions::new(8, 64 * KIB)).unwrap();
         for part in 0..48 {
-            while batch.under_way() == 8 {
+            while batch.in_flight() == 8 {
                 same(&batch.wait().unwrap().unwrap(), &data);
             }
             let buffer = batch.buffer().unwrap();

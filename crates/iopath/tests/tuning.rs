@@ -159,7 +159,7 @@ fn passed_by(volume: &Volume) -> u32 {
     let (mut worst, mut waited) = (0, 0);
     let mut urgent = None;
     for step in 0..600 {
-        while batch.under_way() < 63 {
+        while batch.in_flight() < 63 {
             read(&mut batch, rng.random_range(0..400) * 2, &IoOptions::new());
         }
         if urgent.is_none() && step % 5 == 0 {
@@ -167,7 +167,7 @@ fn passed_by(volume: &Volume) -> u32 {
             read(&mut batch, block, &IoOptions::new().priority(Priority::RealTime));
             (urgent, waited) = (Some(block), 0);
         }
-        let done = batch.wait().unwrap().expect("some are under way");
+        let done = batch.wait().unwrap().expect("some are in flight");
         if Some(done.token) == urgent {
             (urgent, worst) = (None, worst.max(waited));
         } else {
@@ -215,7 +215,7 @@ fn streams_of_one_batch_share_the_device_by_weight() {
         add(&mut batch, each % 2);
     }
     for _ in 0..800 {
-        let done = batch.wait().unwrap().expect("some are under way");
+        let done = batch.wait().unwrap().expect("some are in flight");
         let stream = done.token % 4;
         completed[stream as usize] += 1;
         drop(done);

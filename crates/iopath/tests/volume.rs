@@ -188,8 +188,8 @@ fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
     }
     batch.submit();
     let given_up = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while batch.under_way() > 0 {
-        assert!(std::time::Instant::now() < given_up, "{} never complete", batch.under_way());
+    while batch.in_flight() > 0 {
+        assert!(std::time::Instant::now() < given_up, "{} never complete", batch.in_flight());
         if let Some(done) = batch.poll() {
             assert_eq!(done.result.unwrap(), 4 * KIB);
         }

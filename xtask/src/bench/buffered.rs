@@ -1,6 +1,6 @@
 //! The buffered path beside the kernel's and beside direct I/O: whole passes over a cold file, hits of a warm one, all
 //! block sizes, several readers at once. What is measured is in [`DUELS`]; programs account for themselves here, since
-//! a pass is over too soon to be watched from outside.
+//! a pass has completed too soon to be watched from outside.
 
 use std::process::{Command, Stdio};
 

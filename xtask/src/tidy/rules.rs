@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 const CORE: &str = "crates/iopath-core/src/";
-const ELEVATORS: &str = "crates/iopath-core/src/elevator/";
+const ELEVATORS: &str = "crates/iopath-core/src/block/elevator/";
 const HOME_OF_UNSAFE: &str = "crates/iopath-os/";
 const LINES_MAX: usize = 600;
 
@@ -214,9 +214,9 @@ fn finding(file: &File, line: usize, message: String, way_out: &'static str) -> 
 mod tests {
     use super::*;
 
-    const IN_CORE: &str = "crates/iopath-core/src/queue.rs";
+    const IN_CORE: &str = "crates/iopath-core/src/block/queue.rs";
     const IN_LAB: &str = "crates/iopath-lab/src/run.rs";
-    const IN_ELEVATORS: &str = "crates/iopath-core/src/elevator/closest.rs";
+    const IN_ELEVATORS: &str = "crates/iopath-core/src/block/elevator/closest.rs";
 
     /// The lines in which `check` finds something in a file of `text` at `path`.
     fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {

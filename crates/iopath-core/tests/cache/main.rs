@@ -62,7 +62,7 @@ fn one_miss_is_read_once_however_many_wait_for_it() {
 fn a_window_is_read_as_one_run_with_the_page_that_missed() {
     let mut cache = cache(512);
     cache.read(Page(100), 0);
-    cache.prefetch(PageRange::new(Page(100), 128), |page| page == Page(101));
+    cache.read_ahead(PageRange::new(Page(100), 128), |page| page == Page(101));
     let ios = all_io(&mut cache, NOW);
     assert_eq!(ios.iter().map(|io| io.pages).collect::<Vec<_>>(), [PageRange::new(Page(100), 128)]);
     finish(&mut cache, &ios, Ok(()));
@@ -74,7 +74,7 @@ fn a_window_is_read_as_one_run_with_the_page_that_missed() {
 fn a_failed_readahead_is_silent_and_the_page_asked_for_is_tried_alone() {
     let mut cache = cache(64);
     cache.read(Page(0), 7);
-    cache.prefetch(PageRange::new(Page(0), 8), |_| false);
+    cache.read_ahead(PageRange::new(Page(0), 8), |_| false);
     let ios = all_io(&mut cache, NOW);
     finish(&mut cache, &ios, Err(IoError::Media));
     assert_eq!(outcomes(&mut cache), []);
@@ -228,7 +228,7 @@ fn a_failed_write_back_fails_every_flush_until_it_is_made_good() {
     }
 }
 
-/// A flush of the device fails; what was begun while it was under way.
+/// A flush of the device fails; what was begun while it was in flight.
 fn flush_that_fails(
     cache: &mut PageCache,
     meanwhile: impl FnOnce(&mut PageCache) -> Vec<PageIo>,

@@ -91,7 +91,7 @@ impl Rig {
         self.now = self.now + duration;
     }
 
-    /// Carries an operation out, and then as much of what is still under way as is picked.
+    /// Carries an operation out, and then as much of what is still in flight as is picked.
     pub(crate) fn carry_out(&mut self, what: Do, pick: Pick<'_>) {
         self.settle();
         match what {

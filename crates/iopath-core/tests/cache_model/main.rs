@@ -62,7 +62,7 @@ fn explore_on(device: Device, calls: &[Call], frames: u32, failures_max: usize, 
     let mut schedules = 0;
     loop {
         let mut world = World::new(config(frames), 3);
-        world.manners = device;
+        world.semantics = device;
         for call in prepare {
             world.call(*call);
             replay(&mut world, &[], 0);
@@ -245,15 +245,15 @@ fn live(seed: u64) -> (u64, u64) {
     let mut world = World::new(config, pages as usize);
     let calls_max = rng.random_range(1..12);
     let fails = rng.random_range(0..40);
-    world.manners.flush_loses = rng.random();
+    world.semantics.flush_loses = rng.random();
     for _ in 0..STEPS_PER_LIFE {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
-        world.manners.writes_late = rng.random();
-        world.manners.flushes_early = rng.random();
+        world.semantics.writes_late = rng.random();
+        world.semantics.flushes_early = rng.random();
         if world.open_calls() < calls_max && rng.random_bool(0.5) {
             world.call(random_call(&mut rng, pages));
         }
-        world.manners.directs_late = rng.random();
+        world.semantics.directs_late = rng.random();
         if rng.random_bool(0.02) {
             world.forget_loss();
         }

@@ -103,7 +103,7 @@ pub(crate) struct World {
     direct: Vec<Going>,
     tasks: Vec<Task>,
     writes: u64,
-    pub(crate) manners: Device,
+    pub(crate) semantics: Device,
     pub(crate) now: Instant,
     lost: BTreeSet<usize>,
     /// Pages at the device to be read that nobody has dropped since.
@@ -124,7 +124,7 @@ impl World {
             direct: Vec::new(),
             tasks: Vec::new(),
             writes: 0,
-            manners: Device::default(),
+            semantics: Device::default(),
             now: Instant::ZERO,
             lost: BTreeSet::new(),
             being_read: BTreeSet::new(),
@@ -274,7 +274,7 @@ impl World {
             }
             Call::Discard(start, pages) => self.discard(index, PageRange::new(Page(start), pages)),
             Call::Prefetch(start, pages) => {
-                self.cache.prefetch(PageRange::new(Page(start), pages), |_| true);
+                self.cache.read_ahead(PageRange::new(Page(start), pages), |_| true);
                 self.tasks[index].stage = Stage::Over;
             }
             Call::DirectRead(..) | Call::DirectWrite(..) | Call::DirectForced(..) | Call::Truncate(_) => {
@@ -387,11 +387,11 @@ impl World {
             Op::Write if is_ok => {
                 for ((page, frame), early) in io.pages.iter().zip(&frames).zip(bytes) {
                     let late = self.arena[frame.0 as usize];
-                    self.device[page.0 as usize] = if self.manners.writes_late { late } else { early };
+                    self.device[page.0 as usize] = if self.semantics.writes_late { late } else { early };
                 }
             }
             Op::Write => {}
-            _ if is_ok && self.manners.flushes_early => self.medium = bytes,
+            _ if is_ok && self.semantics.flushes_early => self.medium = bytes,
             _ if is_ok => self.medium.clone_from(&self.device),
             _ => lost = self.fail_flush(),
         }
@@ -407,7 +407,7 @@ impl World {
 
     /// A flush fails; which pages the device has lost.
     fn fail_flush(&mut self) -> Vec<usize> {
-        if !self.manners.flush_loses {
+        if !self.semantics.flush_loses {
             return Vec::new();
         }
         self.lose_direct();

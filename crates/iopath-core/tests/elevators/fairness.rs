@@ -116,7 +116,7 @@ fn a_stream_that_wakes_has_saved_nothing_up() {
 
 #[test]
 fn a_stream_that_comes_and_goes_pays_for_what_it_got() {
-    // One request at a time, each as soon as the last is over, beside a stream that always waits.
+    // One request at a time, each as soon as the last has completed, beside a stream that always waits.
     let mut stand = Stand::new(&spec("fair:quantum_bytes=0"), 64);
     let mut readers = [Reader::new(1, 8, 1, u64::MAX / 2), Reader::new(2, 8, 32, u64::MAX / 2)];
     let read = serve(&mut stand, &mut readers, 80_000);

@@ -51,7 +51,7 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
                     }
                     settle(&mut cache, now);
                 }
-                cache.foresee(page);
+                cache.prefetch(page);
                 cache.take_mark(page);
                 cache.poll_timeout();
             }
@@ -68,7 +68,7 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
                     }
                     settle(&mut cache, now);
                 }
-                let prefetched = cache.prefetch(range, |page| page.0 % 2 == 0);
+                let prefetched = cache.read_ahead(range, |page| page.0 % 2 == 0);
                 assert!(prefetched <= 16);
                 settle(&mut cache, now);
                 assert!(cache.invalidate(range).kept == 0 && cache.discard(range).kept == 0);

@@ -2,7 +2,7 @@
 //! Nothing panics or wraps: the answer is an error that is documented, or a range that ends where numbers do. To be run
 //! with overflow checks (profile `checked`); without them it sees wrong answers only.
 //!
-//! Not here: states that callers must not bring about (tags that are over, frames that nobody holds), which are bugs.
+//! Not here: states that callers must not bring about (tags that have completed, frames that nobody holds), which are bugs.
 
 mod cache;
 mod mapper;

@@ -154,7 +154,7 @@ fn extents_and_free_space_take_any_numbers() {
                             && taken.start() >= extent.start()
                             && taken.end() <= extent.end()
                     );
-                    space.give_back(taken);
+                    space.release(taken);
                     assert_eq!(space.held_sectors(), taken.sectors());
                 }
                 space.end(ticket);

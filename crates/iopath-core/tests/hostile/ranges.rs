@@ -159,7 +159,7 @@ fn a_sorted_set_takes_every_key() {
         set.insert(key, value);
         set.insert(key, u32::MAX - value);
     }
-    set.foresee_inserts(EDGES);
+    set.prefetch_inserts(EDGES);
     for (a, b) in pairs() {
         assert!(set.at_or_after(a).is_some_and(|(key, _)| key == a));
         let before = set.before(a);

@@ -39,7 +39,7 @@ impl Space for Ahead {
         Extent::new(Sector(self.next - sectors), sectors).filter(|extent| !extent.is_empty())
     }
 
-    fn give_back(&mut self, extent: Extent) {
+    fn release(&mut self, extent: Extent) {
         self.given_back += extent.sectors();
     }
 }

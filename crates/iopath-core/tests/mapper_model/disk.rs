@@ -77,7 +77,7 @@ impl Space for Blocks {
         Extent::new(Sector(first as u64 * unit), run as u64 * unit)
     }
 
-    fn give_back(&mut self, extent: Extent) {
+    fn release(&mut self, extent: Extent) {
         let first = (extent.start().0 / self.unit) as usize;
         for block in &mut self.is_free[first..first + (extent.sectors() / self.unit) as usize] {
             assert!(!*block, "space is given back once: {extent}");

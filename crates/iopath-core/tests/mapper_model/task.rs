@@ -1,4 +1,4 @@
-//! One operation under way on the file: its plan, the steps that it gave out, and how it ends. What the bytes may be is
+//! One operation in flight on the file: its plan, the steps that it gave out, and how it ends. What the bytes may be is
 //! the world's.
 
 use crate::disk::Stamp;

@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Ends what is under way; then the file is what it may be, and all its space comes back.
+    /// Ends what is in flight; then the file is what it may be, and all its space comes back.
     pub(crate) fn end(mut self, rng: &mut ChaCha8Rng) -> Lived {
         while !self.tasks.is_empty() {
             self.step_without_new(rng);
@@ -152,7 +152,7 @@ impl World {
         if self.can_change {
             self.unmap(FileRange::between(0, u64::MAX).inward(1024));
             self.write_metadata();
-            assert_eq!(self.space.held_sectors(), 0, "no I/O is under way");
+            assert_eq!(self.space.held_sectors(), 0, "no I/O is in flight");
             assert_eq!(self.space.inner().free(), self.free_at_start, "no space is lost");
         }
         self.lived

@@ -254,7 +254,7 @@ impl Life {
         assert!(!is_told || flush_failed || may_be_of_both, "no flush has failed");
     }
 
-    /// Whatever was submitted before and overlaps is over, unless both are reads.
+    /// Whatever was submitted before and overlaps has completed, unless both are reads.
     fn check_order(&self, token: u64, bio: &Pending) {
         for (earlier, other) in self.pending.range(..token) {
             let in_the_way = bio.op.is_write() || other.op.is_write();

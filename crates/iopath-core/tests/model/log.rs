@@ -28,7 +28,7 @@ enum Place {
     Requeued,
 }
 
-/// What the records say of the bios and requests under way.
+/// What the records say of the bios and requests in flight.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Bios between their first and last record.
@@ -36,7 +36,7 @@ struct Ledger {
     /// Pieces with the bio they were cut from, until their number is used again: their end is not told.
     pieces: BTreeMap<u32, u32>,
     requests: BTreeMap<u32, (Place, u32)>,
-    /// Bios that were cut, by number, until they are over.
+    /// Bios that were cut, by number, until they have completed.
     cut: BTreeSet<u32>,
     split: u64,
     counts: BTreeMap<Event, u64>,

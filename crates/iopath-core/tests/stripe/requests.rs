@@ -61,7 +61,7 @@ impl Rig {
         Self { stripe: Stripe::new(members, &config).unwrap(), asked }
     }
 
-    /// Sends bios through a queue and the stripe, as a runner does, until all are over.
+    /// Sends bios through a queue and the stripe, as a runner does, until all have completed.
     fn carry_out(&mut self, bios: impl IntoIterator<Item = Bio<LengthOnly>>) -> Vec<Result<(), IoError>> {
         let now = Instant::ZERO;
         let limits = self.stripe.limits().clone();

@@ -1,4 +1,4 @@
-//! The loop of a job that takes the latency of one I/O in so many, for paths that wait for each: I/Os that are over
+//! The loop of a job that takes the latency of one I/O in so many, for paths that wait for each: I/Os that have completed
 //! sooner than the clock can be read are measured by it otherwise. Which one of each batch is drawn, so that no pattern
 //! of the workload's can fall in with it. The loop that times them all is in `job.rs`.
 

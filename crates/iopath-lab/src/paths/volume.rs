@@ -97,7 +97,7 @@ impl Connection for BatchConnection {
 
     fn flush(&mut self) -> io::Result<()> {
         self.batch.flush(0).map_err(|refused| io_error(refused.error))?;
-        let done = self.batch.wait().map_err(io_error)?.expect("the flush is under way");
+        let done = self.batch.wait().map_err(io_error)?.expect("the flush is in flight");
         done.result.map(drop).map_err(io_error)
     }
 

@@ -39,7 +39,7 @@ impl Schedule {
         Self { turns, deadline, rounds, round: 1, next: 0 }
     }
 
-    /// Who is next; none when all rounds are over or the time is.
+    /// Who is next; none when all rounds have completed or the time is.
     pub(crate) fn poll_turn(&mut self, now: Duration) -> Option<Turn> {
         while self.round <= self.rounds {
             while let Some(turns) = self.turns.get_mut(self.next) {
@@ -96,7 +96,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Runs a schedule on a clock of its own, on which a turn takes `took` of what was planned; says how often each
-    /// cell had its turn, and when it was over.
+    /// cell had its turn, and when it had completed.
     fn simulate(
         costs: &[u32],
         rounds: u32,

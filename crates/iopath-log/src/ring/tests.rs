@@ -19,7 +19,7 @@ fn numbers(batch: &RecordBatch) -> Vec<u64> {
 fn take(consumer: &mut Consumer) -> Option<Vec<u64>> {
     let Found::Batch(batch) = consumer.take() else { return None };
     let numbers = numbers(&batch);
-    consumer.give_back(batch);
+    consumer.release(batch);
     Some(numbers)
 }
 
@@ -128,7 +128,7 @@ fn two_threads_at_full_speed_lose_nothing_uncounted() {
                 );
                 next = numbers[0] + numbers.len() as u64;
                 read += numbers.len() as u64;
-                consumer.give_back(batch);
+                consumer.release(batch);
             }
             Found::Nothing if consumer.take_rested() => {}
             Found::Nothing => std::thread::yield_now(),

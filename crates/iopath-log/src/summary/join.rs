@@ -6,7 +6,7 @@ use super::stages::Stage;
 use iopath_core::log::Event;
 use iopath_core::{NoMerge, Op, Record};
 
-/// A bio under way, or a piece of one.
+/// A bio in flight, or a piece of one.
 #[derive(Debug, Clone, Copy)]
 struct Bio {
     queued_ns: u64,
@@ -23,7 +23,7 @@ impl Default for Bio {
     }
 }
 
-/// A request under way, or over a moment ago.
+/// A request in flight, or over a moment ago.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     /// When it last became something else: got its slot, was inserted.
@@ -47,7 +47,7 @@ impl Default for Request {
     }
 }
 
-/// What is under way in one queue.
+/// What is in flight in one queue.
 #[derive(Debug, Default)]
 pub(super) struct Join {
     queue: u16,
@@ -65,7 +65,7 @@ impl Join {
         Self { queue, ..Self::default() }
     }
 
-    /// Records are missing: what was under way is not known any more.
+    /// Records are missing: what was in flight is not known any more.
     pub(super) fn forget(&mut self) {
         self.bios.forget();
         self.requests.forget();

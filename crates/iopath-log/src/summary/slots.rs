@@ -1,4 +1,4 @@
-//! What is known of the bios or requests under way, by number, within a bound on memory. Knows nothing of what
+//! What is known of the bios or requests in flight, by number, within a bound on memory. Knows nothing of what
 //! it keeps.
 
 /// For all queues together. A queue of a million requests and two million bios fits.

@@ -11,7 +11,7 @@ use crate::clock;
 use crate::sync::atomic::Ordering::Release;
 
 /// A direct I/O that may go: the device holds what was written through the cache. Until this is dropped, which is to be
-/// when the I/O is over and before anyone is told, writers to the pages of what it writes wait.
+/// when the I/O has completed and before anyone is told, writers to the pages of what it writes wait.
 #[derive(Debug)]
 pub struct Beside<'a> {
     shared: &'a Shared,
@@ -133,7 +133,7 @@ impl Buffered {
         self.shared.wait_forced(forced)
     }
 
-    /// A direct I/O is over whose promise was kept open.
+    /// A direct I/O has completed whose promise was kept open.
     pub fn end_direct(&self, tag: Option<DirectTag>) {
         drop(Beside { shared: &self.shared, tag });
     }

@@ -78,7 +78,7 @@ impl Buffered {
             Advice::WillNeed => {
                 let half = u64::from(state.cache.config().frames / 2);
                 let first = PageRange::new(pages.start(), pages.pages().min(half));
-                state.cache.prefetch(first, |_| false);
+                state.cache.read_ahead(first, |_| false);
             }
             Advice::DontNeed => {
                 state.cache.invalidate(pages);

@@ -27,8 +27,8 @@ pub(super) struct State {
     pub(super) readahead: Readahead,
     pub(super) arena: Arc<Arena>,
     /// I/Os of the cache at the device, by their tags.
-    under_way: Vec<UnderWay>,
-    /// Those that are over, and not yet told to the cache.
+    in_flight: Vec<InFlight>,
+    /// Those that have completed, and not yet told to the cache.
     over: VecDeque<IoTag>,
     /// Writes of the cache at the device.
     pub(super) writes: u32,
@@ -52,7 +52,7 @@ pub(super) struct State {
     pub(super) debt: std::time::Duration,
     /// Times so far that somebody came by: whoever sees it stand still knows that nobody is about.
     pub(super) steps: u64,
-    /// I/Os of the cache that are over.
+    /// I/Os of the cache that have completed.
     pub(super) ended: u64,
     pub(super) is_closing: bool,
     /// The flusher's thread while it sleeps until it is woken, rather than look from time to time.
@@ -78,7 +78,7 @@ pub(super) struct Place {
 
 /// An I/O of the cache, cut into as many bios as it has pieces of memory.
 #[derive(Debug, Clone, Copy)]
-struct UnderWay {
+struct InFlight {
     op: Op,
     bytes: u64,
     bios_left: u32,
@@ -117,7 +117,7 @@ impl State {
             cache,
             readahead,
             arena,
-            under_way: Vec::with_capacity(ios_max as usize),
+            in_flight: Vec::with_capacity(ios_max as usize),
             over: VecDeque::with_capacity(ios_max as usize),
             waiters: Slab::with_capacity(64),
             asleep: 0,
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Sees what is over at the device, and settles.
+    /// Sees what has completed at the device, and settles.
     pub(super) fn collect(&mut self) {
         self.now = clock::now();
         self.collect_now();
@@ -171,7 +171,7 @@ impl State {
         self.settle();
     }
 
-    /// Settles, after it has seen what is over unless a thread polls the device.
+    /// Settles, after it has seen what has completed unless a thread polls the device.
     pub(super) fn come_by(&mut self) {
         if self.is_polled {
             self.settle();
@@ -185,7 +185,7 @@ impl State {
     pub(super) fn on_miss(&mut self, range: PageRange) -> bool {
         let cache = &self.cache;
         let window = self.readahead.on_miss(range, |page| cache.is_cached(page), self.now);
-        self.prefetch(&window);
+        self.read_ahead(&window);
         window.async_pages() == 0
     }
 
@@ -193,13 +193,13 @@ impl State {
     pub(super) fn on_marker(&mut self, range: PageRange) {
         let cache = &self.cache;
         if let Some(window) = self.readahead.on_marker(range, |page| cache.is_cached(page), self.now) {
-            self.prefetch(&window);
+            self.read_ahead(&window);
         }
     }
 
-    fn prefetch(&mut self, window: &Window) {
+    fn read_ahead(&mut self, window: &Window) {
         for range in window.ranges() {
-            self.cache.prefetch(range, |page| window.is_marked(page));
+            self.cache.read_ahead(range, |page| window.is_marked(page));
         }
     }
 
@@ -227,13 +227,13 @@ impl State {
     /// Counts an I/O in, with one bio that is ours until all are submitted.
     pub(super) fn begin(&mut self, io: PageIo) {
         let tag = io.tag.0 as usize;
-        if self.under_way.len() <= tag {
-            let none = UnderWay { op: Op::Flush, bytes: 0, bios_left: 0, error: None, resizes: 0 };
-            self.under_way.resize(tag + 1, none);
+        if self.in_flight.len() <= tag {
+            let none = InFlight { op: Op::Flush, bytes: 0, bios_left: 0, error: None, resizes: 0 };
+            self.in_flight.resize(tag + 1, none);
         }
         let bytes = io.pages.pages() * self.place.page_bytes;
-        self.under_way[tag] =
-            UnderWay { op: io.op, bytes, bios_left: 1, error: None, resizes: self.place.resizes };
+        self.in_flight[tag] =
+            InFlight { op: io.op, bytes, bios_left: 1, error: None, resizes: self.place.resizes };
         self.writes += u32::from(io.op == Op::Write);
         if io.op == Op::Read {
             self.readahead.on_issued(bytes, self.now);
@@ -283,7 +283,7 @@ impl State {
     }
 
     fn submit(&mut self, tag: IoTag, op: Op, extent: Extent, memory: Option<Segment>) {
-        self.under_way[tag.0 as usize].bios_left += 1;
+        self.in_flight[tag.0 as usize].bios_left += 1;
         let piece = Piece { tag, op, extent, memory };
         if !self.backlog.is_empty() || !self.try_submit(piece) {
             self.backlog.push_back(piece);
@@ -333,7 +333,7 @@ impl State {
             Some(tail) => tail.write_all_at(bytes, offset + there),
             None => Err(IoError::Alignment),
         };
-        let io = &mut self.under_way[io.tag.0 as usize];
+        let io = &mut self.in_flight[io.tag.0 as usize];
         io.error = io.error.or(written.err());
     }
 
@@ -344,7 +344,7 @@ impl State {
     }
 
     pub(super) fn end_bio(&mut self, tag: IoTag, result: Result<(), IoError>) {
-        let io = &mut self.under_way[tag.0 as usize];
+        let io = &mut self.in_flight[tag.0 as usize];
         io.error = io.error.or(result.err());
         io.bios_left -= 1;
         if io.bios_left == 0 {
@@ -354,7 +354,7 @@ impl State {
 
     fn end(&mut self, tag: IoTag) {
         self.ended += 1;
-        let UnderWay { op, bytes, error, resizes, .. } = self.under_way[tag.0 as usize];
+        let InFlight { op, bytes, error, resizes, .. } = self.in_flight[tag.0 as usize];
         self.writes -= u32::from(op == Op::Write);
         if op == Op::Read {
             let moved = if error.is_none() { bytes } else { 0 };

@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the device on behalf of all threads, and settles what is over. Returns at `until`, and when another
+    /// Waits for the device on behalf of all threads, and settles what has completed. Returns at `until`, and when another
     /// thread has set the outcome of `waiter`.
     pub(super) fn poll_device<'a>(
         &'a self,

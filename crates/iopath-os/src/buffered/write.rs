@@ -34,7 +34,7 @@ impl Buffered {
             drop(state);
             write.fill();
             state = shared.lock();
-            write.give_back(&mut state);
+            write.release(&mut state);
             if let Some(waiter) = waiter {
                 let (locked, outcome) = shared.wait(state, waiter)?;
                 state = locked;
@@ -53,7 +53,7 @@ impl Buffered {
     }
 }
 
-/// A write that is under way.
+/// A write that is in flight.
 struct Write<'a> {
     shared: &'a Shared,
     bytes: &'a [u8],
@@ -112,7 +112,7 @@ impl Write<'_> {
         if self.is_streamed {
             // What the next write will most likely ask for, if it is like this one; the copy comes first.
             let (next, _) = self.shared.locate(self.offset + self.begun as u64);
-            PageRange::new(next, self.held.len() as u64).iter().for_each(|page| state.cache.foresee(page));
+            PageRange::new(next, self.held.len() as u64).iter().for_each(|page| state.cache.prefetch(page));
         }
         Ok(None)
     }
@@ -169,7 +169,7 @@ impl Write<'_> {
         }
     }
 
-    fn give_back(&mut self, state: &mut Locked<'_>) {
+    fn release(&mut self, state: &mut Locked<'_>) {
         if self.held.is_empty() {
             return;
         }

@@ -1,5 +1,5 @@
-//! A bell that several devices ring when something is over, and that one thread waits for: an eventfd, and a word in
-//! memory that saves the system call where nobody waits. Says neither which request is over nor on which device.
+//! A bell that several devices ring when something has completed, and that one thread waits for: an eventfd, and a word in
+//! memory that saves the system call where nobody waits. Says neither which request has completed nor on which device.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -31,7 +31,7 @@ pub struct Faulty<D: ?Sized + RealDevice> {
     spare: Vec<Vec<Segment>>,
 }
 
-/// A request, from when it is submitted until it is over.
+/// A request, from when it is submitted until it has completed.
 #[derive(Debug)]
 struct Taken {
     tag: Tag,
@@ -69,14 +69,14 @@ impl<D: ?Sized + RealDevice> Faulty<D> {
         let mut index = 0;
         while index < self.taken.len() {
             let waits = self.taken[index].stage == Stage::Waiting;
-            // One that is over has its place taken by another.
+            // One that has completed has its place taken by another.
             if !waits || is_shuffled && self.faults.below(2) == 0 || !self.begin(index, now) {
                 index += 1;
             }
         }
     }
 
-    /// Makes sure that something is under way if anything waits.
+    /// Makes sure that something is in flight if anything waits.
     fn begin_one(&mut self, now: Instant) {
         if !self.taken.is_empty() && self.inner.in_flight() == 0 && self.over.is_empty() {
             let any = if self.faults.is_shuffled() { self.faults.below(self.taken.len() as u64) } else { 0 };
@@ -84,7 +84,7 @@ impl<D: ?Sized + RealDevice> Faulty<D> {
         }
     }
 
-    /// Submits the next part of a request; whether it is over instead.
+    /// Submits the next part of a request; whether it has completed instead.
     fn begin(&mut self, index: usize, now: Instant) -> bool {
         let Self { inner, faults, taken, spare, .. } = self;
         let block = u64::from(inner.limits().logical_block_bytes);
@@ -112,7 +112,7 @@ impl<D: ?Sized + RealDevice> Faulty<D> {
         false
     }
 
-    /// A part of a request is over; whether the request is.
+    /// A part of a request has completed; whether the request is.
     fn end_part(&mut self, index: usize, fate: Fate, result: Result<(), IoError>) -> bool {
         let block = u64::from(self.inner.limits().logical_block_bytes);
         let request = &mut self.taken[index];
@@ -250,7 +250,7 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         self.inner.syscalls()
     }
 
-    /// Refuses: what it holds back is over when nothing rings. A stripe goes inside, its members stay whole.
+    /// Refuses: what it holds back has completed when nothing rings. A stripe goes inside, its members stay whole.
     fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
         Err(std::io::ErrorKind::Unsupported.into())
     }

@@ -41,7 +41,7 @@ const BIOS_PER_PLACE: u32 = 4;
 /// The fewest bios: a request in many pieces is not to wait for its own, however few the device takes at once.
 const BIOS_MIN: u32 = 64;
 
-/// Requests for each that the device takes at once: as many are put in order and merged while those are under way.
+/// Requests for each that the device takes at once: as many are put in order and merged while those are in flight.
 const REQUESTS_PER_PLACE: u32 = 2;
 
 /// A device whose sectors are a file's, on a device where they lie elsewhere.
@@ -49,7 +49,7 @@ const REQUESTS_PER_PLACE: u32 = 2;
 /// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as
 /// few bios as the device's limits allow for each mapping; zeroes without I/O where there is nothing; space where a
 /// write comes for the first time, with zeroes around the data. A queue of its own splits and merges them. Writes that
-/// fill holes, punches and changes of size keep other changes away from their blocks until they are over, on whichever
+/// fill holes, punches and changes of size keep other changes away from their blocks until they have completed, on whichever
 /// engine: what waits for another is waited for like the device.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
@@ -119,9 +119,9 @@ impl<D: RealDevice> Mapped<D> {
     /// for; and those of the device.
     ///
     /// # Panics
-    /// If requests are under way on this engine.
+    /// If requests are in flight on this engine.
     pub fn resize(&mut self, size_bytes: u64) -> Result<(), IoError> {
-        assert!(self.in_flight() == 0, "requests are under way");
+        assert!(self.in_flight() == 0, "requests are in flight");
         if self.is_fixed && size_bytes != self.carrier.file.size_bytes() {
             return Err(IoError::Unsupported);
         }
@@ -136,7 +136,7 @@ impl<D: RealDevice> Mapped<D> {
         }
     }
 
-    /// Sees what is over below, and goes on with what waited for that; as long as there is anything.
+    /// Sees what has completed below, and goes on with what waited for that; as long as there is anything.
     fn turn(&mut self, now: Instant) {
         loop {
             while let Some(over) = self.device.poll_completion(now) {
@@ -273,7 +273,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     }
 }
 
-// SAFETY: a request is over when each of its bios is, of which each was at the device below, which keeps to this, too,
+// SAFETY: a request has completed when each of its bios is, of which each was at the device below, which keeps to this, too,
 // or was never begun; the zeroes that it fills in itself are filled in before. Of a file that goes the device goes
 // first, and waits for all it took; what waits in the queue was never begun.
 unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
@@ -312,7 +312,7 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     }
 
     fn in_flight(&self) -> u32 {
-        self.carrier.under_way() + self.carrier.over.len() as u32
+        self.carrier.in_flight() + self.carrier.over.len() as u32
     }
 
     fn syscalls(&self) -> u64 {

@@ -68,7 +68,7 @@ unsafe impl RealDevice for Null<Segment> {
         0
     }
 
-    /// Rings in `commit`: every request is over by then.
+    /// Rings in `commit`: every request has completed by then.
     fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
         self.bell = Some(bell.clone());
         Ok(())

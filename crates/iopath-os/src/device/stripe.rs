@@ -111,7 +111,7 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
     }
 }
 
-// SAFETY: a request is over when each of its parts is, of which each is at one member, which keeps to this, too; a
+// SAFETY: a request has completed when each of its parts is, of which each is at one member, which keeps to this, too; a
 // stripe that goes drops its members, each of which waits for all it took, and what waits in their queues was never
 // begun.
 unsafe impl<D: RealDevice> RealDevice for Striped<D> {

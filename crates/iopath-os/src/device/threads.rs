@@ -156,7 +156,7 @@ impl BlockDevice for Threads {
         self.hand_over();
         if !self.over.is_empty() {
             // A watch and a bell know nothing of what the caller keeps.
-            self.shared.give_back(&mut self.over);
+            self.shared.release(&mut self.over);
         }
     }
 

@@ -35,11 +35,11 @@ enum End {
 /// What to do after a system call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The request is over.
+    /// The request has completed.
     Over(Result<(), IoError>),
     /// Call again for the rest.
     Again,
-    /// The file ends inside the last block: zero the memory from this byte of the request on, then it is over.
+    /// The file ends inside the last block: zero the memory from this byte of the request on, then it has completed.
     ZeroFrom(u64),
 }
 

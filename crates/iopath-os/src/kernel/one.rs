@@ -1,4 +1,4 @@
-//! One transfer at a time, by a call that returns when it is over. Which call: `pread.rs`, `mmap.rs`.
+//! One transfer at a time, by a call that returns when it has completed. Which call: `pread.rs`, `mmap.rs`.
 
 use std::io;
 

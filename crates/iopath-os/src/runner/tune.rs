@@ -1,4 +1,4 @@
-//! The elevator of a runner's queue, changed while I/O is under way.
+//! The elevator of a runner's queue, changed while I/O is in flight.
 
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
 use iopath_core::{Instant, Stream};

@@ -1,4 +1,4 @@
-//! Runs a scenario under many schedules, one for each seed, until one fails or the time is over. A failing seed is
+//! Runs a scenario under many schedules, one for each seed, until one fails or the time has completed. A failing seed is
 //! printed with the command that runs it again.
 
 use std::cell::RefCell;

@@ -102,7 +102,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
 /// One wait: of a thread on a condition variable, or for a time to pass.
 pub(super) struct Waiter {
     state: AtomicU8,
-    /// Gets its only permit when the wait is over. Not the thread's park token, which belongs to the code that parks.
+    /// Gets its only permit when the wait has completed. Not the thread's park token, which belongs to the code that parks.
     over: BatchSemaphore,
 }
 
@@ -120,7 +120,7 @@ impl Waiter {
         let _ = self.over.acquire_blocking(1);
     }
 
-    /// Ends the wait unless it is over already; whether this call did.
+    /// Ends the wait unless it has completed already; whether this call did.
     fn end(&self, state: u8) -> bool {
         let ends = self.state.compare_exchange(WAITS, state, SeqCst, SeqCst).is_ok();
         if ends {

@@ -33,7 +33,7 @@ pub(super) struct Progress {
 struct Run {
     rng: Xoshiro256PlusPlus,
     order: Order,
-    manners: Manners,
+    semantics: Manners,
     steps: u64,
 }
 
@@ -86,7 +86,7 @@ impl Run {
                 Order::Priorities { priorities: Vec::new(), change_points, lowest: u64::MAX / 4 }
             }
         };
-        Self { rng, order, manners: Manners::of(seed), steps: 0 }
+        Self { rng, order, semantics: Manners::of(seed), steps: 0 }
     }
 
     fn choose(&mut self, tasks: &[TaskId], current: Option<TaskId>, is_yielding: bool) -> TaskId {
@@ -142,7 +142,7 @@ impl Scheduler for Explorer {
         self.progress.steps.fetch_add(1, Relaxed);
         let keeper = runnable.iter().find(|task| usize::from(task.id()) == TIMEKEEPER);
         let keeper = keeper.filter(|task| task.runnable()).map(|task| task.id());
-        let Manners { early_timers, spurious_unparks } = self.run.manners;
+        let Manners { early_timers, spurious_unparks } = self.run.semantics;
         if early_timers
             && let Some(keeper) = keeper
             && self.run.rng.next_u64().is_multiple_of(SELDOM)

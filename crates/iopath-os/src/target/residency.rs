@@ -113,7 +113,7 @@ fn by_mincore(
     Ok(Residency { page_bytes, pages, resident, dirty: None })
 }
 
-/// Pauses between attempts to drop pages, 0.13 s together: readahead that is still under way keeps its pages locked, and
+/// Pauses between attempts to drop pages, 0.13 s together: readahead that is still in flight keeps its pages locked, and
 /// a spinning disk takes that long for it.
 const PAUSES_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 

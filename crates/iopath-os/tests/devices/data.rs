@@ -25,7 +25,7 @@ fn registered_and_other_memory_hold_the_same_bytes() {
         let mut buffer = rig.pool.take().unwrap();
         let data = pattern(buffer.len(), 3);
         buffer.copy_from_slice(&data);
-        // SAFETY: the buffer is left alone until each request is over.
+        // SAFETY: the buffer is left alone until each request has completed.
         let memory = unsafe { buffer.segment() };
         assert_eq!(rig.run(Op::Write, 0, 65_536, &[memory]), Ok(()), "{}", rig.name);
         assert!(rig.read(0, 65_536).as_ref() == Ok(&data), "{}", rig.name);

@@ -53,7 +53,7 @@ fn any_order_of_completion_leaves_what_a_model_says() {
                         buffer[..data.len()].copy_from_slice(&data);
                         model[offset as usize..][..data.len()].copy_from_slice(&data);
                     }
-                    // SAFETY: the buffer lies in `flying` until the request is over.
+                    // SAFETY: the buffer lies in `flying` until the request has completed.
                     let memory = unsafe { buffer.segment() };
                     let memory = [iopath_core::Memory::slice(memory, 0, bytes)];
                     let extent = Extent::from_bytes(offset, bytes).unwrap();

@@ -283,9 +283,9 @@ pub(crate) fn limits(file: &File) -> Limits {
     limits_of(file, &geometry).expect("limits of a file")
 }
 
-/// All of `memory` as a segment. The tests leave it alone until the request is over.
+/// All of `memory` as a segment. The tests leave it alone until the request has completed.
 pub(crate) fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: whoever calls it keeps the memory until the request is over or the device is gone, and looks at it only
+    // SAFETY: whoever calls it keeps the memory until the request has completed or the device is gone, and looks at it only
     // then; all these tests do.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }

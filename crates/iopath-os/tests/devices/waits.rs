@@ -67,7 +67,7 @@ fn poll_all(device: &mut dyn RealDevice, about: &str) -> u32 {
     over
 }
 
-/// Batches of requests, each until all are over: poll, commit, wait.
+/// Batches of requests, each until all have completed: poll, commit, wait.
 fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
     let mut memory = memory();
     let depth = device.limits().depth_max;
@@ -124,7 +124,7 @@ fn a_watch_ends_when_it_is_told_to_and_the_device_goes_on() {
             );
             batches(&mut *rig.device, rig.name, &by_watch);
         }
-        // Dropped with the end of a watch under way.
+        // Dropped with the end of a watch in flight.
         rig.device.end_watch();
     });
 }
@@ -153,7 +153,7 @@ fn polled_in_part(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
     let mut memory = memory();
     for round in 0..40 {
         submit(device, Op::Read, 4, 1, &mut memory);
-        // All are over; in every other round one is polled before the first wait.
+        // All have completed; in every other round one is polled before the first wait.
         device.commit_and_wait(4, None).unwrap();
         let mut over = u32::from(round % 2 == 0 && device.poll_completion(now()).is_some());
         while over < 4 {

@@ -92,7 +92,7 @@ pub(crate) fn limits_of(disk: &MemoryDisk) -> Limits {
 
 /// Memory for a device.
 pub(crate) fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: the callers leave the memory alone until the request is over.
+    // SAFETY: the callers leave the memory alone until the request has completed.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 

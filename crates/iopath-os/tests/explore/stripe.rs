@@ -1,4 +1,4 @@
-//! A stripe, whose waits for several members are waits for a bell: members that take their time, that are over at once,
+//! A stripe, whose waits for several members are waits for a bell: members that take their time, that have completed at once,
 //! and the threads engine, alone and under a page cache.
 
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn no_ring_of_a_bell_is_lost() {
             })
             .collect();
         while over.load(Ordering::SeqCst) < RINGS {
-            // A timeout that passes before the rings are over is a ring that was lost.
+            // A timeout that passes before the rings have completed is a ring that was lost.
             let timeout = (pick(2) == 0).then_some(Duration::from_millis(1));
             bell.wait(timeout).unwrap();
         }

@@ -42,7 +42,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What to do when a test is over, in reverse order.
+/// What to do when a test has completed, in reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup(Vec<Vec<String>>);
 

@@ -36,7 +36,7 @@ struct AtDevice {
 
 #[derive(Debug)]
 struct Unflushed {
-    /// Until the cache knows that the write is over.
+    /// Until the cache knows that the write has completed.
     tag: Option<DirectTag>,
     /// From then on.
     forced: Option<Forced>,
@@ -59,7 +59,7 @@ impl BesideCache {
         self.over.pop_front()
     }
 
-    pub(super) fn under_way(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         (self.at_device.len() + self.unflushed.len() + self.over.len()) as u32
     }
 
@@ -72,7 +72,7 @@ impl BesideCache {
         }
     }
 
-    /// Moves forced writes whose outcome is known to those that are over.
+    /// Moves forced writes whose outcome is known to those that have completed.
     fn end_flushed(&mut self, volume: &Volume, cache: &Buffered) {
         let mut last: Option<(Forced, Result<(), IoError>)> = None;
         while let Some(forced) = self.next_forced() {
@@ -96,7 +96,7 @@ impl BesideCache {
 
 impl Batch {
     /// An I/O may go when this returns: the page cache, if there is one, and the I/O see each other's bytes. The token
-    /// that the runner is to have for it; `None` if it is over already.
+    /// that the runner is to have for it; `None` if it has completed already.
     pub(super) fn begin_beside(
         &mut self,
         op: Op,
@@ -105,8 +105,8 @@ impl Batch {
         is_forced: bool,
     ) -> Result<Option<u64>, Error> {
         let Some(beside) = &mut self.beside else { return Ok(Some(token)) };
-        if beside.under_way() >= beside.io_depth {
-            return Err(Error::BatchFull { depth: beside.under_way() });
+        if beside.in_flight() >= beside.io_depth {
+            return Err(Error::BatchFull { depth: beside.in_flight() });
         }
         if self.volume.source().writes_last_block() && !beside.at_device.is_empty() {
             // What the cache writes back below may share a block of the mapping with a write of this batch, and waits
@@ -161,7 +161,7 @@ impl Batch {
 
     /// [`Batch::wait`] where nothing is to be taken.
     pub(super) fn wait_beside(&mut self) -> Result<Option<Done>, Error> {
-        while self.under_way() > 0 {
+        while self.in_flight() > 0 {
             if let Some(forced) = self.beside.as_ref().and_then(|beside| beside.next_forced()) {
                 // The device has work while the flush is waited for.
                 self.runner().hand_over();

@@ -61,7 +61,7 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
         let mut buffer = loop {
             match batch.buffer() {
                 Some(buffer) => break buffer,
-                None => check(&batch.wait().unwrap().expect("some are under way"), &mut expected),
+                None => check(&batch.wait().unwrap().expect("some are in flight"), &mut expected),
             }
         };
         let count = rng.random_range(1..=4);
@@ -80,7 +80,7 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
         check(&done, &mut expected);
     }
     assert!(expected.is_empty(), "seed {seed}: reads that never came back: {expected:?}");
-    assert_eq!(batch.under_way(), 0, "seed {seed}");
+    assert_eq!(batch.in_flight(), 0, "seed {seed}");
 }
 
 fn check(done: &Done, expected: &mut BTreeMap<u64, Vec<u8>>) {

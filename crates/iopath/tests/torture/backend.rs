@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
 
-/// What mapped files lie on: more than they take, and than I/O under way keeps back.
+/// What mapped files lie on: more than they take, and than I/O in flight keeps back.
 const MAPPED_ON_BYTES: u64 = 4 << 20;
 const MEMBERS_MAX: usize = 3;
 

@@ -30,7 +30,7 @@ const LOSING: fn(&Conditions) -> bool =
 /// Several workers move the end.
 const RESIZING: fn(&Conditions) -> bool = Conditions::resizes_meanwhile;
 
-/// A write of a batch may not be under way while the end moves, or while another worker writes the bytes after the last
+/// A write of a batch may not be in flight while the end moves, or while another worker writes the bytes after the last
 /// whole block in the same page: the system takes the two for damage, and only a page cache keeps them apart.
 const BURSTS: fn(&Conditions) -> bool = |conditions| {
     let is_bounced = conditions.mode.takes_any && !conditions.mode.is_cached;

@@ -9,7 +9,7 @@ pub(super) type HalfNumber = usize;
 struct Half {
     /// `None`: nobody knows, until somebody looks.
     may: Option<Vec<u64>>,
-    /// Truncations under way: until they are over anything goes.
+    /// Truncations in flight: until they have completed anything goes.
     cuts: u32,
 }
 
@@ -70,7 +70,7 @@ impl Contents {
         self.halves[halves].iter_mut().for_each(|half| half.cuts += 1);
     }
 
-    /// Whether a truncation is under way that gives a half up.
+    /// Whether a truncation is in flight that gives a half up.
     pub(super) fn is_cut(&self, half: HalfNumber) -> bool {
         self.halves[half].cuts > 0
     }
@@ -96,7 +96,7 @@ impl Contents {
         self.at_device.push(DirectWrite { number, halves, beside });
     }
 
-    /// A direct write is over. If it went well, only it and those beside it can be there.
+    /// A direct write has completed. If it went well, only it and those beside it can be there.
     pub(super) fn end_direct(&mut self, number: u64, is_ok: bool) {
         let place = self.at_device.iter().position(|write| write.number == number);
         let DirectWrite { halves, beside, .. } = self.at_device.remove(place.expect("it is at the device"));

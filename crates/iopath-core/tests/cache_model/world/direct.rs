@@ -76,8 +76,14 @@ impl World {
         let call = self.tasks[task].call;
         let halves = self.direct_halves(call);
         self.tasks[task].stage = Stage::Waiting;
-        let mut going =
-            Going { task, tag, number: None, halves, is_late: self.manners.directs_late, found: Vec::new() };
+        let mut going = Going {
+            task,
+            tag,
+            number: None,
+            halves,
+            is_late: self.semantics.directs_late,
+            found: Vec::new(),
+        };
         if !matches!(call, Call::DirectRead(..)) {
             self.writes += 1;
             going.number = Some(self.writes);
@@ -187,7 +193,7 @@ impl World {
         self.direct.iter().any(|going| going.writes_to(page))
     }
 
-    /// The device loses what it has taken of what it is still writing, and takes it again; a read under way may find
+    /// The device loses what it has taken of what it is still writing, and takes it again; a read in flight may find
     /// what is left.
     pub(super) fn lose_direct(&mut self) {
         for going in &mut self.direct {

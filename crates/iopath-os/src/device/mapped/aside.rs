@@ -250,7 +250,7 @@ impl Carrier {
     /// Part of a task's own memory.
     fn scratch(&self, slot: u32, offset: usize, bytes: u64) -> Segment {
         let scratch = self.tasks[slot as usize].scratch.as_ref().expect("memory was taken for it");
-        // SAFETY: it is all of the buffer, which the task keeps, and nobody looks at until the bio is over; if all this
+        // SAFETY: it is all of the buffer, which the task keeps, and nobody looks at until the bio has completed; if all this
         // is dropped before, the device goes first, and waits.
         let whole = unsafe { Segment::new(scratch.start(), scratch.len()) };
         whole.slice(offset as u64, bytes)

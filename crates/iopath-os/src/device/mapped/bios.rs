@@ -157,7 +157,7 @@ impl Carrier {
         }
     }
 
-    /// The device has gone with all that was under way: how its flushes ended, nobody will know.
+    /// The device has gone with all that was in flight: how its flushes ended, nobody will know.
     pub(super) fn abandon_flushes(&mut self) {
         let flushes = self.bios.iter().filter_map(|(_, bio)| bio.flush);
         self.file.with(Some(self.id), |state| flushes.for_each(|flush| state.end_flush(flush, true)));

@@ -79,7 +79,7 @@ impl Carrier {
     }
 
     /// Requests taken and not over.
-    pub(super) fn under_way(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         (self.tasks.len() - self.free.len()) as u32
     }
 
@@ -131,7 +131,7 @@ impl Carrier {
         has_moved
     }
 
-    /// Goes on with a task until it waits for something or is over.
+    /// Goes on with a task until it waits for something or has completed.
     fn advance(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) {
         loop {
             let goes_on = match self.tasks[slot as usize].stage {
@@ -273,7 +273,7 @@ impl Carrier {
         })
     }
 
-    /// All steps are over, or some are not.
+    /// All steps have completed, or some are not.
     fn drained(&mut self, slot: u32) -> bool {
         let task = &mut self.tasks[slot as usize];
         if task.bios > 0 {
@@ -350,7 +350,7 @@ impl Carrier {
 }
 
 impl Drop for Carrier {
-    /// The device has gone before, and with it all that was under way: others may go on.
+    /// The device has gone before, and with it all that was in flight: others may go on.
     fn drop(&mut self) {
         self.abandon_flushes();
         let Self { file, tasks, id, .. } = self;

@@ -182,7 +182,7 @@ impl FileMap {
         self.with(None, |state| state.mapper.is_fixed())
     }
 
-    /// Does something with the mapper, between whatever I/O is under way: looks at where the file lies, say.
+    /// Does something with the mapper, between whatever I/O is in flight: looks at where the file lies, say.
     pub fn with_mapper<R>(&self, act: impl FnOnce(&mut dyn Mapper) -> R) -> R {
         self.with(None, |state| act(&mut *state.mapper))
     }
@@ -265,7 +265,7 @@ impl State {
         self.has_news |= self.space.held_sectors() < held;
     }
 
-    /// Sectors that come back when I/O under way is over.
+    /// Sectors that come back when I/O in flight has completed.
     pub(super) fn held_sectors(&self) -> u64 {
         self.space.held_sectors()
     }
@@ -359,7 +359,7 @@ impl State {
 
     /// The oldest `saved` are on the medium; all others are yet to be saved. Not so, and false, if the device may have
     /// lost them in a flush that failed on another engine: to be asked when every flush that began before the metadata
-    /// was flushed is over ([`State::is_flushing`]).
+    /// was flushed has completed ([`State::is_flushing`]).
     pub(super) fn end_saving(&mut self, saved: usize) -> bool {
         let is_lost = saved > 0 && self.failed_flushes != self.failed_before_saving;
         if !is_lost {
@@ -384,11 +384,11 @@ impl Space for Freeing<'_> {
         self.space.take(sectors, unit, near)
     }
 
-    fn give_back(&mut self, extent: Extent) {
+    fn release(&mut self, extent: Extent) {
         for dirty in self.unsaved.iter_mut().filter(|dirty| dirty.place.overlaps(extent)) {
             dirty.place = Extent::EMPTY;
         }
-        self.space.give_back(extent);
+        self.space.release(extent);
     }
 }
 

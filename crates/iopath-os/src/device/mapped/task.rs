@@ -84,7 +84,7 @@ pub(super) enum Stage {
     PartWritten,
     /// All steps are begun.
     Draining,
-    /// All steps are over; the mapping is to follow.
+    /// All steps have completed; the mapping is to follow.
     Mapping(FileRange),
     /// Metadata is to be saved.
     Unsaved,
@@ -236,7 +236,7 @@ impl Task {
         self.stage = Stage::Draining;
     }
 
-    /// The range that changes its mapping now that all steps are over; perhaps none.
+    /// The range that changes its mapping now that all steps have completed; perhaps none.
     pub(super) fn mapped(&mut self) -> FileRange {
         match std::mem::replace(&mut self.plan, Plan::None) {
             // What was written before an error is the file's.
@@ -286,7 +286,7 @@ impl Task {
             // The file may end inside a sector.
             let inside = rest.start() % SECTOR_BYTES;
             let segment = self.memory(rest.start() - inside, rest.bytes() + inside);
-            // SAFETY: the request has been taken and is not over, nothing else is under way there, and it reads into
+            // SAFETY: the request has been taken and is not over, nothing else is in flight there, and it reads into
             // this memory.
             unsafe { segment.zero_from(inside as usize) };
             rest = rest.from_offset(rest.start() - inside + segment.len() as u64);

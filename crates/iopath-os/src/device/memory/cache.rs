@@ -27,7 +27,7 @@ pub(super) struct WriteCache {
     /// The number of the next version.
     next: u64,
     /// Writes that were carried out and not yet reported.
-    under_way: Vec<u64>,
+    in_flight: Vec<u64>,
     /// The number of the next write.
     next_write: u64,
 }
@@ -62,7 +62,7 @@ impl WriteCache {
             versions: VecDeque::with_capacity(sectors as usize),
             bytes,
             next: 0,
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             next_write: 0,
         })
     }
@@ -72,7 +72,7 @@ impl WriteCache {
     pub(super) fn wrote(&mut self, start: Sector, bytes: &[u8], forced: bool) -> u64 {
         let write = self.next_write;
         self.next_write += 1;
-        self.under_way.push(write);
+        self.in_flight.push(write);
         for (sector, bytes) in (start.0..).zip(bytes.chunks_exact(SECTOR)) {
             if forced {
                 // Older versions are not to come after it.
@@ -94,8 +94,8 @@ impl WriteCache {
     /// A write has been reported: flushes from now on cover it.
     pub(super) fn completed(&mut self, write: u64) {
         // Gone if there was a crash meanwhile.
-        if let Some(place) = self.under_way.iter().position(|other| *other == write) {
-            self.under_way.swap_remove(place);
+        if let Some(place) = self.in_flight.iter().position(|other| *other == write) {
+            self.in_flight.swap_remove(place);
         }
     }
 
@@ -105,20 +105,20 @@ impl WriteCache {
         let first = self.first();
         for index in 0..self.versions.len() {
             let Version { sector, write } = self.versions[index];
-            if !self.under_way.contains(&write) {
+            if !self.in_flight.contains(&write) {
                 self.save(first + index as u64, sector);
             }
         }
         self.forget_saved();
     }
 
-    /// Loses versions: of each sector all but as many as `choose` says. What is under way is no concern of a flush that
+    /// Loses versions: of each sector all but as many as `choose` says. What is in flight is no concern of a flush that
     /// fails, but goes when the power does.
     pub(super) fn lose(&mut self, loss: Loss, mut choose: impl FnMut(u32) -> u32) {
         let first = self.first();
         let mut at_stake: Vec<(u64, u64)> = Vec::new();
         for (number, version) in (first..).zip(&self.versions) {
-            let is_exempt = loss == Loss::Flush && self.under_way.contains(&version.write);
+            let is_exempt = loss == Loss::Flush && self.in_flight.contains(&version.write);
             if !is_exempt && self.is_live(number, version) {
                 at_stake.push((version.sector, number));
             }
@@ -135,7 +135,7 @@ impl WriteCache {
         }
         self.forget_saved();
         if loss == Loss::Power {
-            self.under_way.clear();
+            self.in_flight.clear();
         }
     }
 

@@ -99,7 +99,7 @@ impl Caller {
     }
 }
 
-/// Makes system calls until a request is over. `iovecs` describe `segments`.
+/// Makes system calls until a request has completed. `iovecs` describe `segments`.
 fn carry_out(
     file: &File,
     block: u64,

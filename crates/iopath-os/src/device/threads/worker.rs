@@ -1,4 +1,4 @@
-//! The threads and what they share with the device: jobs to do, jobs that are over, the price of an I/O.
+//! The threads and what they share with the device: jobs to do, jobs that have completed, the price of an I/O.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -42,7 +42,7 @@ struct Over {
     wanted: usize,
     /// The wait is to end with fewer.
     ends_watch: bool,
-    /// Rung with each job that is over.
+    /// Rung with each job that has completed.
     bell: Option<Bell>,
 }
 
@@ -92,12 +92,12 @@ impl Shared {
         count > 0
     }
 
-    /// Takes what is over; `into` is empty.
+    /// Takes what has completed; `into` is empty.
     pub(super) fn collect(&self, into: &mut VecDeque<Job>) {
         std::mem::swap(&mut lock(&self.over).jobs, into);
     }
 
-    /// Waits until `wanted` jobs are over, but no longer than `timeout` or [`Shared::end_watch`].
+    /// Waits until `wanted` jobs have completed, but no longer than `timeout` or [`Shared::end_watch`].
     pub(super) fn wait_for(&self, wanted: usize, timeout: Option<Duration>) {
         let mut over = lock(&self.over);
         over.wanted = wanted;
@@ -119,12 +119,12 @@ impl Shared {
         self.enough_over.notify_one();
     }
 
-    /// Rings `bell` from now on when jobs are over.
+    /// Rings `bell` from now on when jobs have completed.
     pub(super) fn ring_when_over(&self, bell: &Bell) {
         lock(&self.over).bell = Some(bell.clone());
     }
 
-    /// System calls that the threads have made for jobs that are over.
+    /// System calls that the threads have made for jobs that have completed.
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
     }
@@ -156,8 +156,8 @@ impl Shared {
         }
     }
 
-    /// Puts jobs that are over where the device collects them, and ends a wait for them.
-    pub(super) fn give_back(&self, jobs: &mut VecDeque<Job>) {
+    /// Puts jobs that have completed where the device collects them, and ends a wait for them.
+    pub(super) fn release(&self, jobs: &mut VecDeque<Job>) {
         let mut over = lock(&self.over);
         over.jobs.append(jobs);
         if let Some(bell) = &over.bell {
@@ -188,7 +188,7 @@ pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
         let calls_before = caller.syscalls();
         caller.carry_out_all(&mut jobs, &shared.price);
         shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
-        shared.give_back(&mut jobs);
+        shared.release(&mut jobs);
     }
 }
 

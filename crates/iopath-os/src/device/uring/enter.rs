@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, types};
 
-/// How long to wait before entries are submitted again that the kernel did not take, unless something is over before.
+/// How long to wait before entries are submitted again that the kernel did not take, unless something has completed before.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// Submits `to_submit` entries of the submission ring and, if the kernel takes them all, waits for `completions`, no

@@ -116,20 +116,20 @@ fn ring<T>(one: bool, shortage: &Arc<Shortage>) -> Option<Uring<T>> {
     }
 }
 
-/// Submits reads of every third block into `memory`, which the test keeps until they are over. None touches another,
+/// Submits reads of every third block into `memory`, which the test keeps until they have completed. None touches another,
 /// on a member of a stripe of two either.
 fn submit(device: &mut dyn RealDevice, memory: &mut AlignedBuf) -> u32 {
     let parts = memory.chunks_mut(BLOCK as usize);
     (0..).zip(parts).for_each(|(tag, part)| {
         let extent = Extent::from_bytes(u64::from(tag) * 3 * u64::from(BLOCK), BLOCK.into()).unwrap();
-        // SAFETY: the memory is left alone until the request is over: every test here waits for all.
+        // SAFETY: the memory is left alone until the request has completed: every test here waits for all.
         let segment = unsafe { Segment::new(std::ptr::NonNull::from(part).cast(), BLOCK as usize) };
         device.submit(&Io::new(Tag::from_bits(tag), Op::Read, extent, &[segment]), clock::now()).unwrap();
     });
     memory.len() as u32 / BLOCK
 }
 
-/// Rounds of eight reads with `wait` between polls: all are over in time.
+/// Rounds of eight reads with `wait` between polls: all have completed in time.
 fn rounds(
     device: &mut dyn RealDevice,
     shortage: &Shortage,

@@ -50,7 +50,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
         }
     }
     if work.conditions.is_shared && work.worker.random.random_range(0..4) == 0 {
-        // What is over stays in the batch for a while.
+        // What has completed stays in the batch for a while.
         batch.submit();
         std::thread::sleep(Duration::from_micros(*pick(&mut work.worker.random, &[1, 100, 1000])));
     }

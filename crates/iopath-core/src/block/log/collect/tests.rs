@@ -1,0 +1,404 @@
+//! What a log makes of steps: records, batches, and one record of several steps where that says the same.
+
+use super::*;
+use crate::block::bio::{Bio, Stream};
+use crate::block::log::NoRoom;
+use crate::block::merge::NoMerge;
+use crate::sector::{Extent, Sector};
+use std::sync::{Arc, Mutex};
+
+/// Keeps what it is given, unless told to have no room.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<Has>>);
+
+#[derive(Debug, Default)]
+struct Has {
+    records: Vec<Record>,
+    is_full: bool,
+    resting: Option<RecordBatch>,
+}
+
+impl LogSink for Kept {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let Has { records, is_full, .. } = &mut *self.0.lock().unwrap();
+        if *is_full {
+            return Err(NoRoom);
+        }
+        records.extend(batch.records());
+        batch.clear();
+        Ok(())
+    }
+
+    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let Has { is_full, resting, .. } = &mut *self.0.lock().unwrap();
+        if *is_full {
+            return Err(NoRoom);
+        }
+        *resting = Some(std::mem::take(batch));
+        Ok(())
+    }
+
+    fn resume(&mut self, batch: &mut RecordBatch) {
+        *batch = self.0.lock().unwrap().resting.take().unwrap_or_default();
+    }
+}
+
+impl Kept {
+    fn records(&self) -> Vec<Record> {
+        self.0.lock().unwrap().records.clone()
+    }
+
+    fn events(&self) -> Vec<(Event, bool)> {
+        self.records().iter().map(|record| (record.event().unwrap(), record.is_both())).collect()
+    }
+
+    /// What each record stands for, but the first, which tells the time's upper bits.
+    fn parts(&self) -> Vec<Vec<Event>> {
+        let events = |record: &Record| record.parts().map(|part| part.event().unwrap()).collect();
+        self.records()[1..].iter().map(events).collect()
+    }
+
+    /// Of records that their queue does not need at the moment, so many are there.
+    fn resting(&self) -> usize {
+        self.0.lock().unwrap().resting.as_ref().map_or(0, |batch| batch.records().len())
+    }
+
+    /// Takes the records of an idle queue.
+    fn take_resting(&self) {
+        let Has { records, resting, .. } = &mut *self.0.lock().unwrap();
+        records.extend(resting.take().unwrap().records());
+    }
+
+    fn set_full(&self, is_full: bool) {
+        self.0.lock().unwrap().is_full = is_full;
+    }
+}
+
+fn log() -> (Kept, Log) {
+    let kept = Kept::default();
+    (kept.clone(), Log::new(Box::new(kept)))
+}
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn bio_step(slot: u32) -> Step {
+    let extent = Extent::new(Sector(800), 8).unwrap();
+    let bio = Bio::discard(extent, 0).with_fua().on_stream(Stream(5));
+    Step::of_bio::<()>(Event::Queue, slot, &bio)
+}
+
+fn request_step(event: Event, tag: u32) -> Step {
+    Step { event, subject: Subject::Request(tag), ..bio_step(0) }
+}
+
+fn inserted(tag: u32) -> Step {
+    request_step(Event::Insert, tag).because(NoMerge::Direction)
+}
+
+fn insert(log: &mut Log, tag: u32, nanos: u64) {
+    log.push_insert(Tag::from_bits(tag), NoMerge::Direction, || inserted(tag), at(nanos));
+}
+
+fn dispatch(log: &mut Log, tag: u32, nanos: u64) {
+    log.push_dispatch(Tag::from_bits(tag), || request_step(Event::Dispatch, tag), at(nanos));
+}
+
+fn got(tag: u32, bio: u32) -> Step {
+    request_step(Event::Get, tag).with_other(bio)
+}
+
+fn get(log: &mut Log, tag: u32, bio: u32, nanos: u64) {
+    log.push_get(bio, &got(tag, bio), at(nanos));
+}
+
+/// A bio that gets its request as it is queued.
+fn queue_and_get(log: &mut Log, tag: u32, bio: u32, nanos: u64) {
+    log.note_queued(bio);
+    get(log, tag, bio, nanos);
+}
+
+/// What a record says, at `nanos`.
+fn record(step: &Step, nanos: u64) -> Record {
+    Record::new(step, at(nanos))
+}
+
+#[test]
+fn the_upper_bits_of_the_time_are_told_once_and_when_they_change() {
+    let (kept, mut log) = log();
+    let times = [5, 6, (1 << Record::TIME_BITS) - 1, 1 << Record::TIME_BITS, u64::MAX - 1, u64::MAX];
+    for nanos in times {
+        log.push(&bio_step(0), at(nanos));
+    }
+    drop(log);
+    let told: Vec<_> =
+        kept.records().into_iter().filter(|record| record.event() == Some(Event::Clock)).collect();
+    assert_eq!(told.iter().map(|record| record.other()).collect::<Vec<_>>(), [0, 1, (1 << 24) - 1]);
+    assert_eq!(kept.records().len(), times.len() + told.len());
+    assert_eq!(kept.events()[0].0, Event::Clock);
+}
+
+#[test]
+fn a_full_batch_goes_at_once_an_old_one_with_the_next_step_and_the_rest_at_the_end() {
+    let (kept, mut log) = log();
+    // One less than the batch holds: the time's upper bits come first.
+    for nanos in 1..RecordBatch::CAPACITY as u64 {
+        assert_eq!(kept.records().len(), 0);
+        log.push(&bio_step(0), at(nanos));
+    }
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
+    log.push(&bio_step(0), at(2000));
+    log.push(&bio_step(0), at(HELD_MAX_NS));
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
+    log.push(&bio_step(0), at(HELD_MAX_NS + 1));
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 2);
+    drop(log);
+    assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 3);
+}
+
+#[test]
+fn what_found_no_room_is_told_before_the_next_record_with_the_time_in_full() {
+    let (kept, mut log) = log();
+    let hour = at(3_600_000_000_000);
+    kept.set_full(true);
+    log.push(&bio_step(0), hour);
+    log.flush();
+    log.push(&bio_step(1), hour);
+    log.push(&bio_step(2), hour);
+    log.flush();
+    kept.set_full(false);
+    log.push(&bio_step(3), hour);
+    drop(log);
+    let records = kept.records();
+    assert_eq!(kept.events(), [(Event::Missed, false), (Event::Queue, false)]);
+    // Clock, bio 0, 1 and 2; not the record that told of the first two.
+    assert_eq!(records[0].sector(), 4);
+    assert_eq!(u64::from(records[0].other()), hour.as_nanos() >> Record::TIME_BITS);
+    assert_eq!(records[1].tag(), 3);
+}
+
+#[test]
+fn a_bio_that_gets_its_request_as_it_is_queued_is_one_record_of_both() {
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 3, 7, 50);
+    assert_eq!(log.take_queued(), None);
+    drop(log);
+    assert_eq!(kept.events()[1..], [(Event::Get, true)]);
+    let parts: Vec<_> = kept.records()[1].parts().collect();
+    assert_eq!(parts, [record(&bio_step(7), 50), record(&got(3, 7), 50)]);
+}
+
+#[test]
+fn a_bio_of_which_something_else_is_to_be_told_is_told_of_by_itself() {
+    let (kept, mut log) = log();
+    log.note_queued(7);
+    get(&mut log, 3, 8, 50);
+    assert_eq!(log.take_queued(), Some(7));
+    assert_eq!(log.take_queued(), None);
+    get(&mut log, 3, 7, 50);
+    drop(log);
+    assert_eq!(kept.events()[1..], [(Event::Get, false), (Event::Get, false)]);
+}
+
+#[test]
+fn requests_inserted_and_dispatched_as_their_bios_are_queued_are_one_record_each() {
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 0, 7, 50);
+    log.push_passed(&request_step(Event::Plug, 0), at(50));
+    (1..4).for_each(|tag| queue_and_get(&mut log, tag, 7 + tag, 50));
+    log.push_passed(&Step::new(Event::Unplug, Subject::Queue).with_other(3), at(50));
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
+    drop(log);
+    let [queue, get, insert, dispatch] = [Event::Queue, Event::Get, Event::Insert, Event::Dispatch];
+    assert_eq!(
+        kept.parts(),
+        [
+            vec![queue, get, insert, dispatch],
+            vec![Event::Plug],
+            vec![queue, get, insert, dispatch],
+            vec![queue, get, insert],
+            vec![queue, get],
+            vec![Event::Unplug],
+        ]
+    );
+    let parts: Vec<_> = kept.records()[3].parts().collect();
+    let steps = [bio_step(8), got(1, 8), inserted(1), request_step(Event::Dispatch, 1)];
+    assert_eq!(parts, steps.map(|step| record(&step, 50)));
+}
+
+#[test]
+fn requests_dispatched_one_by_one_as_their_bios_are_queued_are_one_record_each() {
+    let (kept, mut log) = log();
+    for (tag, nanos) in [(0, 50), (1, 50), (0, 51)] {
+        queue_and_get(&mut log, tag, tag, nanos);
+        insert(&mut log, tag, nanos);
+        dispatch(&mut log, tag, nanos);
+    }
+    drop(log);
+    assert!(kept.records()[1..].iter().all(|record| record.is_both() && record.is_first()));
+    assert_eq!(kept.records().len(), 1 + 3);
+}
+
+#[test]
+fn whatever_comes_between_or_later_is_told_by_itself() {
+    let between: [fn(&mut Log); 3] = [
+        // Something joined the request: it is longer than it was.
+        |log| log.push(&Step { event: Event::BackMerge, ..bio_step(9) }, at(50)),
+        |log| log.push(&request_step(Event::NoMerge, 0), at(50)),
+        |log| log.push_elevator("none", at(50)),
+    ];
+    for between in between {
+        let (kept, mut log) = log();
+        queue_and_get(&mut log, 0, 0, 50);
+        between(&mut log);
+        insert(&mut log, 0, 50);
+        drop(log);
+        assert_eq!((kept.parts().len(), kept.records().iter().any(|record| record.is_first())), (3, false));
+
+        let (kept, mut log) = self::log();
+        queue_and_get(&mut log, 0, 0, 50);
+        insert(&mut log, 0, 50);
+        between(&mut log);
+        dispatch(&mut log, 0, 50);
+        drop(log);
+        assert_eq!(kept.parts()[0], [Event::Queue, Event::Get, Event::Insert]);
+        assert_eq!(kept.parts()[2], [Event::Dispatch]);
+    }
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 0, 0, 50);
+    insert(&mut log, 0, 51);
+    dispatch(&mut log, 0, 52);
+    queue_and_get(&mut log, 1, 1, 53);
+    insert(&mut log, 1, 53);
+    dispatch(&mut log, 1, 54);
+    drop(log);
+    let lengths: Vec<_> = kept.parts().iter().map(Vec::len).collect();
+    assert_eq!(lengths, [2, 1, 1, 3, 1]);
+}
+
+#[test]
+fn inserts_in_another_order_than_their_requests_came_keep_it_and_so_do_dispatches() {
+    let (kept, mut log) = log();
+    (0..3).for_each(|tag| queue_and_get(&mut log, tag, tag, 50));
+    insert(&mut log, 1, 50);
+    (0..3).for_each(|tag| dispatch(&mut log, tag, 50));
+    drop(log);
+    let told: Vec<_> =
+        kept.records()[4..].iter().map(|record| (record.event().unwrap(), record.tag())).collect();
+    let dispatches = [0, 1, 2].map(|tag| (Event::Dispatch, tag));
+    assert_eq!(told, [&[(Event::Insert, 1)][..], &dispatches].concat());
+
+    let (kept, mut log) = self::log();
+    (0..3).for_each(|tag| queue_and_get(&mut log, tag, tag, 50));
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    for tag in [0, 2, 1] {
+        dispatch(&mut log, tag, 50);
+    }
+    drop(log);
+    let steps: Vec<_> = kept.records().iter().flat_map(|record| record.parts()).collect();
+    let is_dispatch = |step: &&Record| step.event() == Some(Event::Dispatch);
+    let order: Vec<_> = steps.iter().filter(is_dispatch).map(|step| step.tag()).collect();
+    assert_eq!(order, [0, 2, 1]);
+}
+
+#[test]
+fn requests_dispatched_as_they_are_inserted_are_one_record_each() {
+    let (kept, mut log) = log();
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
+    drop(log);
+    assert_eq!(
+        kept.events()[1..],
+        [(Event::Dispatch, true), (Event::Dispatch, true), (Event::Insert, false)]
+    );
+    let parts: Vec<_> = kept.records()[2].parts().collect();
+    assert_eq!(parts, [record(&inserted(1), 50), record(&request_step(Event::Dispatch, 1), 50)]);
+}
+
+#[test]
+fn requests_dispatched_later_or_in_another_order_keep_their_order_in_the_log() {
+    let (kept, mut log) = log();
+    (0..3).for_each(|tag| insert(&mut log, tag, 50));
+    dispatch(&mut log, 1, 50);
+    dispatch(&mut log, 0, 50);
+    drop(log);
+    let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
+    assert_eq!(tags, [0, 1, 2, 1, 0]);
+    assert!(kept.events().iter().all(|(_, is_both)| !is_both));
+
+    let (kept, mut log) = self::log();
+    insert(&mut log, 0, 50);
+    dispatch(&mut log, 0, 51);
+    insert(&mut log, 1, 52);
+    log.push(&request_step(Event::Complete, 0), at(52));
+    dispatch(&mut log, 1, 52);
+    drop(log);
+    assert!(kept.events().iter().all(|(_, is_both)| !is_both), "{:?}", kept.events());
+}
+
+#[test]
+fn a_run_of_inserts_ends_with_its_batch() {
+    let (kept, mut log) = log();
+    let tags = RecordBatch::CAPACITY as u32 + 10;
+    (0..tags).for_each(|tag| insert(&mut log, tag, 50));
+    // The first batch has gone: of its requests, nothing can be told there any more.
+    dispatch(&mut log, 0, 50);
+    drop(log);
+    assert_eq!(kept.records().len() as u32, 1 + tags + 1);
+    let (kept, mut log) = self::log();
+    (0..tags).for_each(|tag| insert(&mut log, tag, 50));
+    dispatch(&mut log, RecordBatch::CAPACITY as u32 - 1, 50);
+    drop(log);
+    assert_eq!(kept.events().last(), Some(&(Event::Insert, false)));
+    assert_eq!(kept.records().len() as u32, 1 + tags, "the first of the second batch is told as both");
+}
+
+#[test]
+fn what_rests_untouched_is_gone_on_with_as_if_it_never_had() {
+    let (kept, mut log) = log();
+    log.push(&bio_step(0), at(50));
+    for number in 1..4 {
+        log.rest();
+        log.rest();
+        assert_eq!((kept.resting() as u64, kept.records().len()), (number + 1, 0));
+        log.push(&bio_step(number as u32), at(50 + number));
+        assert_eq!(kept.resting(), 0);
+    }
+    log.rest();
+    log.push(&bio_step(4), at(49 + HELD_MAX_NS));
+    assert_eq!(kept.records().len(), 0);
+    log.rest();
+    log.push(&bio_step(5), at(50 + HELD_MAX_NS));
+    assert_eq!(kept.records().len(), 1 + 5, "what is old goes when the queue goes on");
+    log.rest();
+    drop(log);
+    let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
+    assert_eq!((kept.resting(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
+}
+
+#[test]
+fn what_was_taken_at_rest_is_not_told_again_nor_added_to() {
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 3, 7, 50);
+    log.rest();
+    kept.take_resting();
+    insert(&mut log, 3, 50);
+    assert_eq!(kept.events(), [(Event::Clock, false), (Event::Get, true)]);
+    drop(log);
+    assert_eq!(kept.events()[2..], [(Event::Insert, false)], "no clock, since it is told already");
+    assert!(!kept.records()[2].is_first());
+}
+
+#[test]
+fn what_a_sink_does_not_want_to_rest_is_kept() {
+    let (kept, mut log) = log();
+    queue_and_get(&mut log, 3, 7, 50);
+    kept.set_full(true);
+    log.rest();
+    kept.set_full(false);
+    insert(&mut log, 3, 50);
+    drop(log);
+    assert_eq!(kept.parts(), [[Event::Queue, Event::Get, Event::Insert]], "nothing lost, nothing cut short");
+}

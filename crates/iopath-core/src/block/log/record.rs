@@ -1,0 +1,493 @@
+//! A record, packed bit by bit, and what it says. The layout is a file format: see docs/log-format.md before
+//! changing a line here.
+
+use crate::block::bio::{Bio, Op, Stream};
+use crate::block::merge::NoMerge;
+use crate::sector::{Extent, Sector};
+use crate::time::Instant;
+
+mod parts;
+
+/// One step of one bio or request.
+///
+/// | word | bits | field |
+/// |---|---|---|
+/// | 0 | 0–39 | time, its lower bits, in nanoseconds |
+/// | 0 | 40–63 | length in sectors |
+/// | 1 | 0–47 | sector |
+/// | 1 | 48–63 | stream |
+/// | 2 | 0–23 | tag: the bio's or request's number |
+/// | 2 | 24–47 | other: what it has to do with |
+/// | 2 | 48–52 | event |
+/// | 2 | 53–55 | operation |
+/// | 2 | 56–59 | reason |
+/// | 2 | 60–63 | flags: request, last or first, fua, both |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Record([u64; 3]);
+
+const _: () = assert!(size_of::<Record>() == Record::BYTES);
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Event {
+    /// A bio was taken.
+    Queue = 1,
+    /// A bio waits because an earlier one overlaps it.
+    Hold = 2,
+    /// A piece (`tag`) was cut from a bio (`other`).
+    Split = 3,
+    /// A bio or piece found no free request slot. A piece is given up, and cut again later.
+    SlotWait = 4,
+    /// A request slot (`tag`) was taken for a bio or piece (`other`).
+    Get = 5,
+    /// A bio or request was added at the end of a request (`other`).
+    BackMerge = 6,
+    /// A bio or request was added at the start of a request (`other`).
+    FrontMerge = 7,
+    /// A bio or request touches a request (`other`) and may not be added to it; `reason` says why.
+    NoMerge = 8,
+    /// A request is the first in an empty plug.
+    Plug = 9,
+    /// The plug was emptied of `other` requests.
+    Unplug = 10,
+    /// A request went to the elevator; `reason` says why it joined none there.
+    Insert = 11,
+    /// A request went to the device.
+    Dispatch = 12,
+    /// The device had no room for a request.
+    Requeue = 13,
+    /// A request or bio has completed; `other` is the errno, 0 for success.
+    Complete = 14,
+    /// A bio waits for the next flush of the device.
+    Flush = 15,
+    /// A bio is tried again on its own because the request it was merged into failed.
+    Retry = 16,
+    /// The time has new upper bits: `other`.
+    Clock = 17,
+    /// So many records (`sector`) are missing here; the upper bits of the time are `other`.
+    Missed = 18,
+    /// Another elevator has taken over, of the name in [`Record::name`].
+    Elevator = 19,
+}
+
+impl Event {
+    /// All events, by code, from 1 on.
+    pub const ALL: [Self; 19] = [
+        Self::Queue,
+        Self::Hold,
+        Self::Split,
+        Self::SlotWait,
+        Self::Get,
+        Self::BackMerge,
+        Self::FrontMerge,
+        Self::NoMerge,
+        Self::Plug,
+        Self::Unplug,
+        Self::Insert,
+        Self::Dispatch,
+        Self::Requeue,
+        Self::Complete,
+        Self::Flush,
+        Self::Retry,
+        Self::Clock,
+        Self::Missed,
+        Self::Elevator,
+    ];
+
+    /// The event's code in a record.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The event of that code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).wrapping_sub(1)).copied()
+    }
+}
+
+/// What a step is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// The queue as a whole.
+    Queue,
+    /// The bio in that slot: the slot's from its `Queue` or `Split` to its `Complete`.
+    Bio(u32),
+    /// The request in that slot ([`Tag::index`](crate::Tag::index)): from its `Get` to its `Complete`.
+    Request(u32),
+}
+
+/// What a record says, spelled out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// What happened.
+    pub event: Event,
+    /// What to.
+    pub subject: Subject,
+    /// What else has to do with it: see [`Event`].
+    pub other: u32,
+    /// What the bio or request does.
+    pub op: Op,
+    /// Where; cut to [`Record::SECTOR_MAX`] and [`Record::SECTORS_MAX`].
+    pub extent: Extent,
+    /// Whose it is; streams from [`Record::STREAM_MAX`] on are one.
+    pub stream: Stream,
+    /// Why not merged.
+    pub reason: Option<NoMerge>,
+    /// Forced unit access.
+    pub is_fua: bool,
+    /// `Complete` of a request only: its one bio has completed with it, and has no record of its own.
+    pub is_last: bool,
+}
+
+impl Step {
+    /// A step that says no more than this.
+    pub const fn new(event: Event, subject: Subject) -> Self {
+        Self {
+            event,
+            subject,
+            other: 0,
+            op: Op::Read,
+            extent: Extent::EMPTY,
+            stream: Stream(0),
+            reason: None,
+            is_fua: false,
+            is_last: false,
+        }
+    }
+
+    /// A step of the bio in `slot`.
+    pub(crate) const fn of_bio<M: Copy>(event: Event, slot: u32, bio: &Bio<M>) -> Self {
+        Self {
+            op: bio.op,
+            extent: bio.extent,
+            stream: bio.stream,
+            is_fua: bio.fua,
+            ..Self::new(event, Subject::Bio(slot))
+        }
+    }
+
+    /// The same, with what else has to do with it.
+    #[must_use]
+    pub const fn with_other(mut self, other: u32) -> Self {
+        self.other = other;
+        self
+    }
+
+    /// The same, with why it was not merged.
+    #[must_use]
+    pub const fn because(mut self, reason: NoMerge) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+}
+
+/// A record of a code that this version does not know, or of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a record has {field} {code}, which this version does not know; read it with a newer iopath")]
+pub struct UnknownCode {
+    /// Which field.
+    pub field: &'static str,
+    /// What is in it.
+    pub code: u8,
+}
+
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+const FLAG_REQUEST: u64 = 1 << 60;
+const FLAG_LAST: u64 = 1 << 61;
+const FLAG_FUA: u64 = 1 << 62;
+const COMPLETE: u8 = Event::Complete.code();
+
+const fn event_bits(event: Event) -> u64 {
+    (event as u64) << 48
+}
+
+const fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+impl Record {
+    /// A record's size.
+    pub const BYTES: usize = 24;
+    /// How many bits of the time are in a record; the rest is in the last `Clock` or `Missed` before it.
+    pub const TIME_BITS: u32 = 40;
+    /// The highest sector a record can name (ATA's 48 bits); what lies further up is written as that.
+    pub const SECTOR_MAX: u64 = low(48);
+    /// The longest extent a record can name: 8 GiB less a sector; what is longer is written as that.
+    pub const SECTORS_MAX: u64 = low(24);
+    /// The highest stream a record can name; what is above is written as that.
+    pub const STREAM_MAX: u32 = low(16) as u32;
+    /// The tag of a step that is about no bio and no request.
+    pub const NO_TAG: u32 = low(24) as u32;
+
+    /// No event has this code; not zero, so that memory filled with it has been written to.
+    pub(crate) const UNUSED: Self = Self([u64::MAX; 3]);
+
+    /// How many letters of a name are in a record.
+    pub const NAME_LEN_MAX: usize = 11;
+
+    /// Packs a step that happens `now`.
+    #[expect(clippy::inline_always, reason = "see where it is called in `batch.rs`")]
+    #[inline(always)]
+    pub fn new(step: &Step, now: Instant) -> Self {
+        let (tag, flag_request) = match step.subject {
+            Subject::Queue => (Self::NO_TAG, 0),
+            Subject::Bio(slot) => (slot, 0),
+            Subject::Request(slot) => (slot, FLAG_REQUEST),
+        };
+        let mut sectors = step.extent.sectors();
+        let mut sector = step.extent.start().0;
+        let mut stream = u64::from(step.stream.0);
+        // Asked of all at once: what is too large is rare.
+        if sectors >> 24 | sector >> 48 | stream >> 16 != 0 {
+            sectors = sectors.min(Self::SECTORS_MAX);
+            sector = sector.min(Self::SECTOR_MAX);
+            stream = stream.min(u64::from(Self::STREAM_MAX));
+        }
+        let reason = step.reason.map_or(0, NoMerge::code);
+        let flags =
+            flag_request | if step.is_last { FLAG_LAST } else { 0 } | if step.is_fua { FLAG_FUA } else { 0 };
+        Self([
+            now.as_nanos() & low(Self::TIME_BITS) | sectors << Self::TIME_BITS,
+            sector | stream << 48,
+            u64::from(tag) & low(24)
+                | (u64::from(step.other) & low(24)) << 24
+                | u64::from(step.event.code()) << 48
+                | (step.op as u64) << 53
+                | u64::from(reason) << 56
+                | flags,
+        ])
+    }
+
+    /// Says that `count` records are missing before one of the time `now`.
+    pub fn missed(count: u64, now: Instant) -> Self {
+        let start = Sector(count.min(Self::SECTOR_MAX));
+        let extent = Extent::new(start, 0).unwrap_or_default();
+        let time_high = (now.as_nanos() >> Self::TIME_BITS) as u32;
+        let step = Step { extent, ..Step::new(Event::Missed, Subject::Queue) }.with_other(time_high);
+        Self::new(&step, now)
+    }
+
+    /// Says that the elevator of this name has taken over. What is longer than [`Record::NAME_LEN_MAX`] is cut off.
+    pub(crate) fn elevator(name: &str, now: Instant) -> Self {
+        let mut bytes = [0; 16];
+        for (byte, letter) in bytes.iter_mut().zip(name.bytes().take(Self::NAME_LEN_MAX)) {
+            *byte = letter;
+        }
+        let letters = u128::from_le_bytes(bytes);
+        let step = Step::new(Event::Elevator, Subject::Queue);
+        let Self([time, _, what]) = Self::new(&step, now);
+        let rest = (letters >> 64) as u64;
+        Self([time | rest << Self::TIME_BITS, letters as u64, what])
+    }
+
+    /// The name that a record of [`Event::Elevator`] tells.
+    pub fn name(self) -> String {
+        let letters = u128::from(self.0[1]) | u128::from(self.sectors()) << 64;
+        let bytes = letters.to_le_bytes();
+        String::from_utf8_lossy(&bytes[..Self::NAME_LEN_MAX]).trim_end_matches('\0').to_owned()
+    }
+
+    /// The record in these words, whatever they hold.
+    pub const fn from_words(words: [u64; 3]) -> Self {
+        Self(words)
+    }
+
+    /// The words, as they lie in memory and, little-endian, in files.
+    pub const fn to_words(self) -> [u64; 3] {
+        self.0
+    }
+
+    /// What it says, spelled out; if it stands for several steps, the last, and what the others say besides: see
+    /// [`Record::parts`].
+    pub fn step(self) -> Result<Step, UnknownCode> {
+        let event = self.event().ok_or(UnknownCode { field: "event", code: self.event_code() })?;
+        let op = self.op().ok_or(UnknownCode { field: "operation", code: (self.0[2] >> 53) as u8 & 7 })?;
+        let reason_code = (self.0[2] >> 56) as u8 & 15;
+        let reason = match reason_code {
+            0 => None,
+            code => Some(NoMerge::from_code(code).ok_or(UnknownCode { field: "reason", code })?),
+        };
+        Ok(Step {
+            event,
+            subject: self.subject(),
+            other: self.other(),
+            op,
+            extent: self.extent(),
+            stream: self.stream(),
+            reason,
+            is_fua: self.0[2] & FLAG_FUA != 0,
+            is_last: self.is_last(),
+        })
+    }
+
+    /// The lower bits of its time in nanoseconds.
+    pub const fn time_low(self) -> u64 {
+        self.0[0] & low(Self::TIME_BITS)
+    }
+
+    /// The event's code, known or not.
+    pub const fn event_code(self) -> u8 {
+        (self.0[2] >> 48) as u8 & 31
+    }
+
+    /// The event, if this version knows its code.
+    pub fn event(self) -> Option<Event> {
+        Event::from_code(self.event_code())
+    }
+
+    /// The operation, if this version knows its code.
+    pub fn op(self) -> Option<Op> {
+        OPS.get((self.0[2] >> 53) as usize & 7).copied()
+    }
+
+    /// What it is about.
+    pub const fn subject(self) -> Subject {
+        let tag = (self.0[2] & low(24)) as u32;
+        if self.is_request() {
+            Subject::Request(tag)
+        } else if tag == Self::NO_TAG {
+            Subject::Queue
+        } else {
+            Subject::Bio(tag)
+        }
+    }
+
+    /// The number of the bio or request.
+    pub const fn tag(self) -> u32 {
+        (self.0[2] & low(24)) as u32
+    }
+
+    /// Whether it is about a request.
+    pub const fn is_request(self) -> bool {
+        self.0[2] & FLAG_REQUEST != 0
+    }
+
+    /// Whether the request's one bio has completed with it.
+    pub const fn is_last(self) -> bool {
+        self.0[2] & FLAG_LAST != 0 && self.event_code() == COMPLETE
+    }
+
+    /// What else has to do with it: see [`Event`].
+    pub const fn other(self) -> u32 {
+        (self.0[2] >> 24 & low(24)) as u32
+    }
+
+    /// The code of the reason, 0 for none.
+    pub const fn reason_code(self) -> u8 {
+        (self.0[2] >> 56) as u8 & 15
+    }
+
+    /// The first sector.
+    pub const fn sector(self) -> u64 {
+        self.0[1] & Self::SECTOR_MAX
+    }
+
+    /// How many sectors.
+    pub const fn sectors(self) -> u64 {
+        self.0[0] >> Self::TIME_BITS
+    }
+
+    /// Where.
+    pub const fn extent(self) -> Extent {
+        match Extent::new(Sector(self.sector()), self.sectors()) {
+            Some(extent) => extent,
+            None => Extent::EMPTY,
+        }
+    }
+
+    /// Whose.
+    pub const fn stream(self) -> Stream {
+        Stream((self.0[1] >> 48) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn steps() -> impl Strategy<Value = Step> {
+        let subject = prop_oneof![
+            Just(Subject::Queue),
+            (0..Record::NO_TAG).prop_map(Subject::Bio),
+            (0..=Record::NO_TAG).prop_map(Subject::Request),
+        ];
+        let extent = (0..=Record::SECTOR_MAX, 0..=Record::SECTORS_MAX)
+            .prop_map(|(start, sectors)| Extent::new(Sector(start), sectors).unwrap());
+        let reason = proptest::option::of(proptest::sample::select(NoMerge::ALL.to_vec()));
+        let event = proptest::sample::select(Event::ALL.to_vec());
+        let op = proptest::sample::select(OPS.to_vec());
+        let rest = (0_u32..1 << 24, 0..=Record::STREAM_MAX, any::<bool>(), any::<bool>());
+        (event, subject, op, extent, reason, rest).prop_map(|(event, subject, op, extent, reason, rest)| {
+            let (other, stream, is_fua, is_last) = rest;
+            let is_last = is_last && event == Event::Complete;
+            Step { event, subject, other, op, extent, stream: Stream(stream), reason, is_fua, is_last }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_comes_out(step in steps(), nanos: u64) {
+            let record = Record::new(&step, Instant::from_nanos(nanos));
+            prop_assert_eq!(record.step(), Ok(step));
+            prop_assert_eq!(record.time_low(), nanos % (1 << Record::TIME_BITS));
+            prop_assert_eq!(Record::from_words(record.to_words()), record);
+        }
+
+        #[test]
+        fn any_bits_say_something_or_what_is_unknown(words: [u64; 3]) {
+            let record = Record::from_words(words);
+            match record.step() {
+                Ok(step) => {
+                    // That there were other steps is all that a step does not carry.
+                    let again = Record::new(&step, Instant::from_nanos(record.time_low())).to_words();
+                    let others = if step.event == Event::Complete { 1 << 63 } else { 1 << 63 | FLAG_LAST };
+                    prop_assert_eq!(again, [words[0], words[1], words[2] & !others]);
+                }
+                Err(unknown) => prop_assert!(unknown.code <= 31),
+            }
+        }
+    }
+
+    #[test]
+    fn each_field_lies_where_the_document_says() {
+        let step = Step {
+            event: Event::NoMerge,
+            subject: Subject::Request(0x0A_BCDE),
+            other: 0x12_3456,
+            op: Op::WriteZeroes,
+            extent: Extent::new(Sector(0x1234_5678_9ABC), 0x00_0102).unwrap(),
+            stream: Stream(0xBEEF),
+            reason: Some(NoMerge::SegmentLimit),
+            is_fua: true,
+            is_last: false,
+        };
+        let record = Record::new(&step, Instant::from_nanos(0xFF_1122_3344_5566));
+        assert_eq!(
+            record.to_words(),
+            [0x0001_0222_3344_5566, 0xBEEF_1234_5678_9ABC, 0x5488_1234_560A_BCDE],
+            "{:x?}",
+            record.to_words()
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_is_written_as_the_largest() {
+        let extent = Extent::new(Sector(Record::SECTOR_MAX + 5), 1 << 30).unwrap();
+        let step = Step { extent, stream: Stream(u32::MAX), ..Step::new(Event::Queue, Subject::Bio(0)) };
+        let record = Record::new(&step, Instant::ZERO);
+        assert_eq!((record.sector(), record.sectors()), (Record::SECTOR_MAX, Record::SECTORS_MAX));
+        assert_eq!(record.stream(), Stream(Record::STREAM_MAX));
+    }
+
+    #[test]
+    fn events_know_their_code() {
+        for event in Event::ALL {
+            assert_eq!(Event::from_code(event.code()), Some(event));
+        }
+        assert_eq!((Event::from_code(0), Event::from_code(20)), (None, None));
+    }
+}

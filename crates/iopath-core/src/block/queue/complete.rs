@@ -1,0 +1,134 @@
+//! The way back: from a request that has completed to the bios it was made of, and on to what waited for them.
+
+use super::log::errno;
+use super::{Gate, RequestQueue};
+use crate::block::bio::{Bio, BioDone, Op};
+use crate::block::log::Event;
+use crate::block::table::{BioSlot, NONE, State, Tag};
+use crate::error::IoError;
+use crate::memory::Memory;
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// A request that [`RequestQueue::poll_dispatch`] gave out has completed.
+    ///
+    /// If several bios were merged into a request that failed, each is tried again on its own: the
+    /// neighbour of a bad sector is not bad.
+    ///
+    /// # Panics
+    /// If the request is not at the device: a bug of the device.
+    pub fn handle_completion(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
+        self.leave_device(tag, State::Done);
+        self.gate = Gate::Open;
+        if tag == self.flush.tag {
+            let chain = self.requests[tag].chain;
+            self.log_completion(tag, &chain, result, false, now);
+            self.flush.finish();
+            while let Some(slot) = self.flush.poll_covered() {
+                self.complete(slot, result, LastStep::Flush, now);
+            }
+        } else {
+            self.elevator.completed(tag, &self.requests, now);
+            self.finish_request(tag, result, now);
+            self.requests.release(tag);
+        }
+        self.admit_waiting(now);
+        // A bio that goes on may end at once, and so release others.
+        while let Some(slot) = self.order.poll_released() {
+            self.admit(slot, now);
+            self.admit_waiting(now);
+        }
+    }
+
+    /// Each bio of a request has been carried out, or is tried again on its own if a merged request failed.
+    fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
+        let chain = self.requests[tag].chain;
+        if !chain.is_merged() && self.is_whole(chain.first) {
+            self.log_completion(tag, &chain, result, true, now);
+            self.forget(chain.first, result, LastStep::Transfer);
+            return;
+        }
+        self.log_completion(tag, &chain, result, false, now);
+        let try_alone = result.is_err() && chain.is_merged();
+        let mut slot = chain.first;
+        while slot != NONE {
+            let next = self.bios[slot].next;
+            if try_alone {
+                self.bios[slot].alone = true;
+                // Ahead of bios yet to be cut: they may need the slot that this piece holds.
+                self.waiting.push_front(slot);
+                self.log_bio(Event::Retry, slot, 0, now);
+            } else {
+                self.finish(slot, result, now);
+            }
+            slot = next;
+        }
+    }
+
+    /// Whether a bio has completed as soon as its request is: neither a piece nor followed by a flush.
+    fn is_whole(&self, slot: u32) -> bool {
+        let BioSlot { bio, parent, .. } = &self.bios[slot];
+        *parent == NONE && (!bio.fua || self.limits.fua)
+    }
+
+    /// Bio or piece `slot` has been carried out.
+    pub(super) fn finish(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
+        if self.bios[slot].parent != NONE {
+            self.finish_piece(slot, result, now);
+        } else if result.is_err() || self.is_whole(slot) {
+            self.complete(slot, result, LastStep::Transfer, now);
+        } else {
+            self.flush_or_complete(slot, now);
+        }
+    }
+
+    /// The first error of a split bio wins, and ends it as soon as its other pieces have completed.
+    fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
+        let parent_slot = self.bios.remove(slot).parent;
+        self.pieces -= 1;
+        let parent = &mut self.bios[parent_slot];
+        parent.pieces -= 1;
+        parent.error = parent.error.or(result.err());
+        if parent.pieces == 0 && parent.sectors_cut == parent.bio.extent.sectors() {
+            let result = parent.error.map_or(Ok(()), Err);
+            self.finish(parent_slot, result, now);
+        }
+    }
+
+    /// Lets a bio wait for the next flush, if the device has anything to flush.
+    pub(super) fn flush_or_complete(&mut self, slot: u32, now: Instant) {
+        if self.limits.volatile_cache {
+            self.log_bio(Event::Flush, slot, 0, now);
+            self.flush.wait(slot);
+        } else {
+            self.complete(slot, Ok(()), LastStep::Transfer, now);
+        }
+    }
+
+    fn complete(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep, now: Instant) {
+        self.log_bio(Event::Complete, slot, errno(result), now);
+        self.forget(slot, result, last);
+    }
+
+    /// The bio has completed: its submitter may collect it, and what waited for it may go on.
+    fn forget(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep) {
+        let Bio { op, token, fua, .. } = self.bios.remove(slot).bio;
+        if op != Op::Flush {
+            self.order.complete(slot);
+        }
+        if let Err(error) = result {
+            let is_both = fua && self.limits.fua && error.may_be_of_a_flush();
+            if matches!(last, LastStep::Flush) || is_both {
+                self.failed_flush = Some(error);
+            }
+        }
+        self.done.push_back(BioDone { token, result });
+    }
+}
+
+/// What a bio was at when it ended.
+#[derive(Debug, Clone, Copy)]
+enum LastStep {
+    Transfer,
+    Flush,
+}

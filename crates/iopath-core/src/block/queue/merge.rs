@@ -1,0 +1,161 @@
+//! Finds what a bio or request can join, and joins them: plug first, then what the elevator names.
+//! The rules are in `crate::block::merge`; the order is the elevator's.
+
+use super::RequestQueue;
+use crate::block::elevator::{Neighbours, Outline};
+use crate::block::log::{Event, Subject};
+use crate::block::merge::{Chain, NoMerge, Side, may_merge};
+use crate::block::table::{State, Tag};
+use crate::memory::Memory;
+use crate::sector::Extent;
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// Joins `chain` to a request in the plug, the likeliest and cheapest place; whether there was one.
+    pub(super) fn merge_in_plug(&mut self, chain: &Chain, now: Instant) -> bool {
+        let who = Subject::Bio(chain.first);
+        let mut below = self.plug.len();
+        while let Some((index, tag, side)) = self.plug.touching(chain.extent, below) {
+            if self.join(tag, side, who, chain, now).is_ok() {
+                self.close_gap_in_plug(index, tag, now);
+                return true;
+            }
+            below = index;
+        }
+        false
+    }
+
+    /// A request in the plug has grown and may touch another: joins that too.
+    fn close_gap_in_plug(&mut self, index: usize, tag: Tag, now: Instant) {
+        let grown = self.requests[tag].extent();
+        self.plug.resize(index, grown);
+        let mut below = self.plug.len();
+        while let Some((other_index, other, side)) = self.plug.touching(grown, below) {
+            let chain = self.requests[other].chain;
+            let who = Subject::Request(other.index() as u32);
+            // `side` tells where `grown` lies of the other: the other lies opposite.
+            if self.join(tag, side.opposite(), who, &chain, now).is_ok() {
+                self.plug.resize(index, self.requests[tag].extent());
+                self.plug.remove(other_index);
+                self.requests.release(other);
+                return;
+            }
+            below = other_index;
+        }
+    }
+
+    /// Joins `chain`, which is `who`'s, to a request that the elevator names, or says why to none.
+    pub(super) fn merge_in_elevator(
+        &mut self,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
+        let neighbours = self.elevator.neighbours(&chain.outline(), &self.requests);
+        let mut refused = NoMerge::NotAdjacent;
+        for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
+            let Some(tag) = candidate else { continue };
+            match self.join_queued(tag, side, who, chain, now) {
+                Ok(()) => {
+                    self.close_gap_in_elevator(tag, now);
+                    return Ok(());
+                }
+                Err(reason) => refused = reason,
+            }
+        }
+        self.stats.refused[NoMerge::NotAdjacent.index()] += u64::from(neighbours == Neighbours::default());
+        Err(refused)
+    }
+
+    /// After `tag` has grown it may touch another request in the elevator: joins that too.
+    fn close_gap_in_elevator(&mut self, tag: Tag, now: Instant) {
+        let grown = self.requests[tag].outline();
+        let neighbours = self.elevator.neighbours(&grown, &self.requests);
+        for (candidate, side) in [(neighbours.after, Side::Back), (neighbours.before, Side::Front)] {
+            let Some(other) = candidate.filter(|other| *other != tag) else { continue };
+            let chain = self.requests[other].chain;
+            if self.may_join(tag, side, &chain).is_ok() {
+                let who = Subject::Request(other.index() as u32);
+                let joined = self.join_queued(tag, side, who, &chain, now);
+                assert!(joined.is_ok(), "a merge that was allowed a moment ago is refused");
+                self.elevator.absorb(other, tag, &self.requests);
+                self.requests.release(other);
+                return;
+            }
+        }
+    }
+
+    fn join_queued(
+        &mut self,
+        tag: Tag,
+        side: Side,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
+        let before = self.requests[tag].extent();
+        self.join(tag, side, who, chain, now)?;
+        self.elevator.merged(tag, before, &self.requests, now);
+        Ok(())
+    }
+
+    /// Adds `chain`, which is `who`'s, to the request on that side, if rules and elevator allow it.
+    fn join(
+        &mut self,
+        tag: Tag,
+        side: Side,
+        who: Subject,
+        chain: &Chain,
+        now: Instant,
+    ) -> Result<(), NoMerge> {
+        match self.may_join(tag, side, chain) {
+            Ok((extent, segments)) => {
+                let own = self.requests[tag].chain;
+                let (low, high) = in_order(side, &own, chain);
+                self.bios[low.last].next = high.first;
+                self.requests[tag].chain =
+                    Chain { extent, segments, first: low.first, last: high.last, ..own };
+                self.stats.merges[side as usize] += 1;
+                let event = if side == Side::Back { Event::BackMerge } else { Event::FrontMerge };
+                self.log_join(event, who, chain, tag, None, now);
+                Ok(())
+            }
+            Err(reason) => {
+                self.stats.refused[reason.index()] += 1;
+                self.log_join(Event::NoMerge, who, chain, tag, Some(reason), now);
+                Err(reason)
+            }
+        }
+    }
+
+    fn may_join(&self, tag: Tag, side: Side, chain: &Chain) -> Result<(Extent, u32), NoMerge> {
+        let request = &self.requests[tag];
+        let (low, high) = in_order(side, &request.chain, chain);
+        if self.bios[chain.first].alone || self.bios[request.chain.first].alone {
+            return Err(NoMerge::Barrier);
+        }
+        let segments = self.segments_joined(low, high);
+        let extent = may_merge(low, high, segments, &self.limits)?;
+        if request.state == State::Queued {
+            let joined = Outline { extent, segments, ..request.outline() };
+            self.elevator.allows_merge(tag, side, &joined, &self.requests)?;
+        }
+        Ok((extent, segments))
+    }
+
+    /// One segment less than the sum where the memory goes on, too.
+    fn segments_joined(&self, low: &Chain, high: &Chain) -> u32 {
+        let touching = match (self.bios[low.last].bio.memory, self.bios[high.first].bio.memory) {
+            (Some(end), Some(start)) => end.join(start).is_some(),
+            _ => false,
+        };
+        (low.segments + high.segments).saturating_sub(u32::from(touching))
+    }
+}
+
+fn in_order<'a>(side: Side, own: &'a Chain, added: &'a Chain) -> (&'a Chain, &'a Chain) {
+    match side {
+        Side::Back => (own, added),
+        Side::Front => (added, own),
+    }
+}

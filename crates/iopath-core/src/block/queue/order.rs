@@ -1,0 +1,283 @@
+//! Keeps bios that overlap in the order they were submitted (rule 1 of the path). Knows nothing of
+//! requests: a bio is held here, before it is split or merged, until every earlier one in its way has completed.
+//!
+//! A bio waits for *one* other, the latest in its way; when that has completed it looks again. So a bio needs one
+//! link, however many are in its way. Reads do not get in each other's way, and are only made findable
+//! when a write arrives that must look for them: a queue of reads pays a list insert and no look-up.
+
+use crate::block::table::NONE;
+use crate::collections::sorted::SortedSet;
+use crate::sector::Extent;
+
+/// Start sectors of one size class take this many bits of a key.
+const START_BITS: u32 = 55;
+
+/// What lies between submission and completion, and what waits for what.
+#[derive(Debug)]
+pub(crate) struct Order {
+    nodes: Box<[Node]>,
+    /// Bios by size class and start, so that a look-up need not go further back than the longest of a class.
+    index: SortedSet,
+    /// How many bios of each size class `index` holds.
+    class_counts: [u32; 64],
+    /// Reads not in `index`.
+    unindexed: u32,
+    /// Writes between submission and completion.
+    writes: usize,
+    /// Bios that nothing is in the way of any more.
+    released: u32,
+    /// Counts submissions.
+    sequence: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    extent: Extent,
+    sequence: u64,
+    /// Neighbours in the list of reads not in the index.
+    before: u32,
+    after: u32,
+    /// The first bio that waits for this one.
+    waiters: u32,
+    /// The next that waits for the same one, or the next released.
+    next: u32,
+    is_write: bool,
+    is_indexed: bool,
+}
+
+impl Order {
+    pub(crate) fn new(bios_max: usize) -> Self {
+        let node = Node {
+            extent: Extent::EMPTY,
+            sequence: 0,
+            before: NONE,
+            after: NONE,
+            waiters: NONE,
+            next: NONE,
+            is_write: false,
+            is_indexed: false,
+        };
+        Self {
+            nodes: vec![node; bios_max].into(),
+            index: SortedSet::with_capacity(bios_max),
+            class_counts: [0; 64],
+            unindexed: NONE,
+            writes: 0,
+            released: NONE,
+            sequence: 0,
+        }
+    }
+
+    /// Takes note of a bio. Whether it may go on now; if not, [`Order::poll_released`] names it later.
+    pub(crate) fn admit(&mut self, slot: u32, extent: Extent, is_write: bool) -> bool {
+        self.sequence += 1;
+        self.nodes[slot as usize] = Node {
+            extent,
+            sequence: self.sequence,
+            before: NONE,
+            after: NONE,
+            waiters: NONE,
+            next: NONE,
+            is_write,
+            is_indexed: false,
+        };
+        if is_write {
+            self.index_reads();
+            self.writes += 1;
+            let goes_on = !self.wait_for_earlier(slot);
+            self.index(slot);
+            goes_on
+        } else {
+            let goes_on = self.writes == 0 || !self.wait_for_earlier(slot);
+            self.list(slot);
+            goes_on
+        }
+    }
+
+    /// Forgets a bio that has completed; what waited for it looks again.
+    pub(crate) fn complete(&mut self, slot: u32) {
+        let Node { extent, waiters, is_write, is_indexed, .. } = self.nodes[slot as usize];
+        if is_indexed {
+            self.index.remove(key(class(extent), extent.start().0), slot);
+            self.class_counts[class(extent) as usize] -= 1;
+        } else {
+            self.unlist(slot);
+        }
+        self.writes -= usize::from(is_write);
+        let mut waiter = waiters;
+        while waiter != NONE {
+            let next = self.nodes[waiter as usize].next;
+            if !self.wait_for_earlier(waiter) {
+                self.nodes[waiter as usize].next = self.released;
+                self.released = waiter;
+            }
+            waiter = next;
+        }
+    }
+
+    /// The next bio that was held and may go on.
+    pub(crate) fn poll_released(&mut self) -> Option<u32> {
+        if self.released == NONE {
+            return None;
+        }
+        let slot = self.released;
+        self.released = self.nodes[slot as usize].next;
+        Some(slot)
+    }
+
+    /// Makes `slot` wait for the latest earlier bio in its way; whether there is one.
+    fn wait_for_earlier(&mut self, slot: u32) -> bool {
+        let Some(blocker) = self.latest_in_the_way(slot) else { return false };
+        self.nodes[slot as usize].next = self.nodes[blocker as usize].waiters;
+        self.nodes[blocker as usize].waiters = slot;
+        true
+    }
+
+    fn latest_in_the_way(&self, slot: u32) -> Option<u32> {
+        let Node { extent, sequence, is_write, .. } = self.nodes[slot as usize];
+        let mut latest = None;
+        for class in (0..64).filter(|class| self.class_counts[*class as usize] > 0) {
+            let longest = (2 << class) - 1;
+            let from = key(class, extent.start().0.saturating_sub(longest));
+            for (_, other) in self.index.range(from..key(class, extent.end().0)) {
+                let node = &self.nodes[other as usize];
+                let in_the_way = (is_write || node.is_write) && node.sequence < sequence;
+                if in_the_way && node.extent.overlaps(extent) {
+                    latest = latest.max(Some((node.sequence, other)));
+                }
+            }
+        }
+        latest.map(|(_, other)| other)
+    }
+
+    fn index(&mut self, slot: u32) {
+        let extent = self.nodes[slot as usize].extent;
+        self.index.insert(key(class(extent), extent.start().0), slot);
+        self.class_counts[class(extent) as usize] += 1;
+        self.nodes[slot as usize].is_indexed = true;
+    }
+
+    /// Moves every read from the list to the index. Each read moves at most once.
+    fn index_reads(&mut self) {
+        while self.unindexed != NONE {
+            let slot = self.unindexed;
+            self.unlist(slot);
+            self.index(slot);
+        }
+    }
+
+    fn list(&mut self, slot: u32) {
+        let first = self.unindexed;
+        self.nodes[slot as usize].after = first;
+        if first != NONE {
+            self.nodes[first as usize].before = slot;
+        }
+        self.unindexed = slot;
+    }
+
+    fn unlist(&mut self, slot: u32) {
+        let Node { before, after, .. } = self.nodes[slot as usize];
+        if before == NONE {
+            self.unindexed = after;
+        } else {
+            self.nodes[before as usize].after = after;
+        }
+        if after != NONE {
+            self.nodes[after as usize].before = before;
+        }
+    }
+}
+
+/// Extents of 2^class to 2^(class + 1) - 1 sectors are of one class.
+fn class(extent: Extent) -> u32 {
+    extent.sectors().ilog2()
+}
+
+fn key(class: u32, start: u64) -> u64 {
+    u64::from(class) << START_BITS | start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sector::Sector;
+
+    struct Bios {
+        order: Order,
+        next: u32,
+    }
+
+    impl Bios {
+        fn new() -> Self {
+            Self { order: Order::new(16), next: 0 }
+        }
+
+        fn submit(&mut self, start: u64, sectors: u64, is_write: bool) -> (u32, bool) {
+            let slot = self.next;
+            self.next += 1;
+            let extent = Extent::new(Sector(start), sectors).unwrap();
+            (slot, self.order.admit(slot, extent, is_write))
+        }
+
+        fn complete(&mut self, slot: u32) -> Vec<u32> {
+            self.order.complete(slot);
+            let mut released: Vec<u32> = std::iter::from_fn(|| self.order.poll_released()).collect();
+            released.sort_unstable();
+            released
+        }
+    }
+
+    #[test]
+    fn reads_never_wait_for_reads() {
+        let mut bios = Bios::new();
+        assert_eq!(bios.submit(0, 8, false), (0, true));
+        assert_eq!(bios.submit(0, 8, false), (1, true));
+    }
+
+    #[test]
+    fn a_write_waits_for_a_read_it_overlaps_and_holds_later_reads() {
+        let mut bios = Bios::new();
+        let (read, _) = bios.submit(0, 8, false);
+        let (write, goes_on) = bios.submit(7, 8, true);
+        assert!(!goes_on);
+        let (later, goes_on) = bios.submit(14, 1, false);
+        assert!(!goes_on);
+        let (_, goes_on) = bios.submit(15, 8, false);
+        assert!(goes_on, "touching is not overlapping");
+        assert_eq!(bios.complete(read), [write]);
+        assert_eq!(bios.complete(write), [later]);
+    }
+
+    #[test]
+    fn whoever_waits_for_several_goes_on_after_the_last_of_them() {
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+            let mut bios = Bios::new();
+            for start in [0, 8, 16] {
+                assert!(bios.submit(start, 8, true).1);
+            }
+            let (waiter, goes_on) = bios.submit(0, 24, true);
+            assert!(!goes_on);
+            assert!(bios.complete(order[0]).is_empty());
+            assert!(bios.complete(order[1]).is_empty());
+            assert_eq!(bios.complete(order[2]), [waiter]);
+        }
+    }
+
+    #[test]
+    fn a_long_bio_far_ahead_of_its_end_is_found() {
+        let mut bios = Bios::new();
+        let (long, _) = bios.submit(0, 1 << 40, true);
+        let (short, goes_on) = bios.submit((1 << 40) - 1, 1, false);
+        assert!(!goes_on);
+        assert_eq!(bios.complete(long), [short]);
+    }
+
+    #[test]
+    fn the_last_sector_is_as_good_as_any() {
+        let mut bios = Bios::new();
+        let (first, _) = bios.submit(Sector::MAX.0 - 1, 1, true);
+        let (second, goes_on) = bios.submit(Sector::MAX.0 - 1, 1, true);
+        assert!(!goes_on);
+        assert_eq!(bios.complete(first), [second]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Turns bios into requests: cuts what the device does not take whole, merges what touches, and takes a
+//! request slot for the rest. What finds no slot waits its turn.
+
+use super::RequestQueue;
+use crate::block::bio::Bio;
+use crate::block::log::{Event, Subject};
+use crate::block::merge::Chain;
+use crate::block::table::{BioSlot, NONE};
+use crate::memory::Memory;
+use crate::sector::SECTOR_SHIFT;
+use crate::time::Instant;
+
+impl<M: Memory> RequestQueue<M> {
+    /// Lets a bio go on whose way is free.
+    pub(super) fn admit(&mut self, slot: u32, now: Instant) {
+        if !self.waiting.is_empty() || !self.stage(slot, now) {
+            self.waiting.push_back(slot);
+        }
+    }
+
+    /// Lets bios go on that waited for a request slot, as far as there are slots.
+    pub(super) fn admit_waiting(&mut self, now: Instant) {
+        while let Some(slot) = self.waiting.front().copied() {
+            if !self.stage(slot, now) {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Brings a bio, or what is left of it, into requests; whether all of it is.
+    fn stage(&mut self, slot: u32, now: Instant) -> bool {
+        let BioSlot { bio, sectors_cut, .. } = &self.bios[slot];
+        if *sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
+            return self.stage_piece(slot, now);
+        }
+        while self.has_uncut(slot, now) {
+            if self.pieces == self.pieces_max {
+                // Who waits unplugs: the pieces it waits for may be plugged.
+                self.empty_plug(now);
+                return false;
+            }
+            if !self.stage_next_piece(slot, now) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a bio is yet to be cut further. After an error the rest of it is not tried.
+    fn has_uncut(&mut self, slot: u32, now: Instant) -> bool {
+        let parent = &mut self.bios[slot];
+        let sectors = parent.bio.extent.sectors();
+        let Some(error) = parent.error else { return parent.sectors_cut < sectors };
+        parent.sectors_cut = sectors;
+        if parent.pieces == 0 {
+            self.finish(slot, Err(error), now);
+        }
+        false
+    }
+
+    fn stage_next_piece(&mut self, slot: u32, now: Instant) -> bool {
+        let BioSlot { bio, sectors_cut: cut, .. } = self.bios[slot];
+        let (_, rest) = bio.extent.split_at(cut);
+        let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
+        let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
+        let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, slot);
+        self.log_bio(Event::Split, piece_slot, slot, now);
+        if !self.stage_piece(piece_slot, now) {
+            self.bios.remove(piece_slot);
+            return false;
+        }
+        let parent = &mut self.bios[slot];
+        self.stats.split += u64::from(parent.sectors_cut == 0);
+        parent.sectors_cut += extent.sectors();
+        parent.pieces += 1;
+        self.pieces += 1;
+        true
+    }
+
+    /// Joins a piece to a request or takes a slot for it; `false` when there is none.
+    fn stage_piece(&mut self, slot: u32, now: Instant) -> bool {
+        let piece = &self.bios[slot].bio;
+        let chain = Chain {
+            extent: piece.extent,
+            op: piece.op,
+            fua: piece.fua,
+            priority: piece.priority,
+            stream: piece.stream,
+            segments: u32::from(piece.memory.is_some()),
+            first: slot,
+            last: slot,
+        };
+        self.bios[slot].next = NONE;
+        if self.merge_in_plug(&chain, now) {
+            return true;
+        }
+        let Some(tag) = self.requests.take(chain, now) else {
+            return self.stage_without_slot(&chain, now);
+        };
+        self.log_got(tag, &chain, now);
+        if self.plug.is_on() {
+            if self.plug.is_full() {
+                self.empty_plug(now);
+            }
+            if self.plug.len() == 0 {
+                self.log_plugged(tag, now);
+            }
+            self.plug.push(tag, chain.extent);
+        } else {
+            self.insert(tag, now);
+        }
+        true
+    }
+
+    /// What joins a queued request needs no slot of its own. Else it waits, and who waits unplugs: a
+    /// plugged request would not free its slot.
+    fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
+        self.empty_plug(now);
+        let who = Subject::Bio(chain.first);
+        let merged = self.merge_in_elevator(who, chain, now);
+        if let Err(reason) = merged {
+            self.stats.slot_waits += 1;
+            self.log_unmerged(Event::SlotWait, who, chain, reason, now);
+        }
+        merged.is_ok()
+    }
+}

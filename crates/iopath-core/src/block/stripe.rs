@@ -1,0 +1,372 @@
+//! RAID 0: one device whose chunks lie on several members in turn.
+//!
+//! Takes requests apart and waits for the parts. Cutting parts to what a member takes, merging them and trying
+//! again when a member is busy is the work of the queue that each member has. Keeps nothing twice: what is lost
+//! with a member is lost. Where a sector lies: `stripe/map.rs`; what may be asked for: `stripe/limits.rs`.
+
+mod limits;
+mod map;
+
+use crate::block::bio::{Bio, Op};
+use crate::block::device::{BlockDevice, Busy, Completion, Io};
+use crate::block::elevator::ElevatorSpec;
+use crate::block::limits::Limits;
+use crate::block::queue::{QueueConfig, QueueStats, RequestQueue};
+use crate::block::table::Tag;
+use crate::error::IoError;
+use crate::memory::Memory;
+use crate::sector::{Extent, SECTOR_SHIFT};
+use crate::time::Instant;
+use map::Map;
+use std::collections::VecDeque;
+
+/// How a [`Stripe`] is laid out.
+#[derive(Debug, Clone)]
+pub struct StripeConfig {
+    /// Sectors on one member before it is the next one's turn: whole blocks of every member. 512 KiB unless
+    /// set, as `mdadm` has it.
+    pub chunk_sectors: u64,
+    /// The elevator of each member's queue and its settings.
+    pub elevator: ElevatorSpec,
+}
+
+impl Default for StripeConfig {
+    fn default() -> Self {
+        Self { chunk_sectors: 1024, elevator: ElevatorSpec::default() }
+    }
+}
+
+impl StripeConfig {
+    /// What a stripe takes in one request whose members take `members`.
+    pub fn limits(&self, members: &[&Limits]) -> Result<Limits, StripeError> {
+        limits::derive(members, self)
+    }
+}
+
+/// Why these members make no stripe.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StripeError {
+    /// There is nothing to stripe over.
+    #[error("a stripe of no members; give it one at least")]
+    NoMembers,
+    /// Requests would be cut inside a logical block.
+    #[error(
+        "a chunk of {chunk_sectors} sectors is not whole blocks of {block_bytes} bytes; choose a multiple"
+    )]
+    Chunk {
+        /// The chunk asked for.
+        chunk_sectors: u64,
+        /// The largest logical block of a member.
+        block_bytes: u32,
+    },
+    /// A member does not hold one chunk.
+    #[error(
+        "member {member} has {capacity} sectors, less than a chunk of {chunk_sectors}; \
+         choose a smaller chunk or a larger member"
+    )]
+    MemberTooSmall {
+        /// Which, from 0.
+        member: usize,
+        /// Its size in sectors.
+        capacity: u64,
+        /// The chunk asked for.
+        chunk_sectors: u64,
+    },
+    /// The last sectors could not be numbered.
+    #[error("{members} members of {capacity} sectors reach past the last sector number; use fewer")]
+    TooLarge {
+        /// How many.
+        members: usize,
+        /// The size of the smallest in sectors.
+        capacity: u64,
+    },
+}
+
+/// One device of several, each of which holds every so-manyth chunk: RAID 0.
+///
+/// Each member has a queue of its own, plugged from the first request that touches it until
+/// [`BlockDevice::commit`]. What a request, or several in a row, have on one member touches there and becomes
+/// one request again, so that a sequential stream reaches the members as large requests, whatever the chunk.
+/// Forced unit access is the exception: such parts are never merged.
+///
+/// A request has completed when all its parts are, with the first error of any. A flush goes to every member.
+/// Members may be stripes. Nothing is allocated for an I/O.
+///
+/// ```
+/// use iopath_core::{BlockDevice, Instant, Stripe, StripeConfig};
+/// # use iopath_core::{Busy, Completion, Io, LengthOnly, Limits};
+/// # struct Disk(Limits);
+/// # impl Disk { fn new(sectors: u64) -> Self { Self(Limits::with_capacity(sectors)) } }
+/// # impl BlockDevice for Disk {
+/// #     type Memory = LengthOnly;
+/// #     fn limits(&self) -> &Limits { &self.0 }
+/// #     fn submit(&mut self, io: &Io<'_, LengthOnly>, _: Instant) -> Result<(), Busy> { Err(Busy { tag: io.tag }) }
+/// #     fn commit(&mut self, _: Instant) {}
+/// #     fn poll_completion(&mut self, _: Instant) -> Option<Completion> { None }
+/// # }
+///
+/// let config = StripeConfig { chunk_sectors: 128, ..StripeConfig::default() };
+/// let stripe = Stripe::new(vec![Disk::new(10_000), Disk::new(9_999)], &config)?;
+/// assert_eq!(stripe.limits().capacity, 2 * 9_984);
+/// # Ok::<(), iopath_core::StripeError>(())
+/// ```
+#[derive(Debug)]
+pub struct Stripe<D: BlockDevice> {
+    limits: Limits,
+    map: Map,
+    members: Box<[Member<D>]>,
+    /// Bios that a member's queue has room for.
+    bios_max: u32,
+    in_flight: Box<[InFlight]>,
+    /// Free places in `in_flight`.
+    free: Vec<u32>,
+    over: VecDeque<Completion>,
+}
+
+#[derive(Debug)]
+struct Member<D: BlockDevice> {
+    device: D,
+    queue: RequestQueue<D::Memory>,
+    is_plugged: bool,
+    /// How many bios the request that is being looked at would bring.
+    needs: u32,
+}
+
+/// A request of which not all parts have completed.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    tag: Tag,
+    parts: u32,
+    error: Option<IoError>,
+}
+
+impl<D: BlockDevice> Stripe<D> {
+    /// A stripe of `members`, in that order.
+    pub fn new(members: Vec<D>, config: &StripeConfig) -> Result<Self, StripeError> {
+        let of_members: Vec<&Limits> = members.iter().map(BlockDevice::limits).collect();
+        let limits = limits::derive(&of_members, config)?;
+        let bios_max = bios_max(&limits, of_members.len() as u64, config.chunk_sectors);
+        let map = Map::new(config.chunk_sectors, members.len());
+        let members = members
+            .into_iter()
+            .map(|device| Member::new(device, bios_max, config.elevator.clone()))
+            .collect();
+        let depth = limits.depth_max;
+        let idle = InFlight { tag: Tag::from_bits(0), parts: 0, error: None };
+        Ok(Self {
+            limits,
+            map,
+            members,
+            bios_max,
+            in_flight: vec![idle; depth as usize].into(),
+            free: (0..depth).rev().collect(),
+            over: VecDeque::with_capacity(depth as usize),
+        })
+    }
+
+    /// The members, in order.
+    pub fn members(&self) -> impl ExactSizeIterator<Item = &D> {
+        self.members.iter().map(|member| &member.device)
+    }
+
+    /// The members, in order, for what is no I/O. Whoever takes a completion of one takes it from the stripe.
+    pub fn members_mut(&mut self) -> impl ExactSizeIterator<Item = &mut D> {
+        self.members.iter_mut().map(|member| &mut member.device)
+    }
+
+    /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
+    pub fn in_flight(&self) -> u32 {
+        (self.in_flight.len() - self.free.len() + self.over.len()) as u32
+    }
+
+    /// Collects what the members have done and gives them what waited for that; how many requests are ready for
+    /// [`BlockDevice::poll_completion`].
+    pub fn look(&mut self, now: Instant) -> u32 {
+        self.turn(now);
+        self.ready()
+    }
+
+    /// How many requests are ready for [`BlockDevice::poll_completion`] without another look at the members.
+    pub fn ready(&self) -> u32 {
+        self.over.len() as u32
+    }
+
+    /// What the members' queues have done so far, in the order of the members.
+    pub fn queue_stats(&self) -> impl ExactSizeIterator<Item = &QueueStats> {
+        self.members.iter().map(|member| member.queue.stats())
+    }
+
+    /// How many parts `io` has, if every member has room for its own.
+    fn parts_if_room(&mut self, io: &Io<'_, D::Memory>) -> Option<u32> {
+        self.members.iter_mut().for_each(|member| member.needs = 0);
+        let mut parts = 0;
+        let (map, members) = (self.map, &mut self.members);
+        take_apart(map, io, members.len(), |member, _| {
+            members[member].needs += 1;
+            parts += 1;
+        });
+        let has_room = |member: &Member<D>| member.needs <= self.bios_max - member.queue.bios_in();
+        self.members.iter().all(has_room).then_some(parts)
+    }
+
+    /// Collects what the members have done, and gives them what waited for that.
+    fn turn(&mut self, now: Instant) {
+        for member in self.members.iter_mut().filter(|member| member.queue.bios_in() > 0) {
+            member.collect(now);
+            while let Some(done) = member.queue.poll_completion() {
+                let slot = done.token as u32;
+                let whole = &mut self.in_flight[slot as usize];
+                whole.parts -= 1;
+                whole.error = whole.error.or(done.result.err());
+                if whole.parts == 0 {
+                    let result = whole.error.map_or(Ok(()), Err);
+                    self.over.push_back(Completion { tag: whole.tag, result });
+                    self.free.push(slot);
+                }
+            }
+            member.dispatch(now);
+        }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Stripe<D> {
+    type Memory = D::Memory;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// # Panics
+    /// If the request does not keep to the limits, or a segment is not whole blocks: a bug of the caller.
+    fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
+        check(&self.limits, io);
+        let busy = Busy { tag: io.tag };
+        let parts = self.parts_if_room(io).ok_or(busy)?;
+        let slot = self.free.pop().ok_or(busy)?;
+        self.in_flight[slot as usize] = InFlight { tag: io.tag, parts, error: None };
+        let (map, members) = (self.map, &mut self.members);
+        take_apart(map, io, members.len(), |member, bio| {
+            members[member].submit(Bio { token: slot.into(), ..bio }, now);
+        });
+        Ok(())
+    }
+
+    fn commit(&mut self, now: Instant) {
+        for member in &mut self.members {
+            member.unplug(now);
+            member.dispatch(now);
+        }
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        if self.over.is_empty() {
+            self.turn(now);
+        }
+        self.over.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let due = |member: &Member<D>| [member.queue.poll_timeout(), member.device.poll_timeout()];
+        self.members.iter().flat_map(due).flatten().min()
+    }
+}
+
+impl<D: BlockDevice> Member<D> {
+    fn new(device: D, bios_max: u32, elevator: ElevatorSpec) -> Self {
+        let depth = device.limits().depth_max;
+        let config = QueueConfig {
+            bios_max,
+            // As many to choose from, and to merge with, as are at the device.
+            requests_max: depth.saturating_mul(2).min(bios_max),
+            depth: depth.min(bios_max),
+            elevator,
+            ..QueueConfig::default()
+        };
+        let queue = RequestQueue::new(device.limits().clone(), &config);
+        Self { device, queue, is_plugged: false, needs: 0 }
+    }
+
+    fn submit(&mut self, bio: Bio<D::Memory>, now: Instant) {
+        if !self.is_plugged {
+            self.is_plugged = true;
+            self.queue.plug();
+        }
+        if let Err(refused) = self.queue.submit_bio(bio, now) {
+            panic!("a stripe was given what it cannot hand on to its member: {refused}");
+        }
+    }
+
+    fn unplug(&mut self, now: Instant) {
+        if self.is_plugged {
+            self.is_plugged = false;
+            self.queue.unplug(now);
+        }
+    }
+
+    /// Gives the device as much of what is queued as it takes, and hands that over with what it has to continue.
+    fn dispatch(&mut self, now: Instant) {
+        while let Some(io) = self.queue.poll_dispatch(now) {
+            if let Err(busy) = self.device.submit(&io, now) {
+                self.queue.requeue(busy.tag, now);
+            }
+        }
+        self.device.commit(now);
+    }
+
+    fn collect(&mut self, now: Instant) {
+        self.queue.handle_timeout(now);
+        while let Some(over) = self.device.poll_completion(now) {
+            self.queue.handle_completion(over.tag, over.result, now);
+        }
+    }
+}
+
+/// Room for all that one request can bring to one member, and for twice as many small ones as the member carries
+/// out at once. A request that finds no room finds the stripe busy; an idle stripe has room for any.
+fn bios_max(limits: &Limits, members: u64, chunk_sectors: u64) -> u32 {
+    // A request that starts inside a chunk touches one chunk more. Each segment may end inside a chunk.
+    let chunks = limits.sectors_max(Op::Read) / chunk_sectors / members + 1;
+    let of_one_request = chunks + u64::from(limits.segments_max);
+    (of_one_request + u64::from(limits.depth_max).div_ceil(members) * 2) as u32
+}
+
+/// Calls `each` for every part of `io` with its member and a bio without a token: one for each member and piece of
+/// memory in one chunk, or one for each member where there is no memory.
+fn take_apart<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>)) {
+    let Io { op, fua, stream, priority, .. } = *io;
+    let bio = |extent, memory| Bio { op, extent, memory, fua, stream, priority, token: 0 };
+    if io.op == Op::Flush {
+        (0..members).for_each(|member| each(member, bio(Extent::EMPTY, None)));
+        return;
+    }
+    if !io.op.has_memory() {
+        let parts = (0..members).map(|member| (member, map.part_on(member, io.extent)));
+        parts.filter(|(_, part)| !part.is_empty()).for_each(|(member, part)| each(member, bio(part, None)));
+        return;
+    }
+    let mut rest = io.extent;
+    for segment in io.segments() {
+        let mut offset = 0;
+        while offset < segment.bytes() {
+            let (of_segment, _) = rest.split_at((segment.bytes() - offset) >> SECTOR_SHIFT);
+            let (member, part) = map.first_part(of_segment);
+            assert!(!part.is_empty(), "{segment:?} of a request is not whole sectors");
+            each(member, bio(part, Some(segment.slice(offset, part.bytes()))));
+            offset += part.bytes();
+            (_, rest) = rest.split_at(part.sectors());
+        }
+    }
+    assert!(
+        rest.is_empty(),
+        "{} of {} has no memory for its last {} sectors",
+        io.op,
+        io.extent,
+        rest.sectors()
+    );
+}
+
+fn check<M: Memory>(limits: &Limits, io: &Io<'_, M>) {
+    let Io { op, extent, .. } = *io;
+    let within = !extent.is_empty() && extent.end().0 <= limits.capacity && limits.takes_whole(op, extent);
+    assert!(op == Op::Flush || within, "{op} of {extent} does not keep to the stripe's {limits:?}");
+}

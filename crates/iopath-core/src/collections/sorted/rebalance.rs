@@ -1,0 +1,169 @@
+//! Splits full nodes and joins underfull ones, from the leaf up along the path of one descent.
+
+use super::node::{INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf};
+use super::{Entry, Finger, HEIGHT_MAX, SortedSet};
+
+/// The inner nodes passed on the way down, root first, and the slot of the child taken in each.
+type Path = [(u32, usize); HEIGHT_MAX];
+
+impl SortedSet {
+    /// Splits the full leaf where `entry` is to be inserted, and every full node above it.
+    #[cold]
+    pub(super) fn split(&mut self, entry: Entry) {
+        let (path, leaf) = self.path(entry);
+        let target = split_at(self.leaves[leaf].lower(entry), LEAF_MAX, LEAF_MIN);
+        let mut child = self.split_leaf(leaf, target);
+        let mut low = self.leaves[child].first().expect("a split leaves entries on both sides");
+
+        for &(parent, slot) in path[..self.height].iter().rev() {
+            let slot = slot + 1;
+            if !self.inners[parent].is_full() {
+                self.inners[parent].insert(slot, low, child);
+                return;
+            }
+            let target = split_at(slot, INNER_MAX, INNER_MIN);
+            let right = self.inners.take(Inner::EMPTY);
+            let [left_node, right_node] = self.inners.pair_mut(parent, right);
+            Inner::level(left_node, right_node, target);
+            if slot <= target {
+                left_node.insert(slot, low, child);
+            } else {
+                right_node.insert(slot - target, low, child);
+            }
+            (low, child) = (right_node.low(0), right);
+        }
+        self.grow(low, child);
+    }
+
+    /// Puts a root above the present one and its new right neighbour.
+    fn grow(&mut self, low: Entry, right: u32) {
+        let mut root = Inner::EMPTY;
+        root.insert(0, (0, 0), self.root);
+        root.insert(1, low, right);
+        self.root = self.inners.take(root);
+        self.height += 1;
+    }
+
+    /// Moves entries from `target` on into a new leaf to the right, and returns that.
+    fn split_leaf(&mut self, left: u32, target: usize) -> u32 {
+        let next = self.leaves[left].next;
+        let right = self.leaves.take(Leaf::between(left, next));
+        self.link_back(next, right);
+        let [left_node, right_node] = self.leaves.pair_mut(left, right);
+        Leaf::level(left_node, right_node, target);
+        left_node.next = right;
+        self.forget(left);
+        right
+    }
+
+    /// Joins the underfull leaf from which `removed` was taken with a neighbour, and every underfull node above it.
+    #[cold]
+    pub(super) fn refill(&mut self, removed: Entry) {
+        let (path, _) = self.path(removed);
+        let (parent, slot) = path[self.height - 1];
+        let mut merged = self.join_leaves(parent, self.left_of_pair(parent, slot));
+        for level in (1..self.height).rev() {
+            let (parent, slot) = path[level - 1];
+            if !merged || self.inners[path[level].0].len() >= INNER_MIN {
+                return;
+            }
+            merged = self.join_inners(parent, self.left_of_pair(parent, slot));
+        }
+        if self.inners[self.root].len() == 1 {
+            let only = self.inners[self.root].child(0);
+            self.inners.release(self.root);
+            self.root = only;
+            self.height -= 1;
+        }
+    }
+
+    /// Merges children `slot` and `slot + 1` of `parent` if one leaf can hold both, and says so; else evens them out.
+    fn join_leaves(&mut self, parent: u32, slot: usize) -> bool {
+        let node = &mut self.inners[parent];
+        let (left, right) = (node.child(slot), node.child(slot + 1));
+        let [left_node, right_node] = self.leaves.pair_mut(left, right);
+        let total = left_node.len() + right_node.len();
+        let merge = total <= LEAF_MAX;
+        Leaf::level(left_node, right_node, if merge { total } else { total / 2 });
+        if merge {
+            let next = right_node.next;
+            left_node.next = next;
+            node.remove(slot + 1);
+            self.link_back(next, left);
+            self.leaves.release(right);
+        } else {
+            node.set_low(slot + 1, right_node.first().expect("an evened leaf has entries"));
+        }
+        if let Some(next) = self.leaves.get(self.leaves[left].next) {
+            next.prefetch();
+        }
+        self.forget(left);
+        self.forget(right);
+        merge
+    }
+
+    /// As [`join_leaves`](Self::join_leaves), a level or more above.
+    fn join_inners(&mut self, parent: u32, slot: usize) -> bool {
+        let (left, right) = (self.inners[parent].child(slot), self.inners[parent].child(slot + 1));
+        let [left_node, right_node] = self.inners.pair_mut(left, right);
+        let total = left_node.len() + right_node.len();
+        let merge = total <= INNER_MAX;
+        Inner::level(left_node, right_node, if merge { total } else { total / 2 });
+        let low = right_node.low(0);
+        if merge {
+            self.inners[parent].remove(slot + 1);
+            self.inners.release(right);
+        } else {
+            self.inners[parent].set_low(slot + 1, low);
+        }
+        merge
+    }
+
+    /// The slot of the left one of two adjacent children, of which `slot` is one: the left one if it can be.
+    fn left_of_pair(&self, parent: u32, slot: usize) -> usize {
+        slot.min(self.inners[parent].len() - 2)
+    }
+
+    /// Makes `prev` the one before `next`, or the last leaf if there is no next.
+    fn link_back(&mut self, next: u32, prev: u32) {
+        if self.leaves.get(next).is_some() {
+            self.leaves[next].prev = prev;
+        } else {
+            self.last_leaf = prev;
+        }
+    }
+
+    /// Lifts the fingers from a leaf whose bounds change.
+    fn forget(&mut self, leaf: u32) {
+        for finger in self.near.iter_mut().chain([&mut self.head]) {
+            if finger.leaf == leaf {
+                *finger = Finger::NOWHERE;
+            }
+        }
+        self.coming.forget(leaf);
+        self.going.forget(leaf);
+    }
+
+    /// The way down to `entry`: the inner nodes, and the leaf.
+    fn path(&self, entry: Entry) -> (Path, u32) {
+        let mut path = [(0, 0); HEIGHT_MAX];
+        let mut node = self.root;
+        for step in &mut path[..self.height] {
+            let slot = self.inners[node].find(entry);
+            *step = (node, slot);
+            node = self.inners[node].child(slot);
+        }
+        (path, node)
+    }
+}
+
+/// How many of `max` items stay left when a full node is split to insert before `slot`.
+///
+/// Half, unless the insert is at an edge, as in a stream: then most stay on the side that the stream left behind.
+fn split_at(slot: usize, max: usize, min: usize) -> usize {
+    match slot {
+        0 => min,
+        slot if slot == max => max - min,
+        _ => max / 2,
+    }
+}

@@ -1,0 +1,491 @@
+//! The page cache as a state machine: which page is in which frame, which frames are read, written back and evicted,
+//! who waits for what. It moves no byte and knows no memory: a [`Frame`] is a number, the runner owns the arena.
+//!
+//! ```text
+//!             read, prefetch                        evict
+//!   absent ──────────────────▶ reading ───▶ clean ────────▶ absent
+//!     │                                      │ ▲
+//!     │ write, whole page        begin_write │ │ written
+//!     ▼                            end_write ▼ │
+//!   filling ────────────────────────────▶ dirty ───▶ writing ── error ──▶ dirty (failed)
+//! ```
+//!
+//! Events come in as methods; work goes out through [`PageCache::poll_io`] (runs of pages to read, to write in sector
+//! order, flushes of the device) and [`PageCache::poll_ready`] (whose page is there, whose flush is done). Dirty and
+//! pinned pages are never evicted. One miss is read once, however many wait for it.
+//!
+//! # Threads
+//!
+//! The state machine belongs behind one lock. A hit does not go through it: [`PageCache::hot`] hands out the
+//! [`Hot`] half, which any thread may use without the lock. The front, `Buffered` in `iopath-os`, does
+//!
+//! ```text
+//!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, tell readahead)
+//!   lend:   hot.try_pin(page) ──▶ lend the frame's bytes ──▶ hot.unpin(frame)
+//!             │ not there
+//!             ▼
+//!           lock: cache.read(page, waiter) ──▶ poll_io ──▶ queue, device ──▶ handle_completion ──▶ poll_ready
+//! ```
+//!
+//! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
+//! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
+//! its last pin goes. So it is with a frame at the device: what is being written stays as it is, and the new bytes are
+//! written when it has completed, for a page has one write at the device at a time. Bytes of a frame change only between
+//! `begin_write` and `end_write` and while the page is being read, and at those times no reader can pin it.
+//!
+//! # Direct I/O beside it (rule 2 of the path)
+//!
+//! [`PageCache::begin_direct`] writes back and drops what lies in its range, and keeps writers out of it until
+//! [`PageCache::end_direct`]; [`PageCache::begin_truncate`] does so for a volume that shrinks. See `cache/direct.rs`.
+//!
+//! # Errors (rule 6 of the path)
+//!
+//! A failed write-back leaves its pages dirty, and every flush that covers them tries again and fails until it
+//! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
+//! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
+//! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
+//! Only the cache flushes its device, for direct writes too ([`PageCache::end_forced`]): a flush that reports success
+//! knows how every earlier one ended.
+
+mod behind;
+mod direct;
+mod flush;
+mod forced;
+mod ghost;
+mod hot;
+mod io;
+mod list;
+mod range;
+mod read;
+mod replace;
+mod stats;
+mod table;
+mod throttle;
+mod write;
+
+use crate::collections::sorted::SortedSet;
+use crate::error::IoError;
+use crate::file::page::Page;
+use crate::time::{Duration, Instant};
+use behind::Behind;
+use direct::Directs;
+use flush::Flushes;
+use io::{IoSlot, Writeback};
+use list::{Links, List};
+use replace::{Replacement, Residents, Verdict};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use throttle::Throttle;
+
+pub use direct::{DirectStep, DirectTag};
+pub use forced::Forced;
+pub use hot::{Absent, Hot, Pinned};
+pub use io::{IoTag, PageIo};
+pub use range::Dropped;
+pub use stats::CacheStats;
+pub use write::{Part, WriteStep};
+
+/// Where a page's bytes lie: the number of a page-sized piece of the runner's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Frame(pub u32);
+
+/// The number of no frame.
+const NO_FRAME: u32 = u32::MAX;
+
+/// 2^64 over the golden ratio, made odd: the high bits of a product with it spread runs of numbers evenly (Knuth, The
+/// Art of Computer Programming, volume 3, section 6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// How large a page cache is and when it writes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Pages that fit: the budget.
+    pub frames: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// The most pages of one read or write: the device's best request.
+    pub io_pages_max: u32,
+    /// The most reads at the device at once.
+    pub reads_max: u32,
+    /// The most writes at the device at once.
+    pub writes_max: u32,
+    /// Write-back begins when more than this share of the frames, in percent, is dirty.
+    pub background_percent: u8,
+    /// Writers are slowed more and more between that share and this one.
+    pub limit_percent: u8,
+    /// Write-back begins when a page has been dirty for this long.
+    pub expire: Duration,
+}
+
+impl CacheConfig {
+    /// One of so many parts of the frames is for pages that were not asked for a second time: what is read ahead should
+    /// fit in it, or it may be gone before it is used.
+    pub const SCAN_PARTS: u32 = 8;
+}
+
+impl Default for CacheConfig {
+    /// 256 MiB of 4 KiB pages; write-back from a tenth on or after 5 s, four tenths are the limit.
+    fn default() -> Self {
+        Self {
+            frames: 65_536,
+            page_bytes: 4096,
+            io_pages_max: 128,
+            reads_max: 64,
+            writes_max: 16,
+            background_percent: 10,
+            limit_percent: 40,
+            expire: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A waiter's turn has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// As it was handed in.
+    pub waiter: u64,
+    /// What it waited for.
+    pub outcome: Outcome,
+}
+
+/// What a waiter has waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The page is there and pinned for the waiter, who unpins it.
+    Pinned(Frame),
+    /// A writer's page is there, and nobody else's now: as [`WriteStep::Into`].
+    Writable(Frame),
+    /// What was in the way is gone: call again.
+    Retry,
+    /// The flush or write-back is done, or the forced write on the medium.
+    Done,
+    /// Direct I/O may go: as [`DirectStep::Go`].
+    Direct(DirectTag),
+    /// The page could not be read, or a page or the device not be flushed; direct I/O has not begun.
+    Failed(IoError),
+}
+
+/// A read finds its page, or has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The page is there and pinned for the caller, who unpins it.
+    Hit(Pinned),
+    /// [`PageCache::poll_ready`] will name the waiter.
+    Wait,
+}
+
+/// What the state machine knows of a frame. Facts that change independently of one another, hence the flags.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Clone, Copy)]
+struct Meta {
+    page: Page,
+    state: State,
+    /// A writer is copying into it: no reader is let in, and write-back leaves it alone.
+    is_held: bool,
+    /// At the device, but its page is elsewhere or dropped: free when it is back and unpinned.
+    is_orphan: bool,
+    /// Its last write-back failed.
+    is_failed: bool,
+    /// Goes to the device in a run of its own: a longer run with it failed.
+    is_alone: bool,
+    /// Read ahead, and not known to have been used.
+    is_ahead: bool,
+    is_marked: bool,
+    in_main: bool,
+    /// In which epoch it became dirty.
+    epoch: u64,
+    /// When it became dirty.
+    since: Instant,
+    /// The flush of the device that covers its last write-back.
+    flushed_by: u64,
+    /// Being written when a flush of the device failed, and how: what the device took of it may be lost.
+    doubt: Option<IoError>,
+    /// The first of those who wait for it.
+    waiters: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// To be read.
+    ToRead,
+    /// At the device to be read.
+    Reading,
+    /// Taken for a page that is being written whole.
+    Filling,
+    Clean,
+    Dirty,
+    /// At the device to be written.
+    Writing,
+}
+
+impl Meta {
+    const FREE: Self = Self {
+        page: Page::MAX,
+        state: State::Free,
+        is_held: false,
+        is_orphan: false,
+        is_failed: false,
+        is_alone: false,
+        is_ahead: false,
+        is_marked: false,
+        in_main: false,
+        epoch: 0,
+        since: Instant::ZERO,
+        flushed_by: 0,
+        doubt: None,
+        waiters: NOBODY,
+    };
+
+    /// Whether a writer is in it, and what was there before is taken for written.
+    const fn is_held_clean(&self) -> bool {
+        self.is_held && matches!(self.state, State::Clean)
+    }
+
+    /// Whether bytes are in it that are nowhere else.
+    const fn is_unsaved(&self) -> bool {
+        matches!(self.state, State::Dirty | State::Writing)
+    }
+}
+
+const NOBODY: u32 = u32::MAX;
+
+/// One who waits for a page.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    token: u64,
+    /// Wants it pinned when it is there, rather than to try again.
+    wants_pin: bool,
+    next: u32,
+}
+
+/// The page cache's state machine. See the module's documentation for how it is used by many threads.
+#[derive(Debug)]
+pub struct PageCache {
+    config: CacheConfig,
+    hot: Arc<Hot>,
+    frames: Box<[Meta]>,
+    links: Links,
+    free: List,
+    /// Frames whose pages are gone, but not their pins.
+    orphans: List,
+    /// Frames that writers copy into: as many as there are writers.
+    held: Vec<u32>,
+    /// Frames to be read, in the order they were asked for.
+    to_read: List,
+    replacement: Replacement,
+    /// Dirty frames by page, but for held ones.
+    dirty: SortedSet,
+    /// Dirty frames, held ones included, longest dirty first.
+    aged: List,
+    /// Frames with bytes that are nowhere else, held and on their way included.
+    unsaved: u32,
+    /// Counts flushes: what is dirty from before one is covered by it.
+    epoch: u64,
+    waiting: Slab<Waiting>,
+    /// Those who wait for any frame.
+    starved: VecDeque<u64>,
+    ready: VecDeque<Ready>,
+    ios: Slab<IoSlot>,
+    writeback: Writeback,
+    flushes: Flushes,
+    directs: Directs,
+    throttle: Throttle,
+    behind: Behind,
+    /// Pages evicted that were read ahead and never used, for readahead to hear of.
+    evicted_unused: VecDeque<Page>,
+    keeps_nothing: bool,
+    stats: CacheStats,
+}
+
+impl PageCache {
+    /// An empty cache. Memory for its tables is taken at once: about 160 bytes a frame.
+    ///
+    /// # Panics
+    /// If there are no frames, or an I/O may have no pages: a bug of the caller.
+    pub fn new(config: CacheConfig) -> Self {
+        let CacheConfig { frames, io_pages_max, reads_max, writes_max, .. } = config;
+        assert!(frames > 0 && frames < NOBODY, "a cache of {frames} frames");
+        assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
+        let (mut links, mut free) = (Links::new(frames), List::EMPTY);
+        (0..frames).for_each(|frame| links.push_back(&mut free, frame));
+        // Each has a frame of its own at least, but for a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
+        Self {
+            hot: Arc::new(Hot::new(frames)),
+            frames: vec![Meta::FREE; frames as usize].into(),
+            orphans: List::EMPTY,
+            held: Vec::with_capacity(64),
+            to_read: List::EMPTY,
+            replacement: Replacement::new(frames),
+            dirty: SortedSet::with_capacity(frames as usize),
+            aged: List::EMPTY,
+            unsaved: 0,
+            epoch: 1,
+            waiting: Slab::with_capacity(64),
+            starved: VecDeque::with_capacity(64),
+            ready: VecDeque::with_capacity(64),
+            ios: Slab::with_capacity(ios_max),
+            writeback: Writeback::default(),
+            flushes: Flushes::default(),
+            directs: Directs::default(),
+            throttle: Throttle::new(&config),
+            behind: Behind::new(io_pages_max),
+            evicted_unused: VecDeque::with_capacity(Self::EVICTED_UNUSED_MAX),
+            keeps_nothing: false,
+            stats: CacheStats::default(),
+            config,
+            links,
+            free,
+        }
+    }
+
+    /// More pages that were evicted unused than this between two calls are not told one by one.
+    const EVICTED_UNUSED_MAX: usize = 64;
+
+    /// The half that serves hits without a lock.
+    pub const fn hot(&self) -> &Arc<Hot> {
+        &self.hot
+    }
+
+    /// How the cache was made.
+    pub const fn config(&self) -> &CacheConfig {
+        &self.config
+    }
+
+    /// The next waiter whose turn has come.
+    pub fn poll_ready(&mut self) -> Option<Ready> {
+        self.ready.pop_front()
+    }
+
+    /// The next page that was read ahead and evicted unused: for [`crate::file::readahead::Readahead`]. Of very many some
+    /// are left out.
+    pub fn poll_evicted_unused(&mut self) -> Option<Page> {
+        self.evicted_unused.pop_front()
+    }
+
+    /// Whether pages are worth keeping: `false` for reads whose pages will not be read again.
+    pub fn set_keep(&mut self, keep: bool) {
+        self.keeps_nothing = !keep;
+    }
+
+    /// Has the processor fetch what it will need when `page` is asked for or brought in: worth it where that is soon,
+    /// and something else is to be done before.
+    pub fn prefetch(&self, page: Page) {
+        self.hot.prefetch(page);
+        self.replacement.prefetch(page);
+    }
+
+    fn meta(&mut self, frame: u32) -> &mut Meta {
+        &mut self.frames[frame as usize]
+    }
+
+    /// A frame for `page`, findable from now on. `None` when all are dirty, pinned or on their way.
+    fn take_frame(&mut self, page: Page, state: State) -> Option<u32> {
+        let frame = self.take_spare()?;
+        let in_main = self.replacement.is_known(page);
+        *self.meta(frame) = Meta { page, state, in_main, ..Meta::FREE };
+        self.hot.insert(page, frame);
+        Some(frame)
+    }
+
+    /// A frame in no list and without a page.
+    fn take_spare(&mut self) -> Option<u32> {
+        let free = self.links.pop_front(&mut self.free);
+        free.or_else(|| self.reap_orphan()).or_else(|| self.evict())
+    }
+
+    fn reap_orphan(&mut self) -> Option<u32> {
+        let frame = self.links.iter(&self.orphans).find(|frame| !self.hot.is_pinned(*frame))?;
+        self.links.remove(&mut self.orphans, frame);
+        Some(frame)
+    }
+
+    /// Takes a clean frame from its page.
+    fn evict(&mut self) -> Option<u32> {
+        let Self { replacement, links, hot, frames, keeps_nothing, .. } = self;
+        let frame = replacement.evict(links, &mut View { hot, frames, keeps_nothing: *keeps_nothing })?;
+        self.hot.remove(frame);
+        self.leave(frame);
+        self.stats.evicted += 1;
+        // Most likely the next to go.
+        if let Some(next) = self.replacement.next() {
+            self.prefetch(self.frames[next as usize].page);
+        }
+        Some(frame)
+    }
+
+    /// Puts a clean frame where eviction finds it.
+    fn file_clean(&mut self, frame: u32) {
+        let in_main = self.meta(frame).in_main;
+        self.replacement.insert(frame, in_main, &mut self.links);
+        // While there is room, what leaves the small queue stays: a scan that fills the cache then goes round in that
+        // queue, and leaves the pages that came first, which serve the next scan better than the last.
+        if !self.free.is_empty()
+            && let Some(frame) = self.replacement.overflow(&mut self.links)
+        {
+            self.meta(frame).in_main = true;
+        }
+    }
+
+    /// A page leaves the cache: what is to be remembered of it.
+    fn leave(&mut self, frame: u32) {
+        let Meta { page, state, is_ahead, flushed_by, .. } = *self.meta(frame);
+        self.flushes.page_leaves(flushed_by);
+        if !is_ahead || state != State::Clean {
+            return;
+        }
+        if self.hot.touches(frame) > 0 {
+            self.stats.readahead_used += 1;
+            return;
+        }
+        self.stats.readahead_wasted += 1;
+        if self.evicted_unused.len() < Self::EVICTED_UNUSED_MAX {
+            self.evicted_unused.push_back(page);
+        }
+    }
+
+    /// A frame is in no list any more and has no page: it is free, now or when its last pin goes.
+    fn release(&mut self, frame: u32) {
+        *self.meta(frame) = Meta::FREE;
+        if self.hot.is_pinned(frame) {
+            self.links.push_back(&mut self.orphans, frame);
+        } else {
+            self.links.push_back(&mut self.free, frame);
+        }
+    }
+}
+
+/// The frames as eviction sees them.
+struct View<'a> {
+    hot: &'a Hot,
+    frames: &'a mut [Meta],
+    keeps_nothing: bool,
+}
+
+impl Residents for View<'_> {
+    fn judge(&mut self, frame: u32, enough: u8) -> Verdict {
+        let touches = self.hot.touches(frame);
+        // The first touch of a page read ahead is the read that it was read for.
+        let first = u8::from(self.frames[frame as usize].is_ahead);
+        if touches.saturating_sub(first) >= enough && !self.keeps_nothing {
+            self.hot.set_touches(frame, touches - 1);
+            Verdict::Touched
+        } else if self.hot.try_retire(frame) {
+            Verdict::Retired
+        } else {
+            Verdict::Pinned
+        }
+    }
+
+    fn promote(&mut self, frame: u32) {
+        let meta = &mut self.frames[frame as usize];
+        meta.in_main = true;
+        self.hot.set_touches(frame, u8::from(meta.is_ahead));
+    }
+
+    fn page(&self, frame: u32) -> Page {
+        self.frames[frame as usize].page
+    }
+}

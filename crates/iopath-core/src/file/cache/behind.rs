@@ -1,0 +1,123 @@
+//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which
+//! pages they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does.
+//! Pages that were cached when they were written, or not long before, are left to age and share: who has come back to a
+//! page will come again.
+//!
+//! ```text
+//!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take
+//! ```
+
+use crate::file::page::{Page, PageRange};
+use std::collections::VecDeque;
+
+/// The streams, and what they have passed.
+#[derive(Debug)]
+pub(super) struct Behind {
+    streams: [PageRange; Self::STREAMS],
+    /// The stream that was met last.
+    last: usize,
+    request_pages: u64,
+    /// Passed, and not yet at the device. What of it was written meanwhile for other reasons is not known here.
+    passed: VecDeque<PageRange>,
+}
+
+impl Behind {
+    /// Writers told apart. More than that, in turn, are not found. All are looked at for each page of none of them: so
+    /// many are two lines of the processor's cache.
+    const STREAMS: usize = 8;
+    /// More requests than this wait for the device: those that come are left to age and share. As many as a queue gives
+    /// the device at once unless it is told otherwise (`QueueConfig::depth`); more would only wait.
+    const PASSED_MAX: usize = 64;
+
+    /// `request_pages` is the device's best request.
+    pub(super) fn new(request_pages: u32) -> Self {
+        Self {
+            streams: [PageRange::new(Page::MAX, 0); Self::STREAMS],
+            last: 0,
+            request_pages: u64::from(request_pages),
+            passed: VecDeque::with_capacity(Self::PASSED_MAX),
+        }
+    }
+
+    /// Whether `page` is where a stream goes on.
+    pub(super) fn is_next(&self, page: Page) -> bool {
+        self.stream_at(page).is_some()
+    }
+
+    /// A page has been written whole that was not there before.
+    pub(super) fn follow(&mut self, page: Page) {
+        let number = self.stream_at(page).unwrap_or_else(|| {
+            // Instead of the one that was met longest ago, or nearly.
+            let number = (self.last + Self::STREAMS - 1) % Self::STREAMS;
+            self.streams[number] = PageRange::new(page, 0);
+            number
+        });
+        self.last = number;
+        let stream = &mut self.streams[number];
+        *stream = PageRange::between(stream.start(), page + 1);
+        if stream.pages() < self.request_pages {
+            return;
+        }
+        if self.passed.len() < Self::PASSED_MAX {
+            self.passed.push_back(*stream);
+        }
+        *stream = PageRange::new(stream.end(), 0);
+    }
+
+    /// What is to be written next.
+    pub(super) fn next(&self) -> Option<PageRange> {
+        self.passed.front().copied()
+    }
+
+    /// Pages of [`Behind::next`] up to `end` are on their way, or need not be written.
+    pub(super) fn take(&mut self, end: Page) {
+        let Some(range) = self.passed.front_mut() else { return };
+        *range = PageRange::between(end, range.end());
+        if range.is_empty() {
+            self.passed.pop_front();
+        }
+    }
+
+    fn stream_at(&self, page: Page) -> Option<usize> {
+        let mut order = (0..Self::STREAMS).map(|number| (self.last + number) % Self::STREAMS);
+        order.find(|number| self.streams[*number].end() == page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(behind: &mut Behind) -> Vec<PageRange> {
+        let next = |behind: &mut Behind| {
+            let range = behind.next()?;
+            behind.take(range.end());
+            Some(range)
+        };
+        std::iter::from_fn(|| next(behind)).collect()
+    }
+
+    #[test]
+    fn streams_in_turn_pass_whole_requests_and_scattered_pages_none() {
+        let mut behind = Behind::new(4);
+        let starts = (0..Behind::STREAMS as u64).map(|stream| stream * 1000);
+        for step in 0..4 {
+            assert_eq!(passed(&mut behind), [], "not before a request is full");
+            starts.clone().for_each(|start| behind.follow(Page(start + step)));
+        }
+        let whole: Vec<_> = starts.map(|start| PageRange::new(Page(start), 4)).collect();
+        assert_eq!(passed(&mut behind), whole);
+        assert!(behind.is_next(Page(4)) && !behind.is_next(Page(5)));
+        (0..1000).for_each(|number| behind.follow(Page(number * 7 % 1000 + 100_000)));
+        assert_eq!(passed(&mut behind), []);
+    }
+
+    #[test]
+    fn what_the_device_cannot_take_is_left_out() {
+        let mut behind = Behind::new(2);
+        (0..1000).for_each(|page| behind.follow(Page(page)));
+        let passed = passed(&mut behind);
+        assert_eq!(passed.len(), Behind::PASSED_MAX);
+        assert_eq!(passed[1], PageRange::new(Page(2), 2));
+    }
+}

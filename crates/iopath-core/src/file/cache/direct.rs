@@ -1,0 +1,341 @@
+//! Direct I/O beside the cache, and a volume that shrinks (rule 2 of the path): who waits for whom, and when pages are
+//! written back and dropped. Neither submits the direct I/O nor looks at its bytes.
+//!
+//! ```text
+//!   read              dirty pages are written back ──▶ Go
+//!   write    register ──▶ writers leave ──▶ dirty pages are written back ──▶ drop ──▶ Go ──▶ end: drop, let writers in
+//!   truncate register ──▶ writers leave ──▶ drop, dirt too ──▶ what is at the device returns ──▶ drop ──▶ Go ──▶ end: as above
+//! ```
+//!
+//! While a write is registered no buffered writer is let at a page of its range, so nothing there becomes dirty and no
+//! write-back can put old bytes over its own. Readers and readahead are let in all the time; what they bring in between
+//! Go and the end may be old, and is dropped at the end, before anyone is told. Only whole pages take part: of a page of
+//! which the direct I/O covers a piece, the rest is on the device by then.
+//!
+//! The direct I/O never flushes the device: a write that is to be on the medium ends with [`PageCache::end_forced`]
+//! (`forced.rs`).
+//!
+//! A read waits for what was dirty when it came, told by epoch as for a flush. A write waits for the writers who were
+//! in its range when it came; nobody comes after them. Neither waits for a pin, or for another direct I/O.
+
+use super::{Outcome, PageCache, Ready};
+use crate::block::bio::Op;
+use crate::error::IoError;
+use crate::file::page::{Page, PageRange};
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Names a direct I/O from its go-ahead until it has completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirectTag(u32);
+
+impl DirectTag {
+    /// A read's: nobody waits for its end.
+    const READ: Self = Self(u32::MAX);
+}
+
+/// What one who wants to do direct I/O does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectStep {
+    /// Submit it now, then [`PageCache::end_direct`].
+    Go(DirectTag),
+    /// [`PageCache::poll_ready`] will name the waiter: [`Outcome::Direct`] means go, [`Outcome::Failed`] that the range
+    /// could not be written back and that nothing has begun.
+    Wait,
+}
+
+/// All direct I/Os that wait, and those that writers wait for.
+#[derive(Debug)]
+pub(super) struct Directs {
+    open: Slab<Direct>,
+    /// Of those, the ones that are not reads.
+    registered: u32,
+    /// Writers who wait, and for which page.
+    blocked: Vec<(Page, u64)>,
+    /// Those whose write-back has completed, and how.
+    written: VecDeque<(usize, Option<IoError>)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Direct {
+    kind: Kind,
+    range: PageRange,
+    waiter: u64,
+    stage: Stage,
+    /// A truncation that has given up dirty pages.
+    gave_up: bool,
+    /// Flushes of the device that had failed when it went there.
+    failures: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Truncate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// So many frames of its range are held by writers.
+    Writers(u32),
+    /// Pages of its range are on their way to the device.
+    WriteBack,
+    /// At the device itself.
+    Going,
+}
+
+impl Default for Directs {
+    fn default() -> Self {
+        Self {
+            open: Slab::with_capacity(64),
+            registered: 0,
+            blocked: Vec::with_capacity(64),
+            written: VecDeque::with_capacity(64),
+        }
+    }
+}
+
+impl PageCache {
+    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Then, as after
+    /// [`PageCache::end_direct`], [`PageCache::poll_io`] and [`PageCache::poll_ready`] may have more to say.
+    ///
+    /// A direct write is submitted without forced unit access, see [`PageCache::end_forced`].
+    ///
+    /// After [`DirectStep::Go`] the device holds all that was written through the cache before, and until
+    /// [`PageCache::end_direct`] no write is let at a page of a range that is not merely read. Nobody who is in the midst
+    /// of a write may wait for this: it waits for them.
+    ///
+    /// O(1) if nothing is dirty (read) or nothing cached (all others), and a look at each page of the range if not.
+    ///
+    /// # Panics
+    /// If `op` is a flush: a bug of the caller.
+    pub fn begin_direct(&mut self, op: Op, range: PageRange, waiter: u64) -> DirectStep {
+        assert!(op.is_write() || op == Op::Read, "a {op} has no range");
+        if op.is_write() {
+            return self.register(Kind::Write, range, waiter);
+        }
+        let owed = self.pages_owed(range);
+        if owed == 0 {
+            return DirectStep::Go(DirectTag::READ);
+        }
+        let direct =
+            Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack, failures: 0, gave_up: false };
+        let key = self.directs.open.insert(direct);
+        self.write_back_for(key, range, owed);
+        DirectStep::Wait
+    }
+
+    /// The volume is to end before page `end`: pages from there on are given up, dirty ones too. After
+    /// [`DirectStep::Go`] no write of such a page is at the device or will be, so the caller cuts it off there, then
+    /// [`PageCache::end_direct`]. It never fails.
+    ///
+    /// The tail of a last page that is cut inside is the caller's to zero, as any write. If the volume cannot be cut off,
+    /// [`PageCache::fail_truncate`].
+    pub fn begin_truncate(&mut self, end: Page, waiter: u64) -> DirectStep {
+        let step = self.register(Kind::Truncate, PageRange::between(end, Page::MAX), waiter);
+        self.settle_directs();
+        step
+    }
+
+    /// A direct I/O has completed, well or not. To be called before anyone is told: whoever starts to read through the cache
+    /// after this sees the device.
+    ///
+    /// # Panics
+    /// If it had completed before or had not begun: a bug of the caller.
+    pub fn end_direct(&mut self, tag: DirectTag) {
+        if tag != DirectTag::READ {
+            self.end_registered(tag);
+        }
+    }
+
+    /// As [`PageCache::end_direct`] of one that is not a read; the flushes of the device that had failed when it went.
+    pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
+        assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
+        let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
+        assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
+        self.drop_for_direct(range);
+        // A flush of the device that fails may lose it like a page that has left the cache.
+        self.flushes.page_leaves(self.flushes.next_number());
+        self.unblock();
+        failures
+    }
+
+    /// A truncation has completed, and the volume is as long as before: dirty pages that were given up are lost, or may be, of
+    /// which every flush tells with `error` until [`PageCache::forget_loss`].
+    ///
+    /// # Panics
+    /// As [`PageCache::end_direct`].
+    pub fn fail_truncate(&mut self, tag: DirectTag, error: IoError) {
+        if self.directs.open[tag.0 as usize].gave_up {
+            self.flushes.lose(error);
+        }
+        self.end_direct(tag);
+    }
+
+    /// Whether a writer must wait until direct I/O on `page` has completed; then `waiter` does.
+    pub(super) fn is_blocked(&mut self, page: Page, waiter: u64) -> bool {
+        let is_blocked = self.directs.blocks(page);
+        if is_blocked {
+            self.directs.blocked.push((page, waiter));
+        }
+        is_blocked
+    }
+
+    /// A writer has left `page`.
+    pub(super) fn writer_left(&mut self, page: Page) {
+        let mut from = 0;
+        while let Some(key) = self.directs.next_waiting_for_writers(from, page) {
+            from = key + 1;
+            let direct = &mut self.directs.open[key];
+            let waiter = direct.waiter;
+            let Stage::Writers(writers) = &mut direct.stage else { unreachable!("{direct:?}") };
+            *writers -= 1;
+            if *writers == 0 && self.write_back_or_go(key) {
+                self.ready.push_back(Ready { waiter, outcome: Outcome::Direct(DirectTag(key as u32)) });
+            }
+        }
+        self.settle_directs();
+    }
+
+    /// Lets those go, or tells them that they cannot, whose write-back has completed.
+    pub(super) fn settle_directs(&mut self) {
+        while let Some((key, error)) = self.directs.written.pop_front() {
+            let Direct { kind, waiter, .. } = self.directs.open[key];
+            let outcome = match (kind, error) {
+                (Kind::Read, error) => {
+                    self.directs.remove(key);
+                    error.map_or(Outcome::Direct(DirectTag::READ), Outcome::Failed)
+                }
+                (Kind::Write, Some(error)) => {
+                    self.directs.remove(key);
+                    self.unblock();
+                    Outcome::Failed(error)
+                }
+                // What cannot be written of a range that is cut off is nobody's loss.
+                (Kind::Write, None) | (Kind::Truncate, _) => {
+                    self.go(key);
+                    Outcome::Direct(DirectTag(key as u32))
+                }
+            };
+            self.ready.push_back(Ready { waiter, outcome });
+        }
+    }
+
+    fn register(&mut self, kind: Kind, range: PageRange, waiter: u64) -> DirectStep {
+        let is_in_range = |frame: &&u32| range.contains(self.frames[**frame as usize].page);
+        let writers = self.held.iter().filter(is_in_range).count() as u32;
+        let direct =
+            Direct { kind, range, waiter, stage: Stage::Writers(writers), failures: 0, gave_up: false };
+        let key = self.directs.open.insert(direct);
+        self.directs.registered += 1;
+        if writers == 0 && self.write_back_or_go(key) {
+            return DirectStep::Go(DirectTag(key as u32));
+        }
+        DirectStep::Wait
+    }
+
+    /// No writer is in the range any more. Whether nothing else is in the way.
+    fn write_back_or_go(&mut self, key: usize) -> bool {
+        let Direct { kind, range, .. } = self.directs.open[key];
+        if kind == Kind::Truncate {
+            // One at the device is given up, too: it is not written again if that fails.
+            self.directs.open[key].gave_up = self.pages_owed(range) > 0;
+            self.drop_range(range, true);
+        }
+        let owed = self.pages_owed(range);
+        if owed == 0 {
+            self.go(key);
+            return true;
+        }
+        self.directs.open[key].stage = Stage::WriteBack;
+        self.write_back_for(key, range, owed);
+        false
+    }
+
+    fn go(&mut self, key: usize) {
+        let range = self.directs.open[key].range;
+        self.drop_for_direct(range);
+        let failures = self.flushes.failures();
+        let direct = &mut self.directs.open[key];
+        (direct.stage, direct.failures) = (Stage::Going, failures);
+    }
+
+    fn drop_for_direct(&mut self, range: PageRange) {
+        if self.is_empty() {
+            return;
+        }
+        let dropped = self.drop_range(range, false);
+        assert_eq!(dropped.kept, 0, "pages of {range} are dirty under direct I/O");
+    }
+
+    /// Whether no page is there or on its way.
+    const fn is_empty(&self) -> bool {
+        self.free.len() + self.orphans.len() == self.config.frames
+    }
+
+    /// Lets those writers try again that nothing is in the way of any more.
+    fn unblock(&mut self) {
+        let mut blocked = std::mem::take(&mut self.directs.blocked);
+        blocked.retain(|(page, waiter)| {
+            let is_blocked = self.directs.blocks(*page);
+            if !is_blocked {
+                self.ready.push_back(Ready { waiter: *waiter, outcome: Outcome::Retry });
+            }
+            is_blocked
+        });
+        self.directs.blocked = blocked;
+    }
+
+    /// Whether direct I/O on `page` has seen to what was dirty: what is cached since then is a mere copy, which must not
+    /// become dirty whatever the device lost.
+    pub(super) fn is_under_direct(&self, page: Page) -> bool {
+        self.directs.registered().any(|(_, direct)| direct.is_cleared() && direct.range.contains(page))
+    }
+}
+
+impl Direct {
+    /// Whether nothing of its range is dirty, and nothing can become so.
+    const fn is_cleared(&self) -> bool {
+        match self.stage {
+            Stage::Writers(_) => false,
+            Stage::WriteBack => matches!(self.kind, Kind::Truncate),
+            Stage::Going => true,
+        }
+    }
+}
+
+impl Directs {
+    /// The write-back that `key` waited for has completed.
+    pub(super) fn written(&mut self, key: usize, error: Option<IoError>) {
+        self.written.push_back((key, error));
+    }
+
+    /// Whether `page` is in a registered range.
+    pub(super) fn blocks(&self, page: Page) -> bool {
+        self.registered().any(|(_, direct)| direct.range.contains(page))
+    }
+
+    /// Whether direct writes are at the device.
+    pub(super) fn is_writing(&self) -> bool {
+        self.registered().any(|(_, direct)| direct.stage == Stage::Going && direct.kind == Kind::Write)
+    }
+
+    /// All but reads.
+    fn registered(&self) -> impl Iterator<Item = (usize, &Direct)> {
+        let open = (self.registered > 0).then(|| self.open.iter());
+        open.into_iter().flatten().filter(|(_, direct)| direct.kind != Kind::Read)
+    }
+
+    fn next_waiting_for_writers(&self, from: usize, page: Page) -> Option<usize> {
+        let waits =
+            |direct: &Direct| matches!(direct.stage, Stage::Writers(_)) && direct.range.contains(page);
+        self.registered().find(|(key, direct)| *key >= from && waits(direct)).map(|(key, _)| key)
+    }
+
+    fn remove(&mut self, key: usize) -> Direct {
+        let direct = self.open.remove(key);
+        self.registered -= u32::from(direct.kind != Kind::Read);
+        direct
+    }
+}

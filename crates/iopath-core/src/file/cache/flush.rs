@@ -1,0 +1,337 @@
+//! Flushes: which pages each one owes, when the device is flushed for it, and how it ends.
+//!
+//! A flush covers what was dirty when it was called, told by epoch: every flush begins a new one, and a page keeps the
+//! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
+//! but one look at each such page on its one sweep over the sectors.
+//!
+//! The device is flushed here and nowhere else, one flush at a time: direct writes that are to be on the medium request
+//! such a flush (`forced.rs`). So the outcome of every earlier flush of the device is known when a flush ends, and none
+//! can report success over bytes that another one, whose failure is not known yet, has lost.
+
+use super::io::{IoSlot, NextWrite};
+use super::{Meta, Outcome, PageCache, Ready, State};
+use crate::block::bio::Op;
+use crate::error::IoError;
+use crate::file::page::{Page, PageRange};
+use crate::time::Instant;
+use slab::Slab;
+
+/// All flushes and write-backs of ranges that are not over.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    open: Slab<Flush>,
+    /// Waiters whose pages are written: for the next flush of the device, and at it.
+    waiting: Vec<ForDevice>,
+    covered: Vec<ForDevice>,
+    is_running: bool,
+    /// Flushes of the device that began, the last that succeeded, and the last that forced writes need.
+    begun: u64,
+    good: u64,
+    wanted: u64,
+    /// How many flushes of the device failed, and how the last of them did.
+    failures: u64,
+    failure: Option<IoError>,
+    /// Whether pages left the cache whose last write-back the running flush covers, or the next.
+    gone: [bool; 2],
+    /// Bytes are lost that were reported as written back.
+    lost: Option<IoError>,
+}
+
+/// A waiter for a flush of the device.
+#[derive(Debug, Clone, Copy)]
+struct ForDevice {
+    waiter: u64,
+    /// Whether an earlier loss fails it. A forced write reports on its own bytes only.
+    heeds_loss: bool,
+}
+
+#[derive(Debug)]
+struct Flush {
+    then: Then,
+    range: PageRange,
+    /// Covers pages that became dirty in this epoch or before.
+    epoch: u64,
+    /// Pages yet to be written.
+    pages_left: u64,
+    /// Covered pages yet to be handed out lie here or above.
+    cursor: Page,
+    error: Option<IoError>,
+}
+
+/// What is done when the pages of a flush are written.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// The device is flushed, then the waiter is told.
+    FlushDevice(u64),
+    /// The waiter is told.
+    Tell(u64),
+    /// A direct I/O, by its key, goes on.
+    Direct(usize),
+}
+
+impl Flush {
+    fn covers(&self, page: Page, epoch: u64) -> bool {
+        epoch <= self.epoch && self.range.contains(page)
+    }
+}
+
+impl PageCache {
+    /// Every write that ended before goes to the medium: [`Outcome::Done`] or [`Outcome::Failed`] for `waiter`.
+    pub fn flush(&mut self, waiter: u64) {
+        self.flush_range(PageRange::ALL, waiter);
+    }
+
+    /// As [`PageCache::flush`] for the writes to pages of `range`.
+    pub fn flush_range(&mut self, range: PageRange, waiter: u64) {
+        self.start_flush(range, Then::FlushDevice(waiter));
+    }
+
+    /// Dirty pages of `range` go to the device, if not to the medium.
+    pub fn write_back(&mut self, range: PageRange, waiter: u64) {
+        self.start_flush(range, Then::Tell(waiter));
+    }
+
+    /// Whether bytes were lost that no flush can bring back: then every flush fails.
+    pub const fn loss(&self) -> Option<IoError> {
+        self.flushes.lost
+    }
+
+    /// The caller knows of the loss and has seen to it: flushes may succeed again.
+    pub fn forget_loss(&mut self) {
+        self.flushes.lost = None;
+    }
+
+    /// As [`PageCache::write_back`] for a direct I/O: its range owes that many pages.
+    pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
+        assert!(pages_owed > 0, "nothing of {range} is to be written back");
+        self.open_flush(range, pages_owed, Then::Direct(direct));
+    }
+
+    fn start_flush(&mut self, range: PageRange, then: Then) {
+        let pages_left = self.pages_owed(range);
+        let key = self.open_flush(range, pages_left, then);
+        if pages_left == 0 {
+            self.end_pages(key);
+        }
+    }
+
+    fn open_flush(&mut self, range: PageRange, pages_left: u64, then: Then) -> usize {
+        let epoch = self.epoch;
+        self.epoch += 1;
+        let flush = Flush { then, range, epoch, pages_left, cursor: range.start(), error: None };
+        self.flushes.open.insert(flush)
+    }
+
+    /// How many writes it takes until everything in `range` that is dirty now is at the device.
+    pub(super) fn pages_owed(&self, range: PageRange) -> u64 {
+        if self.unsaved == 0 {
+            return 0;
+        }
+        let filed = self.dirty.range(range.start().0..range.end().0).count();
+        let is_held_dirty = |meta: &Meta| meta.state == State::Dirty && range.contains(meta.page);
+        let held = self.held.iter().filter(|frame| is_held_dirty(&self.frames[**frame as usize])).count();
+        filed as u64 + held as u64 + self.pages_at_device(range)
+    }
+
+    /// Writes of pages in `range` at the device.
+    fn pages_at_device(&self, range: PageRange) -> u64 {
+        let is_write = |io: &IoSlot| io.op == Op::Write && !io.pages.and(range).is_empty();
+        let writes = self.ios.iter().filter(|(_, io)| is_write(io));
+        let frames = writes.flat_map(|(_, io)| self.links.iter(&io.list));
+        frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
+    }
+
+    /// The next dirty frame that an open flush covers. A flush passes over a page with an earlier write at the device:
+    /// the end of that write brings the flush back ([`Flushes::reopen`]).
+    pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
+        let Self { flushes, dirty, frames, writeback, ios, .. } = self;
+        for (_, flush) in &mut flushes.open {
+            let end = flush.range.end();
+            let is_covered = |frame: u32| frames[frame as usize].epoch <= flush.epoch;
+            let mut ahead = dirty.range(flush.cursor.0..end.0);
+            let next =
+                ahead.find(|(page, frame)| is_covered(*frame) && !writeback.holds_back(Page(*page), ios));
+            flush.cursor = next.map_or(end, |(page, _)| Page(page) + 1);
+            if let Some((page, frame)) = next {
+                return Some(NextWrite { page: Page(page), frame, epoch: flush.epoch, end });
+            }
+        }
+        None
+    }
+
+    /// A page that became dirty in `epoch` is written, dropped, or cannot be written.
+    pub(super) fn page_done(&mut self, page: Page, epoch: u64, error: Option<IoError>) {
+        let mut key = 0;
+        while let Some(next) = self.flushes.next_covering(key, page, epoch) {
+            let flush = &mut self.flushes.open[next];
+            flush.error = flush.error.or(error);
+            flush.pages_left -= 1;
+            if flush.pages_left == 0 {
+                self.end_pages(next);
+            }
+            key = next + 1;
+        }
+    }
+
+    /// All pages of a flush are written, or some cannot be.
+    fn end_pages(&mut self, key: usize) {
+        let Flush { then, error, .. } = self.flushes.open.remove(key);
+        match (then, error) {
+            (Then::Direct(direct), error) => self.directs.written(direct, error),
+            (Then::FlushDevice(waiter), None) => {
+                self.flushes.waiting.push(ForDevice { waiter, heeds_loss: true });
+            }
+            (Then::FlushDevice(waiter) | Then::Tell(waiter), error) => {
+                let outcome = error.map_or(Outcome::Done, Outcome::Failed);
+                self.ready.push_back(Ready { waiter, outcome });
+            }
+        }
+    }
+
+    /// What the device has taken since its last good flush may be lost. All flushes in flight fail.
+    fn lose_unflushed(&mut self, error: IoError, now: Instant) {
+        self.flushes.failures += 1;
+        self.flushes.failure = Some(error);
+        // Every forced write that waits for a later flush has failed with this one.
+        self.flushes.wanted = self.flushes.begun;
+        let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
+        let is_lossy = has_left || self.directs.is_writing();
+        if is_lossy {
+            self.flushes.lose(error);
+        }
+        self.dirty_again(error, is_lossy, now);
+        self.flushes.fail_all(error);
+        let failed = |at: ForDevice| Ready { waiter: at.waiter, outcome: Outcome::Failed(error) };
+        self.ready.extend(self.flushes.waiting.drain(..).map(failed));
+    }
+
+    /// The device has been flushed, or could not be.
+    pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
+        self.flushes.is_running = false;
+        match result {
+            Ok(()) => self.flushes.good = self.flushes.begun,
+            Err(error) => self.lose_unflushed(error, now),
+        }
+        self.flushes.gone[0] = false;
+        let (failed, lost) = (result.err(), self.flushes.lost);
+        let ready = |ForDevice { waiter, heeds_loss }| {
+            let error = failed.or_else(|| lost.filter(|_| heeds_loss));
+            Ready { waiter, outcome: error.map_or(Outcome::Done, Outcome::Failed) }
+        };
+        self.ready.extend(self.flushes.covered.drain(..).map(ready));
+    }
+
+    /// The device may have lost all it took since its last good flush, even what it took while it failed. Pages that
+    /// left the cache and were read again do not know that they were among that: if there may be such, all are written,
+    /// and what is being read, from before the loss or after it, is read again. What is being written is written again.
+    fn dirty_again(&mut self, error: IoError, all: bool, now: Instant) {
+        for frame in 0..self.frames.len() as u32 {
+            let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);
+            match state {
+                State::Writing => self.meta(frame).doubt = Some(error),
+                State::Reading if all && !is_orphan => {
+                    self.drop_frame(frame, false);
+                    continue;
+                }
+                _ => {}
+            }
+            let is_lost = flushed_by > self.flushes.good;
+            let is_due = is_lost || (all && state == State::Clean);
+            if !is_due {
+                continue;
+            }
+            if state == State::Clean && self.is_under_direct(page) {
+                self.drop_frame(frame, false);
+                continue;
+            }
+            self.meta(frame).flushed_by = 0;
+            if state == State::Clean {
+                if !is_held {
+                    self.replacement.remove(frame, in_main, &mut self.links);
+                }
+                self.become_dirty(frame, now);
+            }
+        }
+    }
+}
+
+impl Flushes {
+    /// Whether the device is to be flushed now; counts it as begun.
+    pub(super) fn begin_device_flush(&mut self) -> bool {
+        let is_needed = !self.waiting.is_empty() || self.wanted > self.begun;
+        if self.is_running || !is_needed {
+            return false;
+        }
+        std::mem::swap(&mut self.waiting, &mut self.covered);
+        self.is_running = true;
+        self.begun += 1;
+        self.gone[0] |= std::mem::take(&mut self.gone[1]);
+        true
+    }
+
+    /// The number of the flush of the device that covers a write that ends now.
+    pub(super) const fn next_number(&self) -> u64 {
+        self.begun + 1
+    }
+
+    /// Bytes are lost: every flush fails from now on.
+    pub(super) fn lose(&mut self, error: IoError) {
+        self.lost.get_or_insert(error);
+    }
+
+    /// How many flushes of the device failed so far.
+    pub(super) const fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Requests the next flush of the device; its number.
+    pub(super) fn want_next(&mut self) -> u64 {
+        self.wanted = self.next_number();
+        self.wanted
+    }
+
+    /// How flush `number` of the device ended for a write that began after `failures` failures.
+    pub(super) fn outcome_of(&self, number: u64, failures: u64) -> Option<Result<(), IoError>> {
+        match self.failure {
+            Some(error) if self.failures != failures => Some(Err(error)),
+            _ => (self.good >= number).then_some(Ok(())),
+        }
+    }
+
+    /// A waiter for flush `number` of the device, which is running or the next.
+    pub(super) fn join(&mut self, number: u64, waiter: u64) {
+        let is_next = number > self.begun;
+        assert!(is_next || self.is_running, "flush {number} is over");
+        let at = ForDevice { waiter, heeds_loss: false };
+        if is_next { self.waiting.push(at) } else { self.covered.push(at) }
+    }
+
+    /// A page leaves the cache whose last write-back flush `flushed_by` covers.
+    pub(super) fn page_leaves(&mut self, flushed_by: u64) {
+        if flushed_by > self.good {
+            let is_next = flushed_by > self.begun;
+            self.gone[usize::from(is_next)] = true;
+        }
+    }
+
+    /// Pages that a flush took for written may be lost and are dirty again, in an epoch that it does not cover.
+    fn fail_all(&mut self, error: IoError) {
+        for (_, flush) in &mut self.open {
+            flush.error.get_or_insert(error);
+        }
+    }
+
+    /// A page of that epoch waits to be written, perhaps behind a sweep that has passed it.
+    pub(super) fn reopen(&mut self, page: Page, epoch: u64) {
+        for (_, flush) in &mut self.open {
+            if flush.covers(page, epoch) {
+                flush.cursor = flush.cursor.min(page);
+            }
+        }
+    }
+
+    /// The first flush with key `from` or greater that covers the page.
+    fn next_covering(&self, from: usize, page: Page, epoch: u64) -> Option<usize> {
+        self.open.iter().find(|(key, flush)| *key >= from && flush.covers(page, epoch)).map(|(key, _)| key)
+    }
+}

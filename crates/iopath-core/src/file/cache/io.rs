@@ -1,0 +1,381 @@
+//! The way to the device and back: runs of pages to read, runs to write back and when, and what completions change.
+
+use super::list::List;
+use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
+use crate::block::bio::Op;
+use crate::error::IoError;
+use crate::file::page::{Page, PageRange};
+use crate::time::Instant;
+use slab::Slab;
+
+/// Names an I/O until it completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IoTag(pub u32);
+
+/// What to do: one read or write of a run of pages, or a flush of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageIo {
+    /// For [`PageCache::handle_completion`].
+    pub tag: IoTag,
+    /// [`Op::Read`], [`Op::Write`] or [`Op::Flush`].
+    pub op: Op,
+    /// Which pages; none for a flush. Their frames: [`PageCache::frames_of`].
+    pub pages: PageRange,
+}
+
+/// An I/O at the device.
+#[derive(Debug)]
+pub(super) struct IoSlot {
+    pub(super) op: Op,
+    pub(super) pages: PageRange,
+    /// Its frames, in the order of their pages.
+    pub(super) list: List,
+}
+
+/// What to write next, with those after it that became dirty in `epoch` or before and lie before `end`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NextWrite {
+    pub(super) page: Page,
+    pub(super) frame: u32,
+    pub(super) epoch: u64,
+    pub(super) end: Page,
+}
+
+/// Where write-back is.
+#[derive(Debug, Default)]
+pub(super) struct Writeback {
+    reads: u32,
+    writes: u32,
+    /// Frames at the device to be written whose page is in another frame or dropped.
+    orphans: u32,
+    /// The sweep over the sectors goes on here.
+    sweep: u64,
+    /// More is dirty than should be: until it is half of that.
+    is_on: bool,
+    /// How the last page that could not be written failed.
+    error: Option<IoError>,
+}
+
+impl Writeback {
+    /// Whether an earlier write of `page` is among `ios`. A page has one write at the device at a time, so that older
+    /// bytes never overwrite newer ones, whatever order the device and the path to it keep.
+    pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
+        // Without orphans each page at the device is in the frame that is being written, and in no other.
+        self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
+    }
+}
+
+impl PageCache {
+    /// The next I/O, if the device may have one more. Reads before flushes before writes.
+    pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
+        let CacheConfig { reads_max, writes_max, .. } = self.config;
+        if self.writeback.reads < reads_max && !self.to_read.is_empty() {
+            return Some(self.start_read());
+        }
+        if self.flushes.begin_device_flush() {
+            return Some(self.start_io(Op::Flush, Page(0), List::EMPTY));
+        }
+        if self.writeback.writes < writes_max { self.start_write(now) } else { None }
+    }
+
+    /// The frames of an I/O, in the order of its pages.
+    ///
+    /// # Panics
+    /// If the I/O has completed: a bug of the caller.
+    pub fn frames_of(&self, tag: IoTag) -> impl Iterator<Item = Frame> {
+        self.links.iter(&self.ios[tag.0 as usize].list).map(Frame)
+    }
+
+    /// When [`PageCache::poll_io`] has something although nothing happened: a page has been dirty for long enough.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.writeback.writes == self.config.writes_max {
+            return None;
+        }
+        let may_go = |frame: &u32| !self.frames[*frame as usize].is_held && !self.is_behind_a_write(*frame);
+        let oldest = self.links.iter(&self.aged).find(may_go)?;
+        Some(self.frames[oldest as usize].since + self.config.expire)
+    }
+
+    /// How many pages could not be written when that was last tried, and why. Looks at every frame.
+    pub fn unwritable(&self) -> Option<(u32, IoError)> {
+        let pages = self.frames.iter().filter(|meta| meta.is_failed).count() as u32;
+        self.writeback.error.filter(|_| pages > 0).map(|error| (pages, error))
+    }
+
+    /// An I/O has completed.
+    ///
+    /// # Panics
+    /// If it had completed before: a bug of the caller.
+    pub fn handle_completion(&mut self, tag: IoTag, result: Result<(), IoError>, now: Instant) {
+        let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
+        let pages = list.len();
+        if op == Op::Flush {
+            self.end_device_flush(result, now);
+        } else if op == Op::Read {
+            self.writeback.reads -= 1;
+        } else {
+            self.writeback.writes -= 1;
+            let bytes = u64::from(pages) * u64::from(self.config.page_bytes);
+            self.throttle.completed(bytes, if result.is_ok() { bytes } else { 0 }, now);
+        }
+        while let Some(frame) = self.links.pop_front(&mut list) {
+            match (op, result, self.frames[frame as usize].doubt) {
+                (Op::Read, Ok(()), _) => self.end_read(frame),
+                (Op::Read, Err(error), _) => self.fail_read(frame, error, pages > 1),
+                (_, Ok(()), None) => self.end_page_write(frame),
+                (_, Ok(()), Some(error)) => self.write_again(frame, error, false, now),
+                (_, Err(error), _) if pages > 1 => self.write_again(frame, error, true, now),
+                (_, Err(error), _) => self.fail_write(frame, error, now),
+            }
+        }
+        self.hot.set_clean(self.unsaved == 0);
+        self.settle_directs();
+        self.feed_starved();
+    }
+
+    /// A read has completed that met the end of a volume that was made shorter meanwhile: its pages are absent, and their
+    /// waiters try again.
+    ///
+    /// # Panics
+    /// If the I/O had completed before, or is no read: a bug of the caller.
+    pub fn handle_cut_off(&mut self, tag: IoTag) {
+        let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
+        assert_eq!(op, Op::Read, "what is cut off is read");
+        self.writeback.reads -= 1;
+        while let Some(frame) = self.links.pop_front(&mut list) {
+            if !self.meta(frame).is_orphan {
+                self.dismiss(frame, Outcome::Retry);
+                self.hot.remove(frame);
+            }
+            self.release(frame);
+        }
+        self.feed_starved();
+    }
+
+    fn start_io(&mut self, op: Op, first: Page, list: List) -> PageIo {
+        let pages = PageRange::new(first, u64::from(list.len()));
+        let tag = IoTag(self.ios.insert(IoSlot { op, pages, list }) as u32);
+        PageIo { tag, op, pages }
+    }
+
+    /// The page asked for first, with those after it that were asked for next.
+    fn start_read(&mut self) -> PageIo {
+        let mut list = List::EMPTY;
+        let mut first = Page(0);
+        while let Some(frame) = self.to_read.front().filter(|_| list.len() < self.config.io_pages_max) {
+            let Meta { page, is_alone, .. } = *self.meta(frame);
+            let goes_on = page == first + u64::from(list.len()) && !is_alone;
+            if !list.is_empty() && !goes_on {
+                break;
+            }
+            if list.is_empty() {
+                first = page;
+            }
+            self.links.remove(&mut self.to_read, frame);
+            self.links.push_back(&mut list, frame);
+            self.meta(frame).state = State::Reading;
+            if is_alone {
+                break;
+            }
+        }
+        self.writeback.reads += 1;
+        self.stats.pages_read += u64::from(list.len());
+        self.start_io(Op::Read, first, list)
+    }
+
+    /// A run of dirty pages: for a flush first, then, unless a page has been dirty for long enough, what streams have
+    /// passed, then by age or share of the budget.
+    fn start_write(&mut self, now: Instant) -> Option<PageIo> {
+        let next = self.next_for_flush();
+        let next = if self.has_old(now) { next } else { next.or_else(|| self.next_passed()) };
+        let next = next.or_else(|| self.next_for_background(now)).or_else(|| self.next_passed())?;
+        let NextWrite { page: first, frame, epoch, end } = next;
+        let mut list = List::EMPTY;
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            self.unfile_dirty(frame);
+            self.links.push_back(&mut list, frame);
+            let meta = self.meta(frame);
+            meta.state = State::Writing;
+            meta.doubt = None;
+            if meta.is_alone || list.len() == self.config.io_pages_max {
+                break;
+            }
+            let page = first + u64::from(list.len());
+            let (_, there) = self.dirty.around(page.0);
+            let follower = there.filter(|(other, _)| *other == page.0 && page < end);
+            let joins = |frame: &u32| {
+                let meta = &self.frames[*frame as usize];
+                !meta.is_alone && meta.epoch <= epoch && !self.is_behind_a_write(*frame)
+            };
+            next = follower.map(|(_, frame)| frame).filter(joins);
+        }
+        self.writeback.writes += 1;
+        let bytes = u64::from(list.len()) * u64::from(self.config.page_bytes);
+        self.throttle.issued(bytes, now);
+        Some(self.start_io(Op::Write, first, list))
+    }
+
+    /// The next dirty frame that a stream has passed. What failed is left to age, lest it be tried over and over.
+    fn next_passed(&mut self) -> Option<NextWrite> {
+        loop {
+            let range = self.behind.next()?;
+            let mut there = self.dirty.range(range.start().0..range.end().0);
+            let may_go =
+                |frame: u32| !self.frames[frame as usize].is_failed && !self.is_behind_a_write(frame);
+            if let Some((page, frame)) = there.find(|(_, frame)| may_go(*frame)) {
+                self.behind.take(Page(page) + 1);
+                return Some(NextWrite { page: Page(page), frame, epoch: u64::MAX, end: range.end() });
+            }
+            self.behind.take(range.end());
+        }
+    }
+
+    /// The next dirty frame on the one-way sweep over the sectors, if there is a reason to write any.
+    fn next_for_background(&mut self, now: Instant) -> Option<NextWrite> {
+        let dirty = self.dirty.len() as u32;
+        let start = self.throttle.background();
+        self.writeback.is_on = dirty > if self.writeback.is_on { start / 2 } else { start };
+        let has_old = self.has_old(now);
+        let takes_any = self.writeback.is_on || !self.starved.is_empty();
+        if !takes_any && !has_old {
+            return None;
+        }
+        // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its
+        // frame.
+        let wait = if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 };
+        let is_due = |frame: &u32| {
+            let meta = &self.frames[*frame as usize];
+            (!meta.is_failed || meta.since + wait <= now) && !self.is_behind_a_write(*frame)
+        };
+        // A stream that keeps ahead of the sweep must not keep it from what is old.
+        let is_old = |frame: &u32| {
+            let since = self.frames[*frame as usize].since;
+            since + self.config.expire <= now && !self.is_behind_a_write(*frame)
+        };
+        let sweep =
+            || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
+        let old = if has_old { sweep().find(|(_, frame)| is_old(frame)) } else { None };
+        let next = old.or_else(|| sweep().find(|(_, frame)| takes_any && is_due(frame)))?;
+        self.writeback.sweep = next.0 + 1;
+        Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
+    }
+
+    /// Whether a page has been dirty for long enough.
+    fn has_old(&self, now: Instant) -> bool {
+        let oldest = self.aged.front().map(|frame| &self.frames[frame as usize]);
+        oldest.is_some_and(|meta| meta.since + self.config.expire <= now)
+    }
+
+    /// Whether an earlier write of the frame's page is at the device.
+    fn is_behind_a_write(&self, frame: u32) -> bool {
+        self.writeback.holds_back(self.frames[frame as usize].page, &self.ios)
+    }
+
+    /// A frame at the device to be written loses its page, to another frame or for good.
+    pub(super) fn orphan_write(&mut self, frame: u32) {
+        self.meta(frame).is_orphan = true;
+        self.writeback.orphans += 1;
+    }
+
+    /// The write of an orphan has completed: a newer write of its page may go now.
+    fn end_orphan_write(&mut self, frame: u32) {
+        let page = self.meta(frame).page;
+        self.writeback.orphans -= 1;
+        self.release(frame);
+        if let Some(next) = self.hot.find(page).map(|next| self.frames[next as usize])
+            && next.state == State::Dirty
+        {
+            self.flushes.reopen(page, next.epoch);
+        }
+    }
+
+    fn end_read(&mut self, frame: u32) {
+        if self.meta(frame).is_orphan {
+            self.release(frame);
+            return;
+        }
+        let meta = self.meta(frame);
+        meta.state = State::Clean;
+        meta.is_alone = false;
+        self.file_clean(frame);
+        if !self.hand_to_writer(frame) {
+            self.publish(frame);
+        }
+    }
+
+    /// The page is not there after all. If it was read with others, those who wait for it have it tried alone.
+    fn fail_read(&mut self, frame: u32, error: IoError, was_with_others: bool) {
+        let Meta { is_orphan, waiters, .. } = *self.meta(frame);
+        if is_orphan {
+            self.release(frame);
+        } else if was_with_others && waiters != super::NOBODY {
+            self.meta(frame).state = State::ToRead;
+            self.meta(frame).is_alone = true;
+            self.links.push_back(&mut self.to_read, frame);
+        } else {
+            self.dismiss(frame, Outcome::Failed(error));
+            self.hot.remove(frame);
+            self.release(frame);
+        }
+    }
+
+    fn end_page_write(&mut self, frame: u32) {
+        self.stats.pages_written += 1;
+        let flushed_by = self.flushes.next_number();
+        let old = *self.meta(frame);
+        let meta = self.meta(frame);
+        meta.is_failed = false;
+        meta.is_alone = false;
+        meta.flushed_by = flushed_by;
+        if old.is_orphan {
+            self.unsaved -= 1;
+            // Dropped or not, it is on the device now, and may be read from there.
+            self.flushes.page_leaves(flushed_by);
+            self.end_orphan_write(frame);
+        } else {
+            meta.state = State::Clean;
+            self.unsaved -= 1;
+            self.file_clean(frame);
+        }
+        self.page_done(old.page, old.epoch, None);
+    }
+
+    /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad. Or it went well,
+    /// and a flush of the device meanwhile did not.
+    fn write_again(&mut self, frame: u32, error: IoError, is_alone: bool, now: Instant) {
+        let old = *self.meta(frame);
+        if old.is_orphan {
+            // Its bytes are somewhere else or given up: it is not written again.
+            self.fail_write(frame, error, now);
+            return;
+        }
+        let meta = self.meta(frame);
+        meta.state = State::Dirty;
+        meta.is_alone |= is_alone;
+        self.links.push_back(&mut self.aged, frame);
+        self.file_dirty(frame);
+    }
+
+    /// The page cannot be written. It stays dirty, and the flushes that cover it fail.
+    fn fail_write(&mut self, frame: u32, error: IoError, now: Instant) {
+        self.stats.writes_failed += 1;
+        self.writeback.error = Some(error);
+        let old = *self.meta(frame);
+        self.unsaved -= 1;
+        // A page that was dropped meanwhile is nobody's loss. One that was moved is: its bytes are in the frame that
+        // it was moved to, which was taken for as good as written.
+        let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
+        let is_lost = !old.is_orphan || moved_to.is_some();
+        if old.is_orphan {
+            self.end_orphan_write(frame);
+            if let Some(next) = moved_to.filter(|next| self.frames[*next as usize].is_held_clean()) {
+                self.become_dirty(next, now);
+            }
+        } else {
+            self.meta(frame).is_failed = true;
+            self.become_dirty(frame, now);
+        }
+        self.page_done(old.page, old.epoch, is_lost.then_some(error));
+    }
+}

@@ -1,0 +1,90 @@
+//! Ranges of pages leave the cache: for discards and advice, and for direct I/O and truncation (`direct.rs`).
+
+use super::{Meta, Outcome, PageCache, State};
+use crate::file::page::PageRange;
+
+/// What became of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Dropped {
+    /// Pages that are not in the cache any more.
+    pub dropped: u64,
+    /// Pages that are: dirty, or a writer is in them.
+    pub kept: u64,
+}
+
+impl PageCache {
+    /// Drops pages of `range`, but for dirty ones. Borrowed ones stay readable for those who have borrowed them, and a
+    /// read after this one sees the device. Pages on their way are dropped when they arrive.
+    pub fn invalidate(&mut self, range: PageRange) -> Dropped {
+        let dropped = self.drop_range(range, false);
+        self.settle_directs();
+        dropped
+    }
+
+    /// Drops pages of `range`, dirty ones too: what was written to them is given up, errors included. A writer in
+    /// the midst of a page keeps it: a volume that shrinks wants [`PageCache::begin_truncate`].
+    pub fn discard(&mut self, range: PageRange) -> Dropped {
+        let dropped = self.drop_range(range, true);
+        self.settle_directs();
+        dropped
+    }
+
+    pub(super) fn drop_range(&mut self, range: PageRange, and_dirty: bool) -> Dropped {
+        let mut dropped = Dropped::default();
+        let mut drop = |cache: &mut Self, frame: u32| {
+            let is_dropped = cache.drop_frame(frame, and_dirty);
+            dropped.dropped += u64::from(is_dropped);
+            dropped.kept += u64::from(!is_dropped);
+        };
+        if range.pages() < self.frames.len() as u64 {
+            for page in range.iter() {
+                if let Some(frame) = self.hot.find(page) {
+                    drop(self, frame);
+                }
+            }
+        } else {
+            for frame in 0..self.frames.len() as u32 {
+                let Meta { page, state, is_orphan, .. } = *self.meta(frame);
+                if range.contains(page) && state != State::Free && !is_orphan {
+                    drop(self, frame);
+                }
+            }
+        }
+        self.hot.set_clean(self.unsaved == 0);
+        self.feed_starved();
+        dropped
+    }
+
+    /// Whether the page of a frame is dropped.
+    pub(super) fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
+        let old = *self.meta(frame);
+        if old.is_held || (old.is_unsaved() && !and_dirty) {
+            return false;
+        }
+        self.hot.revoke(frame);
+        self.leave(frame);
+        self.hot.remove(frame);
+        self.dismiss(frame, Outcome::Retry);
+        match old.state {
+            State::Reading => self.meta(frame).is_orphan = true,
+            State::Writing => self.orphan_write(frame),
+            State::ToRead => {
+                self.links.remove(&mut self.to_read, frame);
+                self.release(frame);
+            }
+            State::Dirty => {
+                self.unfile_dirty(frame);
+                self.unsaved -= 1;
+                self.release(frame);
+            }
+            _ => {
+                self.replacement.remove(frame, old.in_main, &mut self.links);
+                self.release(frame);
+            }
+        }
+        if old.state == State::Dirty {
+            self.page_done(old.page, old.epoch, None);
+        }
+        true
+    }
+}

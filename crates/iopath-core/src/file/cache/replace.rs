@@ -1,0 +1,135 @@
+//! Which clean page to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
+//! Knows clean frames only: what is dirty, being read or written, or held by a writer is in none of its queues.
+//!
+//! ```text
+//!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, remembered as a ghost
+//!                  │ touched again
+//!   ghost ──▶ [ main: the rest ] ── not touched ──▶ evicted
+//!                  ▲     │ touched: once more round, one touch less
+//!                  └─────┘
+//! ```
+//!
+//! A scan passes through `small` and leaves `main` as it is. A hit moves nothing: it counts a touch, which is what
+//! lets hits go without a lock. The measured hit ratios, beside LRU and CLOCK, are in docs/cache.md.
+
+use super::CacheConfig;
+use super::ghost::Ghost;
+use super::list::{Links, List};
+use crate::file::page::Page;
+
+/// The queues of clean frames.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    small: List,
+    main: List,
+    ghost: Ghost,
+    small_max: u32,
+}
+
+/// What eviction may know and change of the frames in its queues.
+pub(super) trait Residents {
+    /// Looks at a frame, and takes it from its readers if it has none and was touched less than `enough` times.
+    fn judge(&mut self, frame: u32, enough: u8) -> Verdict;
+
+    /// The frame moves to `main`.
+    fn promote(&mut self, frame: u32);
+
+    /// The page in a frame.
+    fn page(&self, frame: u32) -> Page;
+}
+
+/// What is to become of a frame that eviction looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Touched often enough to stay.
+    Touched,
+    /// Pinned: may not be evicted.
+    Pinned,
+    /// May be evicted, and no reader can pin it any more.
+    Retired,
+}
+
+impl Replacement {
+    /// Touches in `small` that make a page a resident of `main`.
+    const PROMOTE_TOUCHES: u8 = 1;
+
+    pub(super) fn new(frames: u32) -> Self {
+        let small_max = (frames / CacheConfig::SCAN_PARTS).max(1);
+        Self { small: List::EMPTY, main: List::EMPTY, ghost: Ghost::new(frames), small_max }
+    }
+
+    /// Whether `page`, which is being brought in, belongs into `main` at once.
+    pub(super) fn is_known(&mut self, page: Page) -> bool {
+        self.ghost.take(page)
+    }
+
+    /// Has the processor fetch what [`Replacement::is_known`] will need.
+    pub(super) fn prefetch(&self, page: Page) {
+        self.ghost.prefetch(page);
+    }
+
+    /// The frame to be looked at next if `small` gives one up.
+    pub(super) fn next(&self) -> Option<u32> {
+        self.small.front()
+    }
+
+    pub(super) fn insert(&mut self, frame: u32, in_main: bool, links: &mut Links) {
+        links.push_back(if in_main { &mut self.main } else { &mut self.small }, frame);
+    }
+
+    /// Moves the oldest frame of `small` to `main` if `small` has more than its share.
+    pub(super) fn overflow(&mut self, links: &mut Links) -> Option<u32> {
+        let is_over = self.small.len() > self.small_max;
+        let frame = is_over.then(|| links.pop_front(&mut self.small)).flatten()?;
+        links.push_back(&mut self.main, frame);
+        Some(frame)
+    }
+
+    pub(super) fn remove(&mut self, frame: u32, in_main: bool, links: &mut Links) {
+        links.remove(if in_main { &mut self.main } else { &mut self.small }, frame);
+    }
+
+    /// Frames in both queues.
+    pub(super) const fn len(&self) -> u32 {
+        self.small.len() + self.main.len()
+    }
+
+    /// Takes out the frame to evict. Ends after four looks at each frame, even where all are pinned. Where all of one
+    /// queue are, seen one after another, the other makes room.
+    pub(super) fn evict(&mut self, links: &mut Links, residents: &mut impl Residents) -> Option<u32> {
+        let (mut small_pinned, mut main_pinned) = (0, 0);
+        for _ in 0..self.len() * 4 {
+            let is_small = main_pinned >= self.main.len()
+                || (self.small.len() >= self.small_max && small_pinned < self.small.len());
+            let (queue, enough, pinned) = if is_small {
+                (&mut self.small, Self::PROMOTE_TOUCHES, &mut small_pinned)
+            } else {
+                (&mut self.main, 1, &mut main_pinned)
+            };
+            let frame = links.pop_front(queue)?;
+            match residents.judge(frame, enough) {
+                Verdict::Retired => {
+                    if is_small {
+                        self.ghost.insert(residents.page(frame));
+                    }
+                    return Some(frame);
+                }
+                Verdict::Touched if is_small => {
+                    residents.promote(frame);
+                    links.push_back(&mut self.main, frame);
+                    main_pinned = 0;
+                }
+                Verdict::Touched => {
+                    links.push_back(queue, frame);
+                    // It is evicted when its touches are used up: `main` has a frame that is not pinned.
+                    *pinned = 0;
+                }
+                Verdict::Pinned => {
+                    links.push_back(queue, frame);
+                    *pinned += 1;
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,207 @@
+//! Which frame a page is in: a hash table of frame numbers that any number of threads look up while one changes it. It
+//! keeps no pages: which page is in a frame is asked of the caller.
+//!
+//! ```text
+//!            line 0        line 1        line 2             pages 16n to 16n+15 start in one line of the processor's
+//!        ┌─────────────┬─────────────┬─────────────┐        cache, each in a place of its own
+//!        │ 0 1 2 … 15  │ 0 1 2 … 15  │ 0 1 2 … 15  │
+//!        └───────│─────┴───▲─│───────┴───▲─────────┘        a place that is taken: the same one in the next line, and
+//!                └─────────┘ └───────────┘                  after the last line the next place from the first line on
+//! ```
+//!
+//! So neighbours, which streams look up one after another, share a line, and each place is a table of linear probing
+//! of its own: a run of neighbours does not make a cluster that others have to step over.
+
+use super::{Frame, GOLDEN, NO_FRAME};
+use crate::file::page::Page;
+use prefetch_index::prefetch_index;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Open addressing with linear probing, half full at most.
+#[derive(Debug)]
+pub(super) struct Table {
+    lines: Box<[Line]>,
+    shift: u32,
+}
+
+/// A line of the processor's cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line([AtomicU32; PLACES]);
+
+const PLACES: usize = 16;
+
+impl Table {
+    pub(super) fn new(frames: u32) -> Self {
+        let slots = (frames as usize * 2).next_power_of_two().max(PLACES * 2);
+        let line = |_| Line([const { AtomicU32::new(NO_FRAME) }; PLACES]);
+        Self { lines: (0..slots / PLACES).map(line).collect(), shift: 64 - slots.trailing_zeros() }
+    }
+
+    /// The frame of `page`. One that is on the move may not be found.
+    #[inline]
+    pub(super) fn find(&self, page: Page, page_in: impl Fn(Frame) -> Page) -> Option<Frame> {
+        let mut slot = self.home(page);
+        loop {
+            let frame = self.slot(slot).load(Ordering::Acquire);
+            if frame == NO_FRAME {
+                return None;
+            }
+            if page_in(Frame(frame)) == page {
+                return Some(Frame(frame));
+            }
+            slot = self.after(slot);
+        }
+    }
+
+    /// Has the processor fetch what a look at `page` will need.
+    pub(super) fn prefetch(&self, page: Page) {
+        prefetch_index(&self.lines, self.home(page) / PLACES);
+    }
+
+    /// Makes `page`, which is not in the table, findable in `frame`.
+    pub(super) fn insert(&self, page: Page, frame: Frame) {
+        let mut slot = self.home(page);
+        while self.slot(slot).load(Ordering::Relaxed) != NO_FRAME {
+            slot = self.after(slot);
+        }
+        self.slot(slot).store(frame.0, Ordering::Release);
+    }
+
+    /// Makes the page in `frame` unfindable. Those after it in the table move up, so that none is cut off.
+    pub(super) fn remove(&self, frame: Frame, page_in: impl Fn(Frame) -> Page) {
+        let mut hole = self.home(page_in(frame));
+        while self.slot(hole).load(Ordering::Relaxed) != frame.0 {
+            hole = self.after(hole);
+        }
+        let mut slot = hole;
+        loop {
+            slot = self.after(slot);
+            let moving = self.slot(slot).load(Ordering::Relaxed);
+            if moving == NO_FRAME {
+                break;
+            }
+            let wanted = self.home(page_in(Frame(moving)));
+            // It may move to the hole unless its home lies after the hole, up to where it is.
+            if self.steps(wanted, slot) >= self.steps(hole, slot) {
+                self.slot(hole).store(moving, Ordering::Release);
+                hole = slot;
+            }
+        }
+        self.slot(hole).store(NO_FRAME, Ordering::Release);
+    }
+
+    #[inline]
+    fn slot(&self, slot: usize) -> &AtomicU32 {
+        &self.lines[slot / PLACES].0[slot % PLACES]
+    }
+
+    #[inline]
+    const fn home(&self, page: Page) -> usize {
+        let places = PLACES as u64;
+        let line_and_turn = (page.0 / places).wrapping_mul(GOLDEN) >> self.shift;
+        (line_and_turn ^ (page.0 % places)) as usize
+    }
+
+    #[inline]
+    const fn after(&self, slot: usize) -> usize {
+        let (next, end) = (slot + PLACES, self.lines.len() * PLACES);
+        if next < end { next } else { (next - end + 1) % PLACES }
+    }
+
+    /// How many steps of probing from one slot to another.
+    const fn steps(&self, from: usize, to: usize) -> usize {
+        let lines = self.lines.len();
+        let (from, to) = (from % PLACES * lines + from / PLACES, to % PLACES * lines + to / PLACES);
+        to.wrapping_sub(from) & (lines * PLACES - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    /// A table, and which page is in each frame.
+    struct Pages {
+        table: Table,
+        pages: Vec<Option<Page>>,
+    }
+
+    impl Pages {
+        fn new(frames: u32) -> Self {
+            Self { table: Table::new(frames), pages: vec![None; frames as usize] }
+        }
+
+        fn page_in(&self, frame: Frame) -> Page {
+            self.pages[frame.0 as usize].unwrap_or(Page::MAX)
+        }
+
+        fn find(&self, page: Page) -> Option<Frame> {
+            self.table.find(page, |frame| self.page_in(frame))
+        }
+
+        fn insert(&mut self, page: Page, frame: u32) {
+            self.pages[frame as usize] = Some(page);
+            self.table.insert(page, Frame(frame));
+        }
+
+        fn remove(&mut self, frame: u32) {
+            self.table.remove(Frame(frame), |frame| self.page_in(frame));
+            self.pages[frame as usize] = None;
+        }
+
+        /// How many frames are looked at to find a page, in the mean.
+        fn looks(&self) -> f64 {
+            let looks = std::cell::Cell::new(0_u32);
+            let pages: Vec<_> = self.pages.iter().flatten().collect();
+            for page in &pages {
+                self.table.find(**page, |frame| {
+                    looks.set(looks.get() + 1);
+                    self.page_in(frame)
+                });
+            }
+            f64::from(looks.get()) / pages.len() as f64
+        }
+    }
+
+    #[test]
+    fn finds_what_is_in_it_and_nothing_else() {
+        let seed = 3;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for frames in [1, 2, 15, 64] {
+            let mut table = Pages::new(frames);
+            for _ in 0..if cfg!(miri) { 500 } else { 50_000 } {
+                // Few pages that meet, or neighbours, or pages that are all alike but for their lines.
+                let page = Page(rng.random_range(0..200_u64) * [1, 16, 4096][rng.random_range(0..3)]);
+                let there = table.pages.iter().position(|other| *other == Some(page));
+                assert_eq!(table.find(page), there.map(|frame| Frame(frame as u32)), "seed {seed}");
+                if let Some(frame) = there {
+                    table.remove(frame as u32);
+                } else if let Some(free) = table.pages.iter().position(Option::is_none) {
+                    table.insert(page, free as u32);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_table_finds_runs_and_strides_as_soon_as_scattered_pages() {
+        const FRAMES: u32 = if cfg!(miri) { 256 } else { 8192 };
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let scattered: Vec<u64> = (0..FRAMES).map(|_| rng.random_range(0..1 << 40)).collect();
+        let patterns: [(&str, &dyn Fn(u64) -> u64); 5] = [
+            ("scattered", &|number| scattered[number as usize]),
+            ("one run", &|number| 1_000_000 + number),
+            ("runs of 16", &|number| number / 16 * 1600 + number % 16),
+            ("strided", &|number| number * 16),
+            ("strided far", &|number| number << 20),
+        ];
+        for (what, page) in patterns {
+            let mut table = Pages::new(FRAMES);
+            (0..FRAMES).for_each(|number| table.insert(Page(page(u64::from(number))), number));
+            assert!(table.looks() < 1.8, "{what}: {} looks", table.looks());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Slows writers, the more the closer dirty pages come to their limit. Says how long to pause; pauses nobody.
+//!
+//! ```text
+//!  pause ▲                       │        One writer settles where a page takes as long to write as to write
+//!  /page │                     ╱ │        back: in the middle. Two settle at two thirds, n at n/(n+1): they
+//!        │                  ╱    │        come closer to the limit, and never stand still.
+//!        │            ╱          │
+//!        └────┬──────────────────┴──▶ dirty
+//!          background          limit
+//! ```
+
+use super::CacheConfig;
+use crate::file::rate::Meter;
+use crate::time::{Duration, Instant};
+
+/// The pause for writers, from the share of dirty pages and the measured rate of write-back.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    background: u32,
+    limit: u32,
+    page_bytes: u64,
+    meter: Meter,
+    /// Bytes per second of write-back.
+    rate: u64,
+}
+
+impl Throttle {
+    /// What write-back is taken for until it has been measured.
+    const RATE_UNKNOWN: u64 = 100 << 20;
+    /// A measurement takes so much time of the device.
+    const ROUND_MIN: Duration = Duration::from_millis(20);
+    /// However slow the device is, a page's pause ends.
+    const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+    pub(super) fn new(config: &CacheConfig) -> Self {
+        let share = |percent: u8| (u64::from(config.frames) * u64::from(percent) / 100) as u32;
+        let background = share(config.background_percent).max(1);
+        Self {
+            background,
+            limit: share(config.limit_percent).max(background + 1),
+            page_bytes: u64::from(config.page_bytes),
+            meter: Meter::default(),
+            rate: Self::RATE_UNKNOWN,
+        }
+    }
+
+    /// Dirty pages from which on write-back runs.
+    pub(super) const fn background(&self) -> u32 {
+        self.background
+    }
+
+    pub(super) fn issued(&mut self, bytes: u64, now: Instant) {
+        self.meter.issued(bytes, now);
+    }
+
+    pub(super) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
+        self.meter.completed(bytes, moved, now);
+        if self.meter.busy() >= Self::ROUND_MIN {
+            let rate = self.meter.take_rate();
+            self.rate = (self.rate - self.rate / 4 + rate / 4).max(1);
+        }
+    }
+
+    /// How long a writer pauses that made a page dirty, with so many dirty now.
+    pub(super) fn pause(&self, dirty: u32) -> Duration {
+        let above = u64::from(dirty.saturating_sub(self.background));
+        if above == 0 {
+            return Duration::ZERO;
+        }
+        let below = u64::from(self.limit.saturating_sub(dirty)).max(1);
+        let page_nanos = u128::from(self.page_bytes) * 1_000_000_000 / u128::from(self.rate);
+        let nanos = page_nanos * u128::from(above) / u128::from(below);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(Self::PAUSE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_smoothly_and_end() {
+        let throttle = Throttle::new(&CacheConfig { frames: 1000, ..CacheConfig::default() });
+        assert_eq!(throttle.pause(100), Duration::ZERO);
+        let pauses: Vec<Duration> = (100..1000).map(|dirty| throttle.pause(dirty)).collect();
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]));
+        let page = Duration::from_nanos(4096 * 1_000_000_000 / Throttle::RATE_UNKNOWN);
+        assert_eq!(throttle.pause(250), page, "in the middle, as long as the page takes to write back");
+        assert!(pauses.iter().all(|pause| *pause <= Throttle::PAUSE_MAX));
+    }
+}

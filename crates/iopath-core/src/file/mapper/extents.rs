@@ -1,0 +1,281 @@
+//! The mapping by extents, as ext4, xfs and most others keep it: sorted, none where there is a hole. All of it is in
+//! memory: trees of extents on a device are not read here.
+
+use super::shape::IndirectShape;
+use super::{FileLayout, FileRange, MapError, Mapper, Mapping, Metadata, Place, Space, check_block};
+use crate::sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
+use std::collections::BTreeMap;
+
+pub(super) const NAME: &str = "extent";
+
+/// A file of extents. Looking up is O(log n) in their number; neighbours that touch on both sides are one.
+#[derive(Debug, Clone)]
+pub struct ExtentMap {
+    block_bytes: u32,
+    size_bytes: u64,
+    /// By the first byte in the file.
+    runs: BTreeMap<u64, Run>,
+    shares: Option<IndirectShape>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    place: Extent,
+    is_written: bool,
+}
+
+impl Run {
+    /// All that lies where `file` does, which begins at or behind `start`, where this run begins.
+    fn part(self, start: u64, file: FileRange) -> Self {
+        let (_, rest) = self.place.split_at((file.start() - start) >> SECTOR_SHIFT);
+        Self { place: rest.split_at(file.bytes() >> SECTOR_SHIFT).0, ..self }
+    }
+
+    fn place(self) -> Place {
+        if self.is_written { Place::Written(self.place) } else { Place::Unwritten(self.place) }
+    }
+}
+
+impl ExtentMap {
+    /// A file that is one hole.
+    ///
+    /// # Errors
+    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends behind the last whole block that offsets go to.
+    pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
+        check_block(NAME, layout.block_bytes)?;
+        let mut map =
+            Self { block_bytes: layout.block_bytes, size_bytes: 0, runs: BTreeMap::new(), shares: None };
+        map.set_size(layout.size_bytes)?;
+        Ok(map)
+    }
+
+    /// The same with the boundaries of an indirect map: for a file of which the extents are known, but that hangs on
+    /// indirect blocks. These are not known, and so never asked for.
+    #[must_use]
+    pub fn with_boundaries(mut self, shares: IndirectShape) -> Self {
+        self.shares = Some(shares);
+        self
+    }
+
+    /// Adds an extent: of the file from byte `start` on, at `place`. Returns whether it could be: the file has nothing
+    /// there yet, and both begin at whole blocks.
+    pub fn add(&mut self, start: u64, place: Extent, is_written: bool) -> bool {
+        let file = FileRange::new(start, place.bytes());
+        let is_free = self.run_at(start).is_none() && self.runs.range(start..file.end()).next().is_none();
+        if !is_free || !file.is_whole(self.block_bytes.into()) || file.is_empty() {
+            return false;
+        }
+        self.insert(file, Run { place, is_written });
+        true
+    }
+
+    /// How many extents there are.
+    pub fn extents(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The run that `offset` is in: its range and itself.
+    fn run_at(&self, offset: u64) -> Option<(FileRange, Run)> {
+        let (start, run) = self.runs.range(..=offset).next_back()?;
+        let file = FileRange::new(*start, run.place.bytes());
+        (offset < file.end()).then_some((file, *run))
+    }
+
+    /// Where the hole that begins at `offset` ends, in `range`.
+    fn hole_end(&self, offset: u64, range: FileRange) -> u64 {
+        self.runs.range(offset..range.end()).next().map_or(range.end(), |(start, _)| *start)
+    }
+
+    /// Puts a run where nothing is, and joins it with what it touches.
+    fn insert(&mut self, file: FileRange, run: Run) {
+        let (mut start, mut joined) = (file.start(), run);
+        if let Some((before, earlier)) = start.checked_sub(1).and_then(|last| self.run_at(last))
+            && let Some(place) = earlier.place.join(run.place)
+            && earlier.is_written == run.is_written
+        {
+            (start, joined.place) = (before.start(), place);
+        }
+        if let Some(later) = self.runs.get(&file.end())
+            && let Some(place) = joined.place.join(later.place)
+            && later.is_written == run.is_written
+        {
+            joined.place = place;
+            self.runs.remove(&file.end());
+        }
+        self.runs.insert(start, joined);
+    }
+
+    /// Takes out what begins first in `range`, cut to it; what sticks out of it stays.
+    fn take_first(&mut self, range: FileRange) -> Option<(FileRange, Run)> {
+        let (whole, run) = self.run_at(range.start()).or_else(|| {
+            let (start, run) = self.runs.range(range.start()..range.end()).next()?;
+            Some((FileRange::new(*start, run.place.bytes()), *run))
+        })?;
+        let part = whole.and(range);
+        self.runs.remove(&whole.start());
+        for rest in [whole.up_to(part.start()), whole.from_offset(part.end())] {
+            if !rest.is_empty() {
+                self.runs.insert(rest.start(), run.part(whole.start(), rest));
+            }
+        }
+        Some((part, run.part(whole.start(), part)))
+    }
+
+    /// The last sector before `offset` that the file has, plus one: where the next had best lie.
+    fn goal(&self, offset: u64) -> Sector {
+        self.runs.range(..offset).next_back().map_or(Sector(0), |(_, run)| run.place.end())
+    }
+}
+
+impl Mapper for ExtentMap {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
+        let Some((whole, run)) = self.run_at(range.start()) else {
+            let file = range.up_to(self.hole_end(range.start(), range));
+            return Ok(Mapping { file, place: Place::Hole, boundary: false });
+        };
+        let mut file = whole.and(range);
+        let mut boundary = false;
+        if let Some(shares) = self.shares {
+            let block = u64::from(shares.block_bytes());
+            let end = shares.share_end(range.start() / block).saturating_mul(block);
+            boundary = file.end() >= end;
+            file = file.up_to(end);
+        }
+        Ok(Mapping { file, place: run.part(whole.start(), file).place(), boundary })
+    }
+
+    fn handle_metadata(&mut self, _place: Extent, _bytes: &[u8]) -> Result<(), MapError> {
+        Ok(())
+    }
+
+    fn allocate(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
+        let unit = u64::from(self.block_bytes) / SECTOR_BYTES;
+        let mut at = range.start();
+        while at < range.end() {
+            if let Some((run, _)) = self.run_at(at) {
+                at = run.end();
+                continue;
+            }
+            let hole = FileRange::between(at, self.hole_end(at, range));
+            let place = space.take(hole.bytes() >> SECTOR_SHIFT, unit, self.goal(at));
+            let place = place.ok_or(MapError::NoSpace)?;
+            self.insert(FileRange::new(at, place.bytes()), Run { place, is_written: false });
+            at += place.bytes();
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, range: FileRange) -> Result<(), MapError> {
+        let mut rest = range;
+        while !rest.is_empty() {
+            let Some((part, run)) = self.take_first(rest) else { break };
+            self.insert(part, Run { is_written: true, ..run });
+            rest = rest.from_offset(part.end());
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        while let Some((_, run)) = self.take_first(range) {
+            space.release(run.place);
+        }
+        Ok(())
+    }
+
+    fn set_size(&mut self, bytes: u64) -> Result<(), MapError> {
+        let block = u64::from(self.block_bytes);
+        let max = u64::MAX / block * block;
+        if bytes > max {
+            return Err(MapError::TooFar { offset: bytes, max });
+        }
+        self.size_bytes = bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 4096;
+
+    #[derive(Debug)]
+    struct Given(u64);
+    impl Space for Given {
+        fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
+            None
+        }
+        fn release(&mut self, extent: Extent) {
+            self.0 += extent.sectors();
+        }
+    }
+
+    fn map() -> ExtentMap {
+        ExtentMap::new(&FileLayout { block_bytes: 4096, size_bytes: 100 * BLOCK, capacity: 1 << 20 }).unwrap()
+    }
+
+    fn blocks(first: u64, count: u64) -> FileRange {
+        FileRange::new(first * BLOCK, count * BLOCK)
+    }
+
+    fn at(block: u64, count: u64) -> Extent {
+        Extent::from_bytes(block * BLOCK, count * BLOCK).unwrap()
+    }
+
+    #[test]
+    fn neighbours_that_touch_on_both_sides_are_one_extent() {
+        let mut map = map();
+        assert!(map.add(0, at(50, 2), true) && map.add(4 * BLOCK, at(54, 2), true));
+        assert!(map.add(2 * BLOCK, at(52, 2), true));
+        assert_eq!(map.extents(), 1);
+        assert!(map.add(6 * BLOCK, at(70, 1), true) && map.add(7 * BLOCK, at(71, 1), false));
+        assert_eq!(map.extents(), 3, "one lies elsewhere, one is unwritten");
+        assert!(!map.add(BLOCK, at(90, 1), true) && !map.add(100, at(90, 1), true));
+        assert_eq!(map.map(blocks(1, 99)).unwrap().place, Place::Written(at(51, 5)));
+    }
+
+    #[test]
+    fn what_is_committed_and_unmapped_in_the_middle_leaves_both_ends() {
+        let mut map = map();
+        map.add(0, at(50, 10), false);
+        map.commit(blocks(4, 2)).unwrap();
+        let seen = |map: &ExtentMap, first| map.map(blocks(first, 100 - first)).unwrap();
+        assert_eq!(
+            seen(&map, 0),
+            Mapping { file: blocks(0, 4), place: Place::Unwritten(at(50, 4)), boundary: false }
+        );
+        assert_eq!(seen(&map, 4).place, Place::Written(at(54, 2)));
+        assert_eq!(seen(&map, 6).place, Place::Unwritten(at(56, 4)));
+        let mut given = Given(0);
+        map.unmap(blocks(3, 5), &mut given).unwrap();
+        assert_eq!(given.0, 5 * BLOCK / SECTOR_BYTES);
+        assert_eq!(seen(&map, 3), Mapping { file: blocks(3, 5), place: Place::Hole, boundary: false });
+        assert_eq!(map.allocate(blocks(0, 10), &mut given), Err(MapError::NoSpace));
+    }
+
+    #[test]
+    fn the_boundaries_of_an_indirect_map_cut_it() {
+        let mut map = map().with_boundaries(IndirectShape::new(4096));
+        map.add(0, at(50, 2000), true);
+        let first = map.map(blocks(0, 2000)).unwrap();
+        assert_eq!((first.file, first.boundary), (blocks(0, 12), true));
+        let next = map.map(blocks(12, 1000)).unwrap();
+        assert_eq!((next.file, next.boundary), (blocks(12, 1000), false), "1024 of them hang on one block");
+        assert!(map.map(blocks(12, 1024)).unwrap().boundary);
+    }
+}

@@ -1,0 +1,132 @@
+//! Free space as a list of extents, given out first fit from a goal on. Forgets what it knew when it goes: it is no
+//! filesystem's allocator.
+
+use super::Space;
+use crate::sector::{Extent, Sector};
+use std::collections::BTreeMap;
+
+/// The free extents of a device, in memory. Neighbours are one.
+///
+/// Taking looks at the extents from the goal on, and then at those before it: O(log n) where the goal is free, O(n) in
+/// the number of free extents where nothing fits.
+#[derive(Debug, Clone, Default)]
+pub struct FreeSpace {
+    /// Sectors, by the first.
+    extents: BTreeMap<u64, u64>,
+}
+
+impl FreeSpace {
+    /// All of `extent` is free.
+    pub fn new(extent: Extent) -> Self {
+        let mut space = Self::default();
+        if !extent.is_empty() {
+            space.insert(extent);
+        }
+        space
+    }
+
+    /// Free sectors.
+    #[cfg(test)]
+    fn sectors(&self) -> u64 {
+        self.extents.values().sum()
+    }
+
+    /// Makes part of a free extent, which begins at `start`, no longer free.
+    fn remove(&mut self, start: u64, taken: Extent) {
+        let sectors = self.extents.remove(&start).expect("what is taken was free");
+        let (end, rest) = (start + sectors, taken.end().0);
+        if taken.start().0 > start {
+            self.extents.insert(start, taken.start().0 - start);
+        }
+        if end > rest {
+            self.extents.insert(rest, end - rest);
+        }
+    }
+
+    /// # Panics
+    /// If some of it is free already: space is given back once.
+    fn insert(&mut self, extent: Extent) {
+        let (mut start, mut end) = (extent.start().0, extent.end().0);
+        if let Some((before, sectors)) = self.extents.range(..end).next_back() {
+            assert!(before + sectors <= start, "{extent} is given back although some of it is free");
+            if before + sectors == start {
+                start = *before;
+            }
+        }
+        if let Some(sectors) = self.extents.remove(&end) {
+            end += sectors;
+        }
+        self.extents.insert(start, end - start);
+    }
+}
+
+impl Space for FreeSpace {
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
+        let around = self.extents.range(..=near.0).next_back().into_iter();
+        let fit_from = |near| {
+            move |(start, free): (&u64, &u64)| Some((*start, fit((*start, *free), near, sectors, unit)?))
+        };
+        let found = around
+            .chain(self.extents.range(near.0.saturating_add(1)..))
+            .find_map(fit_from(near.0))
+            .or_else(|| self.extents.range(..near.0).find_map(fit_from(0)));
+        let (start, taken) = found?;
+        self.remove(start, taken);
+        Some(taken)
+    }
+
+    fn release(&mut self, extent: Extent) {
+        if !extent.is_empty() {
+            self.insert(extent);
+        }
+    }
+}
+
+/// What a take finds in `free` sectors from `start` on, if it may begin at `near` at the earliest.
+fn fit((start, free): (u64, u64), near: u64, sectors: u64, unit: u64) -> Option<Extent> {
+    let first = start.max(near).checked_next_multiple_of(unit)?;
+    let units = (start + free).checked_sub(first)? / unit;
+    let taken = (units * unit).min(sectors);
+    Extent::new(Sector(first), taken).filter(|extent| !extent.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(start: u64, sectors: u64) -> Extent {
+        Extent::new(Sector(start), sectors).unwrap()
+    }
+
+    #[test]
+    fn takes_at_the_goal_then_behind_it_then_before_it() {
+        let mut space = FreeSpace::new(extent(8, 92));
+        assert_eq!(space.take(16, 8, Sector(20)), Some(extent(24, 16)), "aligned, at the goal");
+        assert_eq!(space.take(8, 8, Sector(24)), Some(extent(40, 8)), "behind what is taken");
+        assert_eq!(
+            space.take(800, 8, Sector(48)),
+            Some(extent(48, 48)),
+            "no more than there is in one piece"
+        );
+        assert_eq!(space.take(800, 8, Sector(48)), Some(extent(8, 16)), "before the goal");
+        assert_eq!(space.take(8, 8, Sector(0)), None, "four sectors are left, which are no unit");
+        assert_eq!(space.sectors(), 4);
+    }
+
+    #[test]
+    fn what_comes_back_joins_its_neighbours() {
+        let mut space = FreeSpace::new(extent(8, 64));
+        let parts: Vec<Extent> = (0..8).map(|_| space.take(8, 8, Sector(0)).unwrap()).collect();
+        for index in [1, 3, 2, 0, 7, 5, 6, 4] {
+            space.release(parts[index]);
+        }
+        assert_eq!(space.take(64, 8, Sector(0)), Some(extent(8, 64)), "one piece again");
+    }
+
+    #[test]
+    #[should_panic(expected = "although some of it is free")]
+    fn space_comes_back_once() {
+        let mut space = FreeSpace::new(extent(8, 64));
+        space.release(extent(64, 16));
+    }
+}

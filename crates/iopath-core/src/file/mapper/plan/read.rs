@@ -1,0 +1,73 @@
+//! A direct read of a mapped file: bios for data, zeroes for holes and unwritten space, metadata reads where the mapper
+//! needs them. Goes around every cache: coherency with one is its caller's.
+
+use super::gather::Gather;
+use super::{Boundary, PlanError, Step, check_direct};
+use crate::block::bio::Op;
+use crate::block::limits::Limits;
+use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+
+/// The steps of a read, in the order of the file. Mapped as it is polled, so that a change of the mapping meanwhile
+/// counts from there on.
+#[derive(Debug, Clone)]
+pub struct ReadPlan {
+    rest: FileRange,
+    bytes: u64,
+    gather: Gather,
+}
+
+impl ReadPlan {
+    /// Reads `file`, as far as the mapper's file goes.
+    ///
+    /// # Errors
+    /// [`PlanError`]: the range does not fit the device.
+    pub fn new(
+        file: FileRange,
+        mapper: &dyn Mapper,
+        limits: &Limits,
+        boundary: Boundary,
+    ) -> Result<Self, PlanError> {
+        check_direct(file, mapper, limits)?;
+        let inside = file.and(FileRange::between(0, mapper.size_bytes()));
+        Ok(Self {
+            rest: file.and(inside.outward(limits.logical_block_bytes.into())),
+            bytes: inside.bytes(),
+            gather: Gather::new(Op::Read, boundary, mapper.block_bytes()),
+        })
+    }
+
+    /// How many bytes the read comes to: fewer than asked at the end of the file. The last step may cover more, to the
+    /// end of a block of the device; what those bytes are is nobody's business, and they may not be shown.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next step; `None` when there is no more.
+    pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
+        loop {
+            if let Some(step) = self.gather.poll(limits) {
+                return Some(step);
+            }
+            if self.rest.is_empty() {
+                if self.gather.close() {
+                    continue;
+                }
+                return None;
+            }
+            let mapping = match mapper.map(self.rest) {
+                Ok(mapping) => mapping,
+                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+            };
+            let Place::Written(place) = mapping.place else {
+                if self.gather.close() {
+                    continue;
+                }
+                self.rest = self.rest.from_offset(mapping.file.end());
+                return Some(Step::Zeroes { file: mapping.file });
+            };
+            if self.gather.push(&mapping, place) {
+                self.rest = self.rest.from_offset(mapping.file.end());
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A direct write to a mapped file: space where there is none, bios, zeroes in the rest of new blocks, and what may be
+//! committed when all that has completed. Commits nothing itself.
+
+use super::gather::Gather;
+use super::{Boundary, PlanError, Step, ZeroPlan, check_direct};
+use crate::block::bio::Op;
+use crate::block::limits::Limits;
+use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+use crate::sector::{Extent, SECTOR_BYTES, Sector};
+
+/// The steps of a write.
+///
+/// All steps may be in flight at once, but for [`Step::Metadata`] and [`Step::Allocate`]. Of each that fails
+/// [`WritePlan::handle_error`] is told. When the last has completed, [`WritePlan::finish`] says what to commit.
+///
+/// ```text
+/// a new block, partly written:   ├─zeroes─┼──data──┼─zeroes─┤   then commit: unwritten → written
+///                             block start              block end
+/// ```
+#[derive(Debug, Clone)]
+pub struct WritePlan {
+    file: FileRange,
+    rest: FileRange,
+    block_bytes: u32,
+    size_bytes: u64,
+    /// Between the file's end and the write.
+    gap: ZeroPlan,
+    gather: Gather,
+    head_is_done: bool,
+    tail: Option<Step>,
+    has_new: bool,
+    /// The first byte of what failed first in the file.
+    failed: Option<u64>,
+}
+
+/// How a write ended, and what has to follow in this order: [`Mapper::commit`], [`Mapper::set_size`], and only then is
+/// anybody told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wrote {
+    /// Bytes written, from the start on. After an error those before it, whole blocks of the filesystem; what lies
+    /// behind is old or new in space that was written before, and as it was elsewhere.
+    pub bytes: u64,
+    /// To be committed: whole blocks, perhaps none.
+    pub commit: FileRange,
+    /// The file's length from now on, if it grows.
+    pub size_bytes: Option<u64>,
+}
+
+impl WritePlan {
+    /// Writes `file`; the mapper's file grows if it ends behind it.
+    ///
+    /// # Errors
+    /// [`PlanError`]: the range does not fit the device.
+    pub fn new(
+        file: FileRange,
+        mapper: &dyn Mapper,
+        limits: &Limits,
+        boundary: Boundary,
+    ) -> Result<Self, PlanError> {
+        check_direct(file, mapper, limits)?;
+        let block = u64::from(mapper.block_bytes());
+        let max = u64::MAX / block * block;
+        if file.end() > max {
+            return Err(PlanError::TooFar { file, max });
+        }
+        let grows = !file.is_empty() && file.end() > mapper.size_bytes();
+        let gap =
+            if grows { ZeroPlan::before_growth(file.start(), mapper, limits)? } else { ZeroPlan::EMPTY };
+        Ok(Self {
+            file,
+            rest: file,
+            block_bytes: mapper.block_bytes(),
+            size_bytes: mapper.size_bytes(),
+            gap,
+            gather: Gather::new(Op::Write, boundary, mapper.block_bytes()),
+            head_is_done: false,
+            tail: None,
+            has_new: false,
+            failed: None,
+        })
+    }
+
+    /// The blocks that must not be written, punched or grown over by another meanwhile.
+    pub fn footprint(&self) -> FileRange {
+        let start = if self.file.end() > self.size_bytes {
+            self.file.start().min(self.size_bytes)
+        } else {
+            self.file.start()
+        };
+        FileRange::between(start, self.file.end()).outward(self.block_bytes.into())
+    }
+
+    /// The next step; `None` when there is no more to be given out.
+    pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
+        if let Some(step) = self.gap.poll_step(mapper, limits) {
+            return Some(step);
+        }
+        loop {
+            if let Some(step) = self.gather.poll(limits) {
+                return Some(step);
+            }
+            if self.rest.is_empty() {
+                if self.gather.close() {
+                    continue;
+                }
+                return self.tail.take();
+            }
+            let mapping = match mapper.map(self.rest) {
+                Ok(mapping) => mapping,
+                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+            };
+            let place = match mapping.place {
+                Place::Hole => {
+                    return Some(Step::Allocate { file: mapping.file.outward(self.block_bytes.into()) });
+                }
+                Place::Written(place) => place,
+                Place::Unwritten(place) => {
+                    self.has_new = true;
+                    if let Some(head) = self.take_head(mapping.file, place) {
+                        return Some(head);
+                    }
+                    self.see_tail(mapping.file, place);
+                    place
+                }
+            };
+            if self.gather.push(&mapping, place) {
+                self.rest = self.rest.from_offset(mapping.file.end());
+            }
+        }
+    }
+
+    /// A step that this plan gave out, [`Step::Transfer`] or zeroes of `file`, failed.
+    pub fn handle_error(&mut self, file: FileRange) {
+        let at = file.start();
+        self.failed = Some(self.failed.map_or(at, |before| before.min(at)));
+    }
+
+    /// What came of it, when all steps given out have completed. May be asked early, when no more steps are wanted: what was
+    /// not given out counts as failed.
+    pub fn finish(mut self) -> Wrote {
+        if !self.rest.is_empty() {
+            self.handle_error(self.rest);
+        }
+        if let Some(pending) = self.gather.pending() {
+            self.handle_error(pending);
+        }
+        if let Some(Step::ZeroBlocks { file, .. }) = self.tail {
+            self.handle_error(file);
+        }
+        let block = u64::from(self.block_bytes);
+        let whole = self.file.outward(block);
+        let good = self.failed.map_or(whole, |failed| whole.up_to(failed / block * block));
+        let written = self.file.and(good);
+        Wrote {
+            bytes: written.bytes(),
+            commit: if self.has_new { good } else { FileRange::default() },
+            size_bytes: (!written.is_empty() && written.end() > self.size_bytes).then_some(written.end()),
+        }
+    }
+
+    /// Zeroes in front of the data, in the same new block.
+    fn take_head(&mut self, file: FileRange, place: Extent) -> Option<Step> {
+        let block_start = self.file.start() / u64::from(self.block_bytes) * u64::from(self.block_bytes);
+        let head = FileRange::between(block_start, self.file.start());
+        if std::mem::replace(&mut self.head_is_done, true)
+            || head.is_empty()
+            || file.start() != self.file.start()
+        {
+            return None;
+        }
+        let sectors = head.bytes() / SECTOR_BYTES;
+        let place = Extent::new(Sector(place.start().0 - sectors), sectors);
+        place.map(|place| Step::ZeroBlocks { file: head, place })
+    }
+
+    /// Zeroes behind the data, in the same new block, if `file` reaches its end.
+    fn see_tail(&mut self, file: FileRange, place: Extent) {
+        let tail = FileRange::between(self.file.end(), self.file.outward(self.block_bytes.into()).end());
+        if file.end() == self.file.end() && !tail.is_empty() {
+            let place = Extent::new(place.end(), tail.bytes() / SECTOR_BYTES);
+            self.tail = place.map(|place| Step::ZeroBlocks { file: tail, place });
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Zeroes in what a file has written, so that no stale byte comes to light: the rest of the last block before the file
+//! grows, the ends of a hole to be punched. Leaves holes and unwritten space alone: they read as zeroes.
+
+use super::{PlanError, Step, check_blocks};
+use crate::block::bio::Op;
+use crate::block::limits::Limits;
+use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+use crate::sector::{Extent, SECTOR_BYTES};
+
+/// The steps that make a range of a file read as zeroes, byte by byte.
+#[derive(Debug, Clone)]
+pub struct ZeroPlan {
+    rest: FileRange,
+}
+
+impl ZeroPlan {
+    /// Nothing to be zeroed.
+    pub(super) const EMPTY: Self = Self { rest: FileRange::between(0, 0) };
+
+    /// Zeroes `file`, up to the last whole block of the filesystem that offsets go to: nothing lies behind it.
+    ///
+    /// # Errors
+    /// [`PlanError::BlockSize`].
+    pub fn new(file: FileRange, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
+        check_blocks(mapper, limits)?;
+        // A rest that no whole block covers would never be done.
+        let block = u64::from(mapper.block_bytes());
+        Ok(Self { rest: file.up_to(u64::MAX / block * block) })
+    }
+
+    /// What has to be zero before the file's end moves from where it is to `size_bytes`: all that comes to light and is
+    /// written, mostly the rest of the last block. When the steps are done, [`Mapper::set_size`]; not if one of them
+    /// failed.
+    ///
+    /// # Errors
+    /// [`PlanError::BlockSize`].
+    pub fn before_growth(size_bytes: u64, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
+        Self::new(FileRange::between(mapper.size_bytes(), size_bytes), mapper, limits)
+    }
+
+    /// The next step; `None` when there is no more.
+    pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
+        let block = block_bytes(limits);
+        while !self.rest.is_empty() {
+            let mapping = match mapper.map(self.rest.outward(block)) {
+                Ok(mapping) => mapping,
+                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+            };
+            let Place::Written(place) = mapping.place else {
+                self.rest = self.rest.from_offset(mapping.file.end());
+                continue;
+            };
+            let (file, step) = first_step(self.rest.and(mapping.file), mapping.file, place, block, limits);
+            self.rest = self.rest.from_offset(file.end());
+            return Some(step);
+        }
+        None
+    }
+}
+
+/// The device's block, in bytes: a sector at least.
+fn block_bytes(limits: &Limits) -> u64 {
+    limits.logical_block_bytes.max(SECTOR_BYTES as u32).into()
+}
+
+/// The first part of `file` that one step can clear, and the step. `place` is where `mapped` lies, which begins in the same block.
+fn first_step(
+    file: FileRange,
+    mapped: FileRange,
+    place: Extent,
+    block: u64,
+    limits: &Limits,
+) -> (FileRange, Step) {
+    let at = |range: FileRange| {
+        let (_, rest) = place.split_at((range.start() - mapped.start()) / SECTOR_BYTES);
+        rest.split_at(range.bytes() / SECTOR_BYTES).0
+    };
+    let whole = file.inward(block);
+    if !whole.is_empty() && whole.start() == file.start() {
+        let place = at(whole);
+        let op = if limits.write_zeroes_bytes_max > 0 { Op::WriteZeroes } else { Op::Write };
+        // A device whose largest write-zeroes is less than a block is written to.
+        let sectors = match limits.first_piece(op, place) {
+            0 => limits.first_piece(Op::Write, place),
+            sectors => sectors,
+        };
+        let place = place.split_at(sectors).0;
+        let file = whole.up_to(whole.start() + place.bytes());
+        return (file, Step::ZeroBlocks { file, place });
+    }
+    let first = FileRange::new(file.start(), 1).outward(block);
+    let part = file.and(first);
+    (part, Step::ZeroPart { file: part, place: at(first), from: part.start() - first.start() })
+}

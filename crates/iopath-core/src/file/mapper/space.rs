@@ -1,0 +1,144 @@
+//! Where mappers get space from and give it back to; and the quarantine that keeps space back while I/O may still go
+//! there. Finds no space itself: an allocator does, `free.rs` say or a filesystem's.
+
+use crate::sector::{Extent, Sector};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Free space of a device.
+pub trait Space: fmt::Debug {
+    /// Takes between `unit` and `sectors` sectors, a multiple of `unit` and aligned to it, in one piece, at `near` or
+    /// behind it if that is free; `None` if there is not one unit.
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent>;
+
+    /// Takes space back.
+    fn release(&mut self, extent: Extent);
+}
+
+impl<S: Space + ?Sized> Space for Box<S> {
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
+        (**self).take(sectors, unit, near)
+    }
+
+    fn release(&mut self, extent: Extent) {
+        (**self).release(extent);
+    }
+}
+
+/// An I/O in flight, as [`Quarantine`] knows it.
+#[derive(Debug)]
+#[must_use = "a ticket that is never ended keeps all space back"]
+pub struct Ticket(u64);
+
+/// Keeps space back that is given up while I/O is in flight, until that I/O has completed.
+///
+/// A read or write that mapped a range before it was punched still goes to where the range lay. Were that space another
+/// file's by then, the read would see foreign bytes and the write destroy them. Each I/O takes a ticket before it maps
+/// and ends it when it has completed. Who writes metadata takes one before it frees space and ends it when the metadata is on
+/// the medium: then no crash finds space that two files point to.
+#[derive(Debug)]
+pub struct Quarantine<S> {
+    inner: S,
+    /// Whether the I/O with ticket `first` + index is in flight.
+    open: VecDeque<bool>,
+    first: u64,
+    /// Space, and the ticket before which all must have ended.
+    held: VecDeque<(u64, Extent)>,
+}
+
+impl<S: Space> Quarantine<S> {
+    /// Over `inner`.
+    pub const fn new(inner: S) -> Self {
+        Self { inner, open: VecDeque::new(), first: 0, held: VecDeque::new() }
+    }
+
+    /// An I/O begins: what is given back from now on stays back until it ends.
+    pub fn begin(&mut self) -> Ticket {
+        self.open.push_back(true);
+        Ticket(self.next() - 1)
+    }
+
+    /// An I/O has completed.
+    ///
+    /// # Panics
+    /// If it is of another quarantine: a bug of the caller.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is ended once")]
+    pub fn end(&mut self, ticket: Ticket) {
+        let Ticket(number) = ticket;
+        let open = number.checked_sub(self.first).and_then(|index| self.open.get_mut(index as usize));
+        let open = open.expect("a ticket of this quarantine, ended once");
+        *open = false;
+        while self.open.front() == Some(&false) {
+            self.open.pop_front();
+            self.first += 1;
+        }
+        while let Some((_, extent)) = self.held.front().filter(|(before, _)| *before <= self.first) {
+            self.inner.release(*extent);
+            self.held.pop_front();
+        }
+    }
+
+    /// Sectors kept back now.
+    pub fn held_sectors(&self) -> u64 {
+        self.held.iter().map(|(_, extent)| extent.sectors()).sum()
+    }
+
+    /// What is inside.
+    pub const fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    fn next(&self) -> u64 {
+        self.first + self.open.len() as u64
+    }
+}
+
+impl<S: Space> Space for Quarantine<S> {
+    fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent> {
+        self.inner.take(sectors, unit, near)
+    }
+
+    fn release(&mut self, extent: Extent) {
+        if self.open.is_empty() {
+            self.inner.release(extent);
+        } else {
+            self.held.push_back((self.next(), extent));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Given(Vec<Extent>);
+
+    impl Space for Given {
+        fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
+            self.0.pop()
+        }
+
+        fn release(&mut self, extent: Extent) {
+            self.0.push(extent);
+        }
+    }
+
+    #[test]
+    fn space_is_free_when_all_io_that_began_before_is_over() {
+        let extent = |start| Extent::new(Sector(start), 8).unwrap();
+        let mut space = Quarantine::new(Given::default());
+        let (a, b) = (space.begin(), space.begin());
+        space.release(extent(0));
+        let c = space.begin();
+        space.release(extent(8));
+        space.end(b);
+        assert_eq!((space.inner().0.len(), space.held_sectors()), (0, 16));
+        space.end(a);
+        assert_eq!(space.inner().0, [extent(0)], "c began after it was given back");
+        space.end(c);
+        assert_eq!(space.inner().0, [extent(0), extent(8)]);
+        space.release(extent(16));
+        assert_eq!((space.inner().0.len(), space.held_sectors()), (3, 0), "no I/O is in flight");
+    }
+}

@@ -1,0 +1,218 @@
+//! Finds how many bytes a device wants in flight, by trying: it doubles the distance while that raises the
+//! measured throughput, and halves it where that costs nothing. Knows nothing of streams or pages.
+//!
+//! Bandwidth times delay would be the same number, if delay were known. It is not: the least delay seen is
+//! that of a block the device had in its own cache, the mean one grows with the queue that is to be sized.
+//! Throughput is what is wanted, so throughput is what is compared.
+//!
+//! ```text
+//!  rate ▲            ┌───────●────●   doubling again gained nothing: taken back
+//!       │        ●───┘
+//!       │    ●
+//!       │  ●
+//!       └──┬─┬───┬───────────┬────▶ bytes in flight
+//! ```
+
+use crate::file::rate::Meter;
+use crate::time::{Duration, Instant};
+
+/// The bytes to keep in flight, and what is being tried.
+#[derive(Debug)]
+pub(super) struct Climb {
+    target: u64,
+    min: u64,
+    max: u64,
+    meter: Meter,
+    phase: Phase,
+    /// The round in flight began before the target was last changed, and says nothing of it.
+    is_settling: bool,
+    /// Bytes per second at `target`, or at the one before while a new one is tried.
+    rate: u64,
+    /// Rounds between two trials: doubles while trials find nothing.
+    patience: u32,
+    /// Whether the next trial doubles.
+    is_up_next: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Doubling. `misses` rounds in a row gained nothing.
+    Grow { misses: u32 },
+    /// Staying, for so many more rounds.
+    Steady { rounds_left: u32 },
+    /// Trying another target than `from`; `first` is the rate of the first of two rounds.
+    Trial { from: u64, first: Option<u64> },
+}
+
+impl Climb {
+    /// A round is long enough to mean something.
+    const ROUND_MIN: Duration = Duration::from_millis(1);
+    /// Rounds in a row without gain before growing ends: one may be noise.
+    const MISSES_MAX: u32 = 2;
+    const PATIENCE_MIN: u32 = 16;
+    const PATIENCE_MAX: u32 = 128;
+
+    /// Between `min` and `max` bytes, from `min` on.
+    pub(super) fn new(min: u64, max: u64) -> Self {
+        Self {
+            target: min,
+            min,
+            max: max.max(min),
+            meter: Meter::default(),
+            phase: Phase::Grow { misses: 0 },
+            is_settling: false,
+            rate: 0,
+            patience: Self::PATIENCE_MIN,
+            is_up_next: true,
+        }
+    }
+
+    /// The bytes to keep in flight.
+    pub(super) const fn target(&self) -> u64 {
+        self.target
+    }
+
+    /// Bytes per second at the present target; 0 before the first round has completed.
+    pub(super) const fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    pub(super) fn issued(&mut self, bytes: u64, now: Instant) {
+        self.meter.issued(bytes, now);
+    }
+
+    pub(super) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
+        self.meter.completed(bytes, moved, now);
+        // Growing is in a hurry; what comes after has time to be sure.
+        let targets = if matches!(self.phase, Phase::Grow { .. }) { 1 } else { 4 };
+        let is_round_over =
+            self.meter.moved() >= self.target.saturating_mul(targets) && self.meter.busy() >= Self::ROUND_MIN;
+        if is_round_over {
+            let rate = self.meter.take_rate();
+            if self.is_settling {
+                self.is_settling = false;
+            } else {
+                self.phase = self.after_round(rate);
+            }
+        }
+    }
+
+    fn after_round(&mut self, rate: u64) -> Phase {
+        match self.phase {
+            Phase::Grow { misses } => self.grow(rate, misses + 1),
+            Phase::Steady { rounds_left: 0 } => self.start_trial(),
+            Phase::Steady { rounds_left } => {
+                self.rate = self.rate - self.rate / 8 + rate / 8;
+                Phase::Steady { rounds_left: rounds_left - 1 }
+            }
+            // A clear loss needs no second look.
+            Phase::Trial { from, first: None } if is_gain(rate, self.rate, 10) => self.end_trial(from, rate),
+            Phase::Trial { from, first: None } => Phase::Trial { from, first: Some(rate) },
+            Phase::Trial { from, first: Some(first) } => self.end_trial(from, u64::midpoint(first, rate)),
+        }
+    }
+
+    fn grow(&mut self, rate: u64, misses: u32) -> Phase {
+        if is_gain(self.rate, rate, 10) {
+            self.rate = rate;
+            if self.target < self.max {
+                self.set_target(self.target.saturating_mul(2));
+                return Phase::Grow { misses: 0 };
+            }
+        } else if misses < Self::MISSES_MAX {
+            return Phase::Grow { misses };
+        } else {
+            self.set_target(self.target / 2);
+        }
+        Phase::Steady { rounds_left: self.patience }
+    }
+
+    fn start_trial(&mut self) -> Phase {
+        let from = self.target;
+        let is_up = (self.is_up_next || from == self.min) && from < self.max;
+        self.set_target(if is_up { from.saturating_mul(2) } else { from / 2 });
+        self.is_up_next = !is_up;
+        Phase::Trial { from, first: None }
+    }
+
+    fn end_trial(&mut self, from: u64, rate: u64) -> Phase {
+        let pays =
+            if self.target > from { is_gain(self.rate, rate, 5) } else { !is_gain(rate, self.rate, 2) };
+        if !pays {
+            self.set_target(from);
+            self.patience = (self.patience * 2).min(Self::PATIENCE_MAX);
+            return Phase::Steady { rounds_left: self.patience };
+        }
+        self.rate = rate;
+        self.patience = Self::PATIENCE_MIN;
+        if self.target > from && self.target < self.max {
+            self.set_target(self.target.saturating_mul(2));
+            return Phase::Grow { misses: 0 };
+        }
+        Phase::Steady { rounds_left: self.patience }
+    }
+
+    fn set_target(&mut self, target: u64) {
+        self.target = target.clamp(self.min, self.max);
+        self.is_settling = true;
+    }
+}
+
+/// Whether `after` is more than `before` by `percent` or more.
+fn is_gain(before: u64, after: u64, percent: u64) -> bool {
+    u128::from(after) * 100 >= u128::from(before) * u128::from(100 + percent) && after > before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Keeps the target in flight on a device of that bandwidth (bytes/s) and delay, for so many rounds and
+    /// to the end of a trial.
+    fn run(climb: &mut Climb, bandwidth: u64, delay: Duration, now: &mut Instant, rounds: u32) {
+        let mut rounds_left = rounds;
+        while rounds_left > 0 || matches!(climb.phase, Phase::Trial { .. }) {
+            rounds_left = rounds_left.saturating_sub(1);
+            let bytes = climb.target();
+            climb.issued(bytes, *now);
+            let pipe = Duration::from_nanos(bytes * 1_000_000_000 / bandwidth);
+            *now = *now + pipe.max(delay);
+            climb.completed(bytes, bytes, *now);
+        }
+    }
+
+    #[test]
+    fn settles_at_bandwidth_times_delay() {
+        // 2 GiB/s for 4 ms: 8 MiB.
+        let mut climb = Climb::new(MIB, 256 * MIB);
+        let mut now = Instant::ZERO;
+        run(&mut climb, 2048 * MIB, Duration::from_millis(4), &mut now, 30);
+        assert_eq!(climb.target(), 8 * MIB);
+        assert!(climb.rate() > 1950 * MIB, "{}", climb.rate());
+    }
+
+    #[test]
+    fn follows_a_device_that_changes() {
+        let mut climb = Climb::new(MIB, 256 * MIB);
+        let mut now = Instant::ZERO;
+        run(&mut climb, 2048 * MIB, Duration::from_millis(1), &mut now, 30);
+        assert_eq!(climb.target(), 2 * MIB);
+        run(&mut climb, 2048 * MIB, Duration::from_millis(16), &mut now, 1000);
+        assert!(climb.target() >= 32 * MIB, "{}", climb.target());
+        run(&mut climb, 2048 * MIB, Duration::from_millis(1), &mut now, 3000);
+        assert!(climb.target() <= 8 * MIB, "{}", climb.target());
+    }
+
+    #[test]
+    fn never_leaves_its_bounds() {
+        let mut climb = Climb::new(MIB, 5 * MIB);
+        let mut now = Instant::ZERO;
+        for _ in 0..500 {
+            run(&mut climb, 1 << 40, Duration::from_millis(50), &mut now, 1);
+            assert!((MIB..=5 * MIB).contains(&climb.target()));
+        }
+        assert_eq!(climb.target(), 5 * MIB);
+    }
+}

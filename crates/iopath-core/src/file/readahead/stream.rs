@@ -1,0 +1,363 @@
+//! One stream that readahead follows: where it is, how far it has read ahead, and its next window. Which stream a
+//! read belongs to is decided in `streams.rs`, who is a stream in `recent.rs` and above.
+
+use crate::file::page::{Page, PageRange};
+use crate::time::Instant;
+
+/// Which way a stream goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Course {
+    /// Each read begins where the last ended.
+    Forward,
+    /// Each read ends where the last began.
+    Backward,
+    /// Each read begins so many pages after (before, if negative) the beginning of the last.
+    Strided(i64),
+}
+
+/// Pages to read: one run, or equal pieces at equal distance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    start: Page,
+    /// Of one piece.
+    pages: u64,
+    pieces: u64,
+    stride: i64,
+    async_pages: u64,
+    /// The first marked page and from one to the next; 0 pages for no marker.
+    marker: Page,
+    marker_step: i64,
+}
+
+impl Window {
+    /// Nothing but what was asked for, and of that no more than the distance: the rest when it is reached.
+    pub(super) fn only(at: PageRange, distance: Distance) -> Self {
+        Self::run(PageRange::new(at.start(), at.pages().min(distance.pages)), 0)
+    }
+
+    pub(super) fn run(pages: PageRange, async_pages: u64) -> Self {
+        Self {
+            start: pages.start(),
+            pages: pages.pages(),
+            pieces: 1,
+            stride: 0,
+            async_pages,
+            marker: Page::MAX,
+            marker_step: 0,
+        }
+    }
+
+    pub(super) fn marked(self, marker: Page, marker_step: i64) -> Self {
+        Self { marker, marker_step, ..self }
+    }
+
+    /// The pieces, in the order the reader will reach them.
+    pub fn ranges(&self) -> impl Iterator<Item = PageRange> {
+        let Self { start, pages, stride, .. } = *self;
+        (0..self.pieces).map(move |piece| PageRange::new(moved(start, stride, piece), pages))
+    }
+
+    /// How many pages nobody has asked for yet.
+    pub const fn async_pages(&self) -> u64 {
+        self.async_pages
+    }
+
+    /// How many pages in all.
+    pub const fn pages(&self) -> u64 {
+        self.pages.saturating_mul(self.pieces)
+    }
+
+    /// Whether reaching `page`, which is in the window, must be told to [`super::Readahead::on_marker`].
+    pub const fn is_marked(&self, page: Page) -> bool {
+        let delta = page.0.wrapping_sub(self.marker.0).cast_signed();
+        // Wrapping, since the least number there is has no negative.
+        self.marker_step != 0
+            && delta.wrapping_rem(self.marker_step) == 0
+            && delta.wrapping_div(self.marker_step) >= 0
+    }
+}
+
+/// How far a stream may read ahead, in pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Distance {
+    pub(super) pages: u64,
+    /// The device's best request: what is asked for at once.
+    pub(super) chunk: u64,
+}
+
+impl Distance {
+    /// Where the distance holds less than two chunks, two smaller ones have to do. A chunk is the step from marker to
+    /// marker, which has a sign.
+    pub(super) fn new(pages: u64, chunk: u64) -> Self {
+        Self { pages, chunk: chunk.min(pages.div_ceil(2)).min(i64::MAX.cast_unsigned()) }
+    }
+}
+
+/// The first window for a request of `pages` pages (Linux, `get_init_ra_size`).
+pub(super) fn first_size(pages: u64, distance: Distance) -> u64 {
+    let max = distance.pages;
+    match pages.checked_next_power_of_two().unwrap_or(u64::MAX) {
+        small if small <= max / 32 => small * 4,
+        middling if middling <= max / 4 => middling * 2,
+        _ => max,
+    }
+}
+
+/// The window after one of `size` (Linux, `get_next_ra_size`).
+const fn next_size(size: u64, max: u64) -> u64 {
+    if size < max / 16 {
+        size * 4
+    } else if size <= max / 2 {
+        size * 2
+    } else {
+        max
+    }
+}
+
+/// One reader, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    course: Course,
+    /// Pages of one read.
+    pub(super) piece: u64,
+    /// Where the reader is: read ahead and not known to be read is what lies between here and `edge`.
+    pub(super) reader: Page,
+    /// Where the next window begins.
+    pub(super) edge: Page,
+    /// Pages to keep ahead now.
+    size: u64,
+    /// `size` grows when the reader gets here: once for each window.
+    grows_at: Page,
+    /// `size` may not grow beyond this since pages were evicted before use.
+    cap: u64,
+    /// Pages read ahead since then.
+    calm: u64,
+    is_shrunk: bool,
+    /// Whether one read has continued another.
+    pub(super) is_proven: bool,
+    /// Pages of the first window that were a guess.
+    pub(super) stake: u64,
+    pub(super) used: Instant,
+}
+
+impl Stream {
+    /// Pieces that a strided stream may be ahead: as many requests at the device.
+    const PIECES_MAX: u64 = 64;
+
+    pub(super) fn new(course: Course, at: PageRange, size: u64, distance: Distance) -> Self {
+        // Small gaps that are read through are a part of what one read takes.
+        let size = size.min(distance.pages);
+        let edge = if course == Course::Backward { at.end() } else { at.start() };
+        Self {
+            course,
+            piece: at.pages(),
+            reader: edge,
+            edge,
+            size,
+            grows_at: edge,
+            cap: u64::MAX,
+            calm: 0,
+            is_shrunk: false,
+            is_proven: true,
+            stake: 0,
+            used: Instant::ZERO,
+        }
+    }
+
+    /// The caller said that it reads sequentially.
+    pub(super) fn trusted(at: PageRange, distance: Distance) -> Self {
+        Self::new(Course::Forward, at, distance.pages, distance)
+    }
+
+    /// A large request that nothing has continued yet.
+    pub(super) fn of_one_request(at: PageRange, distance: Distance) -> Self {
+        Self { is_proven: false, ..Self::new(Course::Forward, at, distance.pages, distance) }
+    }
+
+    pub(super) fn with_stake(self, stake: u64) -> Self {
+        Self { stake, ..self }
+    }
+
+    /// Everything before `edge` is cached or on its way.
+    pub(super) fn issued_to(self, edge: Page) -> Self {
+        Self { edge, ..self }
+    }
+
+    /// Whether a miss is this stream's: at its edge, or in what it has read ahead.
+    pub(super) fn is_missed_by(&self, at: PageRange) -> bool {
+        match self.course {
+            Course::Forward => self.reader <= at.start() && at.start() <= self.edge,
+            Course::Backward => at.start() < self.reader && self.edge <= at.end(),
+            Course::Strided(_) => self.piece_at(at.start()).is_some(),
+        }
+    }
+
+    /// Whether it has read `page` ahead.
+    pub(super) fn has_ahead(&self, page: Page) -> bool {
+        match self.course {
+            Course::Forward => self.reader <= page && page < self.edge,
+            Course::Backward => self.edge <= page && page < self.reader,
+            Course::Strided(_) => self.piece_at(page).is_some_and(|start| start != self.edge),
+        }
+    }
+
+    /// Strided only: the start of the piece that `page` is in, from the reader's to the one at the edge.
+    fn piece_at(&self, page: Page) -> Option<Page> {
+        let Course::Strided(stride) = self.course else { return None };
+        let low = if stride > 0 { self.reader } else { self.edge };
+        let offset = page.0.checked_sub(low.0)?;
+        let start = Page(page.0 - offset % stride.unsigned_abs());
+        let high = self.reader.max(self.edge);
+        (start <= high && page.since(start) < self.piece).then_some(start)
+    }
+
+    /// The reader misses a page here. The window, and whether later ones will be smaller.
+    pub(super) fn miss(&mut self, at: PageRange, distance: Distance, end: Page) -> (Window, bool) {
+        let mut shrinks = false;
+        if self.has_ahead(at.start()) {
+            // It had been read ahead, and is gone.
+            shrinks = self.shrink();
+        } else if self.reader != self.edge {
+            // The reader has used all there was: the distance is too short for it.
+            self.grow(distance);
+        }
+        self.is_proven |= self.course == Course::Forward && self.reader < at.start();
+        let window = match self.course {
+            Course::Forward => self.forward(at, at.start(), distance, end),
+            Course::Backward => self.backward(at, at.end(), distance),
+            Course::Strided(stride) => {
+                let start = self.piece_at(at.start()).unwrap_or(at.start());
+                self.strided(start, start, stride, end)
+            }
+        };
+        (window.unwrap_or_else(|| Window::only(at, distance)), shrinks)
+    }
+
+    /// The reader touches a marked page here.
+    pub(super) fn reach(&mut self, at: PageRange, distance: Distance, end: Page) -> Option<Window> {
+        self.is_shrunk = false;
+        let is_down = match self.course {
+            Course::Forward => false,
+            Course::Backward => true,
+            Course::Strided(stride) => stride < 0,
+        };
+        let has_passed = if is_down { at.start() <= self.grows_at } else { at.start() >= self.grows_at };
+        if has_passed {
+            self.grow(distance);
+        }
+        match self.course {
+            Course::Forward => self.forward(at, self.edge, distance, end),
+            Course::Backward => self.backward(at, self.edge, distance),
+            Course::Strided(stride) => {
+                let start = self.piece_at(at.start())?;
+                self.strided(start, self.edge, stride, end)
+            }
+        }
+    }
+
+    fn forward(&mut self, at: PageRange, from: Page, distance: Distance, end: Page) -> Option<Window> {
+        let (reader, chunk) = (at.start(), self.chunk(distance));
+        // What has been asked for is certain, and goes out at once as far as the distance reaches.
+        let certain = at.end().min(reader + distance.pages);
+        let ahead = if self.is_proven { reader + self.size } else { reader };
+        let wanted = ahead.max(certain).min(end.max(certain));
+        let asked = certain.since(from);
+        self.reader = reader;
+        self.edge = from;
+        // Less than a chunk waits until it is one, unless it is asked for or all there is.
+        if wanted <= from || (asked == 0 && wanted.since(from) < chunk && wanted < end) {
+            return None;
+        }
+        let to = if wanted < end { align(wanted, from, certain, chunk) } else { wanted };
+        self.edge = to;
+        let async_pages = to.since(from.max(at.end()));
+        self.calm = self.calm.saturating_add(async_pages);
+        let window = Window::run(PageRange::between(from, to), async_pages);
+        // What the reader is at cannot be reached any more: after a miss, the first chunk asked for.
+        let marker = if from == reader { from + asked.min(chunk) } else { from };
+        Some(if marker < to { window.marked(marker, chunk.cast_signed()) } else { window })
+    }
+
+    fn backward(&mut self, at: PageRange, from: Page, distance: Distance) -> Option<Window> {
+        let (reader, chunk) = (at.start(), self.chunk(distance));
+        // `from` is above what is asked for after a miss, and below the reader after a marker.
+        let certain = reader.min(from);
+        let wanted = at.end().min(reader + self.piece) - self.size;
+        let aligned = Page(wanted.0.checked_next_multiple_of(chunk).unwrap_or(u64::MAX));
+        let low =
+            if from.since(aligned) >= chunk && aligned <= certain { aligned } else { wanted.min(certain) };
+        self.reader = reader;
+        self.edge = from;
+        let pages = from.since(low);
+        if pages == 0 || (from <= reader && pages < chunk && low > Page(0)) {
+            return None;
+        }
+        self.edge = low;
+        let async_pages = certain.since(low);
+        self.calm = self.calm.saturating_add(async_pages);
+        let window = Window::run(PageRange::between(low, from), async_pages);
+        Some(if async_pages > 0 { window.marked(certain - 1, -chunk.cast_signed()) } else { window })
+    }
+
+    fn strided(&mut self, reader: Page, from: Page, stride: i64, end: Page) -> Option<Window> {
+        let ahead = (self.size / self.piece).clamp(1, Self::PIECES_MAX);
+        let done = pieces_between(reader, from, stride);
+        let fits = if stride > 0 {
+            end.since(from + self.piece.saturating_sub(1)).div_ceil(stride.unsigned_abs())
+        } else {
+            from.0 / stride.unsigned_abs() + 1
+        };
+        let pieces = (ahead + 1).saturating_sub(done).min(fits);
+        self.reader = reader;
+        self.edge = moved(from, stride, pieces);
+        let asked = u64::from(reader == from);
+        let async_pages = pieces.saturating_sub(asked).saturating_mul(self.piece);
+        self.calm = self.calm.saturating_add(async_pages);
+        let window = Window { pieces, stride, ..Window::run(PageRange::new(from, self.piece), async_pages) };
+        (pieces > 0).then(|| window.marked(moved(from, stride, asked), stride))
+    }
+
+    fn grow(&mut self, distance: Distance) {
+        if self.calm >= self.cap.saturating_mul(16) {
+            self.cap = self.cap.saturating_mul(2);
+            self.calm = 0;
+        }
+        self.size = next_size(self.size, distance.pages).min(self.cap).min(distance.pages);
+        self.grows_at = self.edge;
+    }
+
+    /// How much to ask for at once: the device's best request, or half a window that is not two of them.
+    fn chunk(&self, distance: Distance) -> u64 {
+        distance.chunk.min((self.size / 2).max(1))
+    }
+
+    /// Halves the window, once until the reader is heard of again.
+    pub(super) fn shrink(&mut self) -> bool {
+        if self.is_shrunk {
+            return false;
+        }
+        self.is_shrunk = true;
+        self.size = (self.size / 2).max(1);
+        self.cap = self.size;
+        self.calm = 0;
+        true
+    }
+}
+
+/// A window's end moved down to a whole chunk, if that leaves something, and all that is `certain`.
+fn align(to: Page, from: Page, certain: Page, chunk: u64) -> Page {
+    let aligned = Page(to.0 - to.0 % chunk);
+    if aligned > from && aligned >= certain { aligned } else { to }
+}
+
+/// `page` moved by `steps` strides, at most to either end.
+const fn moved(page: Page, stride: i64, steps: u64) -> Page {
+    let pages = stride.unsigned_abs().saturating_mul(steps);
+    if stride < 0 { Page(page.0.saturating_sub(pages)) } else { Page(page.0.saturating_add(pages)) }
+}
+
+/// How many strides from `reader` to `edge`.
+fn pieces_between(reader: Page, edge: Page, stride: i64) -> u64 {
+    let pages = if stride < 0 { reader.since(edge) } else { edge.since(reader) };
+    pages / stride.unsigned_abs()
+}
