@@ -21,7 +21,7 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
-use iopath::{Engine, Error, FileLayout, FileMap, Options, Path, Unaligned, Volume};
+use iopath::{Engine, Error, FileLayout, FileMap, IoMode, Options, Unaligned, Volume};
 use rustix::process::{getgid, getuid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -108,7 +108,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
     let options = Options::new().engine(arguments.engine.parse::<Engine>()?);
     let options = match arguments.path {
-        Way::Buffered => options.path(Path::Buffered).cache_bytes(arguments.cache).page_bytes(arguments.page),
+        Way::Buffered => {
+            options.mode(IoMode::Buffered).cache_bytes(arguments.cache).page_bytes(arguments.page)
+        }
         Way::Bounced => options.unaligned(Unaligned::Bounce),
     };
     let Some(mapper) = &arguments.mapper else {
@@ -197,19 +199,10 @@ impl Files {
     }
 }
 
-/// The error number that describes `error` to a process. The message, which has more, goes to standard error.
+/// The error number of `error` for the calling process. The message, which says more, goes to standard error.
 fn errno(error: &Error) -> Errno {
     eprintln!("fuse_file: {error}");
-    match error {
-        Error::Io { source, .. } | Error::Unwritable { source, .. } => Errno::from_i32(source.errno()),
-        Error::Resize { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_i32),
-        Error::PastEnd { .. } => Errno::EFBIG,
-        Error::ReadOnly { .. } => Errno::EROFS,
-        Error::Unsupported { .. } => Errno::EOPNOTSUPP,
-        Error::Memory(_) | Error::AllBorrowed { .. } => Errno::ENOMEM,
-        Error::BatchFull { .. } => Errno::EAGAIN,
-        _ => Errno::EIO,
-    }
+    Errno::from_i32(error.errno())
 }
 
 impl Filesystem for Files {

@@ -3,7 +3,7 @@
 
 mod beside;
 
-use crate::error::{Error, OpenError};
+use crate::error::{Cause, Error, ErrorKind, OpenError};
 use crate::io_options::IoOptions;
 use crate::open::{OwnRunner, Source};
 use crate::volume::Volume;
@@ -180,7 +180,8 @@ impl Batch {
                 Err(refused) => refused,
             };
             // The end has moved since it was looked at.
-            let may_fit = matches!(refused.error, Error::PastEnd { .. }) && refused_for != Some(extent);
+            let may_fit =
+                matches!(refused.error.kind(), ErrorKind::PastEnd { .. }) && refused_for != Some(extent);
             if !may_fit || !self.volume.cuts_off_at_end() {
                 return Err(refused);
             }
@@ -210,7 +211,7 @@ impl Batch {
 
     /// Adds a flush: it sends every write to the medium that had completed when it was added.
     pub fn flush(&mut self, token: u64) -> Result<(), Refused> {
-        match self.volume.check_writable(Op::Flush, 0) {
+        match self.volume.check_writable(Op::Flush, 0, 0) {
             Ok(()) => self.add(Op::Flush, Extent::EMPTY, None, token, &IoOptions::new()),
             Err(error) => Err(Refused { error, buffer: None }),
         }
@@ -314,7 +315,9 @@ impl Batch {
         self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
             self.abandon_beside(token);
             let error = match &error {
-                SubmitError::QueueFull(_) => Error::BatchFull { depth: self.in_flight() },
+                SubmitError::QueueFull(_) => {
+                    self.volume.error(ErrorKind::BatchFull { depth: self.in_flight() })
+                }
                 other => self.volume.refused(other),
             };
             Refused { error, buffer }
@@ -322,7 +325,7 @@ impl Batch {
     }
 
     fn wait_error(&self, source: WaitError) -> Error {
-        Error::Wait { path: self.volume.facts().path.clone(), source }
+        self.volume.error(ErrorKind::Wait).because(Cause::Wait(source))
     }
 
     /// The runner with the elevator and the end that the volume has now.

@@ -1,7 +1,7 @@
 //! Direct I/O on a volume with a page cache: the two see each other's bytes. And a volume that changes its size. What
 //! waits for what is decided in `iopath_core::cache`.
 
-use crate::error::Error;
+use crate::error::{Cause, Error, ErrorKind};
 use crate::open::Backing;
 use crate::volume::Volume;
 use iopath_core::{Extent, Op};
@@ -59,8 +59,8 @@ impl Volume {
     ///
     /// Other devices have the size they have: refused.
     pub fn resize(&self, size_bytes: u64) -> Result<(), Error> {
-        self.check_writable(Op::Write, size_bytes)?;
-        let failed = |source| Error::Resize { path: self.facts().path.clone(), size_bytes, source };
+        self.check_writable(Op::Write, size_bytes, 0)?;
+        let failed = |source| self.error(ErrorKind::Resize { size_bytes }).because(Cause::System(source));
         if self.has_fixed_size() {
             // Before the cache gives up what is to be cut off.
             return Err(failed(io::ErrorKind::Unsupported.into()));

@@ -1,7 +1,7 @@
 //! Direct I/O whose offset, length or memory does not fit the alignment, through an aligned buffer. A block that is
 //! written in part is read, changed and written back under a lock on its range.
 
-use crate::error::Error;
+use crate::error::{Cause, Error, ErrorKind};
 use crate::volume::Volume;
 use iopath_core::{IoError, Op};
 use iopath_os::sync::{Condvar, Mutex, MutexGuard};
@@ -88,7 +88,7 @@ impl Volume {
         offset: u64,
     ) -> Result<usize, Error> {
         let there = self.there(Op::Read, offset, buffer.len())?;
-        let mut done = 0;
+        let (mut done, buffer_bytes) = (0, buffer.len());
         while done < there {
             let piece = self.piece(offset + done as u64, there - done);
             let bytes = bounce.with_buffer(|blocks| -> Result<usize, Error> {
@@ -97,7 +97,8 @@ impl Volume {
                 let bytes = piece.bytes.min(read.saturating_sub(piece.skip));
                 buffer[done..done + bytes].copy_from_slice(&blocks[piece.skip..piece.skip + bytes]);
                 Ok(bytes)
-            })??;
+            });
+            let bytes = bytes.map_err(|error| self.no_memory(Op::Read, offset, buffer_bytes, error))??;
             if bytes == 0 {
                 break;
             }
@@ -113,16 +114,16 @@ impl Volume {
         offset: u64,
         fua: bool,
     ) -> Result<(), Error> {
-        self.check_writable(Op::Write, offset)?;
+        self.check_writable(Op::Write, offset, buffer.len() as u64)?;
         let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
         self.check_within(Op::Write, offset, buffer.len() as u64)?;
         let mut done = 0;
         while done < buffer.len() {
             let piece = self.piece(offset + done as u64, buffer.len() - done);
             let source = &buffer[done..done + piece.bytes];
-            bounce.with_buffer(|blocks| {
-                self.write_piece(bounce, &piece, source, &mut blocks[..piece.blocks])
-            })??;
+            let written = bounce
+                .with_buffer(|blocks| self.write_piece(bounce, &piece, source, &mut blocks[..piece.blocks]));
+            written.map_err(|error| self.no_memory(Op::Write, offset, buffer.len(), error))??;
             done += piece.bytes;
         }
         if fua { self.flush() } else { Ok(()) }
@@ -185,6 +186,11 @@ impl Volume {
         };
         let failed = |source| self.io_error(Op::Write, offset, (to - tail) as u64, source);
         written.map_err(failed)
+    }
+
+    fn no_memory(&self, op: Op, offset: u64, bytes: usize, error: NoMemory) -> Error {
+        let error = Cause::Memory(error);
+        self.error(ErrorKind::NoMemory).of_range(op, offset, bytes as u64).because(error)
     }
 
     /// How many of `bytes` bytes from `offset` on there are, on a path that is cut off at the end.

@@ -1,7 +1,7 @@
 //! The page cache of a volume: how it is made from the options, and what of the volume's methods it serves. How it
 //! works: `iopath_os::Buffered`.
 
-use crate::error::{Error, OpenError};
+use crate::error::{Cause, Error, ErrorKind, OpenError};
 use crate::open::{Backing, Source, system};
 use crate::options::{Options, Readahead};
 use crate::volume::Volume;
@@ -105,7 +105,7 @@ pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, Ope
 }
 
 /// Bytes of the volume's cache, lent: see [`Volume::borrow`].
-pub type Lent<'a> = Borrowed<'a>;
+pub type PageGuard<'a> = Borrowed<'a>;
 
 impl Volume {
     /// Lends `bytes` bytes from byte `offset` on as they lie in the page cache, or as many as there are up to the end
@@ -113,7 +113,7 @@ impl Volume {
     ///
     /// For volumes with a page cache; of others it is refused.
     #[inline]
-    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Lent<'_>, Error> {
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>, Error> {
         self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))
     }
 
@@ -159,7 +159,7 @@ impl Volume {
 
     #[inline]
     fn cache(&self) -> Result<&Buffered, Error> {
-        self.cache_if_any().ok_or_else(|| Error::NotBuffered { path: self.facts().path.clone() })
+        self.cache_if_any().ok_or_else(|| self.error(ErrorKind::NotBuffered))
     }
 
     pub(crate) fn read_cached(
@@ -180,7 +180,7 @@ impl Volume {
         fua: bool,
     ) -> Result<(), Error> {
         let bytes = buffer.len() as u64;
-        self.check_writable(Op::Write, offset)?;
+        self.check_writable(Op::Write, offset, bytes)?;
         self.check_within(Op::Write, offset, bytes)?;
         let failed = |error| self.uncached(Op::Write, offset, bytes, error);
         cache.write_at(buffer, offset).map_err(failed)?;
@@ -194,12 +194,16 @@ impl Volume {
     /// An error of the cache as one of the volume.
     #[cold]
     pub(crate) fn uncached(&self, op: Op, offset: u64, bytes: u64, error: BufferedError) -> Error {
-        let path = self.facts().path.clone();
-        match error {
-            BufferedError::Io(source) => Error::Io { path, op, offset, bytes, source },
-            BufferedError::Wait(source) => Error::Wait { path, source },
-            BufferedError::AllBorrowed { pages } => Error::AllBorrowed { path, pages },
-            BufferedError::Unwritable { pages, source } => Error::Unwritable { path, pages, source },
+        let (kind, cause) = match error {
+            BufferedError::Io(source) => (ErrorKind::Io(source), None),
+            BufferedError::Wait(source) => (ErrorKind::Wait, Some(Cause::Wait(source))),
+            BufferedError::AllBorrowed { pages } => (ErrorKind::AllBorrowed { pages }, None),
+            BufferedError::Unwritable { pages, source } => (ErrorKind::Unwritable { pages, source }, None),
+        };
+        let error = self.error(kind).of_range(op, offset, bytes);
+        match cause {
+            Some(cause) => error.because(cause),
+            None => error,
         }
     }
 }

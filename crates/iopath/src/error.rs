@@ -1,235 +1,417 @@
-//! What can go wrong with a volume. Each error names the thing, the value and the way out.
+//! The errors of this crate: [`OpenError`] from opening, [`Error`] from I/O. Each message names the object, the value and
+//! the remedy. Does not translate error numbers of the kernel: see `errno.rs` of `iopath-os`.
 
 use iopath_core::{IoError, Op};
 use iopath_os::target::{DioError, Refusal, TargetError};
-use iopath_os::{EngineError, WaitError};
-use std::path::PathBuf;
+use iopath_os::{EngineError, NoMemory, WaitError};
+use rustix::io::Errno;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Why a volume could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// What the target is could not be found out; it may be missing.
+    /// The target could not be inspected; it may be missing.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The target takes no direct I/O.
+    /// The target does not support direct I/O.
     #[error(transparent)]
     Direct(#[from] DioError),
-    /// Writing to it would destroy something of someone's, or someone uses it.
+    /// The target is in use, or writing would destroy existing data.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A directory is no volume.
+    /// The path names a directory.
     #[error("{} is a directory; name a file in it or a block device", .0.display())]
     Directory(PathBuf),
-    /// The system did not open or extend it.
+    /// The system refused to open or extend the target.
     #[error("{} cannot be {what}: {source}", .path.display())]
     System {
         /// The target.
         path: PathBuf,
-        /// What was tried: "opened for reading", say.
+        /// The attempted action, for example "opened for reading".
         what: &'static str,
-        /// What the system said.
-        source: std::io::Error,
+        /// The error of the system.
+        source: io::Error,
     },
-    /// No engine could be had.
+    /// No engine could be started.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// There is no such elevator, or it cannot be set so.
+    /// The elevator is unknown, or a setting is out of range.
     #[error(transparent)]
     Elevator(#[from] iopath_core::elevator::ElevatorError),
-    /// The members make no stripe.
+    /// The members do not form a stripe.
     #[error(transparent)]
     Stripe(#[from] iopath_os::StripedError),
     /// The mapping does not fit the device.
     #[error(transparent)]
     Mapped(#[from] iopath_os::MappedError),
-    /// A chunk of a stripe that is not whole sectors.
+    /// The chunk of the stripe is not a multiple of a sector.
     #[error(
-        "a chunk of {chunk_bytes} bytes is not whole sectors; choose a multiple of the members' block, 4096 say"
+        "a chunk of {chunk_bytes} bytes is not a multiple of a sector; choose a multiple of the members' block, such as 4096"
     )]
     Chunk {
-        /// The chunk asked for.
+        /// The requested chunk.
         chunk_bytes: u64,
     },
-    /// Chunks of a stripe would lie on each other.
+    /// The stripe names one file or device twice.
     #[error("{} is a member of the stripe twice; name each file or device once", .0.display())]
     SameMember(PathBuf),
-    /// There is not enough memory for the buffers.
+    /// The system has no memory for the buffers.
     #[error(transparent)]
-    Memory(#[from] iopath_os::NoMemory),
-    /// A page cannot have that size.
+    Memory(#[from] NoMemory),
+    /// The page size is out of range.
     #[error("pages of {page_bytes} bytes: choose a power of two from {min_bytes} to {max_bytes}")]
     PageSize {
-        /// The size asked for.
+        /// The requested size.
         page_bytes: u32,
-        /// The smallest there is here: a block of the target at least.
+        /// The smallest size here: at least a block of the target.
         min_bytes: u32,
-        /// The largest.
+        /// The largest size.
         max_bytes: u32,
     },
-    /// A cache cannot have that size.
+    /// The cache size is out of range.
     #[error("a cache of {cache_bytes} bytes: choose from {min_bytes} (16 pages) to {max_bytes}")]
     CacheSize {
-        /// The size asked for.
+        /// The requested size.
         cache_bytes: u64,
-        /// The least for pages of this size.
+        /// The smallest cache for pages of this size.
         min_bytes: u64,
-        /// The most for pages of this size.
+        /// The largest cache for pages of this size.
         max_bytes: u64,
     },
 }
 
-/// Why an I/O on a volume failed.
-#[derive(Debug, thiserror::Error)]
+/// The result of an I/O on a volume.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an I/O on a volume failed: a kind, the operation, the byte range and the path.
+///
+/// ```
+/// use iopath::{ErrorKind, MemoryConfig, MemoryDisk, Options, Volume};
+///
+/// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+/// let volume = Volume::memory(&disk, &Options::new())?;
+/// let error = volume.write_at(&[0; 4096], 8192).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::ReadOnly);
+/// assert_eq!((error.offset(), error.bytes(), error.errno()), (8192, 4096, 30));
+/// let error = std::io::Error::from(error);
+/// assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Error(Box<Repr>);
+
+/// Boxed, so that a result of the hot path stays small.
+#[derive(Debug)]
+struct Repr {
+    kind: ErrorKind,
+    op: Option<Op>,
+    offset: u64,
+    bytes: u64,
+    path: PathBuf,
+    cause: Option<Cause>,
+}
+
+/// The error below, where [`ErrorKind`] does not hold it.
+#[derive(Debug)]
+pub(crate) enum Cause {
+    System(io::Error),
+    Wait(WaitError),
+    Open(Box<OpenError>),
+    Memory(NoMemory),
+}
+
+/// The kind of an [`Error`], with the values that the kind alone has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
-    /// An offset or length that is not whole blocks.
-    #[error("{op} of {bytes} bytes at offset {offset} of {}: offset and length must be multiples of {align_bytes}", .path.display())]
+pub enum ErrorKind {
+    /// The offset or the length is not a multiple of a block.
     Unaligned {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// From where, in bytes.
-        offset: u64,
-        /// How much.
-        bytes: u64,
-        /// What offset and length must be multiples of.
+        /// Offset and length must be multiples of this many bytes.
         align_bytes: u32,
     },
-    /// A buffer that does not start where the device needs it to.
-    #[error("{op} at offset {offset} of {}: the buffer starts at an address that is no multiple of {align_bytes}; take it from AlignedBuf", .path.display())]
+    /// The buffer starts at an address that the device does not accept.
     UnalignedMemory {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// At which offset in bytes.
-        offset: u64,
-        /// What the address must be a multiple of.
+        /// The address must be a multiple of this many bytes.
         align_bytes: u32,
     },
-    /// More bytes than the buffer that came with them holds.
-    #[error("{op} of {bytes} bytes at offset {offset} of {}: the buffer has {buffer_bytes}; make the batch with larger ones", .path.display())]
+    /// The request is longer than its buffer.
     BufferTooSmall {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// From where, in bytes.
-        offset: u64,
-        /// How much.
-        bytes: u64,
-        /// How much the buffer holds.
+        /// The length of the buffer.
         buffer_bytes: u64,
     },
-    /// A range that reaches past the end.
-    #[error("{op} of {bytes} bytes at offset {offset} reaches past the end of {}, which has {size_bytes}", .path.display())]
+    /// The range reaches past the end of the volume.
     PastEnd {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// From where, in bytes.
-        offset: u64,
-        /// How much.
-        bytes: u64,
         /// The size of the volume.
         size_bytes: u64,
     },
-    /// A write to a volume that was opened read-only.
-    #[error("{op} at offset {offset} of {}: it is open read-only; open it with Options::write(true)", .path.display())]
-    ReadOnly {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// At which offset in bytes.
-        offset: u64,
+    /// The volume ended before an exact read had filled its buffer.
+    UnexpectedEnd {
+        /// The size of the volume.
+        size_bytes: u64,
     },
-    /// The device cannot do this.
-    #[error("{} does not support {op}", .path.display())]
-    Unsupported {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-    },
-    /// As many I/Os as the batch has room for are in flight.
-    #[error("the batch has room for {depth} I/Os, and all are in flight; take completions first")]
+    /// The volume was opened read-only.
+    ReadOnly,
+    /// The device or the file does not support the operation.
+    Unsupported,
+    /// The batch has as many requests in flight as it has room for.
     BatchFull {
-        /// How many there is room for.
+        /// How many requests fit.
         depth: u32,
     },
     /// The device failed.
-    #[error("{op} of {bytes} bytes at offset {offset} of {} failed: {source}", .path.display())]
-    Io {
-        /// The volume.
-        path: PathBuf,
-        /// What was to be done.
-        op: Op,
-        /// From where, in bytes.
-        offset: u64,
-        /// How much.
-        bytes: u64,
-        /// Why.
-        source: IoError,
-    },
-    /// The system does not let the engine go on.
-    #[error("I/O on {} cannot go on: {source}", .path.display())]
-    Wait {
-        /// The volume.
-        path: PathBuf,
-        /// What the system said.
-        source: WaitError,
-    },
-    /// Another thread of the program needs an engine of its own and none could be had.
-    #[error("another thread cannot use {}: {source}", .path.display())]
-    Thread {
-        /// The volume.
-        path: PathBuf,
-        /// Why.
-        source: Box<OpenError>,
-    },
-    /// There is no page cache to borrow from or to advise.
-    #[error("{} has no page cache; open it with Options::path(Path::Buffered)", .path.display())]
-    NotBuffered {
-        /// The volume.
-        path: PathBuf,
-    },
-    /// Every page of the cache is borrowed.
-    #[error("all {pages} pages of the cache of {} are borrowed; drop some, or open it with more cache", .path.display())]
+    Io(IoError),
+    /// The system refused to submit or to wait.
+    Wait,
+    /// A further thread needs an engine, and none could be started.
+    Thread,
+    /// The volume has no page cache.
+    NotBuffered,
+    /// Guards borrow every page of the cache.
     AllBorrowed {
-        /// The volume.
-        path: PathBuf,
-        /// How many pages there are.
+        /// The pages of the cache.
         pages: u32,
     },
-    /// The page cache is full of what cannot be written.
-    #[error(
-        "the cache of {} is full and {pages} of its pages cannot be written: {source}; \
-         see to the device, or discard what they hold",
-        .path.display()
-    )]
+    /// The page cache is full of pages that cannot be written back.
     Unwritable {
-        /// The volume.
-        path: PathBuf,
-        /// How many pages could not be written.
+        /// How many pages could not be written back.
         pages: u32,
-        /// What the device said of the last of them.
+        /// The last error of the device.
         source: IoError,
     },
-    /// Only files can be made longer or shorter.
-    #[error("{} cannot have {size_bytes} bytes: {source}", .path.display())]
+    /// The volume cannot be given another size.
     Resize {
-        /// The volume.
-        path: PathBuf,
-        /// The size asked for.
+        /// The requested size.
         size_bytes: u64,
-        /// What the system said.
-        source: std::io::Error,
     },
-    /// There is not enough memory for a bounce buffer.
-    #[error(transparent)]
-    Memory(#[from] iopath_os::NoMemory),
+    /// The system has no memory for a buffer.
+    NoMemory,
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn new(kind: ErrorKind, path: &Path) -> Self {
+        let path = path.to_owned();
+        Self(Box::new(Repr { kind, op: None, offset: 0, bytes: 0, path, cause: None }))
+    }
+
+    pub(crate) fn of_range(mut self, op: Op, offset: u64, bytes: u64) -> Self {
+        (self.0.op, self.0.offset, self.0.bytes) = (Some(op), offset, bytes);
+        self
+    }
+
+    pub(crate) fn because(mut self, cause: Cause) -> Self {
+        self.0.cause = Some(cause);
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation; `None` if the error belongs to no single one.
+    pub fn op(&self) -> Option<Op> {
+        self.0.op
+    }
+
+    /// The start of the range, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
+    /// The length of the range, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// The path of the volume.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The error number of Linux (`errno.h`): the kernel's own where the kernel reported the error, else the number that
+    /// the kernel reports for the same mistake.
+    pub fn errno(&self) -> i32 {
+        let number = |errno: Errno| errno.raw_os_error();
+        match (self.0.kind, &self.0.cause) {
+            (_, Some(Cause::System(error))) => error.raw_os_error().unwrap_or(number(Errno::OPNOTSUPP)),
+            (_, Some(Cause::Wait(error))) => error.source.raw_os_error().unwrap_or(number(Errno::IO)),
+            (ErrorKind::Io(error) | ErrorKind::Unwritable { source: error, .. }, _) => error.errno(),
+            (ErrorKind::PastEnd { .. } | ErrorKind::UnexpectedEnd { .. }, _) => match self.0.op {
+                Some(Op::Read) => IoError::EndOfDevice.errno(),
+                _ => number(Errno::FBIG),
+            },
+            (ErrorKind::ReadOnly, _) => number(Errno::ROFS),
+            (ErrorKind::Unsupported | ErrorKind::NotBuffered | ErrorKind::Resize { .. }, _) => {
+                number(Errno::OPNOTSUPP)
+            }
+            (ErrorKind::BatchFull { .. } | ErrorKind::Thread, _) => number(Errno::AGAIN),
+            (ErrorKind::AllBorrowed { .. } | ErrorKind::NoMemory, _) => number(Errno::NOMEM),
+            (ErrorKind::Wait, _) => number(Errno::IO),
+            (
+                ErrorKind::Unaligned { .. }
+                | ErrorKind::UnalignedMemory { .. }
+                | ErrorKind::BufferTooSmall { .. },
+                _,
+            ) => number(Errno::INVAL),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Repr { kind, op, offset, bytes, path, cause } = &*self.0;
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", kind).field("op", op).field("offset", offset);
+        debug.field("bytes", bytes).field("path", path).field("cause", cause).finish()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Repr { kind, op, offset, bytes, path, cause } = &*self.0;
+        let path = path.display();
+        let op = op.map_or_else(|| "I/O".to_owned(), |op| op.to_string());
+        match kind {
+            ErrorKind::Unaligned { align_bytes } => write!(
+                f,
+                "{op} of {bytes} bytes at offset {offset} of {path}: offset and length must be multiples of {align_bytes}"
+            ),
+            ErrorKind::UnalignedMemory { align_bytes } => write!(
+                f,
+                "{op} at offset {offset} of {path}: the address of the buffer is not a multiple of {align_bytes}; \
+                 use AlignedBuf"
+            ),
+            ErrorKind::BufferTooSmall { buffer_bytes } => write!(
+                f,
+                "{op} of {bytes} bytes at offset {offset} of {path}: the buffer has {buffer_bytes} bytes; \
+                 make the batch with larger buffers"
+            ),
+            ErrorKind::PastEnd { size_bytes } => write!(
+                f,
+                "{op} of {bytes} bytes at offset {offset} reaches past the end of {path}, which has {size_bytes} bytes"
+            ),
+            ErrorKind::UnexpectedEnd { size_bytes } => write!(
+                f,
+                "{op} of {bytes} bytes at offset {offset}: {path} has only {size_bytes} bytes; \
+                 use read_at to accept fewer bytes"
+            ),
+            ErrorKind::ReadOnly => write!(
+                f,
+                "{op} at offset {offset} of {path}: the volume is read-only; open it with Options::write(true)"
+            ),
+            ErrorKind::Unsupported => write!(f, "{path} does not support {op}"),
+            ErrorKind::BatchFull { depth } => write!(
+                f,
+                "the batch has room for {depth} requests, and all are in flight; take completions first"
+            ),
+            ErrorKind::Io(error) => {
+                write!(f, "{op} of {bytes} bytes at offset {offset} of {path} failed: {error}")
+            }
+            ErrorKind::NotBuffered => {
+                write!(f, "{path} has no page cache; open it with Options::mode(IoMode::Buffered)")
+            }
+            ErrorKind::AllBorrowed { pages } => write!(
+                f,
+                "all {pages} pages of the cache of {path} are borrowed; drop some guards, or open it with more cache"
+            ),
+            ErrorKind::Unwritable { pages, source } => write!(
+                f,
+                "the cache of {path} is full and {pages} of its pages cannot be written: {source}; \
+                 repair the device, or discard these pages"
+            ),
+            ErrorKind::Wait => write!(f, "I/O on {path} cannot continue{}", Because(cause.as_ref())),
+            ErrorKind::Thread => write!(f, "another thread cannot use {path}{}", Because(cause.as_ref())),
+            ErrorKind::Resize { size_bytes } => {
+                write!(f, "{path} cannot have {size_bytes} bytes{}", Because(cause.as_ref()))
+            }
+            ErrorKind::NoMemory => {
+                write!(f, "{op} of {bytes} bytes at offset {offset} of {path}{}", Because(cause.as_ref()))
+            }
+        }
+    }
+}
+
+/// The cause behind a colon, if there is one.
+struct Because<'a>(Option<&'a Cause>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |cause| write!(f, ": {}", cause.as_error()))
+    }
+}
+
+impl Cause {
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        match self {
+            Self::System(error) => error,
+            Self::Wait(error) => error,
+            Self::Open(error) => error.as_ref(),
+            Self::Memory(error) => error,
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match (&self.0.kind, &self.0.cause) {
+            (_, Some(cause)) => Some(cause.as_error()),
+            (ErrorKind::Io(error) | ErrorKind::Unwritable { source: error, .. }, _) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The kind follows from [`Error::errno`]. The [`Error`] is kept inside, so its message and its parts are still there.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::UnexpectedEnd { .. } | ErrorKind::Io(IoError::EndOfDevice) => {
+                io::ErrorKind::UnexpectedEof
+            }
+            _ => Self::from_raw_os_error(error.errno()).kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: ErrorKind) -> Error {
+        Error::new(kind, Path::new("data.bin")).of_range(Op::Read, 4096, 512)
+    }
+
+    #[test]
+    fn a_result_of_the_hot_path_is_small() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn parts_survive_the_conversion_to_an_error_of_std() {
+        let converted = io::Error::from(error(ErrorKind::Io(IoError::NoSpace)));
+        assert_eq!(converted.kind(), io::ErrorKind::StorageFull);
+        let inner = converted.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).unwrap();
+        assert_eq!((inner.op(), inner.offset(), inner.bytes()), (Some(Op::Read), 4096, 512));
+        assert_eq!(inner.path(), Path::new("data.bin"));
+    }
+
+    #[test]
+    fn an_exact_read_past_the_end_is_an_unexpected_eof() {
+        let converted = io::Error::from(error(ErrorKind::UnexpectedEnd { size_bytes: 4100 }));
+        assert_eq!(converted.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn the_number_of_the_system_is_kept() {
+        let no_room = Cause::System(io::Error::from_raw_os_error(28));
+        let error = error(ErrorKind::Resize { size_bytes: 1 }).because(no_room);
+        assert_eq!(error.errno(), 28);
+        assert!(error.source().is_some());
+        assert!(error.to_string().starts_with("data.bin cannot have 1 bytes: "), "{error}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Volume`] is a file or block device ([`Volume::open`]), a stripe of them ([`Volume::open_stripe`]), a file that
 //! the program maps itself ([`Volume::open_mapped`]) or a disk in memory ([`Volume::memory`]), opened for direct, raw
-//! or buffered I/O ([`Path`]): alignment found out, not assumed; short transfers continued or an error, never success;
+//! or buffered I/O ([`IoMode`]): alignment found out, not assumed; short transfers continued or an error, never success;
 //! long I/O split so that several pieces are in flight; a device that someone uses refused. It reads and writes from
 //! any thread ([`Volume::read_at`]), and keeps many I/Os in flight from one thread without a thread for each
 //! ([`Volume::batch`]). With a page cache it lends cached bytes without copying them ([`Volume::borrow`]), and does
@@ -34,8 +34,8 @@ mod volume;
 
 pub use batch::{Batch, BatchOptions, Done, Refused};
 pub use beside::Direct;
-pub use cached::Lent;
-pub use error::{Error, OpenError};
+pub use cached::PageGuard;
+pub use error::{Error, ErrorKind, OpenError, Result};
 pub use io_options::IoOptions;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
 pub use iopath_core::mapper::{
@@ -48,5 +48,5 @@ pub use iopath_os::{
     MemoryDisk, NoMemory, PoolBuf,
 };
 pub use open::Facts;
-pub use options::{Options, Path, Readahead, Unaligned};
+pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use volume::Volume;

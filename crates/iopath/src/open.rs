@@ -4,7 +4,7 @@
 use crate::batch::BatchOptions;
 use crate::error::OpenError;
 use crate::mapped::MappedOn;
-use crate::options::{Options, Path};
+use crate::options::{IoMode, Options};
 use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
 use iopath_core::{Limits, QueueConfig};
@@ -17,7 +17,7 @@ use iopath_os::{
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Threads of one engine, where threads are used.
@@ -95,7 +95,7 @@ pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
 pub(crate) type OwnRunner = Tuned<dyn RealDevice>;
 
 impl Source {
-    pub(crate) fn open(path: &FilePath, options: &Options) -> Result<(Self, Target), OpenError> {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
         let tuning = Tuning::new(options.elevator.parse()?);
         if let Some(bytes) = options.create_bytes {
             create(path, bytes)?;
@@ -259,7 +259,7 @@ fn request_bytes_max(target: &Target) -> u64 {
 }
 
 /// Makes the file or extends it, never shortens it.
-fn create(path: &FilePath, bytes: u64) -> Result<(), OpenError> {
+fn create(path: &Path, bytes: u64) -> Result<(), OpenError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.map_err(system(path, "created"))?;
     let metadata = file.metadata().map_err(system(path, "measured"))?;
@@ -284,7 +284,7 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
     file.map_err(system(&target.path, what))
 }
 
-pub(crate) fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+pub(crate) fn system(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::System { path, what, source }
 }
@@ -292,6 +292,6 @@ pub(crate) fn system(path: &FilePath, what: &'static str) -> impl FnOnce(std::io
 impl Source {
     /// Whether a read may end with the file rather than with its range.
     pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.options.path != Path::Raw
+        self.options.mode != IoMode::Raw
     }
 }

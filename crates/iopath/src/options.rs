@@ -5,7 +5,7 @@ use iopath_os::{Engine, Faults};
 
 /// Which way I/O goes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Path {
+pub enum IoMode {
     /// Past the kernel's page cache (`O_DIRECT`), with the semantics of a file: a read is cut off at the end, a
     /// write past it is refused.
     #[default]
@@ -51,7 +51,7 @@ pub enum Readahead {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub(crate) path: Path,
+    pub(crate) mode: IoMode,
     pub(crate) write: bool,
     pub(crate) overwrite: bool,
     pub(crate) claim: bool,
@@ -71,7 +71,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            path: Path::Direct,
+            mode: IoMode::Direct,
             write: false,
             overwrite: false,
             claim: true,
@@ -98,8 +98,8 @@ impl Options {
 
     /// Which way I/O goes to the target.
     #[must_use]
-    pub const fn path(mut self, path: Path) -> Self {
-        self.path = path;
+    pub const fn mode(mut self, mode: IoMode) -> Self {
+        self.mode = mode;
         self
     }
 
@@ -168,7 +168,7 @@ impl Options {
     /// `false` switches the program to buffered I/O without another change; `true` back to direct.
     #[must_use]
     pub const fn direct(mut self, direct: bool) -> Self {
-        self.path = if direct { Path::Direct } else { Path::Buffered };
+        self.mode = if direct { IoMode::Direct } else { IoMode::Buffered };
         self
     }
 
@@ -211,7 +211,7 @@ impl Options {
 
     /// Whether there is a page cache.
     pub(crate) fn is_cached(&self) -> bool {
-        self.path == Path::Buffered || self.unaligned == Unaligned::Buffered
+        self.mode == IoMode::Buffered || self.unaligned == Unaligned::Buffered
     }
     /// What is to go wrong at the device, file or memory: for tests of what a program does then.
     ///

@@ -4,16 +4,16 @@
 use crate::batch::{Batch, BatchOptions};
 use crate::bounce::Bounce;
 use crate::cached::{self, OpenedCache};
-use crate::error::{Error, OpenError};
+use crate::error::{Cause, Error, ErrorKind, OpenError};
 use crate::open::{Backing, Facts, Opened, Source};
-use crate::options::{Options, Path, Unaligned};
+use crate::options::{IoMode, Options, Unaligned};
 use crate::shards::Shards;
 use crate::tuning::Tuning;
 use iopath_core::{Extent, IoError, Op, SECTOR_BYTES, SubmitError};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
 use iopath_os::{Beside, Buffered, MemoryDisk, RealDevice, RunError, Runner};
-use std::path::Path as FilePath;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -57,7 +57,7 @@ struct Shared {
 
 impl Volume {
     /// Opens a file or block device.
-    pub fn open(path: impl AsRef<FilePath>, options: &Options) -> Result<Self, OpenError> {
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
         Self::of(source, target)
     }
@@ -166,8 +166,9 @@ impl Volume {
         loop {
             let resizes = self.shared.resizes.load(Ordering::Acquire);
             let read = self.read_to_end(buffer, offset);
-            let is_past_end =
-                matches!(read, Err(Error::PastEnd { .. } | Error::Io { source: IoError::EndOfDevice, .. }));
+            let is_past_end = read.as_ref().is_err_and(|error| {
+                matches!(error.kind(), ErrorKind::PastEnd { .. } | ErrorKind::Io(IoError::EndOfDevice))
+            });
             if !is_past_end || self.shared.resizes.load(Ordering::Acquire) == resizes {
                 return read;
             }
@@ -179,7 +180,7 @@ impl Volume {
         if extent.is_empty() {
             return Ok(0);
         }
-        self.check_memory(Op::Read, buffer.as_ptr().addr(), offset)?;
+        self.check_memory(Op::Read, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
         let memory = &mut buffer[..extent.bytes() as usize];
         self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
         if !self.cuts_off_at_end() {
@@ -203,7 +204,7 @@ impl Volume {
 
     /// Sends every write that has returned to the medium.
     pub fn flush(&self) -> Result<(), Error> {
-        self.check_writable(Op::Flush, 0)?;
+        self.check_writable(Op::Flush, 0, 0)?;
         if let Some(cache) = &self.shared.cache {
             return self.flush_cached(cache);
         }
@@ -243,7 +244,7 @@ impl Volume {
         if extent.is_empty() {
             return Ok(());
         }
-        self.check_memory(Op::Write, buffer.as_ptr().addr(), offset)?;
+        self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
         // Beside a page cache the cache flushes the device, and nothing else may.
         let is_cached = self.shared.cache.is_some();
         let beside =
@@ -291,7 +292,6 @@ impl Volume {
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
     ) -> Result<Option<Beside<'_>>, Error> {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
-        let path = || self.facts().path.clone();
         let beside = self.beside_cache(op, extent)?;
         let ran = self
             .shared
@@ -304,7 +304,10 @@ impl Volume {
                 }
                 Ok::<_, Error>(act(shard.runner(self.tuning()).ending_at(self.sectors())))
             })
-            .map_err(|e| Error::Thread { path: path(), source: Box::new(e) })??;
+            .map_err(|error| {
+                let error = Cause::Open(Box::new(error));
+                self.error(ErrorKind::Thread).of_range(op, extent.offset(), extent.bytes()).because(error)
+            })??;
         match ran {
             Ok(()) => Ok(beside),
             Err(RunError::Io(source)) => Err(self.failed(op, extent, source)),
@@ -319,7 +322,7 @@ impl Volume {
         let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
             && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);
         match (cache, bounce) {
-            (Some(cache), _) if source.options.path == Path::Buffered || !fits_all => Way::Cached(cache),
+            (Some(cache), _) if source.options.mode == IoMode::Buffered || !fits_all => Way::Cached(cache),
             (_, Some(bounce)) if !fits_all => Way::Bounced(bounce),
             _ => Way::Direct,
         }
@@ -350,35 +353,39 @@ impl Volume {
         &self.shared.source.tuning
     }
 
-    /// The error of an I/O that the device could not do.
+    /// An error of this volume; the caller adds the range.
+    #[cold]
+    pub(crate) fn error(&self, kind: ErrorKind) -> Error {
+        Error::new(kind, &self.facts().path)
+    }
+
+    /// The error of an I/O that the device failed.
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
         self.io_error(op, extent.offset(), extent.bytes(), source)
     }
 
     pub(crate) fn io_error(&self, op: Op, offset: u64, bytes: u64, source: IoError) -> Error {
-        Error::Io { path: self.facts().path.clone(), op, offset, bytes, source }
+        self.error(ErrorKind::Io(source)).of_range(op, offset, bytes)
     }
 
     /// The error of an I/O that the queue did not take although it passed the checks here.
     pub(crate) fn refused<M>(&self, error: &SubmitError<M>) -> Error {
-        let path = self.facts().path.clone();
-        match error {
-            SubmitError::Unsupported(bio) => Error::Unsupported { path, op: bio.op },
+        let (kind, bio) = match error {
+            SubmitError::Unsupported(bio) => (ErrorKind::Unsupported, bio),
             SubmitError::OutOfRange { bio, .. } => {
-                self.past_end(bio.op, bio.extent.offset(), bio.extent.bytes())
+                (ErrorKind::PastEnd { size_bytes: self.size_bytes() }, bio)
             }
-            SubmitError::QueueFull(_) => Error::BatchFull { depth: self.shared.source.options.depth },
+            SubmitError::QueueFull(bio) => {
+                (ErrorKind::BatchFull { depth: self.shared.source.options.depth }, bio)
+            }
             SubmitError::Unaligned { bio, .. } => {
-                self.unaligned(bio.op, bio.extent.offset(), bio.extent.bytes())
+                (ErrorKind::Unaligned { align_bytes: self.facts().block_bytes }, bio)
             }
-            SubmitError::MemoryMismatch { bio, memory_bytes } => Error::BufferTooSmall {
-                path,
-                op: bio.op,
-                offset: bio.extent.offset(),
-                bytes: bio.extent.bytes(),
-                buffer_bytes: *memory_bytes,
-            },
-        }
+            SubmitError::MemoryMismatch { bio, memory_bytes } => {
+                (ErrorKind::BufferTooSmall { buffer_bytes: *memory_bytes }, bio)
+            }
+        };
+        self.error(kind).of_range(bio.op, bio.extent.offset(), bio.extent.bytes())
     }
 
     /// The extent of a read and how many bytes of it there are.
@@ -400,7 +407,7 @@ impl Volume {
 
     /// The extent of a write, discard or write-zeroes.
     pub(crate) fn writable(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
-        self.check_writable(op, offset)?;
+        self.check_writable(op, offset, bytes)?;
         let extent = self.whole_blocks(op, offset, bytes)?;
         self.check_within(op, offset, bytes)?;
         Ok(extent)
@@ -413,11 +420,11 @@ impl Volume {
         }
     }
 
-    pub(crate) fn check_writable(&self, op: Op, offset: u64) -> Result<(), Error> {
+    pub(crate) fn check_writable(&self, op: Op, offset: u64, bytes: u64) -> Result<(), Error> {
         if self.shared.source.options.write {
             return Ok(());
         }
-        Err(Error::ReadOnly { path: self.facts().path.clone(), op, offset })
+        Err(self.error(ErrorKind::ReadOnly).of_range(op, offset, bytes))
     }
 
     fn whole_blocks(&self, op: Op, offset: u64, bytes: u64) -> Result<Extent, Error> {
@@ -430,21 +437,21 @@ impl Volume {
         extent.ok_or_else(|| self.past_end(op, offset, bytes))
     }
 
-    fn check_memory(&self, op: Op, address: usize, offset: u64) -> Result<(), Error> {
+    fn check_memory(&self, op: Op, address: usize, offset: u64, bytes: u64) -> Result<(), Error> {
         let align_bytes = self.facts().memory_align_bytes;
         if address.is_multiple_of(align_bytes as usize) {
             return Ok(());
         }
-        Err(Error::UnalignedMemory { path: self.facts().path.clone(), op, offset, align_bytes })
+        Err(self.error(ErrorKind::UnalignedMemory { align_bytes }).of_range(op, offset, bytes))
     }
 
     fn unaligned(&self, op: Op, offset: u64, bytes: u64) -> Error {
         let align_bytes = self.facts().block_bytes;
-        Error::Unaligned { path: self.facts().path.clone(), op, offset, bytes, align_bytes }
+        self.error(ErrorKind::Unaligned { align_bytes }).of_range(op, offset, bytes)
     }
 
     fn past_end(&self, op: Op, offset: u64, bytes: u64) -> Error {
         let size_bytes = self.size_bytes();
-        Error::PastEnd { path: self.facts().path.clone(), op, offset, bytes, size_bytes }
+        self.error(ErrorKind::PastEnd { size_bytes }).of_range(op, offset, bytes)
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, Error, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::{AlignedBuf, BatchOptions, ErrorKind, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::scratch_with;
@@ -79,8 +79,7 @@ impl Pair {
         let range = self.range(true);
         match self.volume.write_zeroes(range.start as u64, range.len() as u64) {
             Ok(()) => self.model[range].fill(0),
-            Err(Error::Unsupported { .. }) => {}
-            Err(error) => panic!("{}: {error}", self.said),
+            Err(error) => assert!(error.kind() == ErrorKind::Unsupported, "{}: {error}", self.said),
         }
     }
 
@@ -231,7 +230,7 @@ fn what_cannot_change_its_size_loses_nothing_when_asked_to() {
         memory.fill(1);
         volume.write_at(&memory, 8192).unwrap();
         let error = volume.resize(4096).unwrap_err();
-        assert!(matches!(error, Error::Resize { size_bytes: 4096, .. }), "{error}");
+        assert!(error.kind() == ErrorKind::Resize { size_bytes: 4096 }, "{error}");
         memory.fill(0);
         volume.read_at(&mut memory, 8192).unwrap();
         assert!(memory.iter().all(|byte| *byte == 1), "what was not cut off is given up");

@@ -1,7 +1,9 @@
 //! What becomes of the page cache's promises when the device fails, and when threads do everything at once: buffered
 //! and direct I/O, borrowing, flushes and resizes on a cache with hardly any pages.
 
-use iopath::{AlignedBuf, Engine, Error, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError};
+use iopath::{
+    AlignedBuf, Engine, Error, ErrorKind, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError,
+};
 use iopath::{Extent, Options, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -52,7 +54,7 @@ fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
     (2..5).for_each(|page| write(&volume, page, page as u8));
     for _ in 0..3 {
         let error = volume.flush().unwrap_err();
-        assert!(matches!(error, Error::Io { source: IoError::Media, .. }), "{error}");
+        assert!(error.kind() == ErrorKind::Io(IoError::Media), "{error}");
         assert_eq!(volume.stats().unwrap().cache.failed, 1);
         assert!(holds(&volume, 3, 3));
     }
@@ -71,10 +73,10 @@ fn a_cache_full_of_what_cannot_be_written_says_so() {
     let (_disk, volume) = memory(&faults, 16);
     faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
     let error = (0..).find_map(|page| volume.write_at(&[1; PAGE as usize], page * PAGE).err()).unwrap();
-    assert!(matches!(error, Error::Unwritable { source: IoError::NoSpace, .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Unwritable { source: IoError::NoSpace, .. }), "{error}");
     // Nor is there room for a page to be read.
     let error = volume.read_at(&mut [0; 1], 100 * PAGE).unwrap_err();
-    assert!(matches!(error, Error::Unwritable { pages: 16, .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Unwritable { pages: 16, .. }), "{error}");
     faults.clear();
     volume.flush().unwrap();
     assert!((0..16).all(|page| holds(&volume, page, 1)) && holds(&volume, 100, 0));
@@ -142,8 +144,8 @@ impl Pages {
 
     /// What may have gone wrong on the device, or for pages that are cut off; anything else is a bug.
     fn tolerate(&self, page: u64, error: &Error) {
-        let is_cut_off = matches!(error, Error::PastEnd { .. });
-        let is_io = matches!(error, Error::Io { .. } | Error::Unwritable { .. });
+        let is_cut_off = matches!(error.kind(), ErrorKind::PastEnd { .. });
+        let is_io = matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Unwritable { .. });
         assert!(is_io || (is_cut_off && page >= self.firm), "page {page}: {error}");
     }
 

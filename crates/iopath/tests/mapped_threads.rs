@@ -2,7 +2,8 @@
 //! for each other's blocks. Not a test of bytes: that all of them end.
 
 use iopath::{
-    AlignedBuf, BatchOptions, FileLayout, FileMap, IoOptions, MemoryConfig, MemoryDisk, Options, Path, Volume,
+    AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, IoOptions, MemoryConfig, MemoryDisk, Options,
+    Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -24,7 +25,7 @@ fn volume(mapper: &str) -> Volume {
         capacity: disk.limits().capacity,
     };
     let file = FileMap::fresh(mapper, &layout).unwrap();
-    let options = Options::new().write(true).path(Path::Buffered).cache_bytes(16 * BLOCK);
+    let options = Options::new().write(true).mode(IoMode::Buffered).cache_bytes(16 * BLOCK);
     Volume::memory_mapped(&disk, &file, &options).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, Error, OpenError, Path, Volume};
+use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoMode, OpenError, Volume};
 use support::{KIB, filled, keeps_order, options, scratch};
 
 #[test]
@@ -31,21 +31,19 @@ fn a_read_ends_with_the_file_and_a_write_does_not_extend_it() {
     assert!(buffer[..5000].iter().all(|byte| *byte == 7));
     assert_eq!(volume.read_at(&mut buffer, 8 << 20).unwrap(), 0);
     let refused = volume.write_at(&buffer, 0).unwrap_err();
-    assert!(matches!(refused, Error::PastEnd { size_bytes: 5000, .. }), "{refused}");
+    assert!(refused.kind() == ErrorKind::PastEnd { size_bytes: 5000 }, "{refused}");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 5000);
 }
 
 #[test]
 fn the_raw_path_takes_whole_ranges_only() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
-    let volume = Volume::open(&path, &options().path(Path::Raw)).unwrap();
+    let volume = Volume::open(&path, &options().mode(IoMode::Raw)).unwrap();
     let mut buffer = AlignedBuf::new(8 * KIB).unwrap();
     assert_eq!(volume.read_at(&mut buffer, 0).unwrap(), 8 * KIB);
     let refused = volume.read_at(&mut buffer, 60 << 10).unwrap_err();
-    assert!(
-        matches!(refused, Error::PastEnd { offset: 61440, bytes: 8192, size_bytes: 65536, .. }),
-        "{refused}"
-    );
+    assert_eq!(refused.kind(), ErrorKind::PastEnd { size_bytes: 65536 });
+    assert_eq!((refused.offset(), refused.bytes()), (61440, 8192));
 }
 
 #[test]
@@ -60,7 +58,7 @@ fn what_is_not_aligned_is_refused_with_the_numbers() {
     assert!(refused.contains("100 bytes"), "{refused}");
     if volume.facts().memory_align_bytes > 1 {
         let refused = volume.read_at(&mut buffer[1..=4 * KIB], 0).unwrap_err();
-        assert!(matches!(refused, Error::UnalignedMemory { .. }), "{refused}");
+        assert!(matches!(refused.kind(), ErrorKind::UnalignedMemory { .. }), "{refused}");
     }
 }
 
@@ -70,7 +68,7 @@ fn nothing_is_written_unless_asked() {
     let volume = Volume::open(&path, &options()).unwrap();
     let buffer = filled(4 * KIB, 1);
     for refused in [volume.write_at(&buffer, 0), volume.flush(), volume.discard(0, 4096)] {
-        assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
+        assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::ReadOnly), "{refused:?}");
     }
     let missing = Volume::open(path.with_extension("missing"), &options()).unwrap_err().to_string();
     assert!(missing.contains("volume.missing"), "{missing}");
@@ -89,7 +87,7 @@ fn what_is_zeroed_or_discarded_is_gone() {
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     volume.write_at(&filled(1 << 20, 1), 0).unwrap();
     match volume.write_zeroes(64 << 10, 128 << 10) {
-        Err(Error::Unsupported { .. }) => {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
             eprintln!("skipped: the filesystem cannot zero a range");
             return;
         }
@@ -140,7 +138,7 @@ fn a_batch_that_is_full_gives_the_buffer_back() {
     batch.read(buffer, 4 * KIB, 0, 1).unwrap();
     let other = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
     let refused = batch.read(other.buffer().unwrap(), 4 * KIB, 0, 2).unwrap_err();
-    assert!(matches!(refused.error, Error::BatchFull { depth: 1 }), "{refused}");
+    assert!(refused.error.kind() == ErrorKind::BatchFull { depth: 1 }, "{refused}");
     assert!(refused.buffer.is_some());
     assert_eq!(batch.wait().unwrap().unwrap().token, 1);
     assert!(batch.wait().unwrap().is_none());
@@ -203,8 +201,8 @@ fn more_bytes_than_the_buffer_has_are_refused_as_such() {
     let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
     let refused = batch.read(batch.buffer().unwrap(), 64 * KIB, 0, 1).unwrap_err();
     let buffer_bytes = refused.buffer.as_ref().unwrap().len() as u64;
-    let named = matches!(refused.error, Error::BufferTooSmall { bytes: 65536, buffer_bytes: had, .. } if had == buffer_bytes);
-    assert!(named, "{refused}");
+    assert_eq!(refused.error.kind(), ErrorKind::BufferTooSmall { buffer_bytes });
+    assert_eq!(refused.error.bytes(), 65536);
 }
 
 #[test]

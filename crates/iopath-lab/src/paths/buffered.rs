@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iopath::{AlignedBuf, BufferedStats, Engine, Options, Path, Volume};
+use iopath::{AlignedBuf, BufferedStats, Engine, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 
@@ -20,7 +20,7 @@ pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let engine = spec.engine.map_or(Ok(Engine::Auto), str::parse)?;
     let cache = spec.cache;
     // The place has checked and claimed what is written to.
-    let options = Options::new().path(Path::Buffered).write(spec.writes).claim(false).engine(engine);
+    let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(engine);
     let options = options
         .elevator(spec.elevator.unwrap_or("none"))
         .cache_bytes(cache.cache_bytes())

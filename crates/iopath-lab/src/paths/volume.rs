@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use iopath::{
-    Batch, BatchOptions, Done as VolumeDone, Engine, Error, Options, Path, PoolBuf, Stream, Volume,
+    Batch, BatchOptions, Done as VolumeDone, Engine, Error, ErrorKind, IoMode, Options, PoolBuf, Stream,
+    Volume,
 };
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
@@ -16,18 +17,18 @@ use crate::random;
 
 /// Opens a target as a file: past the page cache.
 pub(crate) fn direct(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    open(spec, Path::Direct)
+    open(spec, IoMode::Direct)
 }
 
 /// Opens a target as a device: whole blocks only.
 pub(crate) fn raw(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    open(spec, Path::Raw)
+    open(spec, IoMode::Raw)
 }
 
-fn open(spec: &OpenSpec, path: Path) -> Result<Box<dyn IoPath>, LabError> {
+fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
     let engine = spec.engine.map_or(Ok(Engine::Auto), str::parse)?;
     // The place has checked and claimed what is written to.
-    let options = Options::new().path(path).write(spec.writes).claim(false).engine(engine);
+    let options = Options::new().mode(mode).write(spec.writes).claim(false).engine(engine);
     let options = options.elevator(spec.elevator.unwrap_or("none")).depth(spec.depth);
     let volume = Volume::open(spec.file(), &options)?;
     Ok(Box::new(VolumePath { volume, log: spec.log.cloned() }))
@@ -107,9 +108,9 @@ impl Connection for BatchConnection {
 }
 
 pub(super) fn io_error(error: Error) -> io::Error {
-    match error {
-        Error::Io { source, .. } => system_error(source),
-        Error::Wait { source, .. } => source.source,
-        other => io::Error::other(other),
+    match error.kind() {
+        ErrorKind::Io(source) => system_error(source),
+        ErrorKind::Wait => io::Error::from_raw_os_error(error.errno()),
+        _ => io::Error::other(error),
     }
 }

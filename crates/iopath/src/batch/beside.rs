@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Batch, Done, done};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::volume::Volume;
 use iopath_core::cache::{DirectTag, Forced};
 use iopath_core::{Extent, IoError, Op};
@@ -106,7 +106,8 @@ impl Batch {
     ) -> Result<Option<u64>, Error> {
         let Some(beside) = &mut self.beside else { return Ok(Some(token)) };
         if beside.in_flight() >= beside.io_depth {
-            return Err(Error::BatchFull { depth: beside.in_flight() });
+            let depth = beside.in_flight();
+            return Err(self.volume.error(ErrorKind::BatchFull { depth }));
         }
         if self.volume.source().writes_last_block() && !beside.at_device.is_empty() {
             // What the cache writes back below may share a block of the mapping with a write of this batch, and waits

@@ -8,7 +8,7 @@ use crate::model::{Mismatch, Model};
 use crate::ops;
 use crate::settings::pick;
 use crate::watchdog::Progress;
-use iopath::{AlignedBuf, Batch, Error, IoError, Op, Volume};
+use iopath::{AlignedBuf, Batch, Error, ErrorKind, IoError, Op, Volume};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::ops::Range;
@@ -275,24 +275,27 @@ impl Work<'_> {
 
     /// As [`Work::outcome`], of what includes a flush of the page cache.
     pub(crate) fn outcome_of_flush(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
-        match result {
-            Err(Error::Io { op: Op::Flush | Op::Write, .. }) if self.conditions.has_lost => Ok(false),
-            _ => self.outcome(result),
+        let is_of_flush = |error: &Error| {
+            matches!(error.kind(), ErrorKind::Io(_)) && matches!(error.op(), Some(Op::Flush | Op::Write))
+        };
+        if self.conditions.has_lost && result.as_ref().is_err_and(is_of_flush) {
+            return Ok(false);
         }
+        self.outcome(result)
     }
 
     /// Whether an operation has succeeded. An error is a failure unless conditions allow it; that a range which is
     /// there lies past the end is never allowed.
     pub(crate) fn outcome(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
-        match result {
-            Ok(()) => Ok(true),
-            Err(Error::Io { source, .. } | Error::Unwritable { source, .. })
-                if self.conditions.may_fail && *source != IoError::EndOfDevice =>
+        let Err(error) = result else { return Ok(true) };
+        match error.kind() {
+            ErrorKind::Io(source) | ErrorKind::Unwritable { source, .. }
+                if self.conditions.may_fail && source != IoError::EndOfDevice =>
             {
                 Ok(false)
             }
-            Err(Error::Unsupported { .. }) if self.conditions.may_lack => Ok(false),
-            Err(error) => Err(Failure::Outcome(format!("it should not fail: {error}"))),
+            ErrorKind::Unsupported if self.conditions.may_lack => Ok(false),
+            _ => Err(Failure::Outcome(format!("it should not fail: {error}"))),
         }
     }
 

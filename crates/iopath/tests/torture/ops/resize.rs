@@ -3,7 +3,7 @@
 use crate::settings::pick;
 use crate::trial::random_size;
 use crate::worker::{Failure, Work};
-use iopath::{Error, IoError};
+use iopath::{Error, ErrorKind, IoError};
 use rand::Rng;
 
 /// How far above the floor the end goes, at most: within a block, within a page, over several.
@@ -92,6 +92,7 @@ fn is_aligned(work: &Work<'_>, offset: usize, bytes: usize) -> bool {
 }
 
 /// Whether the range, or some of it, was past the end.
-const fn is_cut_off<T>(result: &Result<T, Error>) -> bool {
-    matches!(result, Err(Error::PastEnd { .. } | Error::Io { source: IoError::EndOfDevice, .. }))
+fn is_cut_off<T>(result: &Result<T, Error>) -> bool {
+    let kind = result.as_ref().err().map(Error::kind);
+    matches!(kind, Some(ErrorKind::PastEnd { .. } | ErrorKind::Io(IoError::EndOfDevice)))
 }

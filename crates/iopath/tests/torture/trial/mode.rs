@@ -2,7 +2,7 @@
 
 use crate::conditions::Mode;
 use crate::settings::pick;
-use iopath::{ELEVATORS, Options, Path, Readahead, Unaligned};
+use iopath::{ELEVATORS, IoMode, Options, Readahead, Unaligned};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -29,11 +29,11 @@ pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256Plus
     // Several workers meet in a page cache more than anywhere else.
     let kinds = if workers == 1 { 8 } else { 16 };
     match random.random_range(0..kinds) {
-        0 | 1 if is_whole => (options.path(Path::Raw), Mode { is_raw: true, ..direct }),
+        0 | 1 if is_whole => (options.mode(IoMode::Raw), Mode { is_raw: true, ..direct }),
         0..3 => (options, direct),
         3 => (options.unaligned(Unaligned::Bounce), any),
         4 => cached(options.unaligned(Unaligned::Buffered)),
-        _ => cached(options.path(Path::Buffered)),
+        _ => cached(options.mode(IoMode::Buffered)),
     }
 }
 
