@@ -4,6 +4,7 @@
 //! in `target/guard.rs`; how direct I/O to it must be aligned in `target/alignment.rs`.
 
 pub mod alignment;
+pub mod beneath;
 pub mod disk;
 pub mod extents;
 mod ffi;
@@ -23,10 +24,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 
 pub use alignment::{AlignmentSource, DioAlignment, DioError};
+pub use beneath::{Beneath, Submitter};
 pub use disk::{Discard, Disk, Partition, Scheduler, WriteCache};
 pub use extents::{ExtentError, FileExtent};
 pub use guard::{Refusal, may_overwrite, open_exclusive, refusals};
-pub use residency::{Residency, ResidencyError, drop_cached, residency};
+pub use residency::{Residency, ResidencyError, drop_cached, drop_cached_down_to, residency};
 pub use roots::{DeviceNumber, FileId, Roots, TableError};
 
 use mounts::{Mount, Mounts};
@@ -205,7 +207,10 @@ impl Target {
         let mount = mounts.holding(mount_id(stat), id.device, &path);
         let regular = kind == Kind::RegularFile;
         Self {
-            backing: backing_of_file(roots, id.device, mount),
+            backing: match mount.filter(|mount| mount.fs_type == "overlay" && regular) {
+                Some(overlay) => beneath::overlay_backing(roots, overlay, &mounts, &path, stat),
+                None => backing_of_file(roots, id.device, mount),
+            },
             filesystem: mount.map(|mount| Filesystem::new(mount, &path)),
             kind,
             id,

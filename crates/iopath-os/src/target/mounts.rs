@@ -16,6 +16,8 @@ pub struct Mount {
     pub id: u64,
     /// Device number that `st_dev` shows for files on it.
     pub device: DeviceNumber,
+    /// The directory of the filesystem that is mounted: `/` unless it is a bind mount of another.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
     /// Options of this mount.
@@ -80,14 +82,14 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let id = text(fields.next()?).parse().ok()?;
     let _parent_id: u64 = text(fields.next()?).parse().ok()?;
     let device = DeviceNumber::parse(&text(fields.next()?))?;
-    let _root = fields.next()?;
+    let root = path(fields.next()?);
     let mount_point = path(fields.next()?);
     let options = text(fields.next()?);
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = text(fields.next()?);
     let source = path(fields.next()?);
     let super_options = text(fields.next().unwrap_or_default());
-    Some(Mount { id, device, mount_point, options, fs_type, source, super_options })
+    Some(Mount { id, device, root, mount_point, options, fs_type, source, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -125,7 +127,10 @@ mod tests {
             (Path::new("/dev/vda"), "rw,discard")
         );
         let disk = mounts.iter().find(|m| m.id == 40).expect("line 3");
-        assert_eq!(disk.mount_point, Path::new("/mnt/my disk"));
+        assert_eq!(
+            (disk.root.as_path(), disk.mount_point.as_path()),
+            (Path::new("/sub"), Path::new("/mnt/my disk"))
+        );
     }
 
     #[test]

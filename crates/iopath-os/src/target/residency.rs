@@ -1,6 +1,7 @@
-//! How much of a file or block device is in the page cache, and dropping it from there: "cold" is checked, not hoped for.
+//! Counts the pages of a file or block device in the page cache, and drops them.
 //!
-//! Says nothing about caches below (the drive's own, a host's under a virtual machine): no call can see those.
+//! Does not see caches below (files beneath a loop device: `target/beneath.rs`; the drive's own, a host's under a
+//! virtual machine: no call shows those).
 
 use std::fs::File;
 use std::io;
@@ -39,15 +40,15 @@ impl Residency {
     }
 }
 
-/// Why residency cannot be told or changed.
+/// Why residency cannot be counted or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResidencyError {
-    /// The file's length cannot be learnt.
-    #[error("cannot learn the length of the file: {0}")]
+    /// The file's length cannot be read.
+    #[error("cannot read the length of the file: {0}")]
     Length(io::Error),
     /// Neither cachestat nor mincore works on it.
     #[error(
-        "cannot see what of bytes {start}..{end} is cached: {source}; open the file for reading, as its owner"
+        "cannot count the cached pages of bytes {start}..{end}: {source}; open the file for reading, as its owner"
     )]
     Ask {
         /// First byte.
@@ -65,10 +66,12 @@ pub enum ResidencyError {
     Drop(io::Error),
 }
 
-/// How much of `range` (bytes; cut at the end of the file, so `0..u64::MAX` is all of it) is in the page cache.
+/// Counts the pages of `range` in the page cache. `range` is in bytes and is cut at the end of the file, so that
+/// `0..u64::MAX` is the whole file.
 ///
-/// Asks cachestat(2) (Linux 6.5), else mincore(2). The latter calls everything resident to a caller who neither owns
-/// the file nor may write it.
+/// Asks cachestat(2) (Linux 6.5), else mincore(2). mincore reports every page as resident to a caller who neither owns
+/// the file nor may write to it. On a filesystem that stores its pages under a file of another one (overlay),
+/// cachestat counts none, and mincore counts the pages of the file below: there mincore is asked alone.
 ///
 /// # Errors
 /// [`ResidencyError`].
@@ -79,6 +82,9 @@ pub fn residency(file: &File, range: Range<u64>) -> Result<Residency, ResidencyE
     if pages == 0 {
         return Ok(Residency { page_bytes, pages, resident: 0, dirty: Some(0) });
     }
+    if caches_in_another_file(file) {
+        return by_mincore(file, range, page_bytes, pages);
+    }
     match ffi::cachestat(file, &range) {
         Ok(stat) => Ok(Residency {
             page_bytes,
@@ -88,6 +94,15 @@ pub fn residency(file: &File, range: Range<u64>) -> Result<Residency, ResidencyE
         }),
         Err(_refused_or_unknown) => by_mincore(file, range, page_bytes, pages),
     }
+}
+
+/// Whether the filesystem passes reads and mappings to a file of another filesystem, which then has the pages.
+fn caches_in_another_file(file: &File) -> bool {
+    // Magic numbers of <linux/magic.h>; aufs and shiftfs are built outside the kernel's tree.
+    const OVERLAY: u64 = 0x794c_7630;
+    const AUFS: u64 = 0x6175_6673;
+    const SHIFTFS: u64 = 0x6a65_6a62;
+    rustix::fs::fstatfs(file).is_ok_and(|found| [OVERLAY, AUFS, SHIFTFS].contains(&(found.f_type as u64)))
 }
 
 /// Address space mapped at a time: 256 KiB of answers from mincore with pages of 4 KiB.
@@ -113,24 +128,37 @@ fn by_mincore(
     Ok(Residency { page_bytes, pages, resident, dirty: None })
 }
 
-/// Pauses between attempts to drop pages, 0.13 s together: readahead that is still in flight keeps its pages locked, and
-/// a spinning disk takes that long for it.
+/// Pauses between attempts to drop pages, 0.13 s together: pages of readahead in flight are locked, and a spinning disk
+/// needs that long to complete it.
 const PAUSES_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Writes back what is dirty, drops `range` from the page cache and returns what is resident still: pages that are
-/// mapped or in use cannot be dropped, and it gives up on those after 0.13 s. On a block device, where that is not enough
-/// and the caller may, all its buffers are flushed too (`BLKFLSBUF`).
+/// Writes back dirty pages, drops `range` from the page cache and returns the pages that are still resident. Mapped
+/// pages and pages in use cannot be dropped; the call retries for 0.13 s. On a block device it also flushes all
+/// buffers (`BLKFLSBUF`) if pages are left and the caller may do that.
 ///
 /// # Errors
 /// [`ResidencyError`].
 pub fn drop_cached(file: &File, range: Range<u64>) -> Result<Residency, ResidencyError> {
+    drop_cached_down_to(file, range, 0)
+}
+
+/// [`drop_cached`] that does not retry once at most `resident_max` pages are left: for files of which an earlier call
+/// could drop no more.
+///
+/// # Errors
+/// As [`drop_cached`].
+pub fn drop_cached_down_to(
+    file: &File,
+    range: Range<u64>,
+    resident_max: u64,
+) -> Result<Residency, ResidencyError> {
     let mut left = residency(file, range.clone())?;
     let mut pauses = PAUSES_MS.into_iter();
     while !left.is_cold() {
         drop_once(file, &range, left)?;
         left = residency(file, range.clone())?;
         match pauses.next() {
-            Some(pause_ms) if !left.is_cold() => thread::sleep(Duration::from_millis(pause_ms)),
+            Some(pause_ms) if left.resident > resident_max => thread::sleep(Duration::from_millis(pause_ms)),
             _ => break,
         }
     }
@@ -147,13 +175,13 @@ fn drop_once(file: &File, range: &Range<u64>, found: Residency) -> Result<(), Re
     rustix::fs::fadvise(file, whole.start, length, Advice::DontNeed)
         .map_err(|e| ResidencyError::Drop(e.into()))?;
     if !residency(file, range.clone())?.is_cold() {
-        // Refused for regular files and without the capability; what is left is counted either way.
+        // Refused for regular files and without the capability. The caller counts the pages that are left.
         let _ = ffi::flush_buffers(file);
     }
     Ok(())
 }
 
-/// `range` cut at the end of the file and begun at a page; 0..0 if nothing is left of it.
+/// `range` cut at the end of the file and extended down to the start of a page; 0..0 if that is empty.
 fn whole_pages(file: &File, range: Range<u64>) -> Result<Range<u64>, ResidencyError> {
     let end = range.end.min(length_of(file).map_err(ResidencyError::Length)?);
     if range.start >= end {
