@@ -8,5 +8,6 @@ pub(crate) mod limits;
 pub mod log;
 pub(crate) mod merge;
 pub(crate) mod queue;
+pub(crate) mod queued;
 pub(crate) mod stripe;
 pub(crate) mod table;

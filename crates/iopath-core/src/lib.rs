@@ -41,6 +41,7 @@ pub use block::limits::Limits;
 pub use block::log::{LogSink, Record, RecordBatch};
 pub use block::merge::{NoMerge, Side};
 pub use block::queue::{QueueConfig, QueueStats, RequestQueue};
+pub use block::queued::QueuedDevice;
 pub use block::stripe::{Stripe, StripeConfig, StripeError};
 pub use block::table::{Request, RequestTable, Tag};
 pub use block::{elevator, log};

@@ -160,7 +160,7 @@ impl Buffered {
         );
         let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
         let runner = open(arena.pool())?;
-        assert!(runner.jobs_in() == 0, "the runner has {} jobs of somebody else's", runner.jobs_in());
+        assert!(runner.in_flight() == 0, "the runner already has {} jobs in flight", runner.in_flight());
         let place = Place {
             page_bytes: u64::from(page_bytes),
             block_bytes: u64::from(block_bytes),

@@ -1,15 +1,14 @@
 //! Runs a request queue on a real device in real time, and keeps the memory of its I/O alive meanwhile.
 //!
-//! The core decides what happens when, a device carries it out; this asks the clock, waits, and makes the
-//! promise of [`Segment::new`]. Memory comes in one of two ways, both safe to use: as a [`PoolBuf`] handed
-//! over and given back with the completion, or as a slice borrowed for a call that does not return before
-//! the I/O on it has completed.
+//! The core decides (`iopath_core::QueuedDevice`); the device carries out. The runner reads the clock, waits, and keeps
+//! the promise of [`Segment::new`]. Memory comes in two forms, both safe to use: a [`PoolBuf`], which the runner owns
+//! until the job completes, or a slice borrowed for a call that returns after its I/O has completed.
 
 mod tune;
 
 use iopath_core::{
     Bio, BioDone, Duration, Extent, Instant, IoError, LogSink, Memory, Op, Priority, QueueConfig, QueueStats,
-    RequestQueue, Stream, SubmitError,
+    QueuedDevice, Stream, SubmitError,
 };
 use slab::Slab;
 use std::ptr::NonNull;
@@ -21,191 +20,200 @@ use crate::memory::Segment;
 use crate::pool::PoolBuf;
 use crate::sync::thread;
 
-/// A queue, its device, and the memory that is in flight.
+/// A queue, its device, and the buffers of the jobs in flight.
 ///
-/// For one thread at a time. Dropping it waits for what is at the device.
+/// Used as a ring is:
+///
+/// | call | effect |
+/// |---|---|
+/// | [`queue`](Runner::queue) | adds a job; plugged, so that neighbours merge |
+/// | [`submit`](Runner::submit) | unplugs, and makes the device begin; does not wait |
+/// | [`wait`](Runner::wait) | submits, and blocks until a job has completed |
+/// | [`reap`](Runner::reap) | collects completions without waiting |
+/// | [`poll_completion`](Runner::poll_completion) | takes the next completed job; makes no system call |
+/// | [`drain`](Runner::drain) | submits, and blocks until every job has completed |
+///
+/// For one thread at a time. Drop waits for the requests in flight.
 #[derive(Debug)]
 pub struct Runner<D: ?Sized + RealDevice> {
-    // Dropped in this order: the device waits for the I/O on the memory in `lent`.
-    device: Box<D>,
-    lent: Slab<Lent>,
-    queue: RequestQueue<Segment>,
-    is_plugged: bool,
+    // Dropped in this order: the device waits for its I/O on the buffers.
+    pump: QueuedDevice<Box<D>>,
+    in_flight: Slab<InFlight>,
     /// The time of the current batch.
     now: Instant,
 }
 
-/// What a bio in the queue belongs to; its token is the number here.
+/// A job whose bio is in the queue. The bio's token is its index in the slab.
 #[derive(Debug)]
-struct Lent {
+struct InFlight {
     op: Op,
     extent: Extent,
     buffer: Option<PoolBuf>,
     token: u64,
 }
 
-/// An I/O to be carried out on a buffer that is handed over for it.
+/// An I/O on a buffer that the runner owns until the I/O has completed.
 #[derive(Debug)]
 pub struct Job {
     /// What to do.
     pub op: Op,
     /// Where; empty for a flush.
     pub extent: Extent,
-    /// For reads and writes: at least as long as the extent; its first bytes are used.
+    /// Reads and writes only: at least as long as the extent; its first bytes are used.
     pub buffer: Option<PoolBuf>,
     /// Write only: on the medium when complete.
     pub fua: bool,
-    /// Whose it is.
+    /// The stream it belongs to.
     pub stream: Stream,
-    /// How urgent it is, for elevators that heed it.
+    /// Its priority, for elevators that order by it.
     pub priority: Priority,
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub token: u64,
 }
 
-/// A job that has completed.
+/// A completed job.
 #[derive(Debug)]
 pub struct Finished {
-    /// The token it was submitted with.
+    /// The job's token.
     pub token: u64,
-    /// What was to be done.
+    /// The job's operation.
     pub op: Op,
-    /// Where.
+    /// The job's extent.
     pub extent: Extent,
-    /// The buffer it was submitted with.
+    /// The job's buffer.
     pub buffer: Option<PoolBuf>,
-    /// Whole success, or the first error.
+    /// Success of the whole, or the first error.
     pub result: Result<(), IoError>,
 }
 
-/// A job that was not taken. Refusing gives ownership back: the buffer is inside.
+/// A job that the queue refused. Refusing gives ownership back: the buffer is inside.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
     /// Why.
     pub error: SubmitError<Segment>,
-    /// The buffer it was submitted with.
+    /// The job's buffer.
     pub buffer: Option<PoolBuf>,
 }
 
-/// An I/O on borrowed memory that failed.
+/// An I/O on borrowed memory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The queue did not take it.
+    /// The queue refused it.
     #[error(transparent)]
     Refused(SubmitError<Segment>),
-    /// The device could not do it.
+    /// The device reported an error.
     #[error(transparent)]
     Io(#[from] IoError),
 }
 
 impl<D: ?Sized + RealDevice> Runner<D> {
-    /// A queue of that configuration in front of `device`.
+    /// Puts a queue of that configuration in front of `device`.
     ///
     /// # Panics
-    /// If the device has requests already: their tags could be those of the runner's own, whose memory would be
-    /// given back while it is in use.
+    /// If the device has requests in flight. Their tags could equal tags of the runner's own requests, whose memory
+    /// would then be released while it is in use.
     pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
-        assert!(foreign == 0, "the device has {foreign} requests of somebody else's");
-        let queue = RequestQueue::new(device.limits().clone(), config);
-        let lent = Slab::with_capacity(config.bios_max.min(QueueConfig::SLOTS_MAX) as usize);
-        Self { device, lent, queue, is_plugged: false, now: Instant::ZERO }
+        assert!(foreign == 0, "the device already has {foreign} requests in flight");
+        let in_flight = Slab::with_capacity(config.bios_max.min(QueueConfig::SLOTS_MAX) as usize);
+        Self { pump: QueuedDevice::new(device, config), in_flight, now: Instant::ZERO }
     }
 
-    /// Takes a job. It is plugged: [`Runner::hand_over`] or [`Runner::wait`] sends it off with all others, or
-    /// the next jobs do when they are more requests than the plug holds: the device need not be idle until the
-    /// last is there.
-    pub fn submit(&mut self, job: Job) -> Result<(), Refused> {
-        self.plug();
+    /// Queues a job. It stays plugged until [`Runner::submit`] or [`Runner::wait`]. A plug that overflows is dispatched
+    /// at once, so that the device starts before the last job of a large batch is queued.
+    ///
+    /// # Errors
+    /// [`Refused`], with the buffer, if the queue is full or the job does not fit the device.
+    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
         let Job { op, extent, buffer, fua, stream, priority, token } = job;
         let memory = match &buffer {
             Some(buffer) if op.has_memory() => {
-                // SAFETY: the buffer is kept in `lent` until the bio has completed; if this is dropped or unwinds
-                // before, the device goes first, and waits.
+                // SAFETY: `in_flight` keeps the buffer until the bio has completed. On drop and on unwind the device is
+                // dropped before `in_flight`, and waits for its requests.
                 let whole = unsafe { buffer.segment() };
                 Some(whole.slice(0, extent.bytes().min(whole.bytes())))
             }
             _ => None,
         };
-        // Lent before the queue sees it: whatever happens there, the memory stays.
-        let number = self.lent.insert(Lent { op, extent, buffer, token });
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: number as u64 };
-        self.take(bio).map_err(|error| Refused { error, buffer: self.lent.remove(number).buffer })
+        // Before the queue has the bio: the buffer stays alive whatever happens there.
+        let index = self.in_flight.insert(InFlight { op, extent, buffer, token });
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
+        self.queue_bio(bio).map_err(|error| Refused { error, buffer: self.in_flight.remove(index).buffer })
     }
 
-    /// Sends off what was submitted, without waiting.
-    pub fn hand_over(&mut self) {
-        self.unplug();
-        self.dispatch();
-        self.device.commit(self.now);
+    /// Submits all queued jobs to the device, without waiting.
+    pub fn submit(&mut self) {
+        self.pump.unplug(self.now);
+        self.dispatch_and_commit();
     }
 
-    /// Sends off what was submitted and waits until [`Runner::poll`] has something to give. Returns at once
-    /// when there is nothing to wait for.
+    /// Submits all queued jobs and blocks until [`Runner::poll_completion`] has a job. Returns at once when no job is
+    /// in flight.
     ///
-    /// Waits until `gather` requests have completed, or all that are at the device: others follow them together, and
-    /// each system call, interrupt and doorbell of the device serves more of them. There is no time limit to
-    /// that, since setting a timer for each wait would cost more than it saves, in a virtual machine above all.
+    /// Waits for `gather` requests to complete, or for all at the device if these are fewer: each system call,
+    /// interrupt and doorbell of the device then serves several requests. There is no time limit: a timer for each wait
+    /// would cost more than it saves, above all in a virtual machine.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
-        self.unplug();
-        while self.queue.completions() == 0 && self.queue.bios_in() > 0 {
+        self.pump.unplug(self.now);
+        while self.pump.queue().completions() == 0 && self.pump.queue().bios_in() > 0 {
             self.wait_for_device(gather)?;
         }
         Ok(())
     }
 
-    /// The next job that has completed, as far as [`Runner::wait`] or [`Runner::look`] have seen it.
-    pub fn poll(&mut self) -> Option<Finished> {
-        let BioDone { token, result } = self.queue.poll_completion()?;
+    /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
+    pub fn poll_completion(&mut self) -> Option<Finished> {
+        let BioDone { token, result } = self.pump.poll_completion()?;
         self.rest_log_if_idle();
-        let Lent { op, extent, buffer, token } = self.lent.remove(token as usize);
+        let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// Sees which jobs have completed, without waiting. What was sent off goes on: as some have completed, the device takes
-    /// those it had no room for. What is plugged stays so.
-    pub fn look(&mut self) {
+    /// Collects completions without waiting, and dispatches requests into the room they leave at the device. Plugged
+    /// jobs stay plugged.
+    pub fn reap(&mut self) {
         self.collect();
-        self.dispatch();
-        self.device.commit(self.now);
+        self.dispatch_and_commit();
     }
 
-    /// Waits until all that was submitted has completed. [`Runner::poll`] gives it afterwards.
-    pub fn settle(&mut self) -> Result<(), WaitError> {
-        self.unplug();
-        while self.queue.bios_in() as usize > self.queue.completions() {
+    /// Submits all queued jobs and blocks until every job has completed. [`Runner::poll_completion`] returns them
+    /// afterwards.
+    pub fn drain(&mut self) -> Result<(), WaitError> {
+        self.pump.unplug(self.now);
+        while self.pump.queue().bios_in() as usize > self.pump.queue().completions() {
             self.wait_for_device(u32::MAX)?;
         }
         Ok(())
     }
 
-    /// Jobs taken and not yet given back by [`Runner::poll`].
-    pub const fn jobs_in(&self) -> u32 {
-        self.queue.bios_in()
+    /// Jobs queued and not yet returned by [`Runner::poll_completion`].
+    pub const fn in_flight(&self) -> u32 {
+        self.pump.queue().bios_in()
     }
 
-    /// Reads `extent` into `memory`, which is as long, and returns when that has completed.
+    /// Reads `extent` into `memory`, which has the same length, and returns when the I/O has completed.
     ///
     /// # Panics
-    /// If jobs are in flight: borrowed and handed-over memory do not go through one runner at a time.
+    /// If jobs are in flight: owned and borrowed memory are not mixed in one runner.
     pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
-        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts till then.
+        // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then.
         let segment = unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) };
         self.run(Bio::read(extent, segment, 0))
     }
 
-    /// Writes `memory`, which is as long, to `extent`, and returns when that has completed; with `fua` on the medium.
+    /// Writes `memory`, which has the same length, to `extent`, and returns when the I/O has completed; with `fua`,
+    /// when the data is on the medium.
     ///
     /// # Panics
     /// As [`Runner::read`].
     pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
-        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts till then; writes only look at it.
+        // SAFETY: `run` returns after the I/O has completed, and the borrow lasts until then; a write only reads memory.
         let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
     }
 
-    /// Carries out a flush, discard or write-zeroes and returns when that has completed.
+    /// Carries out a flush, discard or write-zeroes and returns when it has completed.
     ///
     /// # Panics
     /// As [`Runner::read`], and if the operation needs memory.
@@ -216,137 +224,124 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// System calls made for I/O so far.
     pub fn syscalls(&self) -> u64 {
-        self.device.syscalls()
+        self.pump.device().syscalls()
     }
 
-    /// What the queue has done so far.
+    /// The queue's statistics.
     pub const fn stats(&self) -> &QueueStats {
-        self.queue.stats()
+        self.pump.queue().stats()
     }
 
-    /// Tells `sink` of every step of every I/O from now on.
+    /// Records every step of every I/O in `sink` from now on.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.queue.start_log(sink);
+        self.pump.queue_mut().start_log(sink);
     }
 
-    /// Takes an I/O on memory that whoever made the segment keeps alive; plugged as by [`Runner::submit`].
-    pub(crate) fn submit_segment(
+    /// Queues an I/O on a segment that its maker keeps alive until the I/O has completed; plugged as by
+    /// [`Runner::queue`].
+    pub(crate) fn queue_segment(
         &mut self,
         op: Op,
         extent: Extent,
         memory: Option<Segment>,
         token: u64,
     ) -> Result<(), SubmitError<Segment>> {
-        self.plug();
-        let number = self.lent.insert(Lent { op, extent, buffer: None, token });
+        let index = self.in_flight.insert(InFlight { op, extent, buffer: None, token });
         let (fua, stream, priority) = (false, Stream(0), Priority::default());
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: number as u64 };
-        self.take(bio).inspect_err(|_| {
-            self.lent.remove(number);
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
+        self.queue_bio(bio).inspect_err(|_| {
+            self.in_flight.remove(index);
         })
     }
 
-    /// A way to wait for the device while others have this runner.
+    /// A way to wait for the device while other threads use this runner.
     pub(crate) fn watch(&self) -> Arc<dyn Watch> {
-        self.device.watch()
+        self.pump.device().watch()
     }
 
     /// See [`RealDevice::end_watch`].
     pub(crate) fn end_watch(&mut self) {
-        self.device.end_watch();
+        self.pump.device_mut().end_watch();
     }
 
-    /// Whether the queue does nothing but hand I/O on: it has no elevator and no log.
+    /// Whether I/O that bypasses the queue changes nothing: it has no elevator and no log.
     pub(crate) fn is_plain(&self) -> bool {
-        self.queue.elevator() == "none" && !self.queue.is_logged()
+        self.pump.queue().elevator() == "none" && !self.pump.queue().is_logged()
     }
 
-    /// Requests at the device, and bios that have completed and not yet looked at: a flush of what has no cache has completed at
-    /// once.
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.device.in_flight() + self.queue.completions() as u32
+    /// Whether a thread should reap: the device has requests in flight, or completed bios wait to be polled. Requests
+    /// that the elevator holds back do not count: only time advances them, see [`Runner::poll_timeout`].
+    pub(crate) fn needs_reaping(&self) -> bool {
+        self.pump.device().in_flight() > 0 || self.pump.queue().completions() > 0
     }
 
-    /// When [`Runner::look`] has something to do although a watch says nothing. A wait by the watch ends then at the
-    /// latest.
+    /// When [`Runner::reap`] has work that no watch announces. A wait by the watch must end then at the latest.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        // Bios that the queue has ended by itself have completed now, and no device knows of them.
-        let over = (self.queue.completions() > 0).then_some(self.now);
-        [over, self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
+        // The queue completes some bios by itself, such as the flush of a device without a cache. No device announces
+        // them.
+        let completed = (self.pump.queue().completions() > 0).then_some(self.now);
+        [completed, self.pump.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The same, with a device that ends after `sectors` sectors from now on: of a file that was resized.
-    pub fn ending_at(&mut self, sectors: u64) -> &mut Self {
-        if self.queue.limits().capacity != sectors {
-            self.device.set_capacity(sectors);
-            self.queue.set_capacity(sectors);
+    /// Makes queue and device end after `sectors` sectors from now on, where the file was resized.
+    pub fn set_capacity(&mut self, sectors: u64) -> &mut Self {
+        if self.pump.queue().limits().capacity != sectors {
+            self.pump.device_mut().set_capacity(sectors);
+            self.pump.queue_mut().set_capacity(sectors);
         }
         self
     }
 
-    fn take(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
-        self.queue.submit_bio(bio, self.now)?;
-        if self.queue.has_dispatchable() {
-            self.dispatch();
-            self.device.commit(self.now);
+    fn queue_bio(&mut self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
+        self.start_batch();
+        self.pump.submit_bio(bio, self.now)?;
+        if self.pump.queue().has_dispatchable() {
+            self.dispatch_and_commit();
         }
         Ok(())
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {
-        assert!(self.queue.bios_in() == 0, "jobs are in flight");
+        assert!(self.in_flight() == 0, "jobs are in flight");
         let on_unwind = AbortOnUnwind;
-        self.plug();
-        let submitted = self.queue.submit_bio(bio, self.now);
+        self.start_batch();
+        let submitted = self.pump.submit_bio(bio, self.now);
         if submitted.is_ok() && self.wait(1).is_err() {
-            // The kernel holds the caller's memory and will not say when it is done with it: no way on.
+            // The kernel has the caller's memory and cannot say when it is done with it. There is no safe way to return.
             std::process::abort();
         }
         std::mem::forget(on_unwind);
         submitted.map_err(RunError::Refused)?;
-        let done = self.queue.poll_completion().expect("wait returns when the only bio is over");
+        let done = self.pump.poll_completion().expect("the only bio has completed when wait returns");
         self.rest_log_if_idle();
         Ok(done.result?)
     }
 
-    /// Nobody knows when the next I/O comes: till then the log has what the queue holds back.
+    /// The next I/O may be far away: the log gets the records that the queue holds back.
     fn rest_log_if_idle(&mut self) {
-        if self.queue.bios_in() == 0 {
-            self.queue.rest_log();
+        if self.in_flight() == 0 {
+            self.pump.queue_mut().rest_log();
         }
     }
 
-    /// Plugs for the first bio of a batch; all of a batch bear its time.
-    fn plug(&mut self) {
-        if !self.is_plugged {
-            self.is_plugged = true;
+    /// Reads the clock for the first bio of a batch; all bios of a batch have its time.
+    fn start_batch(&mut self) {
+        if !self.pump.is_plugged() {
             self.now = clock::now();
-            self.queue.plug();
         }
     }
 
-    fn unplug(&mut self) {
-        if self.is_plugged {
-            self.is_plugged = false;
-            self.queue.unplug(self.now);
-        }
+    fn dispatch_and_commit(&mut self) {
+        self.pump.dispatch(self.now);
+        self.pump.commit(self.now);
     }
 
-    fn dispatch(&mut self) {
-        self.queue.handle_timeout(self.now);
-        while let Some(io) = self.queue.poll_dispatch(self.now) {
-            if let Err(busy) = self.device.submit(&io, self.now) {
-                self.queue.requeue(busy.tag, self.now);
-            }
-        }
-    }
-
-    /// Gives the device what it takes, and waits until `gather` requests have completed or something else is due.
+    /// Dispatches, and waits until `gather` requests have completed or the elevator has a request due.
     fn wait_for_device(&mut self, gather: u32) -> Result<(), WaitError> {
-        self.dispatch();
-        let due = self.queue.poll_timeout().map(|due| due.saturating_since(clock::now()));
-        if self.device.in_flight() > 0 {
-            self.device.commit_and_wait(gather.max(1), due)?;
+        self.pump.dispatch(self.now);
+        let due = self.pump.queue().poll_timeout().map(|due| due.saturating_since(clock::now()));
+        if self.pump.device().in_flight() > 0 {
+            self.pump.device_mut().commit_and_wait(gather.max(1), due)?;
         } else {
             self.sleep(due);
         }
@@ -354,25 +349,23 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(())
     }
 
-    /// Waits for the elevator, which holds everything back: a device with nothing to do would return at once.
+    /// Sleeps until the elevator has a request due. An idle device cannot be waited in: it would return at once.
     ///
     /// # Panics
-    /// If it says not how long: a bug of the elevator.
+    /// If the elevator names no time: a bug of the elevator.
     fn sleep(&self, due: Option<Duration>) {
-        let elevator = self.queue.elevator();
-        let due = due.unwrap_or_else(|| panic!("{elevator} holds everything back and says not how long"));
+        let elevator = self.pump.queue().elevator();
+        let due = due.unwrap_or_else(|| panic!("{elevator} holds all requests back and names no time"));
         thread::sleep(due);
     }
 
     fn collect(&mut self) {
         self.now = clock::now();
-        while let Some(over) = self.device.poll_completion(self.now) {
-            self.queue.handle_completion(over.tag, over.result, self.now);
-        }
+        self.pump.collect(self.now);
     }
 }
 
-/// Ends the process rather than let a panic unwind past memory that the kernel still writes to.
+/// Aborts the process if a panic would unwind past memory that the kernel still writes to.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {

@@ -199,7 +199,7 @@ fn a_disk_in_memory_takes_sizes_and_offsets_or_says_what_is_wrong() {
         let mut runner = Runner::new(Box::new(disk.open()), &QueueConfig::default());
         let mut memory = [0; 512];
         for capacity in [runner_end(size_bytes), u64::MAX] {
-            runner.ending_at(capacity);
+            runner.set_capacity(capacity);
             for start in EDGES.into_iter().chain([Sector::MAX.0 - 1]) {
                 let Some(extent) = Extent::new(Sector(start), 1) else { continue };
                 let read = runner.read(extent, &mut memory);
@@ -351,7 +351,7 @@ fn devices_and_waits_take_any_count() {
         let mut runner = Runner::new(device, &config);
         runner.read(extent, &mut [0; 4096]).unwrap();
         runner.wait(most).unwrap();
-        runner.settle().unwrap();
+        runner.drain().unwrap();
     }
     for depth in [0, most] {
         let ring =
@@ -360,7 +360,7 @@ fn devices_and_waits_take_any_count() {
         let mut runner = Runner::new(Box::new(ring), &config);
         for start in [0, Sector::MAX.0 - 1] {
             let extent = Extent::new(Sector(start), 1).unwrap();
-            runner.ending_at(u64::MAX);
+            runner.set_capacity(u64::MAX);
             assert_eq!(runner.read(extent, &mut [0; 512]).is_ok(), start == 0);
         }
     }

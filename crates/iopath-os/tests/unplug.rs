@@ -42,12 +42,12 @@ fn submit<D: RealDevice>(runner: &mut Runner<D>, pool: &BufferPool, token: u64) 
         priority: Priority::default(),
         token,
     };
-    runner.submit(job).unwrap();
+    runner.queue(job).unwrap();
 }
 
 fn collect<D: RealDevice>(runner: &mut Runner<D>) -> u32 {
     let mut over = 0;
-    while let Some(done) = runner.poll() {
+    while let Some(done) = runner.poll_completion() {
         done.result.unwrap();
         over += 1;
     }
@@ -72,11 +72,11 @@ fn submitting_a_whole_plug_without_a_wait_is_one_system_call() {
     let pool = BufferPool::new(DEPTH, 4096).unwrap();
     let Some(mut runner) = runner(&pool, DEPTH) else { return };
     (0..DEPTH.into()).for_each(|token| submit(&mut runner, &pool, token));
-    runner.hand_over();
+    runner.submit();
     assert_eq!(runner.syscalls(), 1);
-    runner.hand_over();
+    runner.submit();
     assert_eq!(runner.syscalls(), 1, "there was nothing to hand over");
-    while runner.jobs_in() > 0 {
+    while runner.in_flight() > 0 {
         runner.wait(DEPTH).unwrap();
         collect(&mut runner);
     }

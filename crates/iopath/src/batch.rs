@@ -227,7 +227,7 @@ impl Batch {
 
     /// Sends off what was added, without waiting.
     pub fn submit(&mut self) {
-        self.runner().hand_over();
+        self.runner().submit();
     }
 
     /// The next I/O that has completed. Sends off what was added and waits if it must; `None` when nothing is under
@@ -248,7 +248,7 @@ impl Batch {
     /// [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Done> {
         self.take().or_else(|| {
-            self.runner().look();
+            self.runner().reap();
             self.collect_beside();
             self.take()
         })
@@ -259,7 +259,7 @@ impl Batch {
         if let Some(beside) = &mut self.beside {
             return beside.take();
         }
-        let finished = self.runner.as_is_mut().poll()?;
+        let finished = self.runner.as_is_mut().poll_completion()?;
         Some(done(&self.volume, finished))
     }
 
@@ -270,7 +270,7 @@ impl Batch {
 
     /// I/Os added and not yet given back.
     pub fn in_flight(&self) -> u32 {
-        self.beside.as_ref().map_or_else(|| self.runner.as_is().jobs_in(), |beside| beside.in_flight())
+        self.beside.as_ref().map_or_else(|| self.runner.as_is().in_flight(), |beside| beside.in_flight())
     }
 
     /// What carries out the I/O: `uring`, `threads` or `memory`.
@@ -312,7 +312,7 @@ impl Batch {
             priority: priority.unwrap_or(self.priority),
             token,
         };
-        self.runner().submit(job).map_err(|iopath_os::Refused { error, buffer }| {
+        self.runner().queue(job).map_err(|iopath_os::Refused { error, buffer }| {
             self.abandon_beside(token);
             let error = match &error {
                 SubmitError::QueueFull(_) => {
@@ -330,7 +330,7 @@ impl Batch {
 
     /// The runner with the elevator and the end that the volume has now.
     pub(crate) fn runner(&mut self) -> &mut Runner<dyn RealDevice> {
-        self.runner.runner(self.volume.tuning()).ending_at(self.volume.sectors())
+        self.runner.runner(self.volume.tuning()).set_capacity(self.volume.sectors())
     }
 }
 

@@ -302,7 +302,7 @@ impl Volume {
                 if op.is_write() && !self.source().writes_last_block() {
                     self.check_within(op, extent.offset(), extent.bytes())?;
                 }
-                Ok::<_, Error>(act(shard.runner(self.tuning()).ending_at(self.sectors())))
+                Ok::<_, Error>(act(shard.runner(self.tuning()).set_capacity(self.sectors())))
             })
             .map_err(|error| {
                 let error = Cause::Open(Box::new(error));

@@ -11,7 +11,8 @@ use crate::block::bio::{Bio, Op};
 use crate::block::device::{BlockDevice, Busy, Completion, Io};
 use crate::block::elevator::ElevatorSpec;
 use crate::block::limits::Limits;
-use crate::block::queue::{QueueConfig, QueueStats, RequestQueue};
+use crate::block::queue::{QueueConfig, QueueStats};
+use crate::block::queued::QueuedDevice;
 use crate::block::table::Tag;
 use crate::error::IoError;
 use crate::memory::Memory;
@@ -125,10 +126,8 @@ pub struct Stripe<D: BlockDevice> {
 
 #[derive(Debug)]
 struct Member<D: BlockDevice> {
-    device: D,
-    queue: RequestQueue<D::Memory>,
-    is_plugged: bool,
-    /// How many bios the request that is being looked at would bring.
+    pump: QueuedDevice<D>,
+    /// Bios that the request in [`Stripe::parts_if_room`] has for this member.
     needs: u32,
 }
 
@@ -166,12 +165,12 @@ impl<D: BlockDevice> Stripe<D> {
 
     /// The members, in order.
     pub fn members(&self) -> impl ExactSizeIterator<Item = &D> {
-        self.members.iter().map(|member| &member.device)
+        self.members.iter().map(|member| member.pump.device())
     }
 
     /// The members, in order, for what is no I/O. Whoever takes a completion of one takes it from the stripe.
     pub fn members_mut(&mut self) -> impl ExactSizeIterator<Item = &mut D> {
-        self.members.iter_mut().map(|member| &mut member.device)
+        self.members.iter_mut().map(|member| member.pump.device_mut())
     }
 
     /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
@@ -193,7 +192,7 @@ impl<D: BlockDevice> Stripe<D> {
 
     /// What the members' queues have done so far, in the order of the members.
     pub fn queue_stats(&self) -> impl ExactSizeIterator<Item = &QueueStats> {
-        self.members.iter().map(|member| member.queue.stats())
+        self.members.iter().map(|member| member.pump.queue().stats())
     }
 
     /// How many parts `io` has, if every member has room for its own.
@@ -205,15 +204,15 @@ impl<D: BlockDevice> Stripe<D> {
             members[member].needs += 1;
             parts += 1;
         });
-        let has_room = |member: &Member<D>| member.needs <= self.bios_max - member.queue.bios_in();
+        let has_room = |member: &Member<D>| member.needs <= self.bios_max - member.pump.queue().bios_in();
         self.members.iter().all(has_room).then_some(parts)
     }
 
     /// Collects what the members have done, and gives them what waited for that.
     fn turn(&mut self, now: Instant) {
-        for member in self.members.iter_mut().filter(|member| member.queue.bios_in() > 0) {
-            member.collect(now);
-            while let Some(done) = member.queue.poll_completion() {
+        for member in self.members.iter_mut().filter(|member| member.pump.queue().bios_in() > 0) {
+            member.pump.collect(now);
+            while let Some(done) = member.pump.poll_completion() {
                 let slot = done.token as u32;
                 let whole = &mut self.in_flight[slot as usize];
                 whole.parts -= 1;
@@ -224,7 +223,8 @@ impl<D: BlockDevice> Stripe<D> {
                     self.free.push(slot);
                 }
             }
-            member.dispatch(now);
+            member.pump.dispatch(now);
+            member.pump.commit(now);
         }
     }
 }
@@ -253,8 +253,9 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
 
     fn commit(&mut self, now: Instant) {
         for member in &mut self.members {
-            member.unplug(now);
-            member.dispatch(now);
+            member.pump.unplug(now);
+            member.pump.dispatch(now);
+            member.pump.commit(now);
         }
     }
 
@@ -266,8 +267,7 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let due = |member: &Member<D>| [member.queue.poll_timeout(), member.device.poll_timeout()];
-        self.members.iter().flat_map(due).flatten().min()
+        self.members.iter().filter_map(|member| member.pump.poll_timeout()).min()
     }
 }
 
@@ -282,41 +282,12 @@ impl<D: BlockDevice> Member<D> {
             elevator,
             ..QueueConfig::default()
         };
-        let queue = RequestQueue::new(device.limits().clone(), &config);
-        Self { device, queue, is_plugged: false, needs: 0 }
+        Self { pump: QueuedDevice::new(device, &config), needs: 0 }
     }
 
     fn submit(&mut self, bio: Bio<D::Memory>, now: Instant) {
-        if !self.is_plugged {
-            self.is_plugged = true;
-            self.queue.plug();
-        }
-        if let Err(refused) = self.queue.submit_bio(bio, now) {
-            panic!("a stripe was given what it cannot hand on to its member: {refused}");
-        }
-    }
-
-    fn unplug(&mut self, now: Instant) {
-        if self.is_plugged {
-            self.is_plugged = false;
-            self.queue.unplug(now);
-        }
-    }
-
-    /// Gives the device as much of what is queued as it takes, and hands that over with what it has to continue.
-    fn dispatch(&mut self, now: Instant) {
-        while let Some(io) = self.queue.poll_dispatch(now) {
-            if let Err(busy) = self.device.submit(&io, now) {
-                self.queue.requeue(busy.tag, now);
-            }
-        }
-        self.device.commit(now);
-    }
-
-    fn collect(&mut self, now: Instant) {
-        self.queue.handle_timeout(now);
-        while let Some(over) = self.device.poll_completion(now) {
-            self.queue.handle_completion(over.tag, over.result, now);
+        if let Err(refused) = self.pump.submit_bio(bio, now) {
+            panic!("a member's queue refuses a part that fits its limits: {refused}");
         }
     }
 }

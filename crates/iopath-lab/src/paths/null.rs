@@ -76,12 +76,12 @@ impl Connection for NullConnection {
             priority: Priority::default(),
             token: slot.into(),
         };
-        self.runner.submit(job).map_err(|refused| io::Error::other(refused.error.to_string()))
+        self.runner.queue(job).map_err(|refused| io::Error::other(refused.error.to_string()))
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         self.runner.wait(1).map_err(|error| error.source)?;
-        while let Some(Finished { token, buffer, result, .. }) = self.runner.poll() {
+        while let Some(Finished { token, buffer, result, .. }) = self.runner.poll_completion() {
             self.idle.extend(buffer);
             done.push(Done { slot: token as u32, result: result.map_err(system_error) });
         }

@@ -204,7 +204,7 @@ impl Shared {
         state.place.size_bytes = size_bytes;
         state.place.resizes += 1;
         let (sectors, end) = (state.place.sectors(), state.place.end());
-        state.runner.ending_at(sectors);
+        state.runner.set_capacity(sectors);
         state.readahead.set_end(end);
         self.size_bytes.store(size_bytes, Release);
     }

@@ -40,7 +40,7 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.cache.dirty_pages() == 0 && self.runner.in_flight() == 0
+        self.cache.dirty_pages() == 0 && !self.runner.needs_reaping()
     }
 }
 

@@ -64,7 +64,7 @@ impl State {
             }
         }
         if has_started {
-            self.runner.hand_over();
+            self.runner.submit();
         }
         own
     }

@@ -162,11 +162,11 @@ impl State {
 
     /// The same, at the time that it is already known to be.
     pub(super) fn collect_now(&mut self) {
-        self.runner.look();
+        self.runner.reap();
         self.end_bios();
         if !self.backlog.is_empty() {
             self.work_off();
-            self.runner.hand_over();
+            self.runner.submit();
         }
         self.settle();
     }
@@ -211,7 +211,7 @@ impl State {
             any = true;
         }
         if any {
-            self.runner.hand_over();
+            self.runner.submit();
         }
     }
 
@@ -293,7 +293,7 @@ impl State {
     /// Whether the queue has taken it, or refuses it for good; if not, there is no room at the moment.
     fn try_submit(&mut self, piece: Piece) -> bool {
         let Piece { tag, op, extent, memory } = piece;
-        match self.runner.submit_segment(op, extent, memory, u64::from(tag.0)) {
+        match self.runner.queue_segment(op, extent, memory, u64::from(tag.0)) {
             Ok(()) => true,
             Err(SubmitError::QueueFull(_)) => false,
             Err(_) => {
@@ -338,7 +338,7 @@ impl State {
     }
 
     fn end_bios(&mut self) {
-        while let Some(done) = self.runner.poll() {
+        while let Some(done) = self.runner.poll_completion() {
             self.end_bio(IoTag(done.token as u32), done.result);
         }
     }

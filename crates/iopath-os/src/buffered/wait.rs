@@ -110,7 +110,7 @@ impl Shared {
                 state = self.pause(state, waiter, None);
                 continue;
             }
-            let (start, is_idle) = (clock::now(), state.runner.in_flight() == 0);
+            let (start, is_idle) = (clock::now(), !state.runner.needs_reaping());
             state = self.pause(state, waiter, Some(start + nap));
             nap = (nap * 2).min(NAP_MAX);
             if is_idle {
@@ -145,7 +145,7 @@ impl Shared {
         // A completion that is there already need not end the wait.
         let before = state.ended;
         state.collect();
-        if state.ended != before || state.runner.in_flight() == 0 {
+        if state.ended != before || !state.runner.needs_reaping() {
             return state;
         }
         (state.is_polled, state.poller) = (true, waiter);
@@ -238,7 +238,7 @@ impl State {
 
     /// I/O is in flight, and no thread waits for it.
     pub(super) fn needs_polling(&self) -> bool {
-        !self.is_polled && self.runner.in_flight() > 0
+        !self.is_polled && self.runner.needs_reaping()
     }
 
     /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due, unless a thread does so or has

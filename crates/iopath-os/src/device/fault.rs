@@ -58,7 +58,7 @@ impl<D: ?Sized + RealDevice> Faulty<D> {
     /// # Panics
     /// If `inner` has requests already: they would be taken for this one's.
     pub fn new(inner: Box<D>, faults: &Faults) -> Self {
-        assert!(inner.in_flight() == 0, "the device has requests of somebody else's");
+        assert!(inner.in_flight() == 0, "the device already has requests in flight");
         let (taken, over, spare) = (Vec::new(), VecDeque::new(), Vec::new());
         Self { inner, faults: faults.clone(), taken, over, spare }
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use iopath_core::mapper::{Boundary, PlanError};
 use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, IoError, Limits, Op, QueueConfig,
-    QueueStats, RequestQueue, SECTOR_BYTES, Tag,
+    QueueStats, QueuedDevice, SECTOR_BYTES, Tag,
 };
 
 use super::{Bell, RealDevice, WaitError, Watch};
@@ -53,9 +53,7 @@ const REQUESTS_PER_PLACE: u32 = 2;
 /// engine: what waits for another is waited for like the device.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
-    // Dropped in this order: the device waits for what it has taken, then others may have the blocks.
-    device: D,
-    carrier: Carrier,
+    carrier: Carrier<D>,
     limits: Limits,
     is_fixed: bool,
     /// `READY`, `BELOW` or `OTHERS`, for who waits.
@@ -91,24 +89,28 @@ impl<D: RealDevice> Mapped<D> {
     /// # Panics
     /// If the device has requests already: they would be taken for this one's.
     pub fn new(device: D, file: &FileMap, boundary: Boundary) -> Result<Self, MappedError> {
-        assert!(device.in_flight() == 0, "{device:?} has requests of somebody else's");
+        assert!(device.in_flight() == 0, "{device:?} already has requests in flight");
         let below = device.limits().clone();
         let limits = file.limits_on(&below)?;
         let depth = below.depth_max.clamp(1, DEPTH_MAX);
         let bios_max = (depth * BIOS_PER_PLACE).max(BIOS_MIN);
         let requests_max = depth * REQUESTS_PER_PLACE;
         let config = QueueConfig { bios_max, requests_max, depth, ..QueueConfig::default() };
-        let queue = RequestQueue::new(below, &config);
+        let pump = QueuedDevice::new(device, &config);
         let bell = Bell::new().map_err(MappedError::Bell)?;
         let watched = Arc::new(AtomicU8::new(READY));
-        let carrier = Carrier::new(file, queue, bios_max, boundary, bell);
+        let carrier = Carrier::new(file, pump, bios_max, boundary, bell);
         let is_fixed = file.is_fixed();
-        Ok(Self { device, carrier, limits, is_fixed, watched, waits: 0 })
+        Ok(Self { carrier, limits, is_fixed, watched, waits: 0 })
     }
 
     /// What the queue in front of the device has done so far.
     pub const fn queue_stats(&self) -> &QueueStats {
-        self.carrier.queue.stats()
+        self.carrier.pump.queue().stats()
+    }
+
+    const fn device(&self) -> &D {
+        self.carrier.pump.device()
     }
 
     /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is given back. Changes of what
@@ -122,12 +124,12 @@ impl<D: RealDevice> Mapped<D> {
     /// If requests are in flight on this engine.
     pub fn resize(&mut self, size_bytes: u64) -> Result<(), IoError> {
         assert!(self.in_flight() == 0, "requests are in flight");
-        if self.is_fixed && size_bytes != self.carrier.file.size_bytes() {
+        if self.is_fixed && size_bytes != self.carrier.tasks.file.size_bytes() {
             return Err(IoError::Unsupported);
         }
         let tag = Tag::from_bits(0);
         let io = Io::new(tag, Op::Flush, Extent::EMPTY, &[]);
-        self.carrier.take(&io, Goal::Resize(size_bytes), &mut self.device, clock::now());
+        self.carrier.take(&io, Goal::Resize(size_bytes), clock::now());
         loop {
             self.commit_and_wait(1, None).map_err(|error| io_error_of(Op::Flush, &error.source))?;
             if let Some(done) = self.poll_completion(clock::now()) {
@@ -139,9 +141,7 @@ impl<D: RealDevice> Mapped<D> {
     /// Sees what has completed below, and goes on with what waited for that; as long as there is anything.
     fn turn(&mut self, now: Instant) {
         loop {
-            while let Some(over) = self.device.poll_completion(now) {
-                self.carrier.queue.handle_completion(over.tag, over.result, now);
-            }
+            self.carrier.pump.collect(now);
             if !self.go_on(now) {
                 break;
             }
@@ -152,13 +152,11 @@ impl<D: RealDevice> Mapped<D> {
     /// Goes on with what can, and hands the device what is queued, but for the call that sends it off. Asks the device
     /// for nothing: another thread may be waiting for it, and would wait for ever. Whether anything went on.
     fn go_on(&mut self, now: Instant) -> bool {
-        let Self { device, carrier, .. } = self;
         let mut has_moved = false;
         loop {
-            carrier.queue.handle_timeout(now);
-            carrier.unplug(now);
-            carrier.dispatch(device, now);
-            if !carrier.turn(device, now) {
+            self.carrier.pump.unplug(now);
+            self.carrier.pump.dispatch(now);
+            if !self.carrier.turn(now) {
                 return has_moved;
             }
             has_moved = true;
@@ -169,7 +167,7 @@ impl<D: RealDevice> Mapped<D> {
     fn publish(&self) {
         let state = if !self.carrier.over.is_empty() {
             READY
-        } else if self.device.in_flight() > 0 {
+        } else if self.device().in_flight() > 0 {
             BELOW
         } else if self.carrier.is_blocked() {
             OTHERS
@@ -185,8 +183,9 @@ impl<D: RealDevice> Mapped<D> {
 
     /// Waits until something can go on.
     fn wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
-        if self.device.in_flight() > 0 {
-            return self.device.commit_and_wait(completions.min(self.device.in_flight()), timeout);
+        let in_flight = self.device().in_flight();
+        if in_flight > 0 {
+            return self.carrier.pump.device_mut().commit_and_wait(completions.min(in_flight), timeout);
         }
         if self.carrier.is_blocked() {
             self.waits += self.carrier.bell.wait(timeout)?;
@@ -247,7 +246,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
             Op::Discard => Goal::Punch,
             Op::WriteZeroes => Goal::Zero,
         };
-        self.carrier.take(io, goal, &mut self.device, now);
+        self.carrier.take(io, goal, now);
         Ok(())
     }
 
@@ -258,7 +257,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
             // Of these the device below knows nothing: holes that were read, say.
             self.carrier.bell.ring();
         }
-        self.device.commit(now);
+        self.carrier.pump.commit(now);
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
@@ -269,7 +268,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        [self.carrier.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
+        self.carrier.pump.poll_timeout()
     }
 }
 
@@ -291,19 +290,19 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
             now = clock::now();
             self.turn(now);
         }
-        self.device.commit(now);
+        self.carrier.pump.commit(now);
         Ok(())
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
         let (watched, bell) = (Arc::clone(&self.watched), self.carrier.bell.clone());
-        Arc::new(MappedWatch { watched, bell, below: self.device.watch() })
+        Arc::new(MappedWatch { watched, bell, below: self.device().watch() })
     }
 
     /// The watch waits for either.
     fn end_watch(&mut self) {
         self.carrier.bell.ring();
-        self.device.end_watch();
+        self.carrier.pump.device_mut().end_watch();
     }
 
     /// The file ends there from now on. How large the device below is has nothing to do with that.
@@ -316,11 +315,11 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     }
 
     fn syscalls(&self) -> u64 {
-        self.waits + self.device.syscalls()
+        self.waits + self.device().syscalls()
     }
 
     fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
-        self.device.ring_when_over(bell)?;
+        self.carrier.pump.device_mut().ring_when_over(bell)?;
         self.carrier.bell = bell.clone();
         Ok(())
     }

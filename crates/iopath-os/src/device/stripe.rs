@@ -45,7 +45,7 @@ impl<D: RealDevice> Striped<D> {
     pub fn new(mut members: Vec<D>, config: &StripeConfig) -> Result<Self, StripedError> {
         let bell = Bell::new().map_err(StripedError::Bell)?;
         for member in &mut members {
-            assert!(member.in_flight() == 0, "{member:?} has requests of somebody else's");
+            assert!(member.in_flight() == 0, "{member:?} already has requests in flight");
             member.ring_when_over(&bell).map_err(StripedError::Bell)?;
         }
         Ok(Self { stripe: Stripe::new(members, config)?, bell, waits: 0 })

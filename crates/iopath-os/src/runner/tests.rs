@@ -1,4 +1,4 @@
-//! A runner over devices in memory: whose buffers are where, when it waits and when it spins not.
+//! A runner over memory devices: ownership of buffers, refused jobs, borrowed memory, the log of an idle runner.
 
 use super::*;
 use crate::device::{MemoryConfig, MemoryDevice, MemoryDisk};
@@ -26,33 +26,33 @@ fn job(op: Op, block: u64, buffer: PoolBuf, token: u64) -> Job {
 }
 
 #[test]
-fn a_buffer_comes_back_with_its_token_and_what_was_read() {
+fn a_completion_returns_token_and_buffer_with_the_data_read() {
     let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
     for token in 0..4 {
         let mut buffer = pool.take().unwrap();
         buffer.fill(token as u8 + 1);
-        runner.submit(job(Op::Write, token, buffer, token)).unwrap();
+        runner.queue(job(Op::Write, token, buffer, token)).unwrap();
     }
-    assert!(pool.take().is_none(), "all are lent");
+    assert!(pool.take().is_none(), "the runner owns all buffers");
     runner.wait(1).unwrap();
-    while let Some(done) = runner.poll() {
+    while let Some(done) = runner.poll_completion() {
         done.result.unwrap();
     }
-    runner.submit(job(Op::Read, 2, pool.take().unwrap(), 9)).unwrap();
+    runner.queue(job(Op::Read, 2, pool.take().unwrap(), 9)).unwrap();
     runner.wait(1).unwrap();
-    let done = runner.poll().unwrap();
-    assert_eq!((done.token, done.extent, runner.jobs_in()), (9, extent(2, 1), 0));
+    let done = runner.poll_completion().unwrap();
+    assert_eq!((done.token, done.extent, runner.in_flight()), (9, extent(2, 1), 0));
     assert!(done.buffer.unwrap().iter().all(|byte| *byte == 3));
 }
 
 #[test]
 fn refusing_gives_the_buffer_back() {
     let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
-    let refused = runner.submit(job(Op::Read, 8, pool.take().unwrap(), 0)).unwrap_err();
+    let refused = runner.queue(job(Op::Read, 8, pool.take().unwrap(), 0)).unwrap_err();
     assert!(matches!(refused.error, SubmitError::OutOfRange { capacity: 64, .. }), "{refused}");
-    assert!(refused.buffer.is_some() && runner.jobs_in() == 0);
+    assert!(refused.buffer.is_some() && runner.in_flight() == 0);
     let small = Job { extent: extent(0, 2), ..job(Op::Read, 0, refused.buffer.unwrap(), 0) };
-    let refused = runner.submit(small).unwrap_err();
+    let refused = runner.queue(small).unwrap_err();
     assert!(matches!(refused.error, SubmitError::MemoryMismatch { memory_bytes: 4096, .. }), "{refused}");
 }
 
@@ -72,26 +72,26 @@ fn borrowed_memory_is_written_and_read() {
 }
 
 #[test]
-fn dropped_with_jobs_under_way_it_gives_their_buffers_back() {
+fn drop_with_jobs_in_flight_releases_their_buffers() {
     let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
-    runner.submit(job(Op::Read, 0, pool.take().unwrap(), 0)).unwrap();
+    runner.queue(job(Op::Read, 0, pool.take().unwrap(), 0)).unwrap();
     drop(runner);
     assert!(pool.take().is_some());
 }
 
 #[test]
-#[should_panic(expected = "2 requests of somebody else's")]
-fn a_device_with_requests_of_somebody_elses_is_not_taken() {
+#[should_panic(expected = "the device already has 2 requests in flight")]
+fn a_device_with_requests_in_flight_is_refused() {
     let mut device = device(64);
     for bits in [1, 2] {
         let flush = Io::new(Tag::from_bits(bits), Op::Flush, Extent::EMPTY, &[]);
         device.submit(&flush, clock::now()).unwrap();
     }
-    // Their completions would pass for those of the runner's own, and give away memory that is in use.
+    // Their completions could match tags of the runner's own requests, and release memory that is in use.
     let _ = Runner::new(Box::new(device), &QueueConfig::default());
 }
 
-/// Has the records of a queue that is idle, and none of any other.
+/// Keeps the records of an idle queue, and discards all others.
 #[derive(Debug, Clone, Default)]
 struct Resting(Arc<Mutex<RecordBatch>>);
 
@@ -126,18 +126,18 @@ fn the_log_of_an_idle_runner_has_every_step() {
     runner.start_log(Box::new(log.clone()));
     let seen = || (log.count(Event::Queue), log.count(Event::Complete));
     for token in 0..2 {
-        runner.submit(job(Op::Read, 2 * token, pool.take().unwrap(), token)).unwrap();
+        runner.queue(job(Op::Read, 2 * token, pool.take().unwrap(), token)).unwrap();
     }
     runner.wait(2).unwrap();
-    assert!(runner.poll().is_some());
-    assert_eq!(seen(), (0, 0), "one is still to be polled");
-    assert!(runner.poll().is_some());
+    assert!(runner.poll_completion().is_some());
+    assert_eq!(seen(), (0, 0), "one completion has not been polled");
+    assert!(runner.poll_completion().is_some());
     assert_eq!(seen(), (2, 2));
 
-    runner.submit(job(Op::Read, 2, pool.take().unwrap(), 2)).unwrap();
+    runner.queue(job(Op::Read, 2, pool.take().unwrap(), 2)).unwrap();
     assert_eq!(seen(), (0, 0), "not idle");
     runner.wait(1).unwrap();
-    assert!(runner.poll().is_some());
+    assert!(runner.poll_completion().is_some());
     assert_eq!(seen(), (3, 3));
 
     runner.read(extent(0, 1), &mut [0; 4096]).unwrap();
@@ -148,12 +148,13 @@ fn the_log_of_an_idle_runner_has_every_step() {
 }
 
 #[test]
-fn a_bio_that_the_queue_ends_by_itself_is_not_waited_for() {
+fn a_bio_that_the_queue_completes_by_itself_is_not_waited_for() {
     let mut runner = runner(64);
-    // A disk without a cache is not flushed: the device never hears of it, and no watch on it would end.
-    runner.submit_segment(Op::Flush, Extent::EMPTY, None, 0).unwrap();
-    runner.hand_over();
-    assert_eq!((runner.in_flight(), runner.device.in_flight()), (1, 0));
+    // A disk without a cache gets no flush from the queue, so no watch on it would end.
+    runner.queue_segment(Op::Flush, Extent::EMPTY, None, 0).unwrap();
+    runner.submit();
+    assert_eq!((runner.in_flight(), runner.pump.device().in_flight()), (1, 0));
+    assert!(runner.needs_reaping());
     assert!(runner.poll_timeout().is_some_and(|due| due <= clock::now()));
-    assert!(runner.poll().is_some() && runner.poll_timeout().is_none());
+    assert!(runner.poll_completion().is_some() && runner.poll_timeout().is_none());
 }

@@ -1,5 +1,5 @@
-//! When a runner waits, for what and with which timer: on a device that takes its time and notes each wait. No test
-//! here counts on a clock but to be slower than it says.
+//! When a runner waits, for what and with which timer: on a slow device that records each wait. No
+//! test assumes an upper bound on the time of an operation.
 
 use super::*;
 use crate::device::Bell;
@@ -8,11 +8,11 @@ use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBoun
 use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, RequestTable, Tag};
 use std::collections::VecDeque;
 
-/// How long the elevator holds each request back, and how much longer the device takes for it.
+/// How long the elevator holds each request back, and how long the device then takes for it.
 const HELD_FOR: Duration = Duration::from_millis(1);
 const TAKES: Duration = Duration::from_millis(10);
 
-/// Moves no byte, takes its time, and notes what it is asked.
+/// Moves no byte, completes each request after `takes`, and records its calls.
 #[derive(Debug)]
 struct Watched {
     limits: Limits,
@@ -22,7 +22,7 @@ struct Watched {
     polls: u32,
 }
 
-/// A wait: how many requests were at the device, for how many it was, and how long at most.
+/// A wait: the requests in flight at its start, the completions it waited for, and its timeout.
 #[derive(Debug, PartialEq, Eq)]
 struct Wait {
     in_flight: u32,
@@ -72,13 +72,13 @@ unsafe impl RealDevice for Watched {
         self.waits.len() as u64
     }
 
-    /// Refuses: it is no member of a stripe.
+    /// Refuses: no test makes it a member of a stripe.
     fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 
-/// First come, first served, none before `HELD_FOR` after its arrival.
+/// Dispatches in order of arrival, each request not before `HELD_FOR` after its arrival.
 ///
 /// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
 #[derive(Debug, Default)]
@@ -131,8 +131,8 @@ fn runner(depth: u32, takes: Duration, elevator: ElevatorSpec) -> Runner<Watched
     Runner::new(Box::new(device), &config)
 }
 
-/// Adds `count` reads of which no two touch.
-fn submit(runner: &mut Runner<Watched>, pool: &BufferPool, count: u32) {
+/// Queues `count` reads of which no two are adjacent.
+fn queue(runner: &mut Runner<Watched>, pool: &BufferPool, count: u32) {
     for token in 0..u64::from(count) {
         let job = Job {
             op: Op::Read,
@@ -143,29 +143,32 @@ fn submit(runner: &mut Runner<Watched>, pool: &BufferPool, count: u32) {
             priority: Priority::default(),
             token,
         };
-        runner.submit(job).unwrap();
+        runner.queue(job).unwrap();
     }
 }
 
 fn finish(runner: &mut Runner<Watched>) {
-    while runner.jobs_in() > 0 {
+    while runner.in_flight() > 0 {
         runner.wait(1).unwrap();
-        while runner.poll().is_some() {}
+        while runner.poll_completion().is_some() {}
     }
 }
 
 #[test]
-fn who_waits_for_what_is_plugged_unplugs_it_and_sets_no_timer() {
+fn wait_submits_plugged_jobs_and_sets_no_timer() {
     for count in [1, 7, 32] {
         let (mut runner, pool) =
             (runner(64, TAKES, ElevatorSpec::default()), BufferPool::new(32, 4096).unwrap());
-        submit(&mut runner, &pool, count);
-        assert_eq!(runner.device.in_flight(), 0, "they are plugged");
-        assert_eq!(runner.queue.poll_timeout(), None, "no timer will unplug them");
+        queue(&mut runner, &pool, count);
+        assert_eq!(runner.pump.device().in_flight(), 0, "the jobs are plugged");
+        assert_eq!(runner.pump.queue().poll_timeout(), None, "no timer unplugs them");
         runner.wait(count).unwrap();
-        // All had gone to the device when the wait began, and nothing but their end can end it.
-        assert_eq!(runner.device.waits, [Wait { in_flight: count, completions: count, timeout: None }]);
-        assert_eq!(std::iter::from_fn(|| runner.poll()).count(), count as usize);
+        // All were at the device when the wait began, and only their completion ends it.
+        assert_eq!(
+            runner.pump.device().waits,
+            [Wait { in_flight: count, completions: count, timeout: None }]
+        );
+        assert_eq!(std::iter::from_fn(|| runner.poll_completion()).count(), count as usize);
     }
 }
 
@@ -176,53 +179,57 @@ fn a_blocking_call_never_stays_plugged() {
     runner.read(extent, &mut memory).unwrap();
     runner.write(extent, &memory, true).unwrap();
     let at_the_device = |wait: &Wait| wait.in_flight == 1 && wait.timeout.is_none();
-    assert!(runner.device.waits.len() == 2 && runner.device.waits.iter().all(at_the_device));
+    assert!(runner.pump.device().waits.len() == 2 && runner.pump.device().waits.iter().all(at_the_device));
 }
 
 #[test]
-fn a_full_device_is_waited_for_once_although_the_elevator_is_due() {
+fn a_full_device_is_waited_for_without_a_timer_although_the_elevator_is_due() {
     let (mut runner, pool) = (runner(1, TAKES, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
-    submit(&mut runner, &pool, 4);
+    queue(&mut runner, &pool, 4);
     finish(&mut runner);
-    // Each of the four in its turn: the next one is due all the time and cannot go.
+    // One wait for each of the four: the next request is due all the time, and the device has no room for it.
     let alone = |wait: &Wait| *wait == Wait { in_flight: 1, completions: 1, timeout: None };
     assert!(
-        runner.device.waits.len() == 4 && runner.device.waits.iter().all(alone),
+        runner.pump.device().waits.len() == 4 && runner.pump.device().waits.iter().all(alone),
         "{:?}",
-        runner.device.waits
+        runner.pump.device().waits
     );
 }
 
 #[test]
-fn an_elevator_that_holds_everything_back_is_slept_for() {
+fn the_runner_sleeps_while_the_elevator_holds_everything_back() {
     let (mut runner, pool) =
         (runner(4, Duration::ZERO, ElevatorSpec::new(HOLD)), BufferPool::new(1, 4096).unwrap());
-    submit(&mut runner, &pool, 1);
+    queue(&mut runner, &pool, 1);
     finish(&mut runner);
-    // Looked at before, after the sleep, and after the wait for what went off then, each time until nothing was there.
-    assert!(runner.device.polls <= 6, "{} looks at the device in a millisecond", runner.device.polls);
+    // Polled before the sleep, after it, and after the wait for the request, each time until the device has none.
+    assert!(
+        runner.pump.device().polls <= 6,
+        "{} polls of the device in a millisecond",
+        runner.pump.device().polls
+    );
 }
 
 #[test]
-fn what_is_held_back_goes_when_it_is_due_though_others_are_at_the_device() {
+fn a_request_held_back_is_dispatched_when_due_while_others_are_in_flight() {
     let takes = HELD_FOR * 250;
     let (mut runner, pool) = (runner(4, takes, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
-    submit(&mut runner, &pool, 1);
-    runner.hand_over();
+    queue(&mut runner, &pool, 1);
+    runner.submit();
     thread::sleep(HELD_FOR);
-    runner.look();
-    assert_eq!(runner.device.in_flight(), 1);
-    submit(&mut runner, &pool, 1);
+    runner.reap();
+    assert_eq!(runner.pump.device().in_flight(), 1);
+    queue(&mut runner, &pool, 1);
     runner.wait(1).unwrap();
-    let [held, whole @ ..] = &runner.device.waits[..] else { panic!("it waits") };
+    let [held, whole @ ..] = &runner.pump.device().waits[..] else { panic!("the runner never waited") };
     assert!(held.timeout.is_some_and(|timeout| timeout <= HELD_FOR), "{held:?}");
     assert!(whole.iter().any(|wait| wait.in_flight == 2), "the second joined the first: {whole:?}");
     finish(&mut runner);
 }
 
 #[test]
-#[should_panic(expected = "hold holds everything back and says not how long")]
-fn an_elevator_that_never_gives_up_what_it_has_is_called_by_name() {
+#[should_panic(expected = "hold holds all requests back and names no time")]
+fn the_panic_names_an_elevator_that_holds_requests_back_for_ever() {
     #[derive(Debug, Default)]
     struct Never(Hold);
 
@@ -255,6 +262,6 @@ fn an_elevator_that_never_gives_up_what_it_has_is_called_by_name() {
     }
     let never = ElevatorKind { build: |_| Box::<Never>::default(), ..HOLD };
     let (mut runner, pool) = (runner(4, TAKES, ElevatorSpec::new(never)), BufferPool::new(1, 4096).unwrap());
-    submit(&mut runner, &pool, 1);
+    queue(&mut runner, &pool, 1);
     finish(&mut runner);
 }

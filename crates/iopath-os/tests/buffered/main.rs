@@ -64,12 +64,12 @@ fn what_a_failed_flush_makes_dirty_again_is_written_back_though_nobody_comes_by(
 }
 
 #[test]
-#[should_panic(expected = "1 jobs of somebody else's")]
+#[should_panic(expected = "already has 1 jobs in flight")]
 fn a_runner_with_jobs_is_refused() {
     open(&Faults::new(3), |runner| {
         let buffer = BufferPool::new(1, 4096).unwrap().take();
         let extent = Extent::from_bytes(0, 4096).unwrap();
         let (stream, priority) = (Stream(0), Priority::default());
-        runner.submit(Job { op: Op::Read, extent, buffer, fua: false, stream, priority, token: 0 }).unwrap();
+        runner.queue(Job { op: Op::Read, extent, buffer, fua: false, stream, priority, token: 0 }).unwrap();
     });
 }

@@ -112,7 +112,7 @@ impl Batch {
         if self.volume.source().writes_last_block() && !beside.at_device.is_empty() {
             // What the cache writes back below may share a block of the mapping with a write of this batch, and waits
             // for that: it has to be over, though nobody has taken it.
-            let settled = self.runner.as_is_mut().settle();
+            let settled = self.runner.as_is_mut().drain();
             settled.map_err(|source| self.wait_error(source))?;
         }
         if op == Op::Flush {
@@ -144,7 +144,7 @@ impl Batch {
     /// are on the medium. Waits for nothing.
     pub(super) fn collect_beside(&mut self) {
         let (Some(beside), Some(cache)) = (&mut self.beside, self.volume.cache_if_any()) else { return };
-        while let Some(mut finished) = self.runner.as_is_mut().poll() {
+        while let Some(mut finished) = self.runner.as_is_mut().poll_completion() {
             let AtDevice { token, tag, is_forced } = beside.at_device.remove(finished.token as usize);
             finished.token = token;
             let extent = finished.extent;
@@ -165,9 +165,9 @@ impl Batch {
         while self.in_flight() > 0 {
             if let Some(forced) = self.beside.as_ref().and_then(|beside| beside.next_forced()) {
                 // The device has work while the flush is waited for.
-                self.runner().hand_over();
+                self.runner().submit();
                 self.wait_forced(forced)?;
-                self.runner().look();
+                self.runner().reap();
             } else {
                 let gather = self.gather;
                 let waited = self.runner().wait(gather);
@@ -183,7 +183,7 @@ impl Batch {
 
     /// Waits until nothing of the batch is at the device or on its way to the medium.
     pub(super) fn settle_beside(&mut self) {
-        if self.beside.is_none() || self.runner.as_is_mut().settle().is_err() {
+        if self.beside.is_none() || self.runner.as_is_mut().drain().is_err() {
             return;
         }
         self.collect_beside();

@@ -4,7 +4,8 @@
 use iopath_core::mapper::{FileRange, Step};
 use iopath_core::{Extent, Instant, IoError, Memory, Op};
 
-use super::carry::Carrier;
+use super::super::RealDevice;
+use super::carry::{Carrier, Tasks};
 use super::file::{FlushId, io_error_of_map};
 use super::task::{After, Saving, Stage};
 use crate::aligned::AlignedBuf;
@@ -13,7 +14,7 @@ use crate::memory::Segment;
 /// How many metadata blocks go to the device together.
 const SAVED_TOGETHER: usize = 64;
 
-impl Carrier {
+impl<D: RealDevice> Carrier<D> {
     /// Reads metadata that the mapper misses, and gives it to it.
     pub(super) fn read_metadata(
         &mut self,
@@ -26,8 +27,8 @@ impl Carrier {
         if !self.has_read(slot, place, now) {
             return false;
         }
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         let scratch = task.scratch.take();
         let read = match (task.aside_error.take(), scratch) {
             (None, Some(bytes)) => file.with(Some(*id), |state| {
@@ -60,7 +61,7 @@ impl Carrier {
         if !self.has_read(slot, place, now) {
             return false;
         }
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         if let Some(error) = task.aside_error.take() {
             (task.scratch, task.stage) = (None, Stage::Planning);
             task.fail(error);
@@ -69,7 +70,7 @@ impl Carrier {
         if !self.finds_room(slot) {
             return false;
         }
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         let block = task.scratch.as_mut().expect("the block was read into it");
         block[from as usize..(from + file.bytes()) as usize].fill(0);
         task.stage = Stage::PartWritten;
@@ -79,7 +80,7 @@ impl Carrier {
     }
 
     pub(super) fn end_part(&mut self, slot: u32) -> bool {
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         if task.aside > 0 {
             return false;
         }
@@ -92,8 +93,8 @@ impl Carrier {
 
     /// Metadata goes to the device before that is flushed, if there is any.
     pub(super) fn begin_saving(&mut self, slot: u32) -> bool {
-        let Self { file, tasks, bell, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Self { tasks: Tasks { file, list, id, .. }, bell, .. } = self;
+        let task = &mut list[slot as usize];
         let stage = file.with(Some(*id), |state| {
             // No place of metadata becomes somebody else's before it is there.
             task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
@@ -115,8 +116,8 @@ impl Carrier {
 
     /// Hands the next metadata blocks to the device.
     pub(super) fn save_on(&mut self, slot: u32, saving: Saving, now: Instant) -> bool {
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         if task.aside > 0 {
             return false;
         }
@@ -135,18 +136,18 @@ impl Carrier {
         }
         let end = all.min(done + SAVED_TOGETHER.min(self.room()));
         if end == done {
-            self.tasks[slot as usize].stage = Stage::Saving(Saving { done, begun: 0, all });
+            self.tasks.list[slot as usize].stage = Stage::Saving(Saving { done, begun: 0, all });
             self.crowded.push_back(slot);
             return false;
         }
-        self.tasks[slot as usize].stage = Stage::Saving(Saving { done, begun: end - done, all });
+        self.tasks.list[slot as usize].stage = Stage::Saving(Saving { done, begun: end - done, all });
         self.save(slot, done..end, now)
     }
 
     /// Writes some of the metadata that is to be saved; whether there was nothing to write.
     fn save(&mut self, slot: u32, which: std::ops::Range<usize>, now: Instant) -> bool {
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         let copied = file.with(Some(*id), |state| {
             let saved =
                 || which.clone().map(|index| state.unsaved(index)).filter(|dirty| !dirty.place.is_empty());
@@ -178,14 +179,14 @@ impl Carrier {
         if !self.finds_room(slot) {
             return false;
         }
-        self.tasks[slot as usize].stage = Stage::Flushing(saved);
+        self.tasks.list[slot as usize].stage = Stage::Flushing(saved);
         self.put(slot, Op::Flush, Extent::EMPTY, None, None, now);
         false
     }
 
     pub(super) fn flushed(&mut self, slot: u32, saved: Option<usize>) -> bool {
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         if task.aside > 0 {
             return false;
         }
@@ -206,8 +207,8 @@ impl Carrier {
     /// The device has been flushed after metadata went there. Flushes on other engines that began before may have failed
     /// since the metadata went, and lost it, though this one succeeded: their outcome is waited for.
     pub(super) fn end_saving(&mut self, slot: u32, saved: usize, last: FlushId) -> bool {
-        let Self { file, tasks, bell, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Self { tasks: Tasks { file, list, id, .. }, bell, .. } = self;
+        let task = &mut list[slot as usize];
         let is_saved = file.with(Some(*id), |state| {
             if saved > 0 && state.is_flushing(last) {
                 state.wait(*id, bell);
@@ -229,14 +230,14 @@ impl Carrier {
 
     /// Whether `place` has been read into the task's own memory, or could not be. Begins that when first asked.
     fn has_read(&mut self, slot: u32, place: Extent, now: Instant) -> bool {
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         if task.scratch.is_some() {
             return task.aside == 0;
         }
         if !self.finds_room(slot) {
             return false;
         }
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         let Ok(scratch) = AlignedBuf::new(place.bytes() as usize) else {
             task.aside_error = Some(IoError::Os(libc::ENOMEM));
             return true;
@@ -249,7 +250,7 @@ impl Carrier {
 
     /// Part of a task's own memory.
     fn scratch(&self, slot: u32, offset: usize, bytes: u64) -> Segment {
-        let scratch = self.tasks[slot as usize].scratch.as_ref().expect("memory was taken for it");
+        let scratch = self.tasks.list[slot as usize].scratch.as_ref().expect("memory was taken for it");
         // SAFETY: it is all of the buffer, which the task keeps, and nobody looks at until the bio has completed; if all this
         // is dropped before, the device goes first, and waits.
         let whole = unsafe { Segment::new(scratch.start(), scratch.len()) };

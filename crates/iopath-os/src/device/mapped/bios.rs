@@ -11,39 +11,16 @@ use crate::memory::Segment;
 
 /// A bio at the queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BioUnderWay {
+pub(super) struct BioInFlight {
     task: u32,
     /// The bytes of the plan; nothing for what is beside it.
     file: Option<FileRange>,
     op: Op,
     /// Of a flush or forced write: under which name others know that its outcome is open.
-    flush: Option<FlushId>,
+    pub(super) flush: Option<FlushId>,
 }
 
-impl Carrier {
-    /// Gives the device as much of what is queued as it takes.
-    pub(super) fn dispatch(&mut self, device: &mut dyn RealDevice, now: Instant) {
-        while let Some(io) = self.queue.poll_dispatch(now) {
-            if let Err(busy) = device.submit(&io, now) {
-                self.queue.requeue(busy.tag, now);
-            }
-        }
-    }
-
-    /// The same with what could still grow: no more of it does.
-    pub(super) fn send_off(&mut self, device: &mut dyn RealDevice, now: Instant) {
-        if self.is_plugged {
-            self.queue.empty_plug(now);
-        }
-        self.dispatch(device, now);
-    }
-
-    pub(super) fn unplug(&mut self, now: Instant) {
-        if std::mem::take(&mut self.is_plugged) {
-            self.queue.unplug(now);
-        }
-    }
-
+impl<D: RealDevice> Carrier<D> {
     pub(super) fn has_room(&self) -> bool {
         self.room() > 0
     }
@@ -59,7 +36,7 @@ impl Carrier {
 
     /// How many bios the queue takes now.
     pub(super) fn room(&self) -> usize {
-        (self.bios_max - self.queue.bios_in()) as usize
+        (self.bios_max - self.pump.queue().bios_in()) as usize
     }
 
     pub(super) fn transfer(
@@ -69,13 +46,13 @@ impl Carrier {
         mut place: Extent,
         now: Instant,
     ) -> Option<Step> {
-        let task = &self.tasks[slot as usize];
+        let task = &self.tasks.list[slot as usize];
         let (op, goal) = (task.op, task.goal);
         while !place.is_empty() {
             if !self.has_room() {
                 return Some(Step::Transfer { file, place });
             }
-            let task = &self.tasks[slot as usize];
+            let task = &self.tasks.list[slot as usize];
             let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
             let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
             (file, place) = self.put_first(slot, op, bytes, (file, place), memory, now);
@@ -91,13 +68,13 @@ impl Carrier {
         mut place: Extent,
         now: Instant,
     ) -> Option<Step> {
-        let by_device =
-            self.tasks[slot as usize].goal == Goal::Zero && self.queue.limits().write_zeroes_bytes_max > 0;
+        let by_device = self.tasks.list[slot as usize].goal == Goal::Zero
+            && self.pump.queue().limits().write_zeroes_bytes_max > 0;
         while !place.is_empty() {
             if !self.has_room() {
                 return Some(Step::ZeroBlocks { file, place });
             }
-            let zeroes = self.file.zeroes();
+            let zeroes = self.tasks.file.zeroes();
             let bytes = if by_device { place.bytes() } else { place.bytes().min(zeroes.len() as u64) };
             // SAFETY: nobody writes to the file's zeroes, and they go with the file, of which this is a clone that goes
             // after the device.
@@ -134,19 +111,16 @@ impl Carrier {
         file: Option<FileRange>,
         now: Instant,
     ) {
-        if !std::mem::replace(&mut self.is_plugged, true) {
-            self.queue.plug();
-        }
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         let (stream, priority) = (task.stream, task.priority);
         let fua = task.fua && op == Op::Write && file.is_some();
         *(if file.is_some() { &mut task.bios } else { &mut task.aside }) += 1;
         // Before it is at the device: its failure may cost others what they take for saved.
         let flushes = fua || op == Op::Flush;
-        let flush = flushes.then(|| self.file.with(Some(self.id), State::begin_flush));
-        let token = self.bios.insert(BioUnderWay { task: slot, file, op, flush });
+        let flush = flushes.then(|| self.tasks.file.with(Some(self.tasks.id), State::begin_flush));
+        let token = self.tasks.bios.insert(BioInFlight { task: slot, file, op, flush });
         let bio = Bio { op, extent, memory, fua, stream, priority, token: token as u64 };
-        if let Err(refused) = self.queue.submit_bio(bio, now) {
+        if let Err(refused) = self.pump.submit_bio(bio, now) {
             let error = match refused {
                 iopath_core::SubmitError::Unsupported(_) => IoError::Unsupported,
                 iopath_core::SubmitError::Unaligned { .. } => IoError::Alignment,
@@ -157,19 +131,13 @@ impl Carrier {
         }
     }
 
-    /// The device has gone with all that was in flight: how its flushes ended, nobody will know.
-    pub(super) fn abandon_flushes(&mut self) {
-        let flushes = self.bios.iter().filter_map(|(_, bio)| bio.flush);
-        self.file.with(Some(self.id), |state| flushes.for_each(|flush| state.end_flush(flush, true)));
-    }
-
     pub(super) fn bio_over(&mut self, token: usize, result: Result<(), IoError>) {
-        let BioUnderWay { task: slot, file, op, flush } = self.bios.remove(token);
+        let BioInFlight { task: slot, file, op, flush } = self.tasks.bios.remove(token);
         if let Some(flush) = flush {
             let has_failed = result.err().is_some_and(|error| op == Op::Flush || error.may_be_of_a_flush());
-            self.file.with(Some(self.id), |state| state.end_flush(flush, has_failed));
+            self.tasks.file.with(Some(self.tasks.id), |state| state.end_flush(flush, has_failed));
         }
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         let is_awaited = if let Some(file) = file {
             task.bios -= 1;
             if let Err(error) = result {

@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 
 use iopath_core::mapper::{Boundary, FileRange, MapError, Step};
-use iopath_core::{Completion, Extent, Instant, Io, IoError, RequestQueue};
+use iopath_core::{Completion, Extent, Instant, Io, IoError, QueuedDevice};
 use slab::Slab;
 
 use super::super::{Bell, RealDevice};
-use super::bios::BioUnderWay;
+use super::bios::BioInFlight;
 use super::file::{DeviceId, FileMap, State, io_error_of_map};
 use super::task::{After, Goal, Stage, Task};
 use crate::memory::Segment;
@@ -19,16 +19,12 @@ const STEPS_MAX: usize = 16;
 
 /// The requests on a mapped file that one engine carries out.
 #[derive(Debug)]
-pub(super) struct Carrier {
-    pub(super) file: FileMap,
-    pub(super) id: DeviceId,
-    pub(super) queue: RequestQueue<Segment>,
+pub(super) struct Carrier<D: RealDevice> {
+    // Dropped in this order: the device waits for its I/O, then the tasks release memory and blocks.
+    pub(super) pump: QueuedDevice<D>,
+    pub(super) tasks: Tasks,
     pub(super) bios_max: u32,
     boundary: Boundary,
-    pub(super) tasks: Vec<Task>,
-    pub(super) free: Vec<u32>,
-    /// Bios at the queue, by their tokens.
-    pub(super) bios: Slab<BioUnderWay>,
     /// Tasks that may go on.
     pub(super) ready: VecDeque<u32>,
     /// Tasks for which the queue has no room.
@@ -39,7 +35,18 @@ pub(super) struct Carrier {
     seen: u64,
     pub(super) over: VecDeque<Completion>,
     pub(super) bell: Bell,
-    pub(super) is_plugged: bool,
+}
+
+/// The requests themselves, their bios in flight and their part in the shared mapping.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    pub(super) file: FileMap,
+    pub(super) id: DeviceId,
+    pub(super) list: Vec<Task>,
+    /// Unused entries of `list`.
+    free: Vec<u32>,
+    /// Bios in the queue, by their tokens.
+    pub(super) bios: Slab<BioInFlight>,
 }
 
 /// What came of asking a plan.
@@ -51,36 +58,37 @@ enum Asked {
     Failed(IoError),
 }
 
-impl Carrier {
+impl<D: RealDevice> Carrier<D> {
     pub(super) fn new(
         file: &FileMap,
-        queue: RequestQueue<Segment>,
+        pump: QueuedDevice<D>,
         bios_max: u32,
         boundary: Boundary,
         bell: Bell,
     ) -> Self {
         Self {
-            id: file.new_device(),
-            file: file.clone(),
-            queue,
+            pump,
+            tasks: Tasks {
+                id: file.new_device(),
+                file: file.clone(),
+                list: Vec::new(),
+                free: Vec::new(),
+                bios: Slab::new(),
+            },
             bios_max,
             boundary,
-            tasks: Vec::new(),
-            free: Vec::new(),
-            bios: Slab::new(),
             ready: VecDeque::new(),
             crowded: VecDeque::new(),
             blocked: Vec::new(),
             seen: 0,
             over: VecDeque::new(),
             bell,
-            is_plugged: false,
         }
     }
 
     /// Requests taken and not over.
     pub(super) fn in_flight(&self) -> u32 {
-        (self.tasks.len() - self.free.len()) as u32
+        (self.tasks.list.len() - self.tasks.free.len()) as u32
     }
 
     /// Whether some wait for what others do with the mapping.
@@ -89,29 +97,24 @@ impl Carrier {
     }
 
     /// Takes a request and begins it.
-    pub(super) fn take(
-        &mut self,
-        io: &Io<'_, Segment>,
-        goal: Goal,
-        device: &mut dyn RealDevice,
-        now: Instant,
-    ) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.tasks.push(Task::idle());
-            self.tasks.len() as u32 - 1
+    pub(super) fn take(&mut self, io: &Io<'_, Segment>, goal: Goal, now: Instant) {
+        let Tasks { list, free, .. } = &mut self.tasks;
+        let slot = free.pop().unwrap_or_else(|| {
+            list.push(Task::idle());
+            list.len() as u32 - 1
         });
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         (task.tag, task.op, task.extent, task.fua) = (io.tag, io.op, io.extent, io.fua);
         (task.stream, task.priority, task.goal) = (io.stream, io.priority, goal);
         task.segments.extend(io.segments());
         (task.error, task.stage) = (None, Stage::Claimed);
-        self.advance(slot, device, now);
+        self.advance(slot, now);
     }
 
     /// Goes on with what may go on; whether anything did.
-    pub(super) fn turn(&mut self, device: &mut dyn RealDevice, now: Instant) -> bool {
+    pub(super) fn turn(&mut self, now: Instant) -> bool {
         let mut has_moved = false;
-        while let Some(done) = self.queue.poll_completion() {
+        while let Some(done) = self.pump.poll_completion() {
             self.bio_over(done.token as usize, done.result);
             has_moved = true;
         }
@@ -119,24 +122,24 @@ impl Carrier {
             // Those that still find none come back.
             self.ready.append(&mut self.crowded);
         }
-        let epoch = if self.blocked.is_empty() { self.seen } else { self.file.epoch() };
+        let epoch = if self.blocked.is_empty() { self.seen } else { self.tasks.file.epoch() };
         if epoch != self.seen {
             self.seen = epoch;
             self.ready.extend(self.blocked.drain(..));
         }
         while let Some(slot) = self.ready.pop_front() {
-            self.advance(slot, device, now);
+            self.advance(slot, now);
             has_moved = true;
         }
         has_moved
     }
 
     /// Goes on with a task until it waits for something or has completed.
-    fn advance(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) {
+    fn advance(&mut self, slot: u32, now: Instant) {
         loop {
-            let goes_on = match self.tasks[slot as usize].stage {
+            let goes_on = match self.tasks.list[slot as usize].stage {
                 Stage::Claimed => self.begin(slot),
-                Stage::Planning | Stage::Space => self.plan_on(slot, device, now),
+                Stage::Planning | Stage::Space => self.plan_on(slot, now),
                 Stage::Metadata(place, taken, after) => self.read_metadata(slot, place, taken, after, now),
                 Stage::PartRead(step) => self.change_part(slot, step, now),
                 Stage::PartWritten => self.end_part(slot),
@@ -158,9 +161,9 @@ impl Carrier {
 
     /// Plans what nobody is in the way of.
     fn begin(&mut self, slot: u32) -> bool {
-        let Self { file, tasks, queue, boundary, bell, id, .. } = self;
-        let task = &mut tasks[slot as usize];
-        let limits = queue.limits();
+        let Self { tasks: Tasks { file, list, id, .. }, pump, boundary, bell, .. } = self;
+        let task = &mut list[slot as usize];
+        let limits = pump.queue().limits();
         let may_begin = file.with(Some(*id), |state| {
             if !may_begin(task, state) {
                 state.wait(*id, bell);
@@ -186,42 +189,43 @@ impl Carrier {
     }
 
     /// Carries steps out and asks for more; whether the task can go on at once.
-    fn plan_on(&mut self, slot: u32, device: &mut dyn RealDevice, now: Instant) -> bool {
+    fn plan_on(&mut self, slot: u32, now: Instant) -> bool {
         loop {
-            let task = &mut self.tasks[slot as usize];
+            let task = &mut self.tasks.list[slot as usize];
             task.stage = Stage::Planning;
             if task.error.is_some() {
                 task.stop();
                 return true;
             }
-            while let Some(step) = self.tasks[slot as usize].steps.pop_front() {
+            while let Some(step) = self.tasks.list[slot as usize].steps.pop_front() {
                 if let Step::ZeroPart { .. } = step {
-                    self.tasks[slot as usize].stage = Stage::PartRead(step);
+                    self.tasks.list[slot as usize].stage = Stage::PartRead(step);
                     return true;
                 }
                 if step == Step::Submit {
-                    self.send_off(device, now);
+                    self.pump.empty_plug(now);
+                    self.pump.dispatch(now);
                 }
                 if let Some(rest) = self.carry_out(slot, step, now) {
-                    self.tasks[slot as usize].steps.push_front(rest);
+                    self.tasks.list[slot as usize].steps.push_front(rest);
                     self.crowded.push_back(slot);
                     return false;
                 }
             }
             match self.ask(slot) {
                 Asked::Steps => {}
-                Asked::Failed(error) => self.tasks[slot as usize].fail(error),
+                Asked::Failed(error) => self.tasks.list[slot as usize].fail(error),
                 Asked::Over => {
-                    self.tasks[slot as usize].stage = Stage::Draining;
+                    self.tasks.list[slot as usize].stage = Stage::Draining;
                     return true;
                 }
                 Asked::Metadata(place, taken) => {
                     let stage = Stage::Metadata(place, taken, After::Planning);
-                    self.tasks[slot as usize].stage = stage;
+                    self.tasks.list[slot as usize].stage = stage;
                     return true;
                 }
                 Asked::Space => {
-                    self.tasks[slot as usize].stage = Stage::Space;
+                    self.tasks.list[slot as usize].stage = Stage::Space;
                     self.blocked.push(slot);
                     return false;
                 }
@@ -231,8 +235,8 @@ impl Carrier {
 
     /// Takes some steps from a task's plan.
     fn ask(&mut self, slot: u32) -> Asked {
-        let Self { file, tasks, queue, bell, id, .. } = self;
-        let (task, limits) = (&mut tasks[slot as usize], queue.limits());
+        let Self { tasks: Tasks { file, list, id, .. }, pump, bell, .. } = self;
+        let (task, limits) = (&mut list[slot as usize], pump.queue().limits());
         file.with(Some(*id), |state| {
             task.ticket = task.ticket.take().or_else(|| Some(state.begin()));
             while task.steps.len() < STEPS_MAX {
@@ -275,7 +279,7 @@ impl Carrier {
 
     /// All steps have completed, or some are not.
     fn drained(&mut self, slot: u32) -> bool {
-        let task = &mut self.tasks[slot as usize];
+        let task = &mut self.tasks.list[slot as usize];
         if task.bios > 0 {
             return false;
         }
@@ -288,8 +292,8 @@ impl Carrier {
 
     /// Lets the mapping follow what was done, and others at the blocks.
     fn change_mapping(&mut self, slot: u32, range: FileRange) -> bool {
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         task.stage = file.with(Some(*id), |state| {
             let changed = loop {
                 break match task.change_mapping(state, range) {
@@ -316,8 +320,8 @@ impl Carrier {
     }
 
     fn end(&mut self, slot: u32) -> bool {
-        let Self { file, tasks, id, .. } = self;
-        let task = &mut tasks[slot as usize];
+        let Tasks { file, list, id, .. } = &mut self.tasks;
+        let task = &mut list[slot as usize];
         if task.claim.is_some() || task.ticket.is_some() {
             file.with(Some(*id), |state| task.let_go(state));
         }
@@ -325,7 +329,7 @@ impl Carrier {
         (task.scratch, task.stage) = (None, Stage::Idle);
         let result = task.error.map_or(Ok(()), Err);
         self.over.push_back(Completion { tag: task.tag, result });
-        self.free.push(slot);
+        self.tasks.free.push(slot);
         false
     }
 
@@ -335,7 +339,7 @@ impl Carrier {
             Step::Transfer { file, place } => self.transfer(slot, file, place, now),
             Step::ZeroBlocks { file, place } => self.zero(slot, file, place, now),
             Step::Zeroes { file } => {
-                let task = &self.tasks[slot as usize];
+                let task = &self.tasks.list[slot as usize];
                 if task.goal == Goal::Read {
                     task.fill(file);
                 }
@@ -349,13 +353,14 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
-    /// The device has gone before, and with it all that was in flight: others may go on.
+impl Drop for Tasks {
+    /// The device was dropped before, with all I/O in flight: releases blocks and space for other engines. The outcome
+    /// of flushes in flight is unknown, and counts as a failure.
     fn drop(&mut self) {
-        self.abandon_flushes();
-        let Self { file, tasks, id, .. } = self;
+        let Self { file, list, id, bios, .. } = self;
         file.with(Some(*id), |state| {
-            for task in tasks {
+            bios.iter().filter_map(|(_, bio)| bio.flush).for_each(|flush| state.end_flush(flush, true));
+            for task in list {
                 if matches!(
                     task.stage,
                     Stage::Saving(_)
