@@ -139,7 +139,7 @@ fn mapped_lap(device: &mut impl RealDevice, memory: Segment, lap: u64) {
 fn a_warm_mapped_file_never_allocates_where_it_takes_no_space() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(4 << 20)).unwrap();
     for mapper in ["identity", "extent", "indirect"] {
-        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 8192 };
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 4 << 20 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let mut device = Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
         let mut memory = AlignedBuf::new(8192).unwrap();

@@ -19,7 +19,7 @@ fn disk(request_bytes_max: u64, chunk_sectors: u64) -> (MemoryDisk, Limits) {
 }
 
 fn layout(size_bytes: u64) -> FileLayout {
-    FileLayout { block_bytes: 4096, size_bytes, capacity: 32 * MIB / 512 }
+    FileLayout { block_bytes: 4096, size_bytes, capacity_bytes: 32 * MIB }
 }
 
 fn file_of(mapper: impl Mapper + 'static) -> FileMap {
@@ -181,7 +181,7 @@ fn who_goes_leaves_the_blocks_to_others() {
 fn a_write_waits_for_space_that_a_reader_keeps_back() {
     // Room for one block, which is given up while a read of it is in flight.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(8192)).unwrap();
-    let file = FileMap::fresh("extent", &FileLayout { capacity: 16, ..layout(MIB) }).unwrap();
+    let file = FileMap::fresh("extent", &FileLayout { capacity_bytes: 8 << 10, ..layout(MIB) }).unwrap();
     let open = || Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
     let (mut reader, mut writer) = (open(), open());
     let mut memory = [0, 1].map(|_| AlignedBuf::new(4096).unwrap());

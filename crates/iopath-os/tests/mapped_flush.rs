@@ -123,7 +123,7 @@ fn wait(engine: &mut Engine) -> Result<(), IoError> {
 fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
     let disk = MemoryConfig { cache_bytes: 4 * MIB, ..MemoryConfig::of_bytes(32 * MIB) };
     let disk = MemoryDisk::new(&disk).unwrap();
-    let layout = FileLayout { block_bytes: 4096, size_bytes: 16 * MIB, capacity: 32 * MIB / 512 };
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 16 * MIB, capacity_bytes: 32 * MIB };
     let file = FileMap::fresh("indirect", &layout).unwrap();
     let mut saver = engine(&disk, &file, false);
     let mut memory = AlignedBuf::new(4096).unwrap();

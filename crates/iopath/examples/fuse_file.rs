@@ -120,7 +120,7 @@ fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
     let data_bytes = arguments.size.checked_next_multiple_of(4096);
     let capacity_bytes = data_bytes.and_then(|bytes| bytes.checked_mul(2)?.checked_add(4 << 20));
     let capacity_bytes = capacity_bytes.ok_or("--size is too large for a mapped volume")?;
-    let layout = FileLayout { block_bytes: 4096, size_bytes: arguments.size, capacity: capacity_bytes / 512 };
+    let layout = FileLayout { block_bytes: 4096, size_bytes: arguments.size, capacity_bytes };
     let file = FileMap::fresh(mapper, &layout)?;
     Ok(Volume::open_mapped(&arguments.backing, &file, &options.create(capacity_bytes))?)
 }

@@ -40,7 +40,7 @@ impl Volume {
     /// use iopath::{FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Volume};
     ///
     /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 << 20))?;
-    /// let layout = FileLayout { block_bytes: 4096, size_bytes: 64 << 20, capacity: disk.limits().capacity };
+    /// let layout = FileLayout { block_bytes: 4096, size_bytes: 64 << 20, capacity_bytes: disk.size_bytes() };
     /// let file = FileMap::fresh("extent", &layout)?;
     /// let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true))?;
     ///

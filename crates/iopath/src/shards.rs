@@ -6,6 +6,7 @@ use crate::open::SharedRunner;
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Threads that can do blocking I/O on one volume at once without waiting for each other.
 const PLACES: usize = 64;
@@ -13,6 +14,9 @@ const PLACES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Shards {
     places: Box<[Place]>,
+    /// Set while [`Shards::alone`] holds or takes every place. A thread then waits at its own: another place that looks
+    /// free would get a queue and an engine that nothing needs.
+    is_exclusive: AtomicBool,
 }
 
 /// On cache lines of its own, so that threads do not slow each other down through their neighbours' locks.
@@ -25,7 +29,10 @@ struct Place {
 impl Shards {
     /// Shards of which the calling thread may have one already.
     pub(crate) fn new(first: Option<SharedRunner>) -> Self {
-        let shards = Self { places: (0..PLACES).map(|_| Place::default()).collect() };
+        let shards = Self {
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+            is_exclusive: AtomicBool::new(false),
+        };
         *shards.claim() = first;
         shards
     }
@@ -44,16 +51,23 @@ impl Shards {
         Ok(act(runner))
     }
 
-    /// Does something while nobody is at blocking I/O, and nobody begins.
+    /// Runs `act` while no thread is in blocking I/O, and none begins. For one thread at a time.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.is_exclusive.store(true, Ordering::SeqCst);
         let _places: Vec<_> = self.places.iter().map(Place::lock).collect();
-        act()
+        let result = act();
+        self.is_exclusive.store(false, Ordering::SeqCst);
+        result
     }
 
-    /// The thread's own place, or the next that nobody is at, or its own once it is free.
+    /// The thread's own place, or the next free one, or its own once it is free.
     fn claim(&self) -> MutexGuard<'_, Option<SharedRunner>> {
         let own = thread_number() % PLACES;
-        let free = (0..PLACES).find_map(|step| self.places[(own + step) % PLACES].runner.try_lock().ok());
+        let free = (0..PLACES).find_map(|step| {
+            let may_try = step == 0 || !self.is_exclusive.load(Ordering::SeqCst);
+            let runner = &self.places[(own + step) % PLACES].runner;
+            may_try.then(|| runner.try_lock().ok()).flatten()
+        });
         free.unwrap_or_else(|| self.places[own].lock())
     }
 }

@@ -72,7 +72,8 @@ fn each_volume(test: impl Fn(&str, &Volume)) {
         check(format!("{way}, memory"), Volume::memory(&memory(), &options));
         for kind in MAPPERS {
             let disk = memory();
-            let layout = FileLayout { block_bytes: 4096, size_bytes: SIZE, capacity: disk.limits().capacity };
+            let layout =
+                FileLayout { block_bytes: 4096, size_bytes: SIZE, capacity_bytes: disk.size_bytes() };
             let file = FileMap::fresh(kind.name, &layout).unwrap();
             check(format!("{way}, {}", kind.name), Volume::memory_mapped(&disk, &file, &options));
         }

@@ -15,7 +15,7 @@ const BLOCK: u64 = 4096;
 fn each(size_bytes: u64, test: impl Fn(&MemoryDisk, &FileMap)) {
     for kind in MAPPERS {
         let disk = disk(4 * size_bytes.next_multiple_of(BLOCK));
-        let layout = FileLayout { block_bytes: 4096, size_bytes, capacity: disk.limits().capacity };
+        let layout = FileLayout { block_bytes: 4096, size_bytes, capacity_bytes: disk.size_bytes() };
         test(&disk, &FileMap::fresh(kind.name, &layout).unwrap());
     }
 }
@@ -147,7 +147,7 @@ fn sizes_that_are_no_whole_blocks_keep_each_byte_and_grow_with_zeroes() {
 #[test]
 fn a_file_that_lies_where_it_lies_keeps_its_size() {
     let disk = disk(1 << 20);
-    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 19, capacity: 2048 };
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 19, capacity_bytes: 1 << 20 };
     let file = FileMap::fresh("identity", &layout).unwrap();
     let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true)).unwrap();
     assert!(volume.resize(5).is_err_and(|error| error.kind() == ErrorKind::Resize { size_bytes: 5 }));
@@ -158,7 +158,7 @@ fn a_file_that_lies_where_it_lies_keeps_its_size() {
 fn full_is_an_error_and_space_that_is_given_back_can_be_written() {
     for mapper in ["extent", "indirect"] {
         let disk = disk(64 << 10);
-        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 128 };
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 64 << 10 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true)).unwrap();
         volume.write_at(&filled(40 * KIB, 1), 0).unwrap();
@@ -179,7 +179,7 @@ fn full_is_an_error_and_space_that_is_given_back_can_be_written() {
 fn a_write_that_fails_shows_no_stale_byte() {
     for mapper in ["extent", "indirect"] {
         let (disk, faults) = (disk(1 << 20), Faults::new(1));
-        let layout = FileLayout { block_bytes: 16 << 10, size_bytes: 256 << 10, capacity: 2048 };
+        let layout = FileLayout { block_bytes: 16 << 10, size_bytes: 256 << 10, capacity_bytes: 1 << 20 };
         let layout = FileLayout {
             block_bytes: if mapper == "indirect" { 4096 } else { layout.block_bytes },
             ..layout
@@ -208,7 +208,7 @@ fn a_write_that_fails_shows_no_stale_byte() {
 #[test]
 fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
     let (disk, faults) = (disk(4 << 20), Faults::new(1));
-    let layout = FileLayout { block_bytes: 1024, size_bytes: 2 << 20, capacity: 8192 };
+    let layout = FileLayout { block_bytes: 1024, size_bytes: 2 << 20, capacity_bytes: 4 << 20 };
     let file = FileMap::fresh("indirect", &layout).unwrap();
     let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true).faults(&faults)).unwrap();
     let data = filled(1 << 20, 1);
@@ -232,7 +232,7 @@ fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
 fn threads_fill_parts_of_the_same_blocks_at_once() {
     for mapper in ["extent", "indirect"] {
         let Some((_directory, path)) = scratch(8 << 20) else { return };
-        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 1 << 14 };
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 8 << 20 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let volume = &Volume::open_mapped(&path, &file, &options().write(true)).unwrap();
         let unit = volume.facts().block_bytes as usize;
@@ -261,7 +261,7 @@ fn threads_fill_parts_of_the_same_blocks_at_once() {
 fn readers_go_on_while_their_blocks_are_punched_and_written_again() {
     for mapper in ["extent", "indirect"] {
         let disk = disk(1 << 20);
-        let layout = FileLayout { block_bytes: 4096, size_bytes: 512 << 10, capacity: 2048 };
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 512 << 10, capacity_bytes: 1 << 20 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let volume = &Volume::memory_mapped(&disk, &file, &Options::new().write(true)).unwrap();
         std::thread::scope(|scope| {
@@ -296,7 +296,7 @@ fn lies_on_files_and_stripes_as_well() {
     let Some((directory, _)) = scratch(4096) else { return };
     let paths: Vec<_> = (0..3).map(|member| directory.path().join(format!("member-{member}"))).collect();
     for mapper in ["extent", "indirect"] {
-        let layout = FileLayout { block_bytes: 4096, size_bytes: 4 << 20, capacity: 1 << 14 };
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 4 << 20, capacity_bytes: 8 << 20 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let made = options().create(12 << 20).boundary(Boundary::EveryBlock);
         let volume = Volume::open_mapped_stripe(&paths, 64 << 10, &file, &made).unwrap();
@@ -328,8 +328,8 @@ fn same(done: &iopath::Done, data: &[u8]) {
 fn what_does_not_fit_is_refused_by_name() {
     let disk =
         MemoryDisk::new(&MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(1 << 20) }).unwrap();
-    let open = |block_bytes, capacity| {
-        let layout = FileLayout { block_bytes, size_bytes: 1 << 16, capacity };
+    let open = |block_bytes, sectors: u64| {
+        let layout = FileLayout { block_bytes, size_bytes: 1 << 16, capacity_bytes: 512 * sectors };
         let file = FileMap::fresh("extent", &layout).unwrap();
         Volume::memory_mapped(&disk, &file, &Options::new()).map(drop)
     };
@@ -341,7 +341,7 @@ fn what_does_not_fit_is_refused_by_name() {
     );
     let error = open(4096, 4096).unwrap_err();
     assert!(error.to_string().contains("sector 4096 of a device of 2048"), "{error}");
-    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity: 2048 };
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: 1 << 20 };
     let error = FileMap::fresh("b-tree", &layout).unwrap_err();
     assert!(error.to_string().contains("identity, extent, indirect"), "{error}");
 }

@@ -22,7 +22,7 @@ fn volume(mapper: &str) -> Volume {
     let layout = FileLayout {
         block_bytes: BLOCK as u32,
         size_bytes: BLOCKS * BLOCK,
-        capacity: disk.limits().capacity,
+        capacity_bytes: disk.size_bytes(),
     };
     let file = FileMap::fresh(mapper, &layout).unwrap();
     let options = Options::new().write(true).mode(IoMode::Buffered).cache_bytes(16 * BLOCK);

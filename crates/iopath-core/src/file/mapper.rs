@@ -212,8 +212,15 @@ pub struct FileLayout {
     pub block_bytes: u32,
     /// The file's length, bytes: a hole, but where the mapping cannot have any.
     pub size_bytes: u64,
-    /// The device's size in sectors.
-    pub capacity: u64,
+    /// The size of the device, bytes. A part of a sector at the end is not used.
+    pub capacity_bytes: u64,
+}
+
+impl FileLayout {
+    /// The size of the device in sectors.
+    pub const fn capacity_sectors(&self) -> u64 {
+        self.capacity_bytes / SECTOR_BYTES
+    }
 }
 
 /// A way to map files: a row of [`MAPPERS`].

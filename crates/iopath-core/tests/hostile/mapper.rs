@@ -39,7 +39,11 @@ fn mappers() -> impl Iterator<Item = Box<dyn Mapper>> {
 fn mappers_on(capacities: &[u64]) -> impl Iterator<Item = Box<dyn Mapper>> {
     let layouts = EDGES.into_iter().flat_map(move |size_bytes| {
         let of_block = move |block_bytes| {
-            capacities.iter().map(move |capacity| FileLayout { block_bytes, size_bytes, capacity: *capacity })
+            capacities.iter().map(move |capacity| FileLayout {
+                block_bytes,
+                size_bytes,
+                capacity_bytes: capacity.saturating_mul(512),
+            })
         };
         [512, 4096, 1 << 31].into_iter().flat_map(of_block)
     });
@@ -136,7 +140,7 @@ fn space_is_taken_and_given_back_at_any_place() {
 fn extents_and_free_space_take_any_numbers() {
     for (start, sectors) in pairs() {
         let Some(extent) = Extent::new(Sector(start), sectors) else { continue };
-        let layout = FileLayout { block_bytes: 512, size_bytes: 0, capacity: 0 };
+        let layout = FileLayout { block_bytes: 512, size_bytes: 0, capacity_bytes: 0 };
         for at in EDGES {
             let mut map = ExtentMap::new(&layout).unwrap().with_boundaries(IndirectShape::new(u32::MAX));
             if map.add(at, extent, true) {

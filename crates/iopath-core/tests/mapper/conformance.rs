@@ -152,7 +152,7 @@ fn a_read_covers_its_range_once_and_ends_with_the_file() {
 
 #[test]
 fn what_cannot_change_says_so() {
-    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity: 2048 };
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 1 << 20 };
     let mut identity = (MAPPERS[0].make)(&layout).unwrap();
     let mut space = Ahead::new(8, 8);
     for refused in [

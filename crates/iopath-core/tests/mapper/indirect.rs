@@ -117,7 +117,7 @@ fn few_indirect_blocks_in_memory_are_enough() {
 
 #[test]
 fn pointers_that_lead_nowhere_and_blocks_too_far_out_are_refused() {
-    let small = FileLayout { capacity: 2000, ..layout(1024, 0) };
+    let small = FileLayout { capacity_bytes: 1000 << 10, ..layout(1024, 0) };
     let mut inode = [0; 15];
     inode[12] = 999;
     let mut map = IndirectMap::open(&small, inode).unwrap();

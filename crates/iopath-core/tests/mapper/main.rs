@@ -13,7 +13,7 @@ use std::collections::HashMap;
 const KIB: u64 = 1024;
 
 fn layout(block_bytes: u32, size_bytes: u64) -> FileLayout {
-    FileLayout { block_bytes, size_bytes, capacity: 1 << 32 }
+    FileLayout { block_bytes, size_bytes, capacity_bytes: 512 << 32 }
 }
 
 /// Space without end, handed out from one place on, but for what the test keeps.

@@ -82,7 +82,8 @@ impl World {
         let window = FileRange::new(first * block_bytes, WINDOW_BLOCKS * block_bytes);
         let capacity = DEVICE_BLOCKS * block_bytes / SECTOR_BYTES;
         let size_bytes = if can_change { window.start() } else { capacity * SECTOR_BYTES };
-        let layout = FileLayout { block_bytes: block_bytes as u32, size_bytes, capacity };
+        let layout =
+            FileLayout { block_bytes: block_bytes as u32, size_bytes, capacity_bytes: 512 * capacity };
         let scatter = rng.random_range(0.0..0.5);
         let seed = ChaCha8Rng::from_rng(rng);
         let blocks = Blocks::new(DEVICE_BLOCKS as usize, block_bytes / SECTOR_BYTES, scatter, seed);

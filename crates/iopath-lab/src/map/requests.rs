@@ -57,7 +57,7 @@ impl Layout {
         let partition = disk.as_ref().and_then(|disk| disk.partition.as_ref());
         let offset = partition.and_then(|partition| partition.start_bytes).unwrap_or(0);
         let layout =
-            |block_bytes| FileLayout { block_bytes, size_bytes: target.size_bytes, capacity: Sector::MAX.0 };
+            |block_bytes| FileLayout { block_bytes, size_bytes: target.size_bytes, capacity_bytes: u64::MAX };
         let mut map = ExtentMap::new(&layout(block_bytes))
             .or_else(|_| ExtentMap::new(&layout(SECTOR_BYTES as u32)))
             .expect("every map can have blocks of a sector");

@@ -203,7 +203,11 @@ impl Rig {
         pool: BufferPool,
     ) -> Self {
         let capacity = device.limits().capacity;
-        let layout = FileLayout { block_bytes: BLOCK as u32, size_bytes: sectors * 512, capacity };
+        let layout = FileLayout {
+            block_bytes: BLOCK as u32,
+            size_bytes: sectors * 512,
+            capacity_bytes: 512 * capacity,
+        };
         let file = FileMap::fresh(mapper, &layout).expect("a mapping");
         let device = Mapped::new(device, &file, Boundary::Once).expect("blocks that fit");
         Self { name, device: Box::new(device), file: None, pool }

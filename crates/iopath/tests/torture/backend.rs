@@ -67,7 +67,7 @@ impl Backend {
         let layout = FileLayout {
             block_bytes: (*pick(random, blocks)).max(raw.facts().block_bytes),
             size_bytes,
-            capacity: bytes / 512,
+            capacity_bytes: bytes,
         };
         let file = FileMap::fresh(mapper, &layout).expect("a mapping of a new file");
         (file, *pick(random, &Boundary::ALL))

@@ -226,7 +226,8 @@ mod tests {
     }
 
     fn map() -> ExtentMap {
-        ExtentMap::new(&FileLayout { block_bytes: 4096, size_bytes: 100 * BLOCK, capacity: 1 << 20 }).unwrap()
+        ExtentMap::new(&FileLayout { block_bytes: 4096, size_bytes: 100 * BLOCK, capacity_bytes: 512 << 20 })
+            .unwrap()
     }
 
     fn blocks(first: u64, count: u64) -> FileRange {

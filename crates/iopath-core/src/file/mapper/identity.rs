@@ -20,7 +20,7 @@ impl Identity {
     /// [`MapError::BlockSize`]; [`MapError::TooFar`] if the device is smaller.
     pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
         check_block(NAME, layout.block_bytes)?;
-        let max = layout.capacity.saturating_mul(SECTOR_BYTES) / u64::from(layout.block_bytes)
+        let max = layout.capacity_sectors() * SECTOR_BYTES / u64::from(layout.block_bytes)
             * u64::from(layout.block_bytes);
         if layout.size_bytes > max {
             return Err(MapError::TooFar { offset: layout.size_bytes, max });

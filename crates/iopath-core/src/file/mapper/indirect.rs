@@ -64,7 +64,7 @@ impl IndirectMap {
         if ![1024, 2048, 4096].contains(&block_bytes) {
             return Err(MapError::BlockSize { mapper: NAME, block_bytes, range: "1024, 2048 or 4096" });
         }
-        let blocks = layout.capacity / (u64::from(block_bytes) / SECTOR_BYTES);
+        let blocks = layout.capacity_sectors() / (u64::from(block_bytes) / SECTOR_BYTES);
         if let Some(pointer) = inode.into_iter().find(|pointer| u64::from(*pointer) >= blocks.max(1)) {
             return Err(MapError::Corrupt { place: Extent::EMPTY, pointer, blocks });
         }

@@ -30,7 +30,7 @@ const ZEROES_BYTES: usize = 64 << 10;
 /// use iopath_os::FileMap;
 ///
 /// // A new file on a device of 64 MiB: a hole of 16 MiB, that takes space as it is written.
-/// let layout = FileLayout { block_bytes: 4096, size_bytes: 16 << 20, capacity: (64 << 20) / 512 };
+/// let layout = FileLayout { block_bytes: 4096, size_bytes: 16 << 20, capacity_bytes: 64 << 20 };
 /// let file = FileMap::fresh("extent", &layout)?;
 /// assert_eq!(file.size_bytes(), 16 << 20);
 /// # Ok::<(), iopath_os::FileMapError>(())
@@ -123,8 +123,9 @@ impl FileMap {
         let made = (kind.make)(layout)?;
         // Block 0 stands for a hole in an indirect map.
         let first = u64::from(layout.block_bytes) / SECTOR_BYTES;
-        let all = Extent::new(Sector(first), layout.capacity.saturating_sub(first)).unwrap_or_default();
-        Self::new(made, Box::new(FreeSpace::new(all)), layout.capacity)
+        let all =
+            Extent::new(Sector(first), layout.capacity_sectors().saturating_sub(first)).unwrap_or_default();
+        Self::new(made, Box::new(FreeSpace::new(all)), layout.capacity_sectors())
     }
 
     /// The file that `mapper` maps, which takes space from `space`: one of which it is known where it lies.
