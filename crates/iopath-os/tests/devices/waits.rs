@@ -251,7 +251,7 @@ fn mapped_member(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     let layout = FileLayout {
         block_bytes: BLOCK as u32,
         size_bytes: SECTORS * 512 / 2,
-        capacity: device.limits().capacity,
+        capacity_bytes: device.limits().capacity * 512,
     };
     let file = FileMap::fresh("indirect", &layout).unwrap();
     Box::new(Mapped::new(device, &file, Boundary::Once).unwrap())
