@@ -4,6 +4,7 @@
 pub(crate) mod bio;
 pub(crate) mod device;
 pub mod elevator;
+pub(crate) mod fault;
 pub(crate) mod limits;
 pub mod log;
 pub(crate) mod merge;

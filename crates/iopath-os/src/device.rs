@@ -19,7 +19,8 @@ use iopath_core::BlockDevice;
 use crate::memory::Segment;
 
 pub use bell::Bell;
-pub use fault::{Fault, Faults, Faulty};
+pub use fault::{Faults, Faulty};
+pub use iopath_core::Fault;
 pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
 pub use null::Null;

@@ -1,164 +1,117 @@
-//! A device around another that goes wrong as a plan says (`fault/plan.rs`): errors after a part is done, short transfers,
-//! requests out of order. It decides nothing itself, and what a short transfer means it leaves to `transfer.rs`, as the
-//! devices do that meet real ones.
+//! Fault injection for real devices: a fault plan shared by devices and threads, and the wait for a faulty device. What
+//! a fault does to a request is the core's ([`FaultyDevice`]).
 
-mod plan;
-
-use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iopath_core::{
-    BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, IoError, Limits, Memory, Op, Priority,
-    SECTOR_BYTES, Stream, Tag,
+    BlockDevice, Busy, Completion, Duration, Extent, Fault, FaultPlan, FaultSource, FaultyDevice, Instant,
+    Io, Limits, Op, Outcome,
 };
 
-use super::transfer::{Step, Transfer};
-use super::{Bell, RealDevice, WaitError};
+use super::{Bell, MemoryDisk, RealDevice, WaitError};
+use crate::clock;
 use crate::memory::Segment;
-use plan::Fate;
 
-pub use plan::{Fault, Faults};
+/// A fault plan shared by devices. Clones are the same plan: a change applies to every device that has one, from the
+/// next request on. The same requests in the same order meet the same faults.
+///
+/// ```
+/// use iopath_core::{IoError, Op};
+/// use iopath_os::{Fault, Faults, Faulty, MemoryConfig, MemoryDisk};
+///
+/// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20))?;
+/// let faults = Faults::new(7);
+/// faults.add(Fault::error(IoError::Media).on(Op::Write).one_in(100));
+/// faults.add(Fault::short().one_in(10));
+/// let device = Faulty::new(Box::new(disk.open()), &faults);
+/// # let _ = device;
+/// # Ok::<(), iopath_os::NoMemory>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Faults {
+    shared: Arc<Mutex<Shared>>,
+}
 
-/// A device with faults. A request of the inner device is a system call of this one: when that moves less than it
-/// should, the rest is submitted again.
+#[derive(Debug)]
+struct Shared {
+    plan: FaultPlan,
+    /// Loses data when a flush fails.
+    disk: Option<MemoryDisk>,
+}
+
+impl Faults {
+    /// A plan without rules.
+    pub fn new(seed: u64) -> Self {
+        Self { shared: Arc::new(Mutex::new(Shared { plan: FaultPlan::new(seed), disk: None })) }
+    }
+
+    /// Adds a rule. The first rule that applies to a request decides.
+    pub fn add(&self, fault: Fault) {
+        self.lock().plan.add(fault);
+    }
+
+    /// Removes all rules.
+    pub fn clear(&self) {
+        self.lock().plan.clear();
+    }
+
+    /// Sets whether requests are carried out in random order, each after a random delay.
+    pub fn shuffle(&self, is_shuffled: bool) {
+        self.lock().plan.shuffle(is_shuffled);
+    }
+
+    /// Makes each failed flush lose a random part of the unflushed data of `disk`.
+    pub fn lose_on_failed_flush(&self, disk: &MemoryDisk) {
+        self.lock().disk = Some(disk.clone());
+    }
+
+    /// Faults injected so far.
+    pub fn injected(&self) -> u64 {
+        self.lock().plan.injected()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FaultSource for Faults {
+    fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome {
+        self.lock().plan.draw(op, extent, block_bytes, moved_min)
+    }
+
+    fn is_shuffled(&self) -> bool {
+        self.lock().plan.is_shuffled()
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.lock().plan.below(bound)
+    }
+
+    fn on_failed_flush(&mut self) {
+        let Shared { plan, disk } = &mut *self.lock();
+        if let Some(disk) = disk {
+            disk.lose_unsaved(|versions| plan.below(u64::from(versions) + 1) as u32);
+        }
+    }
+}
+
+/// A real device with faults.
 #[derive(Debug)]
 pub struct Faulty<D: ?Sized + RealDevice> {
-    // Dropped first: it waits for what it has taken.
-    inner: Box<D>,
-    faults: Faults,
-    taken: Vec<Taken>,
-    over: VecDeque<Completion>,
-    /// Lists of segments that nobody uses.
-    spare: Vec<Vec<Segment>>,
-}
-
-/// A request, from when it is submitted until it has completed.
-#[derive(Debug)]
-struct Taken {
-    tag: Tag,
-    extent: Extent,
-    stream: Stream,
-    priority: Priority,
-    segments: Vec<Segment>,
-    transfer: Transfer,
-    stage: Stage,
-    /// The last part was less than a block: another such would be taken for the end of the device.
-    is_stalled: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Waiting,
-    /// A part of it is at the inner device.
-    AtWork(Fate),
+    device: FaultyDevice<Box<D>, Faults>,
+    bell: Option<Bell>,
 }
 
 impl<D: ?Sized + RealDevice> Faulty<D> {
-    /// `inner`, with what `faults` says.
+    /// Injects the faults of `faults` into `inner`.
     ///
     /// # Panics
-    /// If `inner` has requests already: they would be taken for this one's.
+    /// If `inner` has requests in flight: it would report their completions to this device.
     pub fn new(inner: Box<D>, faults: &Faults) -> Self {
         assert!(inner.in_flight() == 0, "the device already has requests in flight");
-        let (taken, over, spare) = (Vec::new(), VecDeque::new(), Vec::new());
-        Self { inner, faults: faults.clone(), taken, over, spare }
-    }
-
-    /// Begins what waits: all of it, or when shuffled some of it.
-    fn begin_waiting(&mut self, now: Instant) {
-        let is_shuffled = self.faults.is_shuffled();
-        let mut index = 0;
-        while index < self.taken.len() {
-            let waits = self.taken[index].stage == Stage::Waiting;
-            // One that has completed has its place taken by another.
-            if !waits || is_shuffled && self.faults.below(2) == 0 || !self.begin(index, now) {
-                index += 1;
-            }
-        }
-    }
-
-    /// Makes sure that something is in flight if anything waits.
-    fn begin_one(&mut self, now: Instant) {
-        if !self.taken.is_empty() && self.inner.in_flight() == 0 && self.over.is_empty() {
-            let any = if self.faults.is_shuffled() { self.faults.below(self.taken.len() as u64) } else { 0 };
-            self.begin(any as usize, now);
-        }
-    }
-
-    /// Submits the next part of a request; whether it has completed instead.
-    fn begin(&mut self, index: usize, now: Instant) -> bool {
-        let Self { inner, faults, taken, spare, .. } = self;
-        let block = u64::from(inner.limits().logical_block_bytes);
-        let request = &mut taken[index];
-        let (op, done) = (request.transfer.op, request.transfer.done());
-        let rest = request.extent.split_at(done / SECTOR_BYTES).1;
-        let fate = faults.draw(op, rest, block, if request.is_stalled { block } else { 1 });
-        let bytes = match fate {
-            Fate::Whole => rest.bytes(),
-            Fate::Short(bytes) | Fate::Error(bytes, _) => bytes / block * block,
-        };
-        if bytes == 0 && fate != Fate::Whole {
-            return self.end_part(index, fate, Ok(()));
-        }
-        let mut segments = spare.pop().unwrap_or_default();
-        part_of(&request.segments, done, bytes, &mut segments);
-        let part = rest.split_at(bytes / SECTOR_BYTES).0;
-        let mut io = Io::new(request.tag, op, part, &segments);
-        (io.fua, io.stream, io.priority) = (request.transfer.fua, request.stream, request.priority);
-        if inner.submit(&io, now).is_ok() {
-            request.stage = Stage::AtWork(fate);
-        }
-        segments.clear();
-        spare.push(segments);
-        false
-    }
-
-    /// A part of a request has completed; whether the request is.
-    fn end_part(&mut self, index: usize, fate: Fate, result: Result<(), IoError>) -> bool {
-        let block = u64::from(self.inner.limits().logical_block_bytes);
-        let request = &mut self.taken[index];
-        let result = match (result, fate) {
-            (Err(error), _) | (Ok(()), Fate::Error(_, error)) => Err(error),
-            (Ok(()), Fate::Whole) => Ok(()),
-            (Ok(()), Fate::Short(bytes)) => match request.transfer.after(bytes.cast_signed(), block) {
-                Step::Again => {
-                    request.is_stalled = bytes < block;
-                    request.stage = Stage::Waiting;
-                    return false;
-                }
-                Step::Over(result) => result,
-                Step::ZeroFrom(_) => unreachable!("no device ends here"),
-            },
-        };
-        let Taken { tag, transfer, mut segments, .. } = self.taken.swap_remove(index);
-        if transfer.op == Op::Flush && matches!(fate, Fate::Error(..)) {
-            self.faults.lose();
-        }
-        segments.clear();
-        self.spare.push(segments);
-        self.over.push_back(Completion { tag, result });
-        true
-    }
-
-    fn collect(&mut self, now: Instant) {
-        while let Some(Completion { tag, result }) = self.inner.poll_completion(now) {
-            let index = self.taken.iter().position(|taken| taken.tag == tag);
-            let index = index.expect("the inner device completes what it was given");
-            let Stage::AtWork(fate) = self.taken[index].stage else { unreachable!("completed before begun") };
-            self.end_part(index, fate, result);
-        }
-    }
-}
-
-/// The `bytes` bytes of `segments` after the first `done`.
-fn part_of(segments: &[Segment], mut done: u64, mut bytes: u64, part: &mut Vec<Segment>) {
-    for segment in segments {
-        let skipped = done.min(segment.bytes());
-        let taken = bytes.min(segment.bytes() - skipped);
-        if taken > 0 {
-            part.push(segment.slice(skipped, taken));
-        }
-        done -= skipped;
-        bytes -= taken;
+        Self { device: FaultyDevice::new(inner, faults.clone()), bell: None }
     }
 }
 
@@ -166,92 +119,68 @@ impl<D: ?Sized + RealDevice> BlockDevice for Faulty<D> {
     type Memory = Segment;
 
     fn limits(&self) -> &Limits {
-        self.inner.limits()
+        self.device.limits()
     }
 
-    fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
-        if self.in_flight() >= self.limits().depth_max {
-            return Err(Busy { tag: io.tag });
-        }
-        let mut segments = self.spare.pop().unwrap_or_default();
-        segments.extend(io.segments());
-        self.taken.push(Taken {
-            tag: io.tag,
-            extent: io.extent,
-            stream: io.stream,
-            priority: io.priority,
-            segments,
-            transfer: Transfer::new(io, self.inner.limits().capacity),
-            stage: Stage::Waiting,
-            is_stalled: false,
-        });
-        Ok(())
+    fn submit(&mut self, io: &Io<'_, Segment>, now: Instant) -> Result<(), Busy> {
+        self.device.submit(io, now)
     }
 
     fn commit(&mut self, now: Instant) {
-        self.begin_waiting(now);
-        self.inner.commit(now);
+        self.device.commit(now);
+        if let Some(bell) = self.bell.as_ref().filter(|_| self.device.ready() > 0) {
+            // The inner device knows nothing of requests that failed before a transfer.
+            bell.ring();
+        }
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-        if self.over.is_empty() {
-            self.collect(now);
-        }
-        if self.over.is_empty() && !self.taken.is_empty() {
-            self.begin_waiting(now);
-            self.begin_one(now);
-            self.inner.commit(now);
-            self.collect(now);
-        }
-        self.over.pop_front()
+        self.device.poll_completion(now)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.inner.poll_timeout()
+        self.device.poll_timeout()
     }
 }
 
-// SAFETY: a request is reported as over only when no part of it is at the inner device, which touches its memory only
-// while one is; memory is not touched here. The inner device is dropped first and waits.
+// SAFETY: a request is reported as completed only when no part of it is at the inner device, which accesses its memory
+// only while one is; `FaultyDevice` accesses no memory. The inner device is dropped first and waits for its requests.
 unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
-        let now = crate::clock::now();
-        self.collect(now);
+        let now = clock::now();
         let wanted = completions.min(self.in_flight());
         loop {
-            self.begin_waiting(now);
-            self.begin_one(now);
-            self.collect(now);
-            if self.over.len() >= wanted as usize {
-                self.inner.commit(now);
+            self.device.advance(now);
+            if self.device.ready() >= wanted {
+                self.device.inner_mut().commit(now);
                 return Ok(());
             }
-            self.inner.commit_and_wait(1, timeout)?;
-            self.collect(now);
-            if self.over.len() >= wanted as usize || timeout.is_some() {
+            self.device.inner_mut().commit_and_wait(1, timeout)?;
+            if timeout.is_some() {
                 return Ok(());
             }
         }
     }
 
     fn end_watch(&mut self) {
-        self.inner.end_watch();
+        self.device.inner_mut().end_watch();
     }
 
     fn set_capacity(&mut self, sectors: u64) {
-        self.inner.set_capacity(sectors);
+        self.device.inner_mut().set_capacity(sectors);
     }
 
     fn in_flight(&self) -> u32 {
-        (self.taken.len() + self.over.len()) as u32
+        self.device.in_flight()
     }
 
     fn syscalls(&self) -> u64 {
-        self.inner.syscalls()
+        self.device.inner().syscalls()
     }
 
-    /// Refuses: what it holds back has completed when nothing rings. A stripe goes inside, its members stay whole.
-    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
-        Err(std::io::ErrorKind::Unsupported.into())
+    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
+        self.device.inner_mut().ring_when_over(bell)?;
+        self.bell = Some(bell.clone());
+        Ok(())
     }
 }
