@@ -1,5 +1,5 @@
-//! The block layer: bios become requests, an elevator orders them, a device carries them out. Knows no files and caches
-//! nothing: see [`crate::file`].
+//! The block layer: bios become requests, an elevator orders them, a device executes them. It has no files and no
+//! cache: see [`crate::file`].
 
 pub(crate) mod bio;
 pub(crate) mod device;
@@ -10,5 +10,7 @@ pub mod log;
 pub(crate) mod merge;
 pub(crate) mod queue;
 pub(crate) mod queued;
+pub(crate) mod request;
 pub(crate) mod stripe;
 pub(crate) mod table;
+pub(crate) mod tag_list;

@@ -1,4 +1,5 @@
-//! Data structures of the path: allocated once, sized by the queue or cache that owns them. They know no I/O.
+//! Data structures of the path. Each is allocated once, at the size of the queue or cache that owns it, and is
+//! independent of the block and file layers.
 
 pub(crate) mod fifo;
 pub(crate) mod list;

@@ -9,7 +9,7 @@
 //! `plug/ascend/random/1000000`. With `--small-pages` the kernel gives no huge pages. Here rather than with the
 //! elevators because the allocator is.
 
-use iopath_core::elevator::{ELEVATORS, ElevatorSpec, Outline, Stand};
+use iopath_core::elevator::{ELEVATORS, ElevatorSpec, Harness, Outline};
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, Op, Priority, QueueConfig, RequestQueue, Sector, Stream, Tag,
 };
@@ -79,20 +79,25 @@ trait Bench {
 }
 
 /// The elevator alone. Requests come and go `batch` at a time, as they do out of a plug.
-struct OnStand {
-    stand: Stand,
+struct OnHarness {
+    harness: Harness,
     starts: Starts,
     batch: usize,
     plug: Vec<Outline>,
 }
 
-impl OnStand {
+impl OnHarness {
     fn new(elevator: &ElevatorSpec, starts: Starts, batch: usize, queued: usize) -> Self {
-        Self { stand: Stand::new(elevator, queued + batch), starts, batch, plug: Vec::with_capacity(batch) }
+        Self {
+            harness: Harness::new(elevator, queued + batch),
+            starts,
+            batch,
+            plug: Vec::with_capacity(batch),
+        }
     }
 }
 
-impl Bench for OnStand {
+impl Bench for OnHarness {
     fn fill(&mut self, count: usize) {
         for _ in 0..count / self.batch {
             for _ in 0..self.batch {
@@ -101,10 +106,10 @@ impl Bench for OnStand {
                     Outline { op: Op::Read, extent, stream, priority: Priority::BestEffort, segments: 1 };
                 self.plug.push(read);
             }
-            self.stand.prefetch(&self.plug);
+            self.harness.prefetch(&self.plug);
             for read in self.plug.drain(..) {
-                if self.stand.merge(&read, T0).is_err() {
-                    self.stand.insert(&read, T0);
+                if self.harness.merge(&read, T0).is_err() {
+                    self.harness.insert(&read, T0);
                 }
             }
         }
@@ -114,7 +119,7 @@ impl Bench for OnStand {
         for _ in 0..count / self.batch {
             self.fill(self.batch);
             for _ in 0..self.batch {
-                self.stand.dispatch(T0);
+                self.harness.dispatch(T0);
             }
         }
     }
@@ -263,10 +268,12 @@ fn main() {
     println!("{:<28}{}  |{}  | least", "", nanos.concat(), millions.concat());
     line("std/BTreeMap", &|starts, _| Box::new(Tree { map: BTreeMap::new(), starts, count: 0, head: 0 }));
     for spec in specs() {
-        line(&format!("one/{spec}"), &|starts, queued| Box::new(OnStand::new(&spec, starts, 1, queued)));
+        line(&format!("one/{spec}"), &|starts, queued| Box::new(OnHarness::new(&spec, starts, 1, queued)));
     }
     for spec in specs() {
-        line(&format!("plug/{spec}"), &|starts, queued| Box::new(OnStand::new(&spec, starts, BATCH, queued)));
+        line(&format!("plug/{spec}"), &|starts, queued| {
+            Box::new(OnHarness::new(&spec, starts, BATCH, queued))
+        });
     }
     for spec in specs() {
         line(&format!("queue/{spec}"), &|starts, queued| {

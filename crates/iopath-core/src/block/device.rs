@@ -6,8 +6,8 @@
 
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
-use crate::block::merge::Chain;
-use crate::block::table::{BioTable, Tag};
+use crate::block::request::{Chain, Tag};
+use crate::block::table::BioTable;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::sector::Extent;

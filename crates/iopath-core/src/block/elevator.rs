@@ -1,55 +1,65 @@
-//! The elevator: in which order requests go to the device. Merging is not its business, but it names the
-//! candidates, since it knows what lies where; it never sees memory.
+//! The I/O scheduler (elevator): decides the order in which queued requests go to the device. The queue merges requests;
+//! an elevator finds candidates for a merge, since it knows the order of the sectors. An elevator never sees memory.
 //!
-//! An elevator is one file in `elevator/` and one row in [`ELEVATORS`]; one of a user's own crate is an
-//! [`ElevatorKind`] that an [`ElevatorSpec`] is made of. They share pieces: `by_sector` (what lies where),
-//! `arrivals` (who has been passed how often), [`TagList`](crate::TagList), [`SortedSet`](crate::collections::sorted::SortedSet).
+//! An elevator is one file in `elevator/` and one row in [`ELEVATORS`]. Another crate defines an elevator as an
+//! [`ElevatorKind`] and makes an [`ElevatorSpec`] of it. Shared parts: `sorted_queue` (order of sectors, and of age),
+//! `pass_counter` (how often requests were passed), `settings` (tunables and their values).
 
-mod arrivals;
 mod ascend;
-mod by_sector;
 mod closest;
 mod deadline;
+mod error;
 mod fair;
+mod harness;
 mod none;
+mod pass_counter;
+mod registry;
+mod settings;
+mod sorted_queue;
 mod spec;
-mod stand;
 mod tunable;
 mod two_list;
 
 pub use ascend::Ascend;
 pub use closest::Closest;
 pub use deadline::Deadline;
+pub use error::ElevatorError;
 pub use fair::Fair;
+pub use harness::Harness;
 pub use none::NoElevator;
-pub use spec::{ElevatorError, ElevatorSpec};
-pub use stand::Stand;
-pub use tunable::{Tunable, defaults};
+pub use registry::{ELEVATORS, ElevatorKind};
+pub use settings::Settings;
+pub use spec::ElevatorSpec;
+pub use tunable::Tunable;
 pub use two_list::TwoList;
+
+pub use crate::block::request::Outline;
 
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::merge::{NoMerge, Side};
-use crate::block::table::{RequestTable, Tag};
+use crate::block::request::Tag;
+use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::{Duration, Instant};
 use std::fmt;
 
 /// Decides which queued request goes to the device next.
 ///
-/// Every request inserted comes out of [`Elevator::dispatch`] or [`Elevator::take_any`] exactly once,
-/// unless [`Elevator::absorb`] took it. Requests that must keep their order never are in the elevator at
-/// the same time, so it may order as it likes, within the starvation bound that it states.
+/// Each inserted request leaves exactly once: by [`Elevator::dispatch`], [`Elevator::take_any`] or
+/// [`Elevator::absorb`]. Requests with a required order (overlapping, at least one a write) are never in the elevator
+/// at the same time, so it may choose any order within its starvation bound.
 pub trait Elevator: fmt::Debug + Send {
-    /// Its name in [`ELEVATORS`], or the one its own crate gave it.
+    /// The name in [`ELEVATORS`], or in the [`ElevatorKind`] of another crate.
     fn name(&self) -> &'static str;
 
-    /// Takes a request.
+    /// Adds a request.
     fn insert(&mut self, tag: Tag, requests: &RequestTable, now: Instant);
 
-    /// Gives up the request that goes to the device now; `None` when there is none, or none yet.
+    /// Removes and returns the request to send to the device now. `None` if the elevator is empty or holds its
+    /// requests back for now: see [`Elevator::poll_timeout`].
     fn dispatch(&mut self, requests: &RequestTable, now: Instant) -> Option<Tag>;
 
-    /// Requests inserted and not yet given up.
+    /// The number of queued requests.
     fn len(&self) -> usize;
 
     /// Whether no request is queued.
@@ -57,23 +67,22 @@ pub trait Elevator: fmt::Debug + Send {
         self.len() == 0
     }
 
-    /// How long a request can be passed over at most. The conformance test holds the elevator to it.
+    /// How long other requests can pass a request, at most. The conformance test checks this bound.
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
-    /// `arrivals` are about to look for [`Elevator::neighbours`] and be inserted, one after another: a chance to
-    /// ask for the memory that this will touch, for all at once, and to remember where it was found. Changes no
-    /// order.
+    /// Announces requests that the queue is about to look up with [`Elevator::neighbours`] and to insert, in this order.
+    /// The elevator can prefetch memory for all of them at once. The call changes no order.
     fn prefetch(&mut self, _arrivals: &[Outline]) {}
 
-    /// The queued requests that `arrival` would join at its start and at its end: candidates for a merge.
+    /// The queued requests adjacent to `arrival`: the candidates for a merge.
     ///
-    /// An elevator that does not keep requests where it can find them names none.
+    /// An elevator that cannot find them quickly returns none.
     fn neighbours(&mut self, _arrival: &Outline, _requests: &RequestTable) -> Neighbours {
         Neighbours::default()
     }
 
-    /// Whether a neighbour may be merged into `tag` on `side`, so that it becomes `joined`, and if not,
-    /// why. The device's limits have been checked.
+    /// Whether `tag` may grow to `joined` on `side`, or the reason against it. The queue has checked the limits of the
+    /// device.
     fn allows_merge(
         &self,
         _tag: Tag,
@@ -84,64 +93,43 @@ pub trait Elevator: fmt::Debug + Send {
         Ok(())
     }
 
-    /// `tag` has grown: it was `before`, and `requests` has its extent now.
+    /// `tag` has grown by a merge: from `before` to its extent in `requests`.
     fn merged(&mut self, _tag: Tag, _before: Extent, _requests: &RequestTable, _now: Instant) {}
 
-    /// Gives up `tag` because `into`, of which [`Elevator::merged`] has just told, has taken it in. Only
-    /// requests that the elevator named in [`Elevator::neighbours`] are absorbed.
+    /// Removes `tag`, which was merged into `into`; [`Elevator::merged`] was called for `into` before. `tag` is a
+    /// request that [`Elevator::neighbours`] returned.
     fn absorb(&mut self, tag: Tag, into: Tag, requests: &RequestTable);
 
-    /// Gives up any request, in any order, when another elevator takes over.
+    /// Removes and returns any request. The queue calls this to move all requests to another elevator.
     fn take_any(&mut self, requests: &RequestTable) -> Option<Tag>;
 
     /// A dispatched request has completed.
     fn completed(&mut self, _tag: Tag, _requests: &RequestTable, _now: Instant) {}
 
-    /// When to ask [`Elevator::dispatch`] again although nothing happened: later than the last time it gave none.
-    /// One that holds every request back says when, or the path waits for ever.
+    /// The time at which to call [`Elevator::dispatch`] again even if nothing else happens. It lies after the last call
+    /// that returned `None`. An elevator that holds requests back must return a time, or the queue waits forever.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// What can be set, while I/O runs, too.
-    fn tunables(&self) -> &'static [Tunable] {
-        &[]
+    /// The tunables and their values.
+    fn settings(&self) -> &Settings {
+        &Settings::NONE
     }
 
-    /// The value of each of [`Elevator::tunables`].
-    fn values(&self) -> &[u64] {
-        &[]
+    /// The same, to be changed at any time; `Some` if [`Elevator::settings`] has tunables.
+    fn settings_mut(&mut self) -> Option<&mut Settings> {
+        None
     }
 
-    /// The values, to be set within their ranges: see [`dyn Elevator::set_tunable`](Self#method.set_tunable).
-    fn values_mut(&mut self) -> &mut [u64] {
-        &mut []
-    }
-
-    /// Gives a stream a share of `weight` against the 100 that a stream has unless told otherwise, 1 to
-    /// 10,000; what lies outside is taken for the nearest of these. Elevators without shares do nothing.
+    /// Sets the weight of a stream, clamped to 1..=10,000. The default is 100. Elevators without shares ignore it.
     fn set_weight(&mut self, _stream: Stream, _weight: u32) {}
 }
 
 // Returned in a register: see `Tag`.
 const _: () = assert!(size_of::<Neighbours>() == 8);
 
-/// What is known of a bio or request without its memory: all that an elevator goes by, but for the age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outline {
-    /// What it does.
-    pub op: Op,
-    /// Where.
-    pub extent: Extent,
-    /// Whose it is.
-    pub stream: Stream,
-    /// How urgent it is.
-    pub priority: Priority,
-    /// In how many pieces of memory.
-    pub segments: u32,
-}
-
-/// The queued requests next to an extent.
+/// The queued requests adjacent to an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Neighbours {
     /// Ends where the extent starts.
@@ -150,76 +138,19 @@ pub struct Neighbours {
     pub after: Option<Tag>,
 }
 
-/// When a request has gone at the latest, whatever else arrives: of the requests dispatched later than
-/// `after` its arrival, it is among the first `dispatches`.
+/// A bound on the wait of a request, independent of later arrivals: among the requests dispatched later than `after` its
+/// arrival, it is one of the first `dispatches`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StarvationBound {
-    /// How long nothing is promised.
+    /// The time after arrival from which the bound counts.
     pub after: Duration,
-    /// Dispatches from then on, its own included.
+    /// Dispatches from then on, including its own.
     pub dispatches: u64,
 }
 
 impl StarvationBound {
-    /// A bound on dispatches alone, from the arrival on.
+    /// A bound in dispatches from the arrival on.
     pub const fn dispatches(dispatches: u64) -> Self {
         Self { after: Duration::ZERO, dispatches }
-    }
-}
-
-/// One elevator that can be chosen by name.
-#[derive(Debug, Clone, Copy)]
-pub struct ElevatorKind {
-    /// As written on command lines.
-    pub name: &'static str,
-    /// What it is for, in one line.
-    pub about: &'static str,
-    /// Makes one that can hold a queue's number of requests without allocating again.
-    pub build: fn(requests_max: usize) -> Box<dyn Elevator>,
-}
-
-/// Every elevator of this crate.
-pub static ELEVATORS: &[ElevatorKind] = &[
-    ElevatorKind {
-        name: "none",
-        about: "first come, first served; for devices that order requests themselves",
-        build: |requests_max| Box::new(NoElevator::new(requests_max)),
-    },
-    ElevatorKind {
-        name: "ascend",
-        about: "one-way ascending sort; a request that too many others have passed goes first",
-        build: |requests_max| Box::new(Ascend::new(requests_max)),
-    },
-    ElevatorKind {
-        name: "two-list",
-        about: "one-way sweeps; what comes below the head waits for the next sweep",
-        build: |requests_max| Box::new(TwoList::new(requests_max)),
-    },
-    ElevatorKind {
-        name: "closest",
-        about: "the request nearest to the head; one that too many others have passed goes first",
-        build: |requests_max| Box::new(Closest::new(requests_max)),
-    },
-    ElevatorKind {
-        name: "deadline",
-        about: "ascending batches of reads or writes, each request with a deadline; heeds priorities",
-        build: |requests_max| Box::new(Deadline::new(requests_max)),
-    },
-    ElevatorKind {
-        name: "fair",
-        about: "a share of the device by weight for each stream, so that parallel streams end together",
-        build: |requests_max| Box::new(Fair::new(requests_max)),
-    },
-];
-
-impl ElevatorKind {
-    /// The elevator of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        ELEVATORS.iter().find(|kind| kind.name == name)
-    }
-
-    /// What can be set in it.
-    pub fn tunables(&self) -> &'static [Tunable] {
-        (self.build)(1).tunables()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::device::{BlockDevice, Busy, Completion, Io};
 use crate::block::limits::Limits;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::sector::{Extent, SECTOR_BYTES};

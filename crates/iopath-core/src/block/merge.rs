@@ -1,49 +1,9 @@
 //! Which pieces of I/O may become one request, and if not, why. Rules only: who looks for candidates
 //! and joins them is `queue/merge.rs`.
 
-use crate::block::bio::{Op, Priority, Stream};
-use crate::block::elevator::Outline;
 use crate::block::limits::Limits;
-use crate::block::table::NONE;
+use crate::block::request::Chain;
 use crate::sector::Extent;
-
-/// Bios that touch one another, in device order: what a request is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chain {
-    pub(crate) extent: Extent,
-    pub(crate) op: Op,
-    pub(crate) fua: bool,
-    pub(crate) priority: Priority,
-    /// The stream of the bio that was there first.
-    pub(crate) stream: Stream,
-    pub(crate) segments: u32,
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-}
-
-impl Chain {
-    pub(crate) const EMPTY: Self = Self {
-        extent: Extent::EMPTY,
-        op: Op::Flush,
-        fua: false,
-        priority: Priority::BestEffort,
-        stream: Stream(0),
-        segments: 0,
-        first: NONE,
-        last: NONE,
-    };
-
-    /// What an elevator may know of it.
-    pub(crate) const fn outline(&self) -> Outline {
-        let Self { op, extent, stream, priority, segments, .. } = *self;
-        Outline { op, extent, stream, priority, segments }
-    }
-
-    /// Whether it is more than one bio.
-    pub(crate) const fn is_merged(&self) -> bool {
-        self.first != self.last
-    }
-}
 
 /// Why two pieces of I/O are not merged. The order is part of the log's format: new reasons go last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +114,7 @@ pub(crate) fn may_merge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::bio::{Op, Priority};
     use crate::sector::Sector;
 
     fn chain(op: Op, start: u64, sectors: u64) -> Chain {

@@ -8,6 +8,7 @@ mod log;
 mod merge;
 mod order;
 mod plug;
+mod refusal;
 mod split;
 mod tune;
 
@@ -16,14 +17,16 @@ use crate::block::device::Io;
 use crate::block::elevator::{Elevator, ElevatorSpec};
 use crate::block::limits::Limits;
 use crate::block::log::{Event, Log, Subject};
-use crate::block::merge::{Chain, NoMerge};
-use crate::block::table::{BioTable, NONE, RequestTable, State, Tag};
-use crate::error::{IoError, SubmitError};
+use crate::block::merge::NoMerge;
+use crate::block::request::{Chain, NONE, State, Tag};
+use crate::block::table::{BioTable, RequestTable};
+use crate::error::IoError;
 use crate::memory::Memory;
 use crate::time::{Duration, Instant};
 use flush::Flush;
 use order::Order;
 use plug::Plug;
+pub use refusal::SubmitError;
 use std::collections::VecDeque;
 
 /// How large a queue is and which elevator orders it. Memory is taken for all of it at once.

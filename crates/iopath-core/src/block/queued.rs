@@ -6,8 +6,7 @@
 
 use crate::block::bio::{Bio, BioDone};
 use crate::block::device::BlockDevice;
-use crate::block::queue::{QueueConfig, RequestQueue};
-use crate::error::SubmitError;
+use crate::block::queue::{QueueConfig, RequestQueue, SubmitError};
 use crate::time::Instant;
 
 /// A [`BlockDevice`] behind a [`RequestQueue`] of its own.
@@ -172,7 +171,7 @@ mod tests {
     use crate::block::bio::Op;
     use crate::block::device::{Busy, Completion, Io};
     use crate::block::limits::Limits;
-    use crate::block::table::Tag;
+    use crate::block::request::Tag;
     use crate::memory::LengthOnly;
     use crate::sector::{Extent, Sector};
     use crate::time::Duration;

@@ -13,7 +13,7 @@ use crate::block::elevator::ElevatorSpec;
 use crate::block::limits::Limits;
 use crate::block::queue::{QueueConfig, QueueStats};
 use crate::block::queued::QueuedDevice;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::sector::{Extent, SECTOR_SHIFT};

@@ -1,132 +1,13 @@
-//! Slots for bios and requests: allocated once per queue, taken and given back in O(1).
+//! Slots for bios and requests: allocated once per queue, taken and released in O(1).
 
-use crate::block::bio::{Bio, Op, Priority, Stream};
-use crate::block::elevator::Outline;
-use crate::block::merge::Chain;
+use crate::block::bio::Bio;
+use crate::block::request::{Chain, NONE, Request, State, Tag};
 use crate::error::IoError;
-use crate::sector::Extent;
 use crate::time::Instant;
 use prefetch_index::prefetch_index;
-use std::fmt;
-use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// No slot: the end of a chain.
-pub(crate) const NONE: u32 = u32::MAX;
-
-const INDEX_BITS: u32 = 24;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-
-/// Names a request from the moment it has a slot until it completes.
-///
-/// Carries the slot's generation, so that a completion that comes too late is told from the next
-/// request in the same slot.
-///
-/// Stored inverted, so that no tag is zero: two tags that may be missing fit one register. Returned through memory,
-/// they would be read back wider than they were written, and such a read waits until every store before it is
-/// done, be it to memory that is not yet in any cache.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tag(NonZeroU32);
-
-const _: () = assert!(size_of::<Option<Tag>>() == 4);
-
-impl Tag {
-    /// The most requests a queue can have slots for.
-    pub const COUNT_MAX: usize = INDEX_MASK as usize;
-
-    const fn new(index: u32, generation: u8) -> Self {
-        Self::from_bits(index | (generation as u32) << INDEX_BITS)
-    }
-
-    /// The slot, from 0 to one less than the queue's slots: an index for per-request tables.
-    pub const fn index(self) -> usize {
-        (self.to_bits() & INDEX_MASK) as usize
-    }
-
-    /// The tag as a number, for structures and devices that carry numbers.
-    pub const fn to_bits(self) -> u32 {
-        !self.0.get()
-    }
-
-    /// The tag that [`Tag::to_bits`] gave.
-    ///
-    /// # Panics
-    /// If there is no such tag: it would name one slot more than a queue can have.
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(NonZeroU32::new(!bits).expect("no tag is all ones"))
-    }
-
-    const fn next_generation(self) -> Self {
-        Self::from_bits(self.to_bits().wrapping_add(1 << INDEX_BITS))
-    }
-}
-
-impl fmt::Debug for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tag").field(&self.to_bits()).finish()
-    }
-}
-
-/// Where a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Free,
-    /// Has its slot; in the plug if one is on.
-    Taken,
-    Queued,
-    InFlight,
-    Requeued,
-    Done,
-}
-
-/// One I/O to the device, made of one bio or of several that touch one another. One cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-pub struct Request {
-    pub(crate) chain: Chain,
-    pub(crate) state: State,
-    arrived: Instant,
-    tag: Tag,
-}
-
-impl Request {
-    /// What it does.
-    pub const fn op(&self) -> Op {
-        self.chain.op
-    }
-
-    /// Where.
-    pub const fn extent(&self) -> Extent {
-        self.chain.extent
-    }
-
-    /// The stream of its first bio.
-    pub const fn stream(&self) -> Stream {
-        self.chain.stream
-    }
-
-    /// How urgent it is.
-    pub const fn priority(&self) -> Priority {
-        self.chain.priority
-    }
-
-    /// In how many pieces of memory it is.
-    pub const fn segments(&self) -> u32 {
-        self.chain.segments
-    }
-
-    /// All that an elevator may know of it but its age.
-    pub const fn outline(&self) -> Outline {
-        self.chain.outline()
-    }
-
-    /// When its first bio got a request slot.
-    pub const fn arrived(&self) -> Instant {
-        self.arrived
-    }
-}
-
-/// The requests of a queue, by tag. Elevators read it; only the queue writes.
+/// The requests of a queue, by tag. Elevators read the table; only the queue writes to it.
 #[derive(Debug)]
 pub struct RequestTable {
     slots: Box<[Request]>,
@@ -144,12 +25,12 @@ impl RequestTable {
         };
         Self {
             slots: (0..capacity as u32).map(slot).collect(),
-            // Popped from the end: low slots first, and the one used last, still in the cache, before all.
+            // A stack: low slots first, and the slot released last, which is still in the cache, before all others.
             free: (0..capacity as u32).rev().collect(),
         }
     }
 
-    /// Takes a slot for `chain`, if one is free.
+    /// Takes a slot for `chain`; `None` if all are taken.
     pub(crate) fn take(&mut self, chain: Chain, now: Instant) -> Option<Tag> {
         let slot = &mut self.slots[self.free.pop()? as usize];
         slot.chain = chain;
@@ -158,27 +39,27 @@ impl RequestTable {
         Some(slot.tag)
     }
 
-    /// Gives the slot back; its tag is never used again until the generation has gone round.
+    /// Releases the slot. Its tag is not used again before the generation wraps around.
     pub(crate) fn release(&mut self, tag: Tag) {
         let slot = &mut self[tag];
-        assert!(slot.state != State::Free, "{tag:?} given back twice");
+        assert!(slot.state != State::Free, "{tag:?} was released twice");
         slot.state = State::Free;
         slot.tag = tag.next_generation();
         self.free.push(tag.index() as u32);
     }
 
-    /// Asks for the memory of a request without waiting for it.
+    /// Prefetches the memory of a request.
     #[inline]
     pub fn prefetch(&self, tag: Tag) {
         prefetch_index(&self.slots, tag.index());
     }
 
-    /// How many requests the table has slots for.
+    /// The number of slots.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many slots are taken.
+    /// The number of slots taken.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -196,7 +77,7 @@ impl Index<Tag> for RequestTable {
     /// If the tag is not of this table or its request has completed: a bug of the elevator or device.
     fn index(&self, tag: Tag) -> &Request {
         let request = &self.slots[tag.index()];
-        assert!(request.tag == tag, "{tag:?} names a request that is over");
+        assert!(request.tag == tag, "{tag:?} names a request that has completed");
         request
     }
 }
@@ -204,33 +85,33 @@ impl Index<Tag> for RequestTable {
 impl IndexMut<Tag> for RequestTable {
     fn index_mut(&mut self, tag: Tag) -> &mut Request {
         let request = &mut self.slots[tag.index()];
-        assert!(request.tag == tag, "{tag:?} names a request that is over");
+        assert!(request.tag == tag, "{tag:?} names a request that has completed");
         request
     }
 }
 
-/// A bio in the queue, or a piece cut from one.
+/// A bio in the queue, or a piece split from one.
 #[derive(Debug)]
 pub(crate) struct BioSlot<M> {
     pub(crate) bio: Bio<M>,
     /// The next bio of the same request.
     pub(crate) next: u32,
-    /// The bio this piece was cut from.
+    /// The bio that this piece was split from.
     pub(crate) parent: u32,
-    /// Of a bio that is cut into pieces: how many of them are not yet over.
+    /// Of a bio that is split: the pieces not yet completed.
     pub(crate) pieces: u32,
-    /// Of a bio that is cut into pieces: how many sectors have been.
-    pub(crate) sectors_cut: u64,
+    /// Of a bio that is split: the sectors split off so far.
+    pub(crate) sectors_split: u64,
     /// The first error of a piece.
     pub(crate) error: Option<IoError>,
-    /// Must not be merged: it is tried again after a merged request failed.
+    /// Must not be merged: a retry after a merged request failed.
     pub(crate) alone: bool,
 }
 
 /// The bios of a queue, by slot number.
 #[derive(Debug)]
 pub(crate) struct BioTable<M> {
-    /// As many as have ever been taken at once.
+    /// Grows to the maximum number of slots taken at one time, within its capacity.
     slots: Vec<BioSlot<M>>,
     free: Vec<u32>,
 }
@@ -242,7 +123,8 @@ impl<M> BioTable<M> {
 
     #[inline]
     pub(crate) fn insert(&mut self, bio: Bio<M>, parent: u32) -> u32 {
-        let taken = BioSlot { bio, next: NONE, parent, pieces: 0, sectors_cut: 0, error: None, alone: false };
+        let taken =
+            BioSlot { bio, next: NONE, parent, pieces: 0, sectors_split: 0, error: None, alone: false };
         if let Some(slot) = self.free.pop() {
             self[slot] = taken;
             return slot;
@@ -252,14 +134,14 @@ impl<M> BioTable<M> {
         self.slots.len() as u32 - 1
     }
 
-    /// Gives the slot back; it can be read until the next insert.
+    /// Releases the slot; its contents stay readable until the next insert.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> &BioSlot<M> {
         self.free.push(slot);
         &self[slot]
     }
 
-    /// The bio at this link of a chain; `None` at its end.
+    /// The bio at this link of a chain; `None` at the end of the chain.
     pub(crate) fn chained(&self, slot: u32) -> Option<&BioSlot<M>> {
         if slot == NONE { None } else { Some(&self[slot]) }
     }

@@ -1,197 +1,204 @@
-//! Requests in order of arrival, with a stamp each, from whose middle one leaves in O(1). Allocates once. For many
-//! short lists over the same members there is `list.rs`.
+//! A FIFO with a stamp per member, from which any member can be removed in O(1). Allocated once. For many short lists
+//! over the same members there is `list.rs`.
 //!
-//! A list linked through its members touches three of them whenever one leaves: its own links and its neighbours'.
-//! With a million queued each is a wait for memory. Here the order is that of a ring: who comes, and who is first,
-//! is next to who came and was first before; who leaves from the middle leaves a gap.
+//! The order is kept in a ring, not in links. A removal from a linked list touches three members: the removed one and its
+//! two neighbours. With a million members queued, each is a cache miss. In a ring, consecutive arrivals and consecutive
+//! removals from the front are adjacent in memory. A removal from the middle leaves a gap.
 
-use crate::block::table::Tag;
+use super::list::Member;
 use prefetch_index::prefetch_index;
+use std::marker::PhantomData;
 
-/// Where a request left a gap. No tag's bits.
+/// Marks a gap. No member has these bits.
 const GAP: u32 = u32::MAX;
 
-/// For each tag its place in the one [`Fifo`] that it is in.
+/// The position of each member in its [`Fifo`]. FIFOs may share one array if each member is in at most one of them.
 #[derive(Debug)]
-pub(crate) struct Places {
-    places: Box<[u32]>,
+pub(crate) struct Positions<T> {
+    positions: Box<[u32]>,
+    of: PhantomData<T>,
 }
 
-/// Requests by age; the oldest in front. Places count up for ever, modulo 2³².
+/// Members in order of arrival. Positions count up without end, modulo 2³².
 ///
-/// The ring has twice as many places as there can be requests. When all are taken those that are not gaps move
-/// together: O(1) on average, for at least half of the places are gaps then.
+/// The ring has two slots per member. When all slots are taken, the members are moved together. That is O(1) on average,
+/// since at least half of the slots are gaps then.
 #[derive(Debug)]
-pub(crate) struct Fifo {
-    tags: Box<[u32]>,
+pub(crate) struct Fifo<T> {
+    members: Box<[u32]>,
     stamps: Box<[u64]>,
-    /// The place of the oldest, which is no gap; `back` if there is none.
+    /// The position of the oldest member, never a gap; equal to `back` if there is no member.
     front: u32,
-    /// The place that the next will have.
+    /// The position of the next member to come.
     back: u32,
     len: usize,
+    of: PhantomData<T>,
 }
 
-impl Places {
-    pub(crate) fn new(requests_max: usize) -> Self {
-        Self { places: vec![0; requests_max].into() }
+impl<T: Member> Positions<T> {
+    pub(crate) fn new(members_max: usize) -> Self {
+        Self { positions: vec![0; members_max].into(), of: PhantomData }
     }
 
-    /// Asks for the memory of a request's place without waiting for it.
+    /// Prefetches the position of a member.
     #[inline]
-    pub(crate) fn prefetch(&self, tag: Tag) {
-        prefetch_index(&self.places, tag.index());
+    pub(crate) fn prefetch(&self, member: T) {
+        prefetch_index(&self.positions, member.index());
     }
 }
 
-impl Fifo {
-    pub(crate) fn new(requests_max: usize) -> Self {
-        let places = (2 * requests_max).next_power_of_two();
-        let (tags, stamps) = (vec![0; places].into(), vec![0; places].into());
-        Self { tags, stamps, front: 0, back: 0, len: 0 }
+impl<T: Member> Fifo<T> {
+    pub(crate) fn new(members_max: usize) -> Self {
+        let slots = (2 * members_max).next_power_of_two();
+        let (members, stamps) = (vec![0; slots].into(), vec![0; slots].into());
+        Self { members, stamps, front: 0, back: 0, len: 0, of: PhantomData }
     }
 
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The oldest request, with its stamp.
+    /// The oldest member and its stamp.
     #[inline]
-    pub(crate) fn front(&self) -> Option<(u64, Tag)> {
+    pub(crate) fn front(&self) -> Option<(u64, T)> {
         let slot = self.slot(self.front);
-        (self.len > 0).then(|| (self.stamps[slot], Tag::from_bits(self.tags[slot])))
+        (self.len > 0).then(|| (self.stamps[slot], T::from_bits(self.members[slot])))
     }
 
-    /// The requests at places `from` to `to` behind the front; gaps count as places.
+    /// The members at distances `from` to `to` from the front. Gaps count in the distance.
     #[inline]
-    pub(crate) fn ahead(&self, from: u32, to: u32) -> impl Iterator<Item = Tag> {
+    pub(crate) fn ahead(&self, from: u32, to: u32) -> impl Iterator<Item = T> {
         let taken = self.back.wrapping_sub(self.front);
-        let places = from.min(taken)..to.min(taken);
-        places
-            .map(|ahead| self.tags[self.slot(self.front.wrapping_add(ahead))])
+        let distances = from.min(taken)..to.min(taken);
+        distances
+            .map(|ahead| self.members[self.slot(self.front.wrapping_add(ahead))])
             .filter(|bits| *bits != GAP)
-            .map(Tag::from_bits)
+            .map(T::from_bits)
     }
 
-    /// Asks for the memory that taking `tag` out will touch; that of its place should be there already.
+    /// Prefetches the ring slot of a member, whose position should have been prefetched before.
     #[inline]
-    pub(crate) fn prefetch(&self, places: &Places, tag: Tag) {
-        prefetch_index(&self.tags, self.slot(places.places[tag.index()]));
+    pub(crate) fn prefetch(&self, positions: &Positions<T>, member: T) {
+        prefetch_index(&self.members, self.slot(positions.positions[member.index()]));
     }
 
-    /// Adds a request as the newest.
+    /// Adds a member as the newest.
     #[inline]
-    pub(crate) fn push_back(&mut self, places: &mut Places, tag: Tag, stamp: u64) {
-        if self.back.wrapping_sub(self.front) as usize == self.tags.len() {
-            self.close_gaps(places);
+    pub(crate) fn push_back(&mut self, positions: &mut Positions<T>, member: T, stamp: u64) {
+        if self.back.wrapping_sub(self.front) as usize == self.members.len() {
+            self.close_gaps(positions);
         }
         let slot = self.slot(self.back);
-        self.tags[slot] = tag.to_bits();
+        self.members[slot] = member.bits();
         self.stamps[slot] = stamp;
-        places.places[tag.index()] = self.back;
+        positions.positions[member.index()] = self.back;
         self.back = self.back.wrapping_add(1);
         self.len += 1;
     }
 
-    /// Takes out a request, wherever it is. It must be in this list.
+    /// Removes a member at any position.
+    ///
+    /// # Panics
+    /// If the member is not in this list: a bug of the caller.
     #[inline]
-    pub(crate) fn remove(&mut self, places: &Places, tag: Tag) {
+    pub(crate) fn remove(&mut self, positions: &Positions<T>, member: T) {
         let front = self.slot(self.front);
-        let slot = if self.tags[front] == tag.to_bits() {
-            // The slot of who leaves is the next that is taken.
-            places.prefetch(tag);
+        let slot = if self.members[front] == member.bits() {
+            // The index of the removed member is the next to be reused.
+            positions.prefetch(member);
             front
         } else {
-            self.slot_of(places, tag)
+            self.slot_of(positions, member)
         };
-        self.tags[slot] = GAP;
+        self.members[slot] = GAP;
         self.len -= 1;
-        while self.front != self.back && self.tags[self.slot(self.front)] == GAP {
+        while self.front != self.back && self.members[self.slot(self.front)] == GAP {
             self.front = self.front.wrapping_add(1);
         }
     }
 
-    /// The stamp of a request in this list.
-    pub(crate) fn stamp(&self, places: &Places, tag: Tag) -> u64 {
-        self.stamps[self.slot_of(places, tag)]
+    /// The stamp of a member of this list.
+    pub(crate) fn stamp(&self, positions: &Positions<T>, member: T) -> u64 {
+        self.stamps[self.slot_of(positions, member)]
     }
 
-    /// Puts `tag`, which is elsewhere in the list, where `other` is, with its stamp, and takes that out.
-    pub(crate) fn replace(&mut self, places: &mut Places, other: Tag, tag: Tag) {
-        let slot = self.slot_of(places, other);
-        self.remove(places, tag);
-        self.tags[slot] = tag.to_bits();
-        places.places[tag.index()] = places.places[other.index()];
+    /// Removes `other` and moves `member`, which is elsewhere in the list, to its position and stamp.
+    pub(crate) fn replace(&mut self, positions: &mut Positions<T>, other: T, member: T) {
+        let slot = self.slot_of(positions, other);
+        self.remove(positions, member);
+        self.members[slot] = member.bits();
+        positions.positions[member.index()] = positions.positions[other.index()];
     }
 
-    fn slot(&self, place: u32) -> usize {
-        place as usize & (self.tags.len() - 1)
+    fn slot(&self, position: u32) -> usize {
+        position as usize & (self.members.len() - 1)
     }
 
-    fn slot_of(&self, places: &Places, tag: Tag) -> usize {
-        let slot = self.slot(places.places[tag.index()]);
-        assert!(self.tags[slot] == tag.to_bits(), "{tag:?} is not in the list");
+    fn slot_of(&self, positions: &Positions<T>, member: T) -> usize {
+        let slot = self.slot(positions.positions[member.index()]);
+        assert!(self.members[slot] == member.bits(), "member {:#x} is not in the list", member.bits());
         slot
     }
 
-    /// Moves all requests together, the oldest to the front.
+    /// Moves all members together, towards the front.
     #[cold]
-    fn close_gaps(&mut self, places: &mut Places) {
+    fn close_gaps(&mut self, positions: &mut Positions<T>) {
         let mut to = self.front;
-        for from in 0..self.tags.len() as u32 {
+        for from in 0..self.members.len() as u32 {
             let from = self.slot(self.front.wrapping_add(from));
-            let bits = self.tags[from];
+            let bits = self.members[from];
             if bits != GAP {
                 let slot = self.slot(to);
-                (self.tags[slot], self.stamps[slot]) = (bits, self.stamps[from]);
-                places.places[Tag::from_bits(bits).index()] = to;
+                (self.members[slot], self.stamps[slot]) = (bits, self.stamps[from]);
+                positions.positions[T::from_bits(bits).index()] = to;
                 to = to.wrapping_add(1);
             }
         }
         self.back = to;
-        assert!(self.len * 2 <= self.tags.len(), "more requests in the list than it was built for");
+        assert!(self.len * 2 <= self.members.len(), "more members in the list than it was built for");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::request::Tag;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
     const TAGS: u32 = 6;
 
-    fn all(fifo: &Fifo) -> Vec<(u64, u32)> {
+    fn all(fifo: &Fifo<Tag>) -> Vec<(u64, u32)> {
         let tags = fifo.ahead(0, u32::MAX);
         tags.map(Tag::to_bits).map(|bits| (u64::from(bits >> 24), bits)).collect()
     }
 
     proptest! {
-        /// Against a plain queue: comes, goes from anywhere, takes another's place. The stamp is the generation.
+        /// Compares with a plain queue: additions, removals at any position, replacements. The stamp is the generation.
         #[test]
-        fn keeps_the_order_of_arrival_whoever_leaves(steps in prop::collection::vec((0..3_u8, 0..TAGS, 0..TAGS), 0..400)) {
-            let (mut places, mut fifo) = (Places::new(TAGS as usize), Fifo::new(TAGS as usize));
+        fn keeps_the_order_of_arrival_through_removals_and_replacements(steps in prop::collection::vec((0..3_u8, 0..TAGS, 0..TAGS), 0..400)) {
+            let (mut positions, mut fifo) = (Positions::new(TAGS as usize), Fifo::new(TAGS as usize));
             (fifo.front, fifo.back) = (u32::MAX - 20, u32::MAX - 20);
-            let (mut model, mut came) = (VecDeque::<(u64, u32)>::new(), 0);
+            let (mut model, mut generation) = (VecDeque::<(u64, u32)>::new(), 0);
             for (step, index, other) in steps {
                 let at = |model: &VecDeque<(u64, u32)>, index| model.iter().position(|(_, bits)| bits & 0xFF_FFFF == index);
                 match (step, at(&model, index), at(&model, other)) {
                     (0 | 1, None, _) => {
-                        came = (came + 1) % 128;
-                        let bits = index | came << 24;
-                        fifo.push_back(&mut places, Tag::from_bits(bits), u64::from(came));
-                        model.push_back((u64::from(came), bits));
+                        generation = (generation + 1) % 128;
+                        let bits = index | generation << 24;
+                        fifo.push_back(&mut positions, Tag::from_bits(bits), u64::from(generation));
+                        model.push_back((u64::from(generation), bits));
                     }
                     (0 | 1, Some(at), _) => {
-                        fifo.remove(&places, Tag::from_bits(model[at].1));
+                        fifo.remove(&positions, Tag::from_bits(model[at].1));
                         model.remove(at);
                     }
                     (_, Some(member), Some(other)) if member != other => {
-                        let (stamp, gone) = model[other];
-                        let stays = model[member].1;
-                        fifo.replace(&mut places, Tag::from_bits(gone), Tag::from_bits(stays));
-                        prop_assert_eq!(fifo.stamp(&places, Tag::from_bits(stays)), stamp);
-                        model[other] = (stamp, stays);
+                        let (stamp, replaced) = model[other];
+                        let kept = model[member].1;
+                        fifo.replace(&mut positions, Tag::from_bits(replaced), Tag::from_bits(kept));
+                        prop_assert_eq!(fifo.stamp(&positions, Tag::from_bits(kept)), stamp);
+                        model[other] = (stamp, kept);
                         model.remove(member);
                     }
                     _ => {}
@@ -206,21 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stays_does_not_keep_the_gaps_of_those_that_went() {
-        let (mut places, mut fifo) = (Places::new(2), Fifo::new(2));
-        fifo.push_back(&mut places, Tag::from_bits(0), 7);
+    fn gaps_behind_an_old_member_are_reused() {
+        let (mut positions, mut fifo) = (Positions::new(2), Fifo::new(2));
+        fifo.push_back(&mut positions, Tag::from_bits(0), 7);
         for _ in 0..1000 {
-            fifo.push_back(&mut places, Tag::from_bits(1), 8);
-            fifo.remove(&places, Tag::from_bits(1));
+            fifo.push_back(&mut positions, Tag::from_bits(1), 8);
+            fifo.remove(&positions, Tag::from_bits(1));
         }
         assert_eq!((fifo.len(), fifo.front()), (1, Some((7, Tag::from_bits(0)))));
     }
 
     #[test]
     #[should_panic(expected = "is not in the list")]
-    fn a_request_leaves_once() {
-        let (mut places, mut fifo) = (Places::new(2), Fifo::new(2));
-        (0..2).for_each(|bits| fifo.push_back(&mut places, Tag::from_bits(bits), 0));
-        (0..2).for_each(|_| fifo.remove(&places, Tag::from_bits(1)));
+    fn a_second_removal_panics() {
+        let (mut positions, mut fifo) = (Positions::new(2), Fifo::new(2));
+        (0..2).for_each(|bits| fifo.push_back(&mut positions, Tag::from_bits(bits), 0));
+        (0..2).for_each(|_| fifo.remove(&positions, Tag::from_bits(1)));
     }
 }

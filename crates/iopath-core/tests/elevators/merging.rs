@@ -1,14 +1,14 @@
 //! What merging does to an elevator: a grown request is where it is now, an absorbed one is gone, limits refuse.
 
 use crate::{every_elevator, read, spec, write};
-use iopath_core::elevator::{Outline, Stand};
+use iopath_core::elevator::{Harness, Outline};
 use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector};
 
 const T0: Instant = Instant::ZERO;
 
 /// What comes out, as start and length.
-fn drain(stand: &mut Stand) -> Vec<(u64, u64)> {
-    std::iter::from_fn(|| stand.dispatch(T0))
+fn drain(harness: &mut Harness) -> Vec<(u64, u64)> {
+    std::iter::from_fn(|| harness.dispatch(T0))
         .map(|(_, io)| (io.extent.start().0, io.extent.sectors()))
         .collect()
 }
@@ -16,25 +16,25 @@ fn drain(stand: &mut Stand) -> Vec<(u64, u64)> {
 #[test]
 fn a_request_that_grows_at_its_front_is_found_at_its_new_start() {
     for spec in every_elevator().filter(|spec| spec.name() != "none") {
-        let mut stand = Stand::new(&spec, 8);
-        let tag = stand.insert(&read(100), T0);
-        assert_eq!(stand.merge(&read(92), T0), Ok(tag), "{spec}");
-        assert_eq!(stand.merge(&read(84), T0), Ok(tag), "{spec}");
-        assert_eq!(stand.merge(&read(108), T0), Ok(tag), "{spec}");
-        assert_eq!(drain(&mut stand), [(84, 32)], "{spec}");
+        let mut harness = Harness::new(&spec, 8);
+        let tag = harness.insert(&read(100), T0);
+        assert_eq!(harness.merge(&read(92), T0), Ok(tag), "{spec}");
+        assert_eq!(harness.merge(&read(84), T0), Ok(tag), "{spec}");
+        assert_eq!(harness.merge(&read(108), T0), Ok(tag), "{spec}");
+        assert_eq!(drain(&mut harness), [(84, 32)], "{spec}");
     }
 }
 
 #[test]
 fn what_closes_a_gap_makes_one_request_of_three() {
     for spec in every_elevator().filter(|spec| spec.name() != "none") {
-        let mut stand = Stand::new(&spec, 8);
-        stand.insert(&read(100), T0);
-        stand.insert(&read(116), T0);
-        stand.insert(&read(500), T0);
-        assert!(stand.merge(&read(108), T0).is_ok(), "{spec}");
-        assert_eq!(stand.elevator().len(), 2, "{spec}");
-        assert_eq!(drain(&mut stand), [(100, 24), (500, 8)], "{spec}");
+        let mut harness = Harness::new(&spec, 8);
+        harness.insert(&read(100), T0);
+        harness.insert(&read(116), T0);
+        harness.insert(&read(500), T0);
+        assert!(harness.merge(&read(108), T0).is_ok(), "{spec}");
+        assert_eq!(harness.elevator().len(), 2, "{spec}");
+        assert_eq!(drain(&mut harness), [(100, 24), (500, 8)], "{spec}");
     }
 }
 
@@ -43,12 +43,12 @@ fn a_request_of_any_length_is_found_at_its_end() {
     let io = |start, sectors| Outline { extent: Extent::new(Sector(start), sectors).unwrap(), ..read(0) };
     for spec in every_elevator().filter(|spec| spec.name() != "none") {
         for sectors in [1, 510, 511, 512, 2048] {
-            let mut stand = Stand::new(&spec, 8);
-            let tag = stand.insert(&io(1000, sectors), T0);
-            assert_eq!(stand.merge(&io(1001 + sectors, 1), T0), Err(NoMerge::NotAdjacent), "{spec}");
-            assert_eq!(stand.merge(&io(1000 + sectors, 600), T0), Ok(tag), "{spec}: {sectors}");
-            assert_eq!(stand.merge(&io(1600 + sectors, 1), T0), Ok(tag), "{spec}: {sectors}");
-            assert_eq!(drain(&mut stand), [(1000, sectors + 601)], "{spec}");
+            let mut harness = Harness::new(&spec, 8);
+            let tag = harness.insert(&io(1000, sectors), T0);
+            assert_eq!(harness.merge(&io(1001 + sectors, 1), T0), Err(NoMerge::NotAdjacent), "{spec}");
+            assert_eq!(harness.merge(&io(1000 + sectors, 600), T0), Ok(tag), "{spec}: {sectors}");
+            assert_eq!(harness.merge(&io(1600 + sectors, 1), T0), Ok(tag), "{spec}: {sectors}");
+            assert_eq!(drain(&mut harness), [(1000, sectors + 601)], "{spec}");
         }
     }
 }
@@ -56,81 +56,81 @@ fn a_request_of_any_length_is_found_at_its_end() {
 #[test]
 fn neither_direction_nor_priority_nor_distance_is_bridged() {
     for spec in every_elevator() {
-        let mut stand = Stand::new(&spec, 8);
-        stand.insert(&read(100), T0);
-        assert!(stand.merge(&write(108), T0).is_err(), "{spec}");
-        assert!(stand.merge(&Outline { priority: Priority::Idle, ..read(108) }, T0).is_err(), "{spec}");
-        assert_eq!(stand.merge(&read(109), T0), Err(NoMerge::NotAdjacent), "{spec}");
+        let mut harness = Harness::new(&spec, 8);
+        harness.insert(&read(100), T0);
+        assert!(harness.merge(&write(108), T0).is_err(), "{spec}");
+        assert!(harness.merge(&Outline { priority: Priority::Idle, ..read(108) }, T0).is_err(), "{spec}");
+        assert_eq!(harness.merge(&read(109), T0), Err(NoMerge::NotAdjacent), "{spec}");
     }
 }
 
 #[test]
 fn ascend_keeps_writes_short_while_reads_wait() {
-    let mut stand = Stand::new(&spec("ascend:max_bomb_segments=2,max_read_pending=1"), 8);
-    let tag = stand.insert(&write(0), T0);
-    assert_eq!(stand.merge(&write(8), T0), Ok(tag));
-    stand.insert(&read(1000), T0);
-    assert_eq!(stand.merge(&write(16), T0), Ok(tag), "one read may be pending");
-    stand.insert(&read(2000), T0);
-    assert_eq!(stand.merge(&write(24), T0), Err(NoMerge::LatencyBound));
-    assert!(stand.merge(&read(1008), T0).is_ok(), "reads are no bombs");
-    stand.elevator().set_tunable("max_bomb_segments", 4).unwrap();
-    assert_eq!(stand.merge(&write(24), T0), Ok(tag));
+    let mut harness = Harness::new(&spec("ascend:max_bomb_segments=2,max_read_pending=1"), 8);
+    let tag = harness.insert(&write(0), T0);
+    assert_eq!(harness.merge(&write(8), T0), Ok(tag));
+    harness.insert(&read(1000), T0);
+    assert_eq!(harness.merge(&write(16), T0), Ok(tag), "one read may be pending");
+    harness.insert(&read(2000), T0);
+    assert_eq!(harness.merge(&write(24), T0), Err(NoMerge::LatencyBound));
+    assert!(harness.merge(&read(1008), T0).is_ok(), "reads are no bombs");
+    harness.elevator().set_tunable("max_bomb_segments", 4).unwrap();
+    assert_eq!(harness.merge(&write(24), T0), Ok(tag));
 }
 
 #[test]
 fn ascend_lets_nothing_past_a_request_without_allowance() {
-    let mut stand = Stand::new(&spec("ascend:read_latency=2"), 8);
-    stand.insert(&read(0), T0);
-    stand.insert(&read(1000), T0);
+    let mut harness = Harness::new(&spec("ascend:read_latency=2"), 8);
+    harness.insert(&read(0), T0);
+    harness.insert(&read(1000), T0);
     // Each merge passes the first; it is number 0 and has 2 to lose.
-    assert!(stand.merge(&read(1008), T0).is_ok());
-    assert!(stand.merge(&read(1016), T0).is_ok());
-    assert_eq!(stand.merge(&read(1024), T0), Err(NoMerge::StarvationBound));
-    stand.dispatch(T0);
-    stand.dispatch(T0);
-    stand.insert(&read(3000), T0);
-    assert!(stand.merge(&read(3008), T0).is_ok());
+    assert!(harness.merge(&read(1008), T0).is_ok());
+    assert!(harness.merge(&read(1016), T0).is_ok());
+    assert_eq!(harness.merge(&read(1024), T0), Err(NoMerge::StarvationBound));
+    harness.dispatch(T0);
+    harness.dispatch(T0);
+    harness.insert(&read(3000), T0);
+    assert!(harness.merge(&read(3008), T0).is_ok());
 }
 
 #[test]
 fn deadline_keeps_the_earlier_of_two_deadlines() {
     let ms = |ms| T0 + Duration::from_millis(ms);
-    let mut stand = Stand::new(&spec("deadline:read_expire_ms=100,fifo_batch=1"), 8);
-    stand.insert(&read(0), ms(0));
-    stand.dispatch(ms(0));
-    stand.insert(&read(1016), ms(10));
-    stand.insert(&read(5000), ms(20));
-    stand.insert(&read(1000), ms(50));
-    stand.insert(&read(500), ms(50));
+    let mut harness = Harness::new(&spec("deadline:read_expire_ms=100,fifo_batch=1"), 8);
+    harness.insert(&read(0), ms(0));
+    harness.dispatch(ms(0));
+    harness.insert(&read(1016), ms(10));
+    harness.insert(&read(5000), ms(20));
+    harness.insert(&read(1000), ms(50));
+    harness.insert(&read(500), ms(50));
     // The request at 1000 takes in that at 1016, which is to expire at 110.
-    assert!(stand.merge(&read(1008), ms(60)).is_ok());
-    let (_, expired) = stand.dispatch(ms(110)).unwrap();
+    assert!(harness.merge(&read(1008), ms(60)).is_ok());
+    let (_, expired) = harness.dispatch(ms(110)).unwrap();
     assert_eq!((expired.extent.start().0, expired.extent.sectors()), (1000, 24));
 }
 
 #[test]
 fn deadline_starts_a_batch_with_what_has_expired_and_no_sooner() {
-    let mut stand = Stand::new(&spec("deadline:read_expire_ms=100,fifo_batch=2"), 8);
+    let mut harness = Harness::new(&spec("deadline:read_expire_ms=100,fifo_batch=2"), 8);
     for start in [900, 100, 200, 300, 400] {
-        stand.insert(&read(start), T0);
+        harness.insert(&read(start), T0);
     }
     let late = T0 + Duration::from_millis(100);
-    let start_at = |stand: &mut Stand, now| stand.dispatch(now).unwrap().1.extent.start().0;
-    assert_eq!(start_at(&mut stand, T0), 100);
-    assert_eq!(start_at(&mut stand, late), 200, "deadlines are soft: the batch goes on");
-    assert_eq!(start_at(&mut stand, late), 900);
-    assert_eq!(start_at(&mut stand, late), 300, "nothing lies upward: the oldest");
+    let start_at = |harness: &mut Harness, now| harness.dispatch(now).unwrap().1.extent.start().0;
+    assert_eq!(start_at(&mut harness, T0), 100);
+    assert_eq!(start_at(&mut harness, late), 200, "deadlines are soft: the batch goes on");
+    assert_eq!(start_at(&mut harness, late), 900);
+    assert_eq!(start_at(&mut harness, late), 300, "nothing lies upward: the oldest");
 }
 
 #[test]
 fn deadline_lets_reads_pass_writes_twice() {
-    let mut stand = Stand::new(&spec("deadline:fifo_batch=1"), 16);
+    let mut harness = Harness::new(&spec("deadline:fifo_batch=1"), 16);
     (0..4).for_each(|block| {
-        stand.insert(&read(block * 100), T0);
-        stand.insert(&write(block * 100 + 50), T0);
+        harness.insert(&read(block * 100), T0);
+        harness.insert(&write(block * 100 + 50), T0);
     });
     let letter = |op: Op| if op.is_write() { 'W' } else { 'R' };
-    let ops: String = std::iter::from_fn(|| stand.dispatch(T0)).map(|(_, io)| letter(io.op)).collect();
+    let ops: String = std::iter::from_fn(|| harness.dispatch(T0)).map(|(_, io)| letter(io.op)).collect();
     assert_eq!(ops, "RRWRRWWW");
 }

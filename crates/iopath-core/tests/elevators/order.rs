@@ -2,7 +2,7 @@
 
 use crate::oracle::Oracle;
 use crate::{every_elevator, spec};
-use iopath_core::elevator::{ElevatorKind, ElevatorSpec, Outline, Stand};
+use iopath_core::elevator::{ElevatorKind, ElevatorSpec, Harness, Outline};
 use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector, Stream};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -55,10 +55,10 @@ fn follow(spec: &ElevatorSpec, seed: u64, ops: u32) {
 }
 
 fn follow_with(spec: &ElevatorSpec, mut traffic: Traffic, seed: u64, ops: u32, requests_max: usize) {
-    let mut stand = Stand::new(spec, requests_max);
-    let mut oracle = Oracle::new(spec.name(), stand.elevator().values());
-    let compare = |stand: &mut Stand, oracle: &mut Oracle, traffic: &mut Traffic| {
-        let out = stand.dispatch(traffic.now);
+    let mut harness = Harness::new(spec, requests_max);
+    let mut oracle = Oracle::new(spec.name(), harness.elevator().settings().values());
+    let compare = |harness: &mut Harness, oracle: &mut Oracle, traffic: &mut Traffic| {
+        let out = harness.dispatch(traffic.now);
         let expected = oracle.dispatch(traffic.now);
         assert_eq!(out.map(|(tag, _)| tag), expected, "{spec}, seed {seed}, of {:?}", oracle.items);
         if let Some((_, io)) = out {
@@ -71,18 +71,18 @@ fn follow_with(spec: &ElevatorSpec, mut traffic: Traffic, seed: u64, ops: u32, r
         let is_full = oracle.items.len() == requests_max;
         // A deep queue fills up first: then one goes for each that comes.
         if is_full || (requests_max < DEEP && traffic.rng.random_bool(0.45)) {
-            compare(&mut stand, &mut oracle, &mut traffic);
+            compare(&mut harness, &mut oracle, &mut traffic);
         } else if let Some(io) = traffic.arrival() {
-            stand.prefetch(&[io]);
-            match stand.merge(&io, traffic.now) {
-                Ok(tag) => oracle.merged(tag, stand.request(tag)),
-                Err(_) => oracle.insert(stand.insert(&io, traffic.now), io, traffic.now),
+            harness.prefetch(&[io]);
+            match harness.merge(&io, traffic.now) {
+                Ok(tag) => oracle.merged(tag, harness.request(tag)),
+                Err(_) => oracle.insert(harness.insert(&io, traffic.now), io, traffic.now),
             }
         }
     }
-    while compare(&mut stand, &mut oracle, &mut traffic) {}
+    while compare(&mut harness, &mut oracle, &mut traffic) {}
     assert!(traffic.queued.iter().all(|queued| !queued), "{spec}, seed {seed}: a request never came out");
-    assert!(stand.elevator().is_empty());
+    assert!(harness.elevator().is_empty());
 }
 
 /// The elevator with tunables small enough to matter in so short a life.
@@ -134,18 +134,18 @@ fn an_oracle_of_another_order_is_told_apart() {
 
 /// Whether an elevator and the oracle of another differ on some request.
 fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
-    let mut stand = Stand::new(this, REQUESTS_MAX);
-    let mut oracle = Oracle::new(other.name(), other.build(1).values());
+    let mut harness = Harness::new(this, REQUESTS_MAX);
+    let mut oracle = Oracle::new(other.name(), other.build(1).settings().values());
     let mut traffic = Traffic::new(seed, BLOCKS);
     for _ in 0..200 {
         if oracle.items.len() == REQUESTS_MAX {
-            let (out, io) = stand.dispatch(traffic.now).expect("the queue is full");
+            let (out, io) = harness.dispatch(traffic.now).expect("the queue is full");
             traffic.out(&io);
             if oracle.dispatch(traffic.now) != Some(out) {
                 return true;
             }
         } else if let Some(io) = traffic.arrival() {
-            oracle.insert(stand.insert(&io, traffic.now), io, traffic.now);
+            oracle.insert(harness.insert(&io, traffic.now), io, traffic.now);
         }
     }
     false
@@ -156,23 +156,23 @@ fn tens_of_thousands_of_requests_come_out_once_each() {
     const QUEUED: usize = 20_000;
     for spec in every_elevator() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        let mut stand = Stand::new(&spec, QUEUED);
+        let mut harness = Harness::new(&spec, QUEUED);
         let mut places: Vec<u64> = (0..2 * QUEUED as u64).collect();
         places.shuffle(&mut rng);
         let mut came_out = vec![false; places.len()];
         for plug in places.chunks(32) {
             let plug: Vec<_> = plug.iter().map(|place| crate::read(place * 16)).collect();
-            stand.prefetch(&plug);
+            harness.prefetch(&plug);
             for io in &plug {
-                if stand.elevator().len() == QUEUED {
-                    let (_, out) = stand.dispatch(Instant::ZERO).expect("the queue is full");
+                if harness.elevator().len() == QUEUED {
+                    let (_, out) = harness.dispatch(Instant::ZERO).expect("the queue is full");
                     assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
                 }
-                assert_eq!(stand.merge(io, Instant::ZERO), Err(NoMerge::NotAdjacent));
-                stand.insert(io, Instant::ZERO);
+                assert_eq!(harness.merge(io, Instant::ZERO), Err(NoMerge::NotAdjacent));
+                harness.insert(io, Instant::ZERO);
             }
         }
-        while let Some((_, out)) = stand.dispatch(Instant::ZERO) {
+        while let Some((_, out)) = harness.dispatch(Instant::ZERO) {
             assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
         }
         assert!(came_out.iter().all(|out| *out), "{spec}: some never came out");
@@ -181,9 +181,9 @@ fn tens_of_thousands_of_requests_come_out_once_each() {
 
 #[test]
 fn what_is_refused_a_merge_is_told_why() {
-    let mut stand = Stand::new(&spec("deadline"), 4);
+    let mut harness = Harness::new(&spec("deadline"), 4);
     let io = crate::read(0);
-    stand.insert(&io, Instant::ZERO);
-    assert_eq!(stand.merge(&crate::read(16), Instant::ZERO), Err(NoMerge::NotAdjacent));
-    assert!(stand.merge(&crate::read(8), Instant::ZERO).is_ok());
+    harness.insert(&io, Instant::ZERO);
+    assert_eq!(harness.merge(&crate::read(16), Instant::ZERO), Err(NoMerge::NotAdjacent));
+    assert!(harness.merge(&crate::read(8), Instant::ZERO).is_ok());
 }

@@ -2,7 +2,7 @@
 //! Prints what was measured beside what was stated (`--nocapture`).
 
 use crate::{every_elevator, read, spec};
-use iopath_core::elevator::{ElevatorSpec, Outline, Stand, StarvationBound};
+use iopath_core::elevator::{ElevatorSpec, Harness, Outline, StarvationBound};
 use iopath_core::{Duration, Extent, Instant, Op, Priority, Sector, Stream};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -76,38 +76,38 @@ fn wait(
     queued_max: usize,
 ) -> (u64, StarvationBound) {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let mut stand = Stand::new(spec, queued_max);
+    let mut harness = Harness::new(spec, queued_max);
     let (mut head, mut now) = (MIDDLE, Instant::ZERO);
     let mut count = 0;
-    let mut feed = |stand: &mut Stand, head, is_waiting, now| {
+    let mut feed = |harness: &mut Harness, head, is_waiting, now| {
         count += 1;
-        stand.insert(&adversary.next(head, count, is_waiting, &mut rng), now);
+        harness.insert(&adversary.next(head, count, is_waiting, &mut rng), now);
     };
     // The head is where the adversary is, and its requests have come before the victim.
     for _ in 0..4 * queued_max {
-        while stand.elevator().len() < queued_max - 1 {
-            feed(&mut stand, head, false, now);
+        while harness.elevator().len() < queued_max - 1 {
+            feed(&mut harness, head, false, now);
         }
-        head = stand.dispatch(now).map_or(head, |(_, io)| io.extent.end().0);
+        head = harness.dispatch(now).map_or(head, |(_, io)| io.extent.end().0);
     }
-    while stand.elevator().len() < queued_max - 1 {
-        feed(&mut stand, head, false, now);
+    while harness.elevator().len() < queued_max - 1 {
+        feed(&mut harness, head, false, now);
     }
-    let tag = stand.insert(victim, now);
+    let tag = harness.insert(victim, now);
     let arrived = now;
-    let bound = stand.elevator().starvation_bound(victim.op, victim.priority, queued_max);
+    let bound = harness.elevator().starvation_bound(victim.op, victim.priority, queued_max);
     let mut waited = 0;
     loop {
         now = now + Duration::from_millis(1);
-        let (out, io) = stand.dispatch(now).expect("the queue is full: something goes");
+        let (out, io) = harness.dispatch(now).expect("the queue is full: something goes");
         waited += u64::from(now - arrived > bound.after);
         if out == tag {
             // Fair learns the cost of what it is given as it goes along.
-            return (waited, stand.elevator().starvation_bound(victim.op, victim.priority, queued_max));
+            return (waited, harness.elevator().starvation_bound(victim.op, victim.priority, queued_max));
         }
         assert!(waited <= bound.dispatches, "{spec}: {adversary:?} starves {victim:?} past {bound:?}");
         head = io.extent.end().0;
-        feed(&mut stand, head, true, now);
+        feed(&mut harness, head, true, now);
     }
 }
 
@@ -174,14 +174,14 @@ fn a_sort_without_a_limit_would_starve() {
     for text in
         ["ascend:read_latency=1000000000", "two-list:sweep_max=1000000000", "closest:patience=1000000000"]
     {
-        let mut stand = Stand::new(&spec(text), 8);
-        stand.insert(&read(MIDDLE), Instant::ZERO);
-        stand.dispatch(Instant::ZERO);
-        let victim = stand.insert(&read(0), Instant::ZERO);
+        let mut harness = Harness::new(&spec(text), 8);
+        harness.insert(&read(MIDDLE), Instant::ZERO);
+        harness.dispatch(Instant::ZERO);
+        let victim = harness.insert(&read(0), Instant::ZERO);
         let mut head = MIDDLE + 8;
         for _ in 0..100_000 {
-            stand.insert(&read(head), Instant::ZERO);
-            let (out, io) = stand.dispatch(Instant::ZERO).unwrap();
+            harness.insert(&read(head), Instant::ZERO);
+            let (out, io) = harness.dispatch(Instant::ZERO).unwrap();
             assert_ne!(out, victim, "{text} is no test of its limit");
             head = io.extent.end().0;
         }

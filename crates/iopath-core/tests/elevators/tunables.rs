@@ -18,14 +18,14 @@ fn every_tunable_has_a_name_a_unit_a_meaning_and_a_default_within_its_range() {
         }
         let elevator = (kind.build)(1);
         let defaults: Vec<_> = tunables.iter().map(|tunable| tunable.default).collect();
-        assert_eq!((elevator.name(), elevator.values()), (kind.name, &*defaults));
+        assert_eq!((elevator.name(), elevator.settings().values()), (kind.name, &*defaults));
     }
 }
 
 #[test]
 fn every_tunable_is_set_while_requests_are_queued() {
     for spec in every_elevator() {
-        let tunables = spec.build(1).tunables();
+        let tunables = spec.build(1).settings().tunables();
         let config = QueueConfig { elevator: spec, ..QueueConfig::default() };
         let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &config);
         for tunable in tunables {

@@ -1,7 +1,7 @@
-//! The request queue over every elevator, the stripe, and the stand: bios anywhere on devices of any size.
+//! The request queue over every elevator, the stripe, and the harness: bios anywhere on devices of any size.
 
 use crate::{EDGES, edges_u32, pairs};
-use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorSpec, Outline, Stand};
+use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorSpec, Harness, Outline};
 use iopath_core::{
     Bio, BlockDevice, Busy, Completion, Extent, Instant, Io, LengthOnly, Limits, Memory, Op, Priority,
     QueueConfig, RequestQueue, Sector, Stream, Stripe, StripeConfig, SubmitError,
@@ -174,32 +174,32 @@ fn tunables_and_weights_out_of_range_are_refused_or_taken_for_the_nearest() {
         for (tunable, value) in names.iter().flat_map(|tunable| EDGES.map(|value| (tunable, value))) {
             match spec.clone().with(tunable.name, value) {
                 Ok(set) => {
-                    let mut stand = Stand::new(&set, 8);
+                    let mut harness = Harness::new(&set, 8);
                     for at in [0, u64::MAX] {
                         let now = Instant::from_nanos(at);
-                        stand.insert(&outline(0, Op::Read, edge), now);
-                        let _ = stand.merge(&outline(0, Op::Read, edge), now);
-                        stand.insert(&outline(u32::MAX, Op::Write, Extent::EMPTY), now);
+                        harness.insert(&outline(0, Op::Read, edge), now);
+                        let _ = harness.merge(&outline(0, Op::Read, edge), now);
+                        harness.insert(&outline(u32::MAX, Op::Write, Extent::EMPTY), now);
                         for priority in Priority::ALL {
                             for op in [Op::Read, Op::Write] {
                                 for queued in [0, 1, usize::MAX] {
-                                    stand.elevator().starvation_bound(op, priority, queued);
+                                    harness.elevator().starvation_bound(op, priority, queued);
                                 }
                             }
                         }
-                        while stand.dispatch(Instant::from_nanos(u64::MAX)).is_some() {}
+                        while harness.dispatch(Instant::from_nanos(u64::MAX)).is_some() {}
                     }
                 }
                 Err(error) => assert!(matches!(error, ElevatorError::OutOfRange { .. }), "{error}"),
             }
         }
-        let mut stand = Stand::new(&spec, 64);
+        let mut harness = Harness::new(&spec, 64);
         for weight in edges_u32() {
-            stand.insert(&outline(weight, Op::Read, edge), Instant::ZERO);
-            stand.elevator().set_weight(Stream(weight), weight);
-            stand.elevator().set_weight(Stream(0), weight);
+            harness.insert(&outline(weight, Op::Read, edge), Instant::ZERO);
+            harness.elevator().set_weight(Stream(weight), weight);
+            harness.elevator().set_weight(Stream(0), weight);
         }
-        let dispatched = std::iter::from_fn(|| stand.dispatch(Instant::from_nanos(u64::MAX))).count();
+        let dispatched = std::iter::from_fn(|| harness.dispatch(Instant::from_nanos(u64::MAX))).count();
         assert_eq!(dispatched, edges_u32().count(), "{}", kind.name);
     }
 }

@@ -1,37 +1,34 @@
-//! Dispatches the request nearest to the head. Merging happens elsewhere (`queue/merge.rs`).
+//! Shortest seek first: dispatches the request nearest to the head. The merge is in `queue/merge.rs`.
 //!
-//! Kept because it is the classic upper bound for seek time and the classic example of starvation: a stream
-//! of neighbours can keep the head for ever. `patience` bounds that.
+//! This order is the classic bound on what sorting can gain, and the classic example of starvation: a stream of adjacent
+//! requests can keep the head in one place. The tunable `patience` bounds the wait.
 
-use super::arrivals::Arrivals;
-use super::by_sector::BySector;
-use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
+use super::pass_counter::PassCounter;
+use super::sorted_queue::SortedQueue;
+use super::{Elevator, Neighbours, Outline, Settings, StarvationBound, Tunable};
 use crate::block::bio::{Op, Priority};
-use crate::block::table::{RequestTable, Tag};
-use crate::collections::fifo::Fifo;
-use crate::sector::{Extent, Sector};
+use crate::block::request::Tag;
+use crate::block::table::RequestTable;
+use crate::sector::Extent;
 use crate::time::Instant;
 
-/// Nearest first (shortest seek), with a bound on how often a request may be passed.
+/// Shortest seek first, with a bound on how often later requests may pass a request.
 ///
-/// The distance is that from the end of the last request to the start of the next; of two as near, the higher
-/// goes first. Requests are numbered as they come, those that join a queued one, too; when n + `patience` have
-/// gone, number n goes next, the most overdue first.
+/// The seek is the distance from the end of the last request to the start of the next. Of two requests at the same
+/// distance, the higher goes first. Requests are numbered in the order of arrival, including those merged into a queued
+/// one. Once n + `patience` have gone, number n goes next, the most overdue first.
 ///
-/// Insert and dispatch are O(log n). A dispatch looks to both sides of the head, and as the head wanders at
-/// random it finds the place anew each time: more work than a sweep's, which the published measurements
-/// (2000) found to gain little for it.
+/// Insert and dispatch are O(log n). A dispatch searches both sides of the head, and the head moves in both directions,
+/// so each search starts at the root. That costs more than a sweep; the published measurements (2000) found little gain
+/// for it.
 ///
-/// Starvation bound: `patience` plus twice the requests queued: once for those that came before it, once for
-/// those that ran out of patience before it.
+/// Starvation bound: `patience` plus twice the number of queued requests: once for those that came before it, once for
+/// those that run out of patience before it.
 #[derive(Debug)]
 pub struct Closest {
-    by_sector: BySector,
-    arrivals: Arrivals,
-    queued: Fifo,
-    /// The sector after the last request dispatched.
-    head: Sector,
-    values: [u64; 1],
+    queue: SortedQueue<1>,
+    passes: PassCounter,
+    settings: Settings,
 }
 
 static TUNABLES: [Tunable; 1] = [Tunable {
@@ -43,20 +40,22 @@ static TUNABLES: [Tunable; 1] = [Tunable {
 }];
 const PATIENCE: usize = 0;
 
+/// The class of every request.
+const ALL: usize = 0;
+
 impl Closest {
-    /// Room for `requests_max` requests.
+    /// An elevator for up to `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
         Self {
-            by_sector: BySector::new(requests_max),
-            arrivals: Arrivals::new(requests_max),
-            queued: Fifo::new(requests_max),
-            head: Sector(0),
-            values: defaults(&TUNABLES),
+            queue: SortedQueue::new(requests_max),
+            passes: PassCounter::default(),
+            settings: Settings::new(&TUNABLES),
         }
     }
 
-    fn out_of_patience(&self) -> Option<Tag> {
-        self.arrivals.due(&self.queued, self.values[PATIENCE]).map(|(_, tag)| tag)
+    fn is_out_of_patience(&self) -> bool {
+        let oldest = self.queue.oldest(ALL);
+        oldest.is_some_and(|(number, _)| self.passes.due(number, self.settings[PATIENCE]).is_some())
     }
 }
 
@@ -66,65 +65,58 @@ impl Elevator for Closest {
     }
 
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
-        self.by_sector.insert(tag, requests);
-        self.arrivals.push(&mut self.queued, tag);
+        self.queue.insert(tag, self.passes.arrive(), requests);
     }
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
-        let tag = if let Some(tag) = self.out_of_patience() {
-            self.by_sector.remove_front(tag, &self.queued, requests);
-            tag
+        let tag = if self.is_out_of_patience() {
+            self.queue.dispatch_oldest(ALL, requests)?
         } else {
-            self.by_sector.pop_nearest(self.head)?
+            self.queue.dispatch_nearest(requests)?
         };
-        self.arrivals.remove(&mut self.queued, tag);
-        self.head = requests[tag].extent().end();
+        self.passes.depart();
         Some(tag)
     }
 
     fn len(&self) -> usize {
-        self.by_sector.len()
+        self.queue.len()
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         StarvationBound::dispatches(
-            (queued_max as u64).saturating_mul(2).saturating_add(self.values[PATIENCE]),
+            (queued_max as u64).saturating_mul(2).saturating_add(self.settings[PATIENCE]),
         )
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {
-        self.by_sector.prefetch(arrivals.iter());
+        self.queue.prefetch(arrivals.iter());
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
-        self.by_sector.neighbours(arrival, requests)
+        self.queue.neighbours(arrival, requests)
     }
 
     fn merged(&mut self, tag: Tag, before: Extent, requests: &RequestTable, _now: Instant) {
-        self.by_sector.merged(tag, before, requests);
-        self.arrivals.pass();
+        self.queue.merged(tag, before, requests);
+        self.passes.pass();
     }
 
     fn absorb(&mut self, tag: Tag, _into: Tag, requests: &RequestTable) {
-        self.by_sector.remove(tag, requests);
-        self.arrivals.remove(&mut self.queued, tag);
+        self.queue.remove(tag, requests);
+        self.passes.depart();
     }
 
-    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
-        let tag = self.by_sector.pop_first()?;
-        self.arrivals.remove(&mut self.queued, tag);
+    fn take_any(&mut self, requests: &RequestTable) -> Option<Tag> {
+        let tag = self.queue.take_any(requests)?;
+        self.passes.depart();
         Some(tag)
     }
 
-    fn tunables(&self) -> &'static [Tunable] {
-        &TUNABLES
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn values(&self) -> &[u64] {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut [u64] {
-        &mut self.values
+    fn settings_mut(&mut self) -> Option<&mut Settings> {
+        Some(&mut self.settings)
     }
 }

@@ -1,55 +1,55 @@
-//! Shares the device among streams by weight, so that parallel streams finish together. Orders streams, not
-//! sectors: a stream's requests go as they came. Which streams there are is `fair/streams.rs`.
+//! Weighted fair queueing: shares the device among streams by weight, so that parallel streams finish together. It orders
+//! streams, not sectors: the requests of a stream go in the order of arrival. The table of streams is `fair/streams.rs`.
 
 mod streams;
 
-use super::by_sector::BySector;
-use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
+use super::sorted_queue::SortedQueue;
+use super::{Elevator, Neighbours, Outline, Settings, StarvationBound, Tunable};
 use crate::block::bio::{Op, Priority, Stream};
-use crate::block::table::{Request, RequestTable, Tag};
+use crate::block::request::{Request, Tag};
+use crate::block::table::RequestTable;
 use crate::collections::list::Links;
 use crate::collections::sorted::SortedSet;
 use crate::sector::{Extent, SECTOR_BYTES};
 use crate::time::Instant;
-use streams::{Slot, Streams, WEIGHT_MAX};
+use streams::{StreamSlot, Streams, WEIGHT_MAX};
 
-/// Weighted fair queueing: the stream that has been served least for its weight goes next.
+/// Dispatches from the stream that has been served least for its weight.
 ///
-/// Each stream has a virtual time, which every dispatch moves on by the request's cost over the stream's
-/// weight. The cost is `request_cost_bytes` and the bytes of a read or write. The least virtual time goes
-/// next, and stays until it has been served `quantum_bytes` or has nothing queued. The clock runs at the mean
-/// rate of the streams that wait; a stream that wakes starts there, or where it left off if that is later: it
-/// saves nothing up by idling, and gains nothing by coming and going. Whenever a request is queued one goes:
-/// the order is work-conserving. Requests merge within their stream only. Priorities count for nothing here:
-/// give weights.
+/// Each stream has a virtual time. A dispatch advances it by the cost of the request over the weight of the stream. The
+/// cost is `request_cost_bytes` plus the bytes of a read or write. The stream with the least virtual time is served
+/// next, until it has been served `quantum_bytes` or has no request queued. A clock runs at the mean rate of the streams
+/// with requests. A stream that becomes active again starts at the clock or at its own virtual time, whichever is later,
+/// so that idle time gives no credit. The order is work-conserving: a dispatch finds a request whenever one is queued.
+/// Requests merge within their stream only. I/O priorities are ignored: set weights instead.
 ///
-/// Insert and dispatch are O(log n); the stream is found by hash. As many streams are remembered as requests
-/// can be queued: who has been idle for longest is forgotten first.
+/// Insert and dispatch are O(log n); the stream is found by hash. The table has a slot of a stream for each request that
+/// can be queued; when it is full, the stream that has been idle for longest loses its slot.
 ///
-/// Starvation bound: with q requests queued, `c` the highest cost of a request over the lowest (the quantum
-/// added to the highest), `w` the greatest weight over the least: q × (q + 3) × c × w dispatches. A request
-/// waits for those its own stream queued before it, each of which lets every other stream go once for its share.
+/// Starvation bound: with q queued requests, `c` the highest cost of a request over the lowest (the quantum added to the
+/// highest), `w` the greatest weight over the least: q × (q + 3) × c × w dispatches. A request waits for those its own
+/// stream queued before it, and each of them lets every other stream be served once for its share.
 #[derive(Debug)]
 pub struct Fair {
-    by_sector: BySector,
+    queue: SortedQueue<0>,
     streams: Streams,
     /// Links of the requests of each stream.
     links: Links<Tag>,
-    /// Streams with requests, but for the one being served, by virtual time.
+    /// The streams with requests by virtual time, without the one being served.
     ready: SortedSet,
     serving: Option<Serving>,
     clock: u64,
-    /// Of the streams that have requests.
+    /// The sum over the streams with requests.
     weights: u64,
     /// The highest cost of a request so far.
     cost_max: u64,
-    values: [u64; 2],
+    settings: Settings,
 }
 
-/// The stream whose turn it is, and how much of its turn is left.
+/// The stream being served, and the cost left of its quantum in sectors.
 #[derive(Debug, Clone, Copy)]
 struct Serving {
-    slot: Slot,
+    slot: StreamSlot,
     left: u64,
 }
 
@@ -59,74 +59,75 @@ static TUNABLES: [Tunable; 2] = [
         unit: "bytes",
         default: 16 << 10,
         range: 0..=1 << 30,
-        about: "what a request costs besides its bytes: the device's bandwidth over its requests a second",
+        about: "cost of a request besides its data: bandwidth of the device over its requests a second",
     },
     Tunable {
         name: "quantum_bytes",
         unit: "bytes",
         default: 128 << 10,
         range: 0..=1 << 30,
-        about: "cost that a stream is served for at a time; more is better for disks that seek",
+        about: "cost served from one stream before the next; more suits disks that seek",
     },
 ];
 const REQUEST_COST_BYTES: usize = 0;
 const QUANTUM_BYTES: usize = 1;
 
-/// Virtual time per sector of cost for a weight of one: 3,000 years at a gigabyte a second and weight 100.
+/// Virtual time per sector of cost at weight 1. 64 bits last for 3,000 years at 1 GB/s and weight 100.
 const VIRTUAL_PER_SECTOR: u64 = 10_000;
 
-/// How many requests of a stream are looked up together when its turn comes: about a quantum of 4 KiB reads.
-const TURN_AHEAD: usize = 8;
+/// Requests of a stream that are prefetched together when it is served: about a quantum of 4 KiB reads.
+const PREFETCH_REQUESTS: usize = 8;
 
 impl Fair {
-    /// Room for `requests_max` requests.
+    /// An elevator for up to `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
         Self {
-            by_sector: BySector::new(requests_max),
+            queue: SortedQueue::new(requests_max),
             streams: Streams::new(requests_max),
-            links: Links::new(requests_max),
+            links: Links::new(requests_max as u32),
             ready: SortedSet::with_capacity(requests_max),
             serving: None,
             clock: 0,
             weights: 0,
             cost_max: 1,
-            values: defaults(&TUNABLES),
+            settings: Settings::new(&TUNABLES),
         }
     }
 
-    /// What a request costs, in sectors.
+    /// The cost of a request in sectors.
     fn cost(&self, request: &Request) -> u64 {
         let data = if request.op().has_memory() { request.extent().sectors() } else { 0 };
-        (self.values[REQUEST_COST_BYTES] / SECTOR_BYTES + data).max(1)
+        (self.settings[REQUEST_COST_BYTES] / SECTOR_BYTES + data).max(1)
     }
 
-    /// The stream whose turn it is.
-    fn turn(&mut self, requests: &RequestTable) -> Option<Serving> {
+    /// The stream to dispatch from: the one being served, or the next.
+    fn next_stream(&mut self, requests: &RequestTable) -> Option<Serving> {
         if let Some(serving) = self.serving {
             return Some(serving);
         }
         let (virtual_time, slot) = self.ready.pop_first()?;
         self.clock = self.clock.max(virtual_time);
-        let mut queue = self.streams[Slot(slot)].queue.iter(&self.links);
-        self.by_sector.prefetch_removals(queue.by_ref().take(TURN_AHEAD), requests);
-        // Those of its next turn.
-        self.by_sector.prefetch_requests(queue.take(TURN_AHEAD), requests);
-        Some(Serving { slot: Slot(slot), left: self.values[QUANTUM_BYTES] / SECTOR_BYTES })
+        let slot = StreamSlot(slot);
+        let mut queued = self.links.iter(&self.streams[slot].requests);
+        self.queue.prefetch_removals(queued.by_ref().take(PREFETCH_REQUESTS), requests);
+        // These are for the next time that the stream is served.
+        self.queue.prefetch_requests(queued.take(PREFETCH_REQUESTS), requests);
+        Some(Serving { slot, left: self.settings[QUANTUM_BYTES] / SECTOR_BYTES })
     }
 
-    /// Takes the oldest request of `serving`'s stream, and says how that stream goes on.
+    /// Removes the oldest request of a stream, charges its cost, and decides whether the stream is served on.
     fn serve(&mut self, serving: Serving, requests: &RequestTable) -> Option<Tag> {
         let Serving { slot, left } = serving;
-        let tag = self.streams[slot].queue.pop_front(&mut self.links)?;
+        let tag = self.links.pop_front(&mut self.streams[slot].requests)?;
         let cost = self.cost(&requests[tag]);
         let stream = &mut self.streams[slot];
         let virtual_cost = cost.saturating_mul(VIRTUAL_PER_SECTOR);
         stream.virtual_time = stream.virtual_time.saturating_add(virtual_cost / u64::from(stream.weight));
         self.clock = self.clock.saturating_add((virtual_cost / self.weights).max(1));
         self.serving = None;
-        if stream.queue.is_empty() {
+        if stream.requests.is_empty() {
             self.weights -= u64::from(stream.weight);
-            self.streams.rest(slot);
+            self.streams.set_idle(slot);
         } else if cost < left {
             self.serving = Some(Serving { slot, left: left - cost });
         } else {
@@ -144,80 +145,76 @@ impl Elevator for Fair {
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
         let request = &requests[tag];
         self.cost_max = self.cost_max.max(self.cost(request));
-        self.by_sector.insert(tag, requests);
-        let slot = self.streams.enter(request.stream());
+        self.queue.insert(tag, 0, requests);
+        let slot = self.streams.activate(request.stream());
         let stream = &mut self.streams[slot];
-        if stream.queue.is_empty() {
+        if stream.requests.is_empty() {
             stream.virtual_time = stream.virtual_time.max(self.clock);
             self.weights += u64::from(stream.weight);
             self.ready.insert(stream.virtual_time, slot.0);
         }
-        stream.queue.push_back(&mut self.links, tag);
+        self.links.push_back(&mut stream.requests, tag);
     }
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
-        let serving = self.turn(requests)?;
+        let serving = self.next_stream(requests)?;
         let tag = self.serve(serving, requests)?;
-        self.by_sector.remove(tag, requests);
+        self.queue.remove(tag, requests);
         Some(tag)
     }
 
     fn len(&self) -> usize {
-        self.by_sector.len()
+        self.queue.len()
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         let queued = queued_max as u64;
         let (least, greatest) = self.streams.weight_range();
-        let cost_min = (self.values[REQUEST_COST_BYTES] / SECTOR_BYTES).max(1);
-        let costs = (self.cost_max + self.values[QUANTUM_BYTES] / SECTOR_BYTES).div_ceil(cost_min);
+        let cost_min = (self.settings[REQUEST_COST_BYTES] / SECTOR_BYTES).max(1);
+        let costs = (self.cost_max + self.settings[QUANTUM_BYTES] / SECTOR_BYTES).div_ceil(cost_min);
         let weights = u64::from(greatest.div_ceil(least));
         let queued = queued.saturating_mul(queued.saturating_add(3));
         StarvationBound::dispatches(queued.saturating_mul(costs).saturating_mul(weights))
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {
-        self.by_sector.prefetch(arrivals.iter());
+        self.queue.prefetch(arrivals.iter());
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
-        let Neighbours { before, after } = self.by_sector.neighbours(arrival, requests);
+        let Neighbours { before, after } = self.queue.neighbours(arrival, requests);
         let is_own = |tag: &Tag| requests[*tag].stream() == arrival.stream;
         Neighbours { before: before.filter(is_own), after: after.filter(is_own) }
     }
 
     fn merged(&mut self, tag: Tag, before: Extent, requests: &RequestTable, _now: Instant) {
         self.cost_max = self.cost_max.max(self.cost(&requests[tag]));
-        self.by_sector.merged(tag, before, requests);
+        self.queue.merged(tag, before, requests);
     }
 
-    /// Its stream goes on with the one that takes it in.
     fn absorb(&mut self, tag: Tag, _into: Tag, requests: &RequestTable) {
-        self.by_sector.remove(tag, requests);
-        let slot = self.streams.enter(requests[tag].stream());
-        self.streams[slot].queue.remove(&mut self.links, tag);
+        self.queue.remove(tag, requests);
+        let slot = self.streams.activate(requests[tag].stream());
+        // The stream keeps at least `into`.
+        self.links.remove(&mut self.streams[slot].requests, tag);
     }
 
     fn take_any(&mut self, requests: &RequestTable) -> Option<Tag> {
         self.dispatch(requests, Instant::ZERO)
     }
 
-    fn tunables(&self) -> &'static [Tunable] {
-        &TUNABLES
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn values(&self) -> &[u64] {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut [u64] {
-        &mut self.values
+    fn settings_mut(&mut self) -> Option<&mut Settings> {
+        Some(&mut self.settings)
     }
 
     fn set_weight(&mut self, stream: Stream, weight: u32) {
         let weight = weight.clamp(1, WEIGHT_MAX);
         let changed = self.streams.set_weight(stream, weight);
-        if let Some(slot) = changed.filter(|slot| !self.streams[*slot].queue.is_empty()) {
+        if let Some(slot) = changed.filter(|slot| !self.streams[*slot].requests.is_empty()) {
             self.weights -= u64::from(self.streams[slot].weight);
             self.weights += u64::from(weight);
         }

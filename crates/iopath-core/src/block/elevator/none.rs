@@ -1,22 +1,22 @@
-//! First come, first served. Names no candidates for merging: the plug's are the likely ones.
+//! First come, first served. Finds no candidates for a merge: most merges happen in the plug.
 
 use super::{Elevator, StarvationBound};
 use crate::block::bio::{Op, Priority};
-use crate::block::table::{RequestTable, Tag};
+use crate::block::request::Tag;
+use crate::block::table::RequestTable;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
-/// Dispatches in the order of arrival: right for devices that order requests themselves.
+/// Dispatches in the order of arrival: the right choice for devices that support command queueing.
 ///
-/// Insert and dispatch are O(1). Starvation bound: a request is passed by none; it waits for those that
-/// were queued before it.
+/// Insert and dispatch are O(1). Starvation bound: the number of queued requests, since no request passes another.
 #[derive(Debug)]
 pub struct NoElevator {
     queue: VecDeque<Tag>,
 }
 
 impl NoElevator {
-    /// Room for `requests_max` requests.
+    /// An elevator for up to `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
         Self { queue: VecDeque::with_capacity(requests_max) }
     }
@@ -43,7 +43,7 @@ impl Elevator for NoElevator {
         StarvationBound::dispatches(queued_max as u64)
     }
 
-    /// It names no neighbours, so nobody calls this: a search would do.
+    /// A linear search: this elevator returns no neighbours, so the queue never calls it.
     fn absorb(&mut self, tag: Tag, _into: Tag, _requests: &RequestTable) {
         self.queue.retain(|queued| *queued != tag);
     }

@@ -1,12 +1,11 @@
-//! An elevator and its settings as chosen by name: `deadline:read_expire_ms=100,fifo_batch=8`. Always a valid
-//! choice: what is wrong with a text is found when it is read, not when a queue is made of it.
+//! The text form of an elevator and its settings: `deadline:read_expire_ms=100,fifo_batch=8`. Parsing checks the text, so
+//! an [`ElevatorSpec`] is always valid.
 
-use super::tunable::{checked_place, place};
-use super::{ELEVATORS, Elevator, ElevatorKind, Tunable};
+use super::{ELEVATORS, Elevator, ElevatorError, ElevatorKind, Settings, Tunable};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which elevator, and how it is set. Made from text, or from the [`ElevatorKind`] of a user's own crate.
+/// An elevator and its settings. Made from text, or from the [`ElevatorKind`] of another crate.
 ///
 /// ```
 /// use iopath_core::elevator::ElevatorSpec;
@@ -20,77 +19,21 @@ use std::str::FromStr;
 #[derive(Debug, Clone)]
 pub struct ElevatorSpec {
     kind: ElevatorKind,
-    /// One for each of the elevator's tunables.
-    values: Vec<u64>,
-}
-
-/// What is wrong with the choice of an elevator or a setting of it.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum ElevatorError {
-    /// There is no such elevator.
-    #[error("no elevator is called {name:?}; choose one of: {}", listed(known.iter()))]
-    UnknownElevator {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        known: Vec<&'static str>,
-    },
-    /// The elevator has no such tunable.
-    #[error("{elevator} has no tunable called {name:?}; {}", known_tunables(known))]
-    UnknownTunable {
-        /// The elevator.
-        elevator: &'static str,
-        /// The name asked for.
-        name: String,
-        /// What it has.
-        known: &'static [Tunable],
-    },
-    /// The tunable cannot be set to that.
-    #[error(
-        "{elevator}: {}={value} is out of range; set {} to {} {}",
-        tunable.name, tunable.range.start(), tunable.range.end(), tunable.unit
-    )]
-    OutOfRange {
-        /// The elevator.
-        elevator: &'static str,
-        /// The tunable.
-        tunable: &'static Tunable,
-        /// The value asked for.
-        value: u64,
-    },
-    /// The value is not a number.
-    #[error("{elevator}: {name}={value} is not a whole number of {unit}")]
-    NotANumber {
-        /// The elevator.
-        elevator: &'static str,
-        /// The tunable.
-        name: &'static str,
-        /// What stands in place of a number.
-        value: String,
-        /// What the number would count.
-        unit: &'static str,
-    },
-    /// A setting has no value.
-    #[error("{elevator}: {setting:?} has no value; write settings as name=value, with commas between them")]
-    NoValue {
-        /// The elevator.
-        elevator: &'static str,
-        /// The setting as written.
-        setting: String,
-    },
+    settings: Settings,
 }
 
 impl ElevatorSpec {
-    /// An elevator with its settings as they are unless set.
+    /// An elevator with default settings.
     pub fn new(kind: ElevatorKind) -> Self {
-        let values = kind.tunables().iter().map(|tunable| tunable.default).collect();
-        Self { kind, values }
+        Self { kind, settings: Settings::new(kind.tunables()) }
     }
 
-    /// Reads `NAME` or `NAME:TUNABLE=VALUE,…`, the name being one of `kinds`.
+    /// Parses `NAME` or `NAME:TUNABLE=VALUE,…`, where `kinds` has the name.
     ///
     /// For programs with elevators of their own: `&[ELEVATORS, &[MINE]].concat()`.
+    ///
+    /// # Errors
+    /// If the name is not in `kinds`, or a setting is invalid.
     pub fn parse_among(text: &str, kinds: &[ElevatorKind]) -> Result<Self, ElevatorError> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         let unknown = || ElevatorError::UnknownElevator {
@@ -104,39 +47,42 @@ impl ElevatorSpec {
             .try_fold(Self::new(*kind), Self::with_setting)
     }
 
-    /// The same with a tunable set.
+    /// The spec with one tunable set.
+    ///
+    /// # Errors
+    /// As [`ElevatorSpec::set`].
     pub fn with(mut self, name: &str, value: u64) -> Result<Self, ElevatorError> {
         self.set(name, value)?;
         Ok(self)
     }
 
     /// Sets a tunable.
+    ///
+    /// # Errors
+    /// If the elevator has no tunable of that name, or the value is out of its range.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
-        let place = checked_place(self.kind.name, self.kind.tunables(), name, value)?;
-        self.values[place] = value;
-        Ok(())
+        self.settings.set(self.kind.name, name, value)
     }
 
     /// The value of a tunable.
+    ///
+    /// # Errors
+    /// If the elevator has no tunable of that name.
     pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
-        Ok(self.values[place(self.kind.name, self.kind.tunables(), name)?])
+        self.settings.value(self.kind.name, name)
     }
 
-    /// What can be set, and what it is set to.
+    /// Each tunable with its value.
     pub fn tunables(&self) -> impl ExactSizeIterator<Item = (&'static Tunable, u64)> {
-        self.kind.tunables().iter().zip(self.values.iter().copied())
+        self.settings.iter()
     }
 
-    /// Whether the other is the same elevator, however set.
+    /// Whether both name the same elevator, with any settings.
     pub fn is_of_kind(&self, other: &Self) -> bool {
         self.kind.name == other.kind.name && std::ptr::fn_addr_eq(self.kind.build, other.kind.build)
     }
 
-    pub(crate) fn values(&self) -> &[u64] {
-        &self.values
-    }
-
-    /// The elevator's name.
+    /// The name of the elevator.
     pub const fn name(&self) -> &'static str {
         self.kind.name
     }
@@ -144,15 +90,22 @@ impl ElevatorSpec {
     /// Makes the elevator for a queue of `requests_max` requests.
     pub fn build(&self, requests_max: usize) -> Box<dyn Elevator> {
         let mut elevator = (self.kind.build)(requests_max);
-        elevator.values_mut().copy_from_slice(&self.values);
+        self.apply(&mut *elevator);
         elevator
+    }
+
+    /// Sets `elevator`, which is of this kind, to the values of this spec.
+    pub(crate) fn apply(&self, elevator: &mut dyn Elevator) {
+        if let Some(settings) = elevator.settings_mut() {
+            settings.clone_from(&self.settings);
+        }
     }
 
     fn with_setting(self, setting: &str) -> Result<Self, ElevatorError> {
         let elevator = self.kind.name;
         let no_value = || ElevatorError::NoValue { elevator, setting: setting.to_owned() };
         let (name, text) = setting.split_once('=').ok_or_else(no_value)?;
-        match (text.parse(), self.kind.tunables().iter().find(|tunable| tunable.name == name)) {
+        match (text.parse(), self.settings.tunables().iter().find(|tunable| tunable.name == name)) {
             (Err(_), Some(Tunable { name, unit, .. })) => {
                 Err(ElevatorError::NotANumber { elevator, name, value: text.to_owned(), unit })
             }
@@ -162,7 +115,7 @@ impl ElevatorSpec {
 }
 
 impl Default for ElevatorSpec {
-    /// First come, first served.
+    /// The elevator `none`: first come, first served.
     fn default() -> Self {
         Self::new(ELEVATORS[0])
     }
@@ -183,7 +136,7 @@ impl FromStr for ElevatorSpec {
 }
 
 impl fmt::Display for ElevatorSpec {
-    /// As it is read: the name, and what is set otherwise than by default.
+    /// The form that `parse` accepts, without settings at their default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
         let mut separator = ':';
@@ -195,17 +148,6 @@ impl fmt::Display for ElevatorSpec {
     }
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a &'static str>) -> String {
-    names.copied().collect::<Vec<_>>().join(", ")
-}
-
-fn known_tunables(known: &[Tunable]) -> String {
-    if known.is_empty() {
-        return "it has none".to_owned();
-    }
-    format!("it has: {}", listed(known.iter().map(|tunable| &tunable.name)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_reads_what_it_writes() {
+    fn text_survives_a_round_trip() {
         for text in ["none", "ascend", "ascend:read_latency=7", "ascend:read_latency=7,write_latency=9"] {
             assert_eq!(text.parse::<ElevatorSpec>().unwrap().to_string(), text);
         }
@@ -223,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_reaches_the_elevator() {
+    fn settings_reach_the_elevator() {
         let elevator = "ascend:read_latency=7".parse::<ElevatorSpec>().unwrap().build(1);
         assert_eq!(elevator.tunable("read_latency").unwrap(), 7);
         assert_eq!(elevator.tunable("write_latency").unwrap(), 131_072);
     }
 
     #[test]
-    fn an_error_names_the_value_and_the_way_out() {
+    fn errors_name_the_value_and_the_valid_choices() {
         assert!(error("nome").starts_with("no elevator is called \"nome\"; choose one of: none, ascend"));
         assert_eq!(error("none:x=1"), "none has no tunable called \"x\"; it has none");
         let unknown = error("ascend:latency=1");

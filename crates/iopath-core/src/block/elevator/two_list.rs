@@ -1,36 +1,37 @@
-//! Two ascending lists, the disksort of BSD: one for this sweep of the head, one for the next. Names neighbours
-//! in both; merging itself is in `queue/merge.rs`.
+//! Two ascending lists, the disksort of BSD: one for the current sweep of the head, one for the next. It finds neighbours
+//! in both; the merge is in `queue/merge.rs`.
 
-use super::by_sector::BySector;
-use super::{Elevator, Neighbours, Outline, StarvationBound, Tunable, defaults};
+use super::sorted_queue::SortedQueue;
+use super::{Elevator, Neighbours, Outline, Settings, StarvationBound, Tunable};
 use crate::block::bio::{Op, Priority};
-use crate::block::table::{RequestTable, Tag};
+use crate::block::request::Tag;
+use crate::block::table::RequestTable;
 use crate::sector::{Extent, Sector};
 use crate::time::Instant;
 
-/// Sweeps upward through one sorted list; what starts below the head joins the list of the next sweep.
+/// Sweeps upward through one sorted list; requests that start below the head join the list of the next sweep.
 ///
-/// When the list of this sweep is empty the other takes its place. A sweep that has dispatched `sweep_max`
-/// requests takes in nothing more, whatever its sector: else a stream of neighbours could keep the head for
-/// ever. (FreeBSD bounds its batches likewise, at the same number.)
+/// When the list of the current sweep is empty, the next sweep starts. After `sweep_max` dispatches, all new requests
+/// join the next sweep: otherwise a stream of adjacent requests could keep the head in one place. (FreeBSD limits its
+/// batches in the same way, with the same default.)
 ///
-/// Insert and dispatch are O(log n), and O(1) on average next to the last one. A merge look-up asks both
-/// lists, this sweep's only from its lowest request on.
+/// Insert and dispatch are O(log n), and O(1) on average next to the previous one. A look-up of neighbours searches both
+/// lists, the current one only from its lowest request on.
 ///
-/// Starvation bound: twice the sum of `sweep_max` and the requests queued: once for the sweep in flight, once
-/// for the next, which the request is in.
+/// Starvation bound: twice the sum of `sweep_max` and the number of queued requests: once for the current sweep, once for
+/// the next, which the request is in.
 #[derive(Debug)]
 pub struct TwoList {
-    lists: [BySector; 2],
-    /// Which of `lists` each request is in, by tag.
+    lists: [SortedQueue<0>; 2],
+    /// The list that each request is in, by tag.
     list_of: Box<[u8]>,
-    /// Which of `lists` is this sweep's.
+    /// The list of the current sweep.
     current: u8,
-    /// Requests dispatched in this sweep.
+    /// Requests dispatched in the current sweep.
     swept: u64,
-    /// The sector after the last request dispatched.
+    /// The sector after the request dispatched last.
     head: Sector,
-    values: [u64; 1],
+    settings: Settings,
 }
 
 static TUNABLES: [Tunable; 1] = [Tunable {
@@ -38,28 +39,28 @@ static TUNABLES: [Tunable; 1] = [Tunable {
     unit: "requests",
     default: 128,
     range: 0..=1 << 30,
-    about: "dispatches after which a sweep takes in nothing more; 0 sorts only what waited at its start",
+    about: "dispatches after which new requests join the next sweep; 0 sorts only those queued at its start",
 }];
 const SWEEP_MAX: usize = 0;
 
 impl TwoList {
-    /// Room for `requests_max` requests.
+    /// An elevator for up to `requests_max` requests.
     pub fn new(requests_max: usize) -> Self {
         Self {
-            lists: [BySector::new(requests_max), BySector::new(requests_max)],
+            lists: [SortedQueue::new(requests_max), SortedQueue::new(requests_max)],
             list_of: vec![0; requests_max].into(),
             current: 0,
             swept: 0,
             head: Sector(0),
-            values: defaults(&TUNABLES),
+            settings: Settings::new(&TUNABLES),
         }
     }
 
-    fn list_of(&mut self, tag: Tag) -> &mut BySector {
+    fn list_of(&mut self, tag: Tag) -> &mut SortedQueue<0> {
         &mut self.lists[usize::from(self.list_of[tag.index()])]
     }
 
-    fn current(&mut self) -> &mut BySector {
+    fn current(&mut self) -> &mut SortedQueue<0> {
         &mut self.lists[usize::from(self.current)]
     }
 
@@ -69,10 +70,10 @@ impl TwoList {
     }
 }
 
-/// Whether a request in a list that begins at `least` may touch `extent`. None of this sweep's does, where the head has
-/// passed: half of the look-ups in that list have completed before they begin.
-fn may_touch(least: Option<Sector>, extent: Extent) -> bool {
-    least.is_some_and(|least| least <= extent.end())
+/// Whether a list whose lowest request starts at `lowest` may have a neighbour of `extent`. The current list has none
+/// below the head, so half of its look-ups are skipped.
+fn may_have_neighbour(lowest: Option<Sector>, extent: Extent) -> bool {
+    lowest.is_some_and(|lowest| lowest <= extent.end())
 }
 
 impl Elevator for TwoList {
@@ -82,43 +83,45 @@ impl Elevator for TwoList {
 
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
         let is_ahead = requests[tag].extent().start() >= self.head;
-        let joins_sweep = is_ahead && self.swept < self.values[SWEEP_MAX];
+        let joins_sweep = is_ahead && self.swept < self.settings[SWEEP_MAX];
         self.list_of[tag.index()] = if joins_sweep { self.current } else { self.current ^ 1 };
-        self.list_of(tag).insert(tag, requests);
+        self.list_of(tag).insert(tag, 0, requests);
     }
 
     fn dispatch(&mut self, requests: &RequestTable, _now: Instant) -> Option<Tag> {
         if self.current().is_empty() && !self.is_empty() {
             self.start_next_sweep();
         }
-        let tag = self.current().pop_first()?;
-        self.current().look_ahead(requests, None);
+        let tag = self.current().dispatch_lowest(requests)?;
         self.swept += 1;
-        self.head = requests[tag].extent().end();
+        self.head = self.current().head();
         Some(tag)
     }
 
     fn len(&self) -> usize {
-        self.lists.iter().map(BySector::len).sum()
+        self.lists.iter().map(SortedQueue::len).sum()
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
         StarvationBound::dispatches(
-            (queued_max as u64).saturating_add(self.values[SWEEP_MAX]).saturating_mul(2),
+            (queued_max as u64).saturating_add(self.settings[SWEEP_MAX]).saturating_mul(2),
         )
     }
 
     fn prefetch(&mut self, arrivals: &[Outline]) {
         for list in &mut self.lists {
-            let least = list.least();
-            list.prefetch(arrivals.iter().filter(|arrival| may_touch(least, arrival.extent)));
+            let lowest = list.lowest();
+            list.prefetch(arrivals.iter().filter(|arrival| may_have_neighbour(lowest, arrival.extent)));
         }
     }
 
     fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
         let [this, next] = self.lists.each_mut().map(|list| {
-            let is_near = may_touch(list.least(), arrival.extent);
-            if is_near { list.neighbours(arrival, requests) } else { Neighbours::default() }
+            if may_have_neighbour(list.lowest(), arrival.extent) {
+                list.neighbours(arrival, requests)
+            } else {
+                Neighbours::default()
+            }
         });
         Neighbours { before: this.before.or(next.before), after: this.after.or(next.after) }
     }
@@ -131,19 +134,15 @@ impl Elevator for TwoList {
         self.list_of(tag).remove(tag, requests);
     }
 
-    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
-        self.lists.iter_mut().find_map(BySector::pop_first)
+    fn take_any(&mut self, requests: &RequestTable) -> Option<Tag> {
+        self.lists.iter_mut().find_map(|list| list.take_any(requests))
     }
 
-    fn tunables(&self) -> &'static [Tunable] {
-        &TUNABLES
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn values(&self) -> &[u64] {
-        &self.values
-    }
-
-    fn values_mut(&mut self) -> &mut [u64] {
-        &mut self.values
+    fn settings_mut(&mut self) -> Option<&mut Settings> {
+        Some(&mut self.settings)
     }
 }

@@ -5,7 +5,7 @@
 use super::record::{Event, Record, Step, Subject};
 use super::{LogSink, RecordBatch};
 use crate::block::merge::NoMerge;
-use crate::block::table::{NONE, Tag};
+use crate::block::request::{NONE, Tag};
 use crate::time::Instant;
 
 /// A batch that is not full goes to the sink with the first step after this time.

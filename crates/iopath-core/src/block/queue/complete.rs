@@ -4,7 +4,8 @@ use super::log::errno;
 use super::{Gate, RequestQueue};
 use crate::block::bio::{Bio, BioDone, Op};
 use crate::block::log::Event;
-use crate::block::table::{BioSlot, NONE, State, Tag};
+use crate::block::request::{NONE, State, Tag};
+use crate::block::table::BioSlot;
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::time::Instant;
@@ -89,7 +90,7 @@ impl<M: Memory> RequestQueue<M> {
         let parent = &mut self.bios[parent_slot];
         parent.pieces -= 1;
         parent.error = parent.error.or(result.err());
-        if parent.pieces == 0 && parent.sectors_cut == parent.bio.extent.sectors() {
+        if parent.pieces == 0 && parent.sectors_split == parent.bio.extent.sectors() {
             let result = parent.error.map_or(Ok(()), Err);
             self.finish(parent_slot, result, now);
         }

@@ -1,6 +1,6 @@
 //! Flushes: one covers every write completed before it was submitted, so flushes that wait go together.
 
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 
 /// Bios that wait for a flush of the device: flushes, and writes with forced unit access on a device that
 /// has none.

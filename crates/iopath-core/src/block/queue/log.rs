@@ -2,8 +2,8 @@
 
 use super::RequestQueue;
 use crate::block::log::{Event, Log, LogSink, Step, Subject};
-use crate::block::merge::{Chain, NoMerge};
-use crate::block::table::{Request, Tag};
+use crate::block::merge::NoMerge;
+use crate::block::request::{Chain, Request, Tag};
 use crate::error::IoError;
 use crate::memory::Memory;
 use crate::time::Instant;

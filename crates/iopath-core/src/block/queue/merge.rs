@@ -2,10 +2,10 @@
 //! The rules are in `crate::block::merge`; the order is the elevator's.
 
 use super::RequestQueue;
-use crate::block::elevator::{Neighbours, Outline};
+use crate::block::elevator::Neighbours;
 use crate::block::log::{Event, Subject};
-use crate::block::merge::{Chain, NoMerge, Side, may_merge};
-use crate::block::table::{State, Tag};
+use crate::block::merge::{NoMerge, Side, may_merge};
+use crate::block::request::{Chain, Outline, State, Tag};
 use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;

@@ -5,7 +5,7 @@
 //! link, however many are in its way. Reads do not get in each other's way, and are only made findable
 //! when a write arrives that must look for them: a queue of reads pays a list insert and no look-up.
 
-use crate::block::table::NONE;
+use crate::block::request::NONE;
 use crate::collections::sorted::SortedSet;
 use crate::sector::Extent;
 

@@ -2,7 +2,7 @@
 //! whether it may be joined and in which order requests go are not decided here.
 
 use crate::block::merge::Side;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::sector::Extent;
 
 /// Requests that are not with the elevator yet, newest last.

@@ -4,8 +4,8 @@
 use super::RequestQueue;
 use crate::block::bio::Bio;
 use crate::block::log::{Event, Subject};
-use crate::block::merge::Chain;
-use crate::block::table::{BioSlot, NONE};
+use crate::block::request::{Chain, NONE};
+use crate::block::table::BioSlot;
 use crate::memory::Memory;
 use crate::sector::SECTOR_SHIFT;
 use crate::time::Instant;
@@ -30,8 +30,8 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Brings a bio, or what is left of it, into requests; whether all of it is.
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
-        let BioSlot { bio, sectors_cut, .. } = &self.bios[slot];
-        if *sectors_cut == 0 && self.limits.takes_whole(bio.op, bio.extent) {
+        let BioSlot { bio, sectors_split, .. } = &self.bios[slot];
+        if *sectors_split == 0 && self.limits.takes_whole(bio.op, bio.extent) {
             return self.stage_piece(slot, now);
         }
         while self.has_uncut(slot, now) {
@@ -51,8 +51,8 @@ impl<M: Memory> RequestQueue<M> {
     fn has_uncut(&mut self, slot: u32, now: Instant) -> bool {
         let parent = &mut self.bios[slot];
         let sectors = parent.bio.extent.sectors();
-        let Some(error) = parent.error else { return parent.sectors_cut < sectors };
-        parent.sectors_cut = sectors;
+        let Some(error) = parent.error else { return parent.sectors_split < sectors };
+        parent.sectors_split = sectors;
         if parent.pieces == 0 {
             self.finish(slot, Err(error), now);
         }
@@ -60,7 +60,7 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     fn stage_next_piece(&mut self, slot: u32, now: Instant) -> bool {
-        let BioSlot { bio, sectors_cut: cut, .. } = self.bios[slot];
+        let BioSlot { bio, sectors_split: cut, .. } = self.bios[slot];
         let (_, rest) = bio.extent.split_at(cut);
         let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
         let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
@@ -71,8 +71,8 @@ impl<M: Memory> RequestQueue<M> {
             return false;
         }
         let parent = &mut self.bios[slot];
-        self.stats.split += u64::from(parent.sectors_cut == 0);
-        parent.sectors_cut += extent.sectors();
+        self.stats.split += u64::from(parent.sectors_split == 0);
+        parent.sectors_split += extent.sectors();
         parent.pieces += 1;
         self.pieces += 1;
         true

@@ -4,7 +4,7 @@
 use super::RequestQueue;
 use crate::block::bio::Stream;
 use crate::block::elevator::{ElevatorError, ElevatorSpec};
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::memory::Memory;
 use crate::time::Instant;
 
@@ -29,7 +29,7 @@ impl<M: Memory> RequestQueue<M> {
         if !self.spec.is_of_kind(spec) {
             return self.set_elevator(spec, now);
         }
-        self.elevator.values_mut().copy_from_slice(spec.values());
+        spec.apply(&mut *self.elevator);
         self.spec.clone_from(spec);
     }
 

@@ -1,8 +1,8 @@
 //! The way to the device and back: runs of pages to read, runs to write back and when, and what completions change.
 
-use super::list::List;
 use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
 use crate::block::bio::Op;
+use crate::collections::list::List;
 use crate::error::IoError;
 use crate::file::page::{Page, PageRange};
 use crate::time::Instant;

@@ -14,7 +14,7 @@
 
 use super::CacheConfig;
 use super::ghost::Ghost;
-use super::list::{Links, List};
+use crate::collections::list::{Links, List};
 use crate::file::page::Page;
 
 /// The queues of clean frames.

@@ -1,22 +1,22 @@
-//! The streams that `fair` knows: found by hash, as many as requests can be queued, the longest idle forgotten
-//! first. Knows nothing of turns.
+//! The table of streams of `fair`: a hash table with a fixed number of slots. When it is full, a new stream gets the slot
+//! of the stream that has been idle for longest. The order of service is in `fair.rs`.
 
 use crate::block::bio::Stream;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::collections::list::{Links, List, Member};
 use std::ops::{Index, IndexMut};
 
-/// The weight of a stream that none was set for.
+/// The weight of a stream unless it is set.
 pub(super) const WEIGHT_DEFAULT: u32 = 100;
 pub(super) const WEIGHT_MAX: u32 = 10_000;
 
 const NONE: u32 = u32::MAX;
 
-/// A stream's place in the table.
+/// The number of a slot in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slot(pub(super) u32);
+pub(super) struct StreamSlot(pub(super) u32);
 
-impl Member for Slot {
+impl Member for StreamSlot {
     fn bits(self) -> u32 {
         self.0
     }
@@ -30,30 +30,30 @@ impl Member for Slot {
     }
 }
 
-/// What is known of one stream.
+/// The state of one stream.
 #[derive(Debug, Clone)]
 pub(super) struct State {
-    /// What it has been served, over its weight; when it has requests, where it stands in the order.
+    /// The service it has received over its weight. Orders the streams that have requests.
     pub(super) virtual_time: u64,
     pub(super) weight: u32,
-    /// Its requests, oldest first.
-    pub(super) queue: List<Tag>,
+    /// Oldest first.
+    pub(super) requests: List<Tag>,
     stream: Stream,
-    /// The next with the same hash.
+    /// The next stream with the same hash.
     next: u32,
 }
 
-/// A table of streams that never allocates after construction, but for weights.
+/// The streams. Only setting a weight allocates after construction.
 #[derive(Debug)]
 pub(super) struct Streams {
     states: Vec<State>,
     states_max: usize,
     /// The first stream of each hash.
     buckets: Box<[u32]>,
-    /// Streams without requests, the longest idle first.
-    idle: List<Slot>,
-    links: Links<Slot>,
-    /// Weights set, by stream.
+    /// Streams without requests, the one that has been idle for longest first.
+    idle: List<StreamSlot>,
+    links: Links<StreamSlot>,
+    /// The weights set, sorted by stream.
     weights: Vec<(Stream, u32)>,
 }
 
@@ -64,16 +64,16 @@ impl Streams {
             states_max: streams_max,
             buckets: vec![NONE; streams_max.next_power_of_two()].into(),
             idle: List::EMPTY,
-            links: Links::new(streams_max),
+            links: Links::new(streams_max as u32),
             weights: Vec::new(),
         }
     }
 
-    /// The slot of a stream that has a request, or is about to: it is idle no longer.
-    pub(super) fn enter(&mut self, stream: Stream) -> Slot {
+    /// The slot of a stream that has a request or is about to get one. The stream is no longer idle.
+    pub(super) fn activate(&mut self, stream: Stream) -> StreamSlot {
         match self.find(stream) {
-            Some(slot) if self[slot].queue.is_empty() => {
-                self.idle.remove(&mut self.links, slot);
+            Some(slot) if self[slot].requests.is_empty() => {
+                self.links.remove(&mut self.idle, slot);
                 slot
             }
             Some(slot) => slot,
@@ -81,22 +81,22 @@ impl Streams {
         }
     }
 
-    /// A stream has no request any more.
-    pub(super) fn rest(&mut self, slot: Slot) {
-        self.idle.push_back(&mut self.links, slot);
+    /// The last request of a stream has gone.
+    pub(super) fn set_idle(&mut self, slot: StreamSlot) {
+        self.links.push_back(&mut self.idle, slot);
     }
 
-    /// Remembers the weight of a stream; its slot, if it has one, where the weight is yet to be set.
-    pub(super) fn set_weight(&mut self, stream: Stream, weight: u32) -> Option<Slot> {
+    /// Stores the weight of a stream and returns its slot, if it has one; the caller sets the weight there.
+    pub(super) fn set_weight(&mut self, stream: Stream, weight: u32) -> Option<StreamSlot> {
         assert!((1..=WEIGHT_MAX).contains(&weight), "a weight is 1 to {WEIGHT_MAX}, not {weight}");
         match self.weights.binary_search_by_key(&stream, |(stream, _)| *stream) {
-            Ok(place) => self.weights[place].1 = weight,
-            Err(place) => self.weights.insert(place, (stream, weight)),
+            Ok(index) => self.weights[index].1 = weight,
+            Err(index) => self.weights.insert(index, (stream, weight)),
         }
         self.find(stream)
     }
 
-    /// The least and the greatest weight.
+    /// The least and the greatest weight set.
     pub(super) fn weight_range(&self) -> (u32, u32) {
         let widen = |(least, greatest): (u32, u32), (_, weight): &(Stream, u32)| {
             (least.min(*weight), greatest.max(*weight))
@@ -104,35 +104,36 @@ impl Streams {
         self.weights.iter().fold((WEIGHT_DEFAULT, WEIGHT_DEFAULT), widen)
     }
 
-    fn find(&self, stream: Stream) -> Option<Slot> {
+    fn find(&self, stream: Stream) -> Option<StreamSlot> {
         let mut slot = self.buckets[self.bucket(stream)];
         while slot != NONE && self.states[slot as usize].stream != stream {
             slot = self.states[slot as usize].next;
         }
-        (slot != NONE).then_some(Slot(slot))
+        (slot != NONE).then_some(StreamSlot(slot))
     }
 
-    /// Takes a slot for a stream that has none: a new one, or that of the longest idle.
-    fn add(&mut self, stream: Stream) -> Slot {
+    /// Takes a slot for a stream that has none: an unused one, or that of the stream idle for longest.
+    fn add(&mut self, stream: Stream) -> StreamSlot {
         let weight = self.weights.binary_search_by_key(&stream, |(stream, _)| *stream);
-        let weight = weight.map_or(WEIGHT_DEFAULT, |place| self.weights[place].1);
+        let weight = weight.map_or(WEIGHT_DEFAULT, |index| self.weights[index].1);
         let bucket = self.bucket(stream);
-        let state = State { virtual_time: 0, weight, queue: List::EMPTY, stream, next: self.buckets[bucket] };
+        let state =
+            State { virtual_time: 0, weight, requests: List::EMPTY, stream, next: self.buckets[bucket] };
         if self.states.len() < self.states_max {
             self.states.push(state);
             self.buckets[bucket] = self.states.len() as u32 - 1;
         } else {
-            let slot = self.idle.pop_front(&mut self.links);
-            let slot = slot.expect("no more streams have requests than there are requests");
+            let slot = self.links.pop_front(&mut self.idle);
+            let slot = slot.expect("a stream is idle: there are no more active streams than requests");
             self.unhash(slot);
-            // What it took the place of may have been the first of the same hash.
+            // Read again: the replaced stream may have been the first of this bucket.
             self[slot] = State { next: self.buckets[bucket], ..state };
             self.buckets[bucket] = slot.0;
         }
-        Slot(self.buckets[bucket])
+        StreamSlot(self.buckets[bucket])
     }
 
-    fn unhash(&mut self, slot: Slot) {
+    fn unhash(&mut self, slot: StreamSlot) {
         let State { stream, next, .. } = self[slot];
         let bucket = self.bucket(stream);
         if self.buckets[bucket] == slot.0 {
@@ -146,23 +147,23 @@ impl Streams {
         self.states[before as usize].next = next;
     }
 
-    /// Multiplicative hash (Knuth): streams are often numbered one by one.
+    /// Multiplicative hash (Knuth): spreads streams that are numbered consecutively.
     fn bucket(&self, stream: Stream) -> usize {
         let hash = u64::from(stream.0) * 0x9E37_79B9;
         (hash >> 8) as usize & (self.buckets.len() - 1)
     }
 }
 
-impl Index<Slot> for Streams {
+impl Index<StreamSlot> for Streams {
     type Output = State;
 
-    fn index(&self, slot: Slot) -> &State {
+    fn index(&self, slot: StreamSlot) -> &State {
         &self.states[slot.index()]
     }
 }
 
-impl IndexMut<Slot> for Streams {
-    fn index_mut(&mut self, slot: Slot) -> &mut State {
+impl IndexMut<StreamSlot> for Streams {
+    fn index_mut(&mut self, slot: StreamSlot) -> &mut State {
         &mut self.states[slot.index()]
     }
 }
@@ -172,18 +173,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_idle_is_forgotten_first_and_the_others_are_found() {
+    fn a_new_stream_replaces_the_one_idle_for_longest() {
         let mut streams = Streams::new(8);
         for id in 0..8 {
-            let slot = streams.enter(Stream(id));
+            let slot = streams.activate(Stream(id));
             streams[slot].virtual_time = u64::from(id) + 1;
-            streams.rest(slot);
+            streams.set_idle(slot);
         }
         for id in 8..1000 {
-            let slot = streams.enter(Stream(id));
+            let slot = streams.activate(Stream(id));
             assert_eq!(streams[slot].virtual_time, 0, "stream {id} is new");
             streams[slot].virtual_time = u64::from(id) + 1;
-            streams.rest(slot);
+            streams.set_idle(slot);
             for known in id - 7..=id {
                 let slot = streams.find(Stream(known)).unwrap();
                 assert_eq!(streams[slot].virtual_time, u64::from(known) + 1);
@@ -193,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_outlives_its_slot() {
+    fn a_weight_is_kept_when_the_stream_loses_its_slot() {
         let mut streams = Streams::new(1);
         assert_eq!(streams.set_weight(Stream(7), 300), None);
         for (id, weight) in [(7, 300), (8, 100), (7, 300)] {
-            let slot = streams.enter(Stream(id));
+            let slot = streams.activate(Stream(id));
             assert_eq!(streams[slot].weight, weight);
-            streams.rest(slot);
+            streams.set_idle(slot);
         }
         assert_eq!(streams.weight_range(), (100, 300));
     }

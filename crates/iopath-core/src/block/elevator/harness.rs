@@ -1,39 +1,40 @@
-//! A test stand for an elevator: requests without bios, memory or device, so that it can be tested and
-//! measured alone. Asks it what the queue asks it, in the same order. Not a queue: see [`RequestQueue`].
+//! A test harness for an elevator: requests without bios, memory or device, to test and measure the elevator alone. It
+//! calls the elevator in the same order as the queue does. It is not a queue: see [`RequestQueue`].
 //!
 //! [`RequestQueue`]: crate::RequestQueue
 
 use super::{Elevator, ElevatorSpec, Outline};
-use crate::block::merge::{Chain, NoMerge, Side};
-use crate::block::table::{NONE, RequestTable, State, Tag};
+use crate::block::merge::{NoMerge, Side};
+use crate::block::request::{Chain, NONE, State, Tag};
+use crate::block::table::RequestTable;
 use crate::time::Instant;
 
-/// An elevator and the requests that are queued in it.
+/// An elevator and its queued requests.
 ///
 /// ```
-/// use iopath_core::elevator::{ElevatorSpec, Outline, Stand};
+/// use iopath_core::elevator::{ElevatorSpec, Outline, Harness};
 /// use iopath_core::{Extent, Instant, Op, Priority, Sector, Stream};
 ///
-/// let mut stand = Stand::new(&"ascend".parse::<ElevatorSpec>()?, 8);
+/// let mut harness = Harness::new(&"ascend".parse::<ElevatorSpec>()?, 8);
 /// for start in [300, 100, 200] {
 ///     let extent = Extent::new(Sector(start), 8).expect("within the address space");
 ///     let read = Outline { op: Op::Read, extent, stream: Stream(0), priority: Priority::default(), segments: 1 };
-///     stand.insert(&read, Instant::ZERO);
+///     harness.insert(&read, Instant::ZERO);
 /// }
-/// let order: Vec<_> = std::iter::from_fn(|| stand.dispatch(Instant::ZERO))
+/// let order: Vec<_> = std::iter::from_fn(|| harness.dispatch(Instant::ZERO))
 ///     .map(|(_, request)| request.extent.start().0)
 ///     .collect();
 /// assert_eq!(order, [100, 200, 300]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Stand {
+pub struct Harness {
     requests: RequestTable,
     elevator: Box<dyn Elevator>,
 }
 
-impl Stand {
-    /// Room for `requests_max` requests.
+impl Harness {
+    /// A harness for up to `requests_max` requests.
     pub fn new(spec: &ElevatorSpec, requests_max: usize) -> Self {
         Self { requests: RequestTable::new(requests_max), elevator: spec.build(requests_max) }
     }
@@ -43,26 +44,26 @@ impl Stand {
         &mut *self.elevator
     }
 
-    /// Queues a request by itself.
+    /// Queues a request without a merge.
     ///
     /// # Panics
-    /// If there is no room for it.
+    /// If all slots are taken.
     pub fn insert(&mut self, arrival: &Outline, now: Instant) -> Tag {
         let Outline { op, extent, stream, priority, segments } = *arrival;
         let chain = Chain { op, extent, stream, priority, segments, fua: false, first: NONE, last: NONE };
-        let tag = self.requests.take(chain, now).expect("the stand has room for no more requests");
+        let tag = self.requests.take(chain, now).expect("all slots of the harness are taken");
         self.requests[tag].state = State::Queued;
         self.elevator.insert(tag, &self.requests, now);
         tag
     }
 
-    /// Says that requests are about to be merged or inserted, as the queue does for all in a plug.
+    /// Announces arrivals to the elevator, as the queue does when it empties the plug.
     pub fn prefetch(&mut self, arrivals: &[Outline]) {
         self.elevator.prefetch(arrivals);
     }
 
-    /// Merges `arrival` into a queued request that it touches, and that with the next if it closes the gap
-    /// between the two; into which request, or why into none. There are no limits but the elevator's.
+    /// Merges `arrival` into an adjacent queued request, and that with another if `arrival` closes the gap between the
+    /// two. Returns the request, or the reason against a merge. Only the elevator limits merges.
     pub fn merge(&mut self, arrival: &Outline, now: Instant) -> Result<Tag, NoMerge> {
         let neighbours = self.elevator.neighbours(arrival, &self.requests);
         let mut reason = NoMerge::NotAdjacent;
@@ -79,15 +80,15 @@ impl Stand {
         Err(reason)
     }
 
-    /// What a queued request is.
+    /// A queued request.
     ///
     /// # Panics
-    /// If it is not queued any more.
+    /// If it is no longer queued.
     pub fn request(&self, tag: Tag) -> Outline {
         self.requests[tag].outline()
     }
 
-    /// Takes out the request that goes to the device now. It has completed at once: its tag is free.
+    /// Dispatches a request and completes it at once, which releases its tag.
     pub fn dispatch(&mut self, now: Instant) -> Option<(Tag, Outline)> {
         let tag = self.elevator.dispatch(&self.requests, now)?;
         let outline = self.requests[tag].outline();
@@ -110,7 +111,7 @@ impl Stand {
         }
     }
 
-    /// Adds `added` to `tag`, if the elevator allows it.
+    /// Merges `added` into `tag`, if the elevator allows it.
     fn join(&mut self, tag: Tag, side: Side, added: &Outline, now: Instant) -> Result<(), NoMerge> {
         let own = self.requests[tag].outline();
         let (low, high) = if side == Side::Back { (own, *added) } else { (*added, own) };
