@@ -7,11 +7,15 @@ use iopath_core::log::Event;
 use iopath_core::mapper::Boundary;
 use iopath_core::{Extent, Sector};
 use iopath_lab::cache::parse_readahead;
-use iopath_lab::path::PATHS;
+use iopath_lab::field::FieldNames;
+use iopath_lab::path::PathRow;
+use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
-use iopath_lab::workload::BLOCK_BYTES_MAX;
-use iopath_lab::{ELEVATORS, Engine, Readahead, Rw};
+use iopath_lab::{
+    BlockSize, CacheSettings, Depth, ELEVATORS, End, Engine, Field, Jobs, LabError, LatencySampling,
+    LogSettings, ReadShare, Readahead, Repetitions, Rw, Workload,
+};
 use iopath_log::{event_name, event_named};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,8 +69,8 @@ pub(crate) struct SurveyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Which way the bytes go
-    #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))))]
-    pub(crate) path: String,
+    #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
+    pub(crate) path: &'static PathRow,
     /// A directory (a scratch file is made there and removed), a file or a block device
     #[arg(long, value_name = "T")]
     pub(crate) target: Option<PathBuf>,
@@ -74,8 +78,8 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
     pub(crate) rw: Rw,
     /// The size of each transfer
-    #[arg(long, default_value = "4k", value_parser = block_bytes, value_name = "SIZE")]
-    pub(crate) bs: u32,
+    #[arg(long, default_value = "4k", value_parser = size, value_name = "SIZE")]
+    pub(crate) bs: u64,
     /// Transfers that each job keeps in flight; paths that wait for each have 1
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) iodepth: u32,
@@ -102,7 +106,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
     /// The size of its pages, 4k to 64k; default: 4k
-    #[arg(long, value_parser = block_bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
     /// How far it reads ahead: auto, off or a size; default: auto
     #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE")]
@@ -112,13 +116,13 @@ pub(crate) struct RunArgs {
     pub(crate) borrow: bool,
     /// Of 100 transfers of rw and randrw, how many read
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
-    pub(crate) rwmixread: u8,
+    pub(crate) rwmixread: u32,
     /// The order of requests, on iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
-    pub(crate) elevator: Option<String>,
+    pub(crate) elevator: Option<ElevatorSpec>,
     /// How iopath's own paths do their system calls
-    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)), value_name = "E")]
-    pub(crate) engine: Option<String>,
+    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)).try_map(|name| name.parse::<Engine>()), value_name = "E")]
+    pub(crate) engine: Option<Engine>,
     /// Where random offsets and contents come from
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
@@ -133,6 +137,78 @@ pub(crate) struct RunArgs {
     pub(crate) overwrite: bool,
     #[command(flatten)]
     pub(crate) show: ShowArgs,
+}
+
+impl RunArgs {
+    /// The workload of these arguments.
+    pub(crate) fn workload(&self) -> Result<Workload, LabError> {
+        Ok(Workload {
+            path: self.path,
+            target: self.target.clone(),
+            rw: self.rw,
+            block_size: BlockSize::new(self.bs)?,
+            depth: Depth::new(self.iodepth)?,
+            jobs: Jobs::new(self.numjobs)?,
+            size_bytes: self.size,
+            end: End::new(self.runtime, None),
+            repetitions: Repetitions::new(self.repeat)?,
+            warm: self.warm,
+            latency_sampling: LatencySampling::new(self.latency_every)?,
+            seed: self.seed,
+            read_share: ReadShare::new(self.rwmixread)?,
+            elevator: self.elevator.clone(),
+            engine: self.engine,
+            cache: CacheSettings {
+                cache_bytes: self.cache,
+                page_bytes: self.page,
+                readahead: self.readahead,
+                borrow: self.borrow,
+            },
+            log: self.log.clone().map(|file| LogSettings { file, limit_bytes: self.log_limit }),
+            overwrite: self.overwrite,
+        })
+    }
+}
+
+impl Command {
+    /// The flags of this command that set a field of a workload. Messages name these.
+    pub(crate) fn flags(&self) -> FieldNames {
+        match self {
+            Self::Run(_) => run_flag,
+            Self::Survey(_) => survey_flag,
+            _ => |_| None,
+        }
+    }
+}
+
+fn run_flag(field: Field) -> Option<&'static str> {
+    Some(match field {
+        Field::Path => "--path",
+        Field::Target => "--target",
+        Field::Pattern => "--rw",
+        Field::BlockSize => "--bs",
+        Field::Depth => "--iodepth",
+        Field::Jobs => "--numjobs",
+        Field::Size => "--size",
+        Field::End => "--runtime",
+        Field::Repetitions => "--repeat",
+        Field::Warm => "--warm",
+        Field::LatencySampling => "--latency-every",
+        Field::ReadShare => "--rwmixread",
+        Field::CacheSize => "--cache",
+        Field::PageSize => "--page",
+        Field::Readahead => "--readahead",
+        Field::Borrow => "--borrow",
+        Field::Elevator => "--elevator",
+        Field::Engine => "--engine",
+        Field::Log => "--log",
+        Field::Overwrite => "--overwrite",
+    })
+}
+
+/// A survey chooses all else itself.
+fn survey_flag(field: Field) -> Option<&'static str> {
+    (field == Field::Overwrite).then_some("--overwrite")
 }
 
 #[derive(Debug, Args)]
@@ -240,9 +316,9 @@ fn described(rows: impl Iterator<Item = (&'static str, &'static str)>) -> Possib
     PossibleValuesParser::new(rows.map(|(name, about)| PossibleValue::new(name).help(about)))
 }
 
-/// An elevator and its settings, as they stand on the command line.
-fn elevator(text: &str) -> Result<String, String> {
-    text.parse::<ElevatorSpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+/// An elevator with its settings.
+fn elevator(text: &str) -> Result<ElevatorSpec, String> {
+    text.parse::<ElevatorSpec>().map_err(|error| error.to_string())
 }
 
 fn elevators_help() -> String {
@@ -257,11 +333,9 @@ fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
 }
 
-fn block_bytes(text: &str) -> Result<u32, String> {
+fn page_bytes(text: &str) -> Result<u32, String> {
     let bytes = size(text)?;
-    u32::try_from(bytes).ok().filter(|bytes| *bytes <= BLOCK_BYTES_MAX).ok_or_else(|| {
-        format!("{bytes} bytes is more than a transfer can have; {BLOCK_BYTES_MAX} is the most")
-    })
+    u32::try_from(bytes).map_err(|_| format!("{bytes} bytes is more than a page can have; use 4k to 64k"))
 }
 
 fn survey_time(text: &str) -> Result<Duration, String> {
@@ -300,4 +374,37 @@ fn sectors(text: &str) -> Result<Extent, String> {
 fn event(text: &str) -> Result<Event, String> {
     let known = || Event::ALL.map(event_name).join(", ");
     event_named(text).ok_or_else(|| format!("`{text}` is no event; known are {}", known()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// The flags of a subcommand, as `--name`.
+    fn flags_of(name: &str) -> Vec<String> {
+        let cli = Cli::command();
+        let command = cli.find_subcommand(name).unwrap();
+        command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect()
+    }
+
+    #[test]
+    fn messages_name_only_flags_that_the_command_has() {
+        let names: [(&str, FieldNames); 2] = [("run", run_flag), ("survey", survey_flag)];
+        for (command, name) in names {
+            let flags = flags_of(command);
+            for flag in Field::ALL.into_iter().filter_map(name) {
+                assert!(flags.iter().any(|known| known == flag), "{command} has no {flag}");
+            }
+        }
+        assert!(Field::ALL.into_iter().all(|field| run_flag(field).is_some()));
+    }
+
+    #[test]
+    fn the_defaults_of_run_are_those_of_a_workload() {
+        let Cli { command } = Cli::try_parse_from(["iopath", "run", "--path", "kernel-buffered"]).unwrap();
+        let Command::Run(args) = &command else { panic!("run parses to run") };
+        let (parsed, default) = (args.workload().unwrap(), Workload::default());
+        assert_eq!(format!("{parsed:?}"), format!("{default:?}"));
+    }
 }

@@ -25,16 +25,18 @@ const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let done = match Cli::try_parse() {
-        Ok(cli) => run(&cli.command),
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
         Err(error) => return usage(&error),
     };
-    match done {
+    match run(&command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("iopath: {}", output::one_line(&error));
-            let is_usage = error.downcast_ref().is_some_and(LabError::is_usage);
+            let of_lab: Option<&LabError> = error.downcast_ref();
+            let named = of_lab.map(|error| output::plain(&error.message(command.flags())));
+            eprintln!("iopath: {}", named.unwrap_or_else(|| output::one_line(&error)));
+            let is_usage = of_lab.is_some_and(LabError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
         }
     }

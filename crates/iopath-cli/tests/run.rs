@@ -8,7 +8,7 @@ use support::{iopath, json_of, scratch_directory};
 
 #[test]
 fn each_path_reads_and_writes_a_scratch_file_and_leaves_nothing_behind() {
-    for path in iopath_lab::path::PATHS.iter().filter(|row| row.needs_target) {
+    for path in iopath_lab::paths::PATHS.iter().filter(|row| row.capabilities.needs_target) {
         let Some(directory) = scratch_directory() else { return };
         for rw in ["read", "write", "randread", "randwrite", "rw", "randrw"] {
             let run = iopath(&[

@@ -1,4 +1,4 @@
-//! What the lab itself costs for each I/O: its loop on a path that does nothing. `cargo bench -p iopath-lab`
+//! The cost of the lab itself per transfer: a job on a path that does nothing. `cargo bench -p iopath-lab`
 #![expect(missing_docs, reason = "criterion's macro makes a public function without")]
 
 use std::hint::black_box;
@@ -6,20 +6,22 @@ use std::io;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use iopath_lab::path::{Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
+use iopath_lab::path::{Capabilities, Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use iopath_lab::progress::Silent;
-use iopath_lab::{Lab, LabError, Place, Rw, Workload};
+use iopath_lab::{BlockSize, Depth, Lab, LabError, Repetitions, Rw, Target, Workload};
 
-const BLOCK_BYTES: u32 = 4096;
+const BLOCK_SIZE: BlockSize = BlockSize::constant(4096);
 
 static NOOP: PathRow = PathRow {
     name: "noop",
-    about: "completes everything that was submitted, having done nothing",
-    needs_target: false,
-    direct: false,
-    synchronous: false,
-    queued: false,
-    cached: false,
+    about: "completes each transfer without work",
+    capabilities: Capabilities {
+        needs_target: false,
+        direct: false,
+        synchronous: false,
+        queue: false,
+        cache: false,
+    },
     open: |_: &OpenSpec| -> Result<Box<dyn IoPath>, LabError> { Ok(Box::new(Noop)) },
 };
 
@@ -62,14 +64,19 @@ fn engine(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1)).warm_up_time(Duration::from_millis(500));
     group.measurement_time(Duration::from_secs(2)).sample_size(20);
     for rw in [Rw::Read, Rw::RandRead, Rw::RandRw] {
-        for io_depth in [1, 32] {
-            let workload =
-                Workload { rw, io_depth, block_bytes: BLOCK_BYTES, repeat: 1, ..Workload::default() };
-            group.bench_function(BenchmarkId::new(rw.name(), io_depth), |bencher| {
+        for depth in [1, 32] {
+            let workload = Workload {
+                path: &NOOP,
+                rw,
+                depth: Depth::constant(depth),
+                block_size: BLOCK_SIZE,
+                repetitions: Repetitions::constant(1),
+                ..Workload::default()
+            };
+            group.bench_function(BenchmarkId::new(rw.name(), depth), |bencher| {
                 bencher.iter_custom(|ios| {
-                    let place = Place::nowhere(ios * u64::from(BLOCK_BYTES));
-                    let result =
-                        lab.run_row(&NOOP, &workload, &place, &mut Silent).expect("nothing can fail");
+                    let target = Target::none(ios * u64::from(BLOCK_SIZE));
+                    let result = lab.run(&workload, &target, &mut Silent).expect("nothing can fail");
                     assert_eq!(result.ios, ios);
                     Duration::from_secs_f64(result.seconds)
                 });

@@ -7,10 +7,11 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::size::parse_size;
 use iopath_lab::table::table;
-use iopath_lab::{Workload, run};
+use iopath_lab::{BlockSize, Depth, End, Repetitions, Workload, run};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -31,14 +32,14 @@ fn measure(arguments: &[String]) -> Result<String, Box<dyn std::error::Error>> {
         return Err("give path, target, rw, block size, depth and seconds".into());
     };
     let workload = Workload {
-        path: path.clone(),
+        path: find_path(path)?,
         target: Some(target.into()),
         rw: rw.parse()?,
-        block_bytes: u32::try_from(parse_size(block)?)?,
-        io_depth: depth.parse()?,
-        runtime: Some(Duration::from_secs_f64(seconds.parse()?)),
+        block_size: BlockSize::new(parse_size(block)?)?,
+        depth: Depth::new(depth.parse::<u32>()?)?,
+        end: End::Time(Duration::try_from_secs_f64(seconds.parse()?)?),
         size_bytes: None,
-        repeat: 1,
+        repetitions: Repetitions::constant(1),
         ..Workload::default()
     };
     let result = run(&workload, &mut Silent)?;

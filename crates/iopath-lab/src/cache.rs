@@ -3,23 +3,14 @@
 
 use iopath::{BufferedStats, Readahead};
 
-use crate::error::LabError;
-use crate::path::PathRow;
 use crate::result::{CacheFacts, CacheUse};
-use crate::size::{format_size, parse_size};
-use crate::workload::Workload;
+use crate::size::parse_size;
 
 /// What `--cache` is unless it is given, in bytes.
 pub const CACHE_BYTES: u64 = 256 << 20;
 
 /// What `--page` is unless it is given, in bytes.
 pub const PAGE_BYTES: u32 = 4 << 10;
-
-/// The largest page, in bytes.
-const PAGE_BYTES_MAX: u32 = 64 << 10;
-
-/// The fewest pages that make a cache.
-const PAGES_MIN: u64 = 16;
 
 /// How a path's own page cache is to be; unset is the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,47 +39,6 @@ impl CacheSettings {
     /// How far it reads ahead.
     pub fn readahead(&self) -> Readahead {
         self.readahead.unwrap_or_default()
-    }
-
-    /// Checks what can be checked without looking at the target.
-    pub(crate) fn check_for(&self, row: &PathRow, workload: &Workload) -> Result<(), LabError> {
-        let Self { cache_bytes, page_bytes, readahead, borrow } = *self;
-        let given = [
-            ("--cache", cache_bytes.is_some()),
-            ("--page", page_bytes.is_some()),
-            ("--readahead", readahead.is_some()),
-            ("--borrow", borrow),
-        ];
-        if let Some((setting, _)) = given.into_iter().find(|(_, is_given)| *is_given && !row.cached) {
-            return Err(LabError::NoCache { path: row.name, setting });
-        }
-        if borrow && !workload.rw.reads() {
-            return Err(LabError::NothingToBorrow { rw: workload.rw.name() });
-        }
-        let (cache, page) = (self.cache_bytes(), self.page_bytes());
-        if !page.is_power_of_two() || !(PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page) {
-            let range = format!(
-                "a power of two from {} to {}",
-                format_size(PAGE_BYTES.into()),
-                format_size(PAGE_BYTES_MAX.into())
-            );
-            return Err(LabError::OutOfRange { what: "--page", value: page.into(), range });
-        }
-        let least = PAGES_MIN * u64::from(page);
-        if cache < least {
-            let range = format!("{} or more, {PAGES_MIN} pages", format_size(least));
-            return Err(LabError::OutOfRange { what: "--cache", value: cache, range });
-        }
-        Ok(())
-    }
-
-    /// Hits can be measured only of what the cache holds.
-    pub(crate) fn check_holds(&self, size_bytes: u64) -> Result<(), LabError> {
-        let needed = size_bytes.checked_next_multiple_of(self.page_bytes().into()).unwrap_or(u64::MAX);
-        if needed <= self.cache_bytes() {
-            return Ok(());
-        }
-        Err(LabError::NotAllCached { needed, cache: self.cache_bytes() })
     }
 
     /// For the results.
@@ -162,60 +112,6 @@ impl std::iter::Sum for CacheUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Rw;
-
-    fn buffered(cache: CacheSettings) -> Workload {
-        Workload { path: "iopath-buffered".to_owned(), cache, ..Workload::default() }
-    }
-
-    #[test]
-    fn other_paths_refuse_each_setting_by_name() {
-        let none = CacheSettings::default();
-        for (cache, setting) in [
-            (CacheSettings { cache_bytes: Some(CACHE_BYTES), ..none }, "--cache"),
-            (CacheSettings { page_bytes: Some(PAGE_BYTES), ..none }, "--page"),
-            (CacheSettings { readahead: Some(Readahead::Auto), ..none }, "--readahead"),
-            (CacheSettings { borrow: true, ..none }, "--borrow"),
-        ] {
-            let error = Workload { cache, ..Workload::default() }.check().unwrap_err();
-            let said = format!("path kernel-buffered has no page cache of iopath's and takes no {setting}");
-            assert!(error.is_usage() && error.to_string().starts_with(&said), "{error}");
-            buffered(cache).check().unwrap();
-        }
-    }
-
-    #[test]
-    fn what_makes_no_cache_is_refused_with_what_would() {
-        let none = CacheSettings::default();
-        for (workload, said) in [
-            (
-                buffered(CacheSettings { page_bytes: Some(5000), ..none }),
-                "--page 5000 is out of range: a power",
-            ),
-            (buffered(CacheSettings { page_bytes: Some(1 << 17), ..none }), "--page 131072 is out of range"),
-            (
-                buffered(CacheSettings { cache_bytes: Some(1000), ..none }),
-                "--cache 1000 is out of range: 64 KiB",
-            ),
-            (
-                Workload { rw: Rw::Write, ..buffered(CacheSettings { borrow: true, ..none }) },
-                "rw `write` reads",
-            ),
-        ] {
-            let error = workload.check().unwrap_err();
-            assert!(error.is_usage() && error.to_string().starts_with(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn hits_of_more_than_the_cache_holds_are_refused() {
-        let cache =
-            CacheSettings { cache_bytes: Some(1 << 20), page_bytes: Some(64 << 10), ..Default::default() };
-        cache.check_holds((1 << 20) - 1).unwrap();
-        let text = cache.check_holds((1 << 20) + 1).unwrap_err().to_string();
-        cache.check_holds(u64::MAX).unwrap_err();
-        assert!(text.contains("1 MiB") && text.contains("--cache") && text.contains("--size"), "{text}");
-    }
 
     #[test]
     fn readahead_is_read_as_it_is_written() {

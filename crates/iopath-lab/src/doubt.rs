@@ -4,11 +4,11 @@
 use iopath_os::target::Residency;
 
 use crate::engine::Measured;
-use crate::path::PathRow;
-use crate::place::Place;
+use crate::path::Capabilities;
 use crate::result::{CacheUse, Host, Repeat};
 use crate::size::format_size;
 use crate::stats::Summary;
+use crate::target::Target;
 use crate::workload::Workload;
 
 /// Repeats that lie further apart than this (standard deviation over mean) are named.
@@ -27,11 +27,14 @@ const READ_BYTES_MIN: f64 = (1u64 << 20) as f64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     pub(crate) workload: &'a Workload,
-    pub(crate) row: &'a PathRow,
-    pub(crate) place: &'a Place,
-    /// Transfers in flight that there really were.
-    pub(crate) depth: u32,
+    pub(crate) target: &'a Target,
     pub(crate) host: &'a Host,
+}
+
+impl Circumstances<'_> {
+    fn path(&self) -> Capabilities {
+        self.workload.path.capabilities
+    }
 }
 
 /// All that there is to say against a measurement.
@@ -55,11 +58,11 @@ pub(crate) fn warnings(
 }
 
 fn depth(under: &Circumstances) -> Option<String> {
-    let wanted = under.workload.io_depth;
-    (under.depth < wanted).then(|| {
+    let wanted = under.workload.depth.get();
+    (under.workload.depth_in_flight() < wanted).then(|| {
         format!(
             "path {} waits for each transfer: depth 1 was measured, not {wanted}; more jobs keep more in flight",
-            under.row.name
+            under.workload.path.name
         )
     })
 }
@@ -68,7 +71,7 @@ fn depth(under: &Circumstances) -> Option<String> {
 fn not_cold(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
     let worst =
         measured.iter().filter_map(|(_, residency)| residency.as_ref()).max_by_key(|left| left.resident)?;
-    (!worst.is_cold() && !under.row.direct && !under.row.cached).then(|| {
+    (!worst.is_cold() && !under.path().direct && !under.path().cache).then(|| {
         format!(
             "not cold: {} ({:.1}%) of the target stayed in the page cache, as far as this user may see",
             format_size(worst.resident * worst.page_bytes),
@@ -107,14 +110,14 @@ fn cache_answered(under: &Circumstances, measured: &[(Measured, Option<Residency
 
 /// A cold read of more than there is, through a cache that had it by then. Not where the disk read it all again.
 fn went_round(under: &Circumstances, measured: &[(Measured, Option<Residency>)]) -> Option<String> {
-    let Circumstances { row, place, workload, .. } = *under;
-    let has_cache = row.needs_target && !row.direct;
+    let Circumstances { target, workload, .. } = *under;
+    let has_cache = under.path().is_cached();
     let most = measured
         .iter()
         .map(|(measured, _)| measured)
         .filter(|measured| {
             let disk_read = measured.device.map_or(0.0, |device| device.read_bytes as f64);
-            measured.read_bytes > place.size_bytes()
+            measured.read_bytes > target.size_bytes()
                 && disk_read < measured.read_bytes as f64 * READ_SHARE_MIN
         })
         .max_by_key(|measured| measured.read_bytes)?;
@@ -123,7 +126,7 @@ fn went_round(under: &Circumstances, measured: &[(Measured, Option<Residency>)])
             "{} were read of {}: all but the first reads may have come from the cache; use a larger target, a shorter \
              --runtime, or --warm to mean it",
             format_size(most.read_bytes),
-            format_size(place.size_bytes())
+            format_size(target.size_bytes())
         )
     })
 }
@@ -131,8 +134,8 @@ fn went_round(under: &Circumstances, measured: &[(Measured, Option<Residency>)])
 /// What a disk has to read at least when nothing is cached before: everything on a direct path, every block once
 /// through the page cache.
 fn least_device_bytes(under: &Circumstances, read_bytes: u64) -> f64 {
-    let (read, size) = (read_bytes as f64, under.place.size_bytes() as f64);
-    if under.row.direct {
+    let (read, size) = (read_bytes as f64, under.target.size_bytes() as f64);
+    if under.path().direct {
         read
     } else if under.workload.rw.is_random() {
         // n draws of N blocks find N(1 - (1 - 1/N)^n) different ones, about N(1 - e^(-n/N)).
@@ -143,7 +146,7 @@ fn least_device_bytes(under: &Circumstances, read_bytes: u64) -> f64 {
 }
 
 fn unwritten(under: &Circumstances) -> Option<String> {
-    let offset = under.place.unwritten().filter(|_| under.workload.rw.reads())?;
+    let offset = under.target.unwritten().filter(|_| under.workload.rw.reads())?;
     Some(format!(
         "the file has a hole or an unwritten extent at offset {offset}: reads there do not reach the disk"
     ))
@@ -151,7 +154,7 @@ fn unwritten(under: &Circumstances) -> Option<String> {
 
 /// Bytes of somebody else's file may be compressible; a scratch file's are not.
 fn compressed(under: &Circumstances) -> Option<String> {
-    let filesystem = under.place.target()?.filesystem.as_ref().filter(|_| !under.place.is_scratch())?;
+    let filesystem = under.target.info()?.filesystem.as_ref().filter(|_| !under.target.is_scratch())?;
     filesystem
         .compresses()
         .then(|| format!("{} compresses: the disk moves fewer bytes than are counted here", filesystem.name))
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
     use crate::counters::DiskCounters;
     use crate::job::latencies;
-    use crate::path::find_path;
+    use crate::paths::find_path;
     use crate::result::{Cpu, Latency};
     use crate::workload::Rw;
 
@@ -241,10 +244,8 @@ mod tests {
         measured: &[(Measured, Option<Residency>)],
         rates: [f64; 2],
     ) -> Vec<String> {
-        let row = find_path(&workload.path).unwrap();
-        let depth = if row.synchronous { 1 } else { workload.io_depth };
-        let (place, host) = (Place::nowhere(100 * MIB), host(idle));
-        let under = Circumstances { workload, row, place: &place, depth, host: &host };
+        let (target, host) = (Target::none(100 * MIB), host(idle));
+        let under = Circumstances { workload, target: &target, host: &host };
         warnings(&under, measured, &rates.map(repeat))
     }
 
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn blocks_drawn_twice_need_not_be_read_again_through_the_page_cache() {
-        let workload = |path: &str, rw| Workload { path: path.to_owned(), rw, ..Workload::default() };
+        let workload = |path: &str, rw| Workload { path: find_path(path).unwrap(), rw, ..Workload::default() };
         // 100 MiB of random reads in 100 MiB touch 1 - 1/e of them.
         let random = [measured(100 * MIB, 63 * MIB)];
         assert_eq!(
@@ -281,7 +282,7 @@ mod tests {
     fn a_cold_run_that_goes_round_a_cached_target_is_noticed() {
         let (twice, once) = (|| measured(200 * MIB, 100 * MIB), || measured(100 * MIB, 100 * MIB));
         let said_of = |path: &str, rw, warm, measured: &[_]| {
-            let workload = Workload { path: path.to_owned(), rw, warm, ..Workload::default() };
+            let workload = Workload { path: find_path(path).unwrap(), rw, warm, ..Workload::default() };
             said(&workload, 0.0, measured, [1.0, 1.0])
         };
         for path in ["kernel-buffered", "kernel-mmap", "iopath-buffered"] {

@@ -17,10 +17,10 @@ use crate::counters::{DiskCounters, machine_busy_seconds};
 use crate::error::LabError;
 use crate::job::{self, Clock, JobError, JobResult, Moved, Terms};
 use crate::path::{Connection, IoPath, JobSpec};
-use crate::place::Place;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::CacheUse;
+use crate::target::Target;
 use crate::workload::Workload;
 
 /// How often progress is told.
@@ -52,27 +52,26 @@ pub(crate) struct Measured {
 pub(crate) fn measure(
     path: &dyn IoPath,
     workload: &Workload,
-    place: &Place,
-    depth: u32,
+    target: &Target,
     repeat: u32,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
+    let jobs = workload.jobs.get();
     let crew = Crew {
         path,
         workload,
-        place,
-        depth,
+        target,
         repeat,
-        barrier: Barrier::new(workload.jobs as usize + 1),
+        barrier: Barrier::new(jobs as usize + 1),
         abandoned: AtomicBool::new(false),
         stop: AtomicBool::new(false),
-        moved: (0..workload.jobs).map(|_| Moved::default()).collect(),
+        moved: (0..jobs).map(|_| Moved::default()).collect(),
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
     let before = path.cache_stats();
     let measured = thread::scope(|scope| {
-        for job in 0..workload.jobs {
+        for job in 0..jobs {
             let (crew, sender) = (&crew, sender.clone());
             scope.spawn(move || crew.work(job, &sender));
         }
@@ -95,8 +94,7 @@ enum Outcome {
 struct Crew<'a> {
     path: &'a dyn IoPath,
     workload: &'a Workload,
-    place: &'a Place,
-    depth: u32,
+    target: &'a Target,
     repeat: u32,
     barrier: Barrier,
     /// Set before the first meeting when a job has no connection: nobody begins.
@@ -138,9 +136,9 @@ impl Crew<'_> {
     fn connect(&self, job: u32) -> Result<Box<dyn Connection>, LabError> {
         self.path.connect(&JobSpec {
             job,
-            jobs: self.workload.jobs,
-            depth: self.depth,
-            block_bytes: self.workload.block_bytes,
+            jobs: self.workload.jobs.get(),
+            depth: self.workload.depth_in_flight(),
+            block_bytes: self.workload.block_size.bytes(),
             seed: self.seed(job),
         })
     }
@@ -150,15 +148,15 @@ impl Crew<'_> {
     }
 
     fn run(&self, job: u32, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
-        let plan = Plan::new(self.workload, self.place.size_bytes(), self.repeat, job);
+        let plan = Plan::new(self.workload, self.target.size_bytes(), self.repeat, job);
         let terms = Terms {
-            runtime: self.workload.runtime,
+            runtime: self.workload.end.time(),
             flush: self.workload.rw.writes(),
             clock: self.clock,
             stop: &self.stop,
             moved: &self.moved[job as usize],
         };
-        match self.workload.latency_every {
+        match self.workload.latency_sampling.get() {
             1 => job::run(connection, plan, &terms),
             every => job::sampled::run(connection, plan, &terms, every, self.seed(job)),
         }
@@ -172,13 +170,13 @@ impl Crew<'_> {
     ) -> Result<Measured, LabError> {
         let connected = self.gather(outcomes, &mut |_| ());
         self.barrier.wait();
-        let before = Counters::read(self.place);
+        let before = Counters::read(self.target);
         self.barrier.wait();
         if self.abandoned.load(Ordering::Relaxed) {
-            return Err(first_error(connected, self.place));
+            return Err(first_error(connected, self.target));
         }
         let ran = self.gather(outcomes, &mut |done| progress.advance(done));
-        let after = Counters::read(self.place);
+        let after = Counters::read(self.target);
         self.barrier.wait();
         let mut jobs = Vec::with_capacity(ran.len());
         let mut failed = Vec::new();
@@ -189,7 +187,7 @@ impl Crew<'_> {
             }
         }
         if !failed.is_empty() {
-            return Err(first_error(failed, self.place));
+            return Err(first_error(failed, self.target));
         }
         Ok(Measured::of(&jobs, &before, &after, warnings(connected)))
     }
@@ -209,11 +207,11 @@ impl Crew<'_> {
 
     /// How far the repeat is, from 0 to 1.
     fn done(&self) -> f64 {
-        let done = if let Some(runtime) = self.workload.runtime {
+        let done = if let Some(runtime) = self.workload.end.time() {
             self.clock.now_ns() as f64 / runtime.as_nanos() as f64
         } else {
             let moved: u64 = self.moved.iter().map(|moved| moved.bytes.load(Ordering::Relaxed)).sum();
-            moved as f64 / self.place.size_bytes() as f64
+            moved as f64 / self.target.size_bytes() as f64
         };
         done.min(1.0)
     }
@@ -227,9 +225,9 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(place: &Place) -> Self {
+    fn read(target: &Target) -> Self {
         Self {
-            device: place.disk().and_then(DiskCounters::of),
+            device: target.disk().and_then(DiskCounters::of),
             machine_busy_seconds: machine_busy_seconds().ok(),
             process: process_cpu_times(),
         }
@@ -285,21 +283,21 @@ fn warnings(outcomes: Vec<Outcome>) -> Vec<String> {
 }
 
 /// The first error among outcomes that hold one; goes on with a panic instead, if one is there.
-fn first_error(outcomes: Vec<Outcome>, place: &Place) -> LabError {
+fn first_error(outcomes: Vec<Outcome>, target: &Target) -> LabError {
     let mut first = None;
     for outcome in outcomes {
         match outcome {
             Outcome::Panicked(panic) => resume_unwind(panic),
             Outcome::NotConnected(error) => first = first.or(Some(error)),
-            Outcome::Ran(Err(error)) => first = first.or_else(|| Some(job_error(error, place))),
+            Outcome::Ran(Err(error)) => first = first.or_else(|| Some(job_error(error, target))),
             Outcome::Connected(_) | Outcome::Ran(Ok(_)) => {}
         }
     }
     first.expect("called because a job failed")
 }
 
-fn job_error(error: JobError, place: &Place) -> LabError {
-    let target = place.file().unwrap_or("no target".as_ref()).to_owned();
+fn job_error(error: JobError, target: &Target) -> LabError {
+    let target = target.file().unwrap_or("no target".as_ref()).to_owned();
     match error {
         JobError::Transfer(transfer, source) => LabError::Transfer {
             target,

@@ -1,73 +1,68 @@
-//! What can go wrong with a measurement, each in one line that names the thing, the value and the way out.
+//! Failures of a measurement, each in one line that names the thing, the value and the remedy. Workloads that are refused
+//! before anything runs are in `refusal.rs`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use iopath::OpenError;
-use iopath_core::elevator::ElevatorError;
 use iopath_log::LogError;
+use iopath_os::NoMemory;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
-use iopath_os::{NoMemory, UnknownEngine};
 use thiserror::Error;
 
+use crate::field::FieldNames;
+use crate::refusal::WorkloadError;
 use crate::size::format_size;
 
-/// Why a measurement could not be made or was broken off.
+/// Why a measurement could not begin or did not complete.
 ///
-/// The messages are whole: they contain what their sources say.
+/// The messages are complete: they include the text of their sources.
 #[derive(Debug, Error)]
 pub enum LabError {
-    /// A path that moves bytes was given nothing to move them to.
-    #[error(
-        "path {path} needs a target: a directory (a scratch file is made there and removed), a file or a block device"
-    )]
-    NoTarget {
-        /// The path's name.
-        path: &'static str,
-    },
-    /// There is no such file.
+    /// The workload is invalid, or does not suit the path, the target or the memory.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The file does not exist.
     #[error("{} does not exist; give a directory to have a scratch file made there", target.display())]
     Missing {
         /// The target as given.
         target: PathBuf,
     },
-    /// There is no such file, where no directory would do.
+    /// The file does not exist, and a directory would not suit.
     #[error("{} does not exist; name a regular file", target.display())]
     NoFile {
         /// The target as given.
         target: PathBuf,
     },
-    /// It was there when the run began.
+    /// The file existed when the run began.
     #[error("{} is gone: it was removed or renamed since the run began", target.display())]
     Gone {
         /// The target.
         target: PathBuf,
     },
-    /// The system refuses access.
+    /// The system denies access.
     #[error("no permission to open {} for {access}; run as its owner or as root", target.display())]
     NoPermission {
         /// The target as given.
         target: PathBuf,
-        /// What for: reading, or reading and writing.
+        /// The kind of access: reading, or reading and writing.
         access: &'static str,
     },
-    /// Writing would destroy what is not ours.
+    /// The directory lies on a filesystem that stores no files of users, such as procfs.
     #[error(
-        "writing to {} destroys what it holds; give a directory to use a scratch file, or say --overwrite",
-        target.display()
+        "no scratch file can be created in {}: {source}; {}name a directory on a disk",
+        directory.display(), filesystem.as_ref().map_or_else(String::new, |name| format!("filesystem {name} stores no files; "))
     )]
-    Overwrite {
-        /// The target as given.
-        target: PathBuf,
+    NoScratch {
+        /// The directory.
+        directory: PathBuf,
+        /// The type of its filesystem, where that explains the error.
+        filesystem: Option<String>,
+        /// The system's error.
+        source: io::Error,
     },
-    /// Neither a directory nor something that holds bytes at offsets.
-    #[error("{} is neither a directory, a regular file nor a block device", target.display())]
-    WrongKind {
-        /// The target as given.
-        target: PathBuf,
-    },
-    /// A block size that direct I/O cannot use there.
+    /// The block size does not suit direct I/O on the target.
     #[error(
         "block size {} is not a multiple of {}, the alignment that direct I/O on {} needs; \
          use {}, or a path through the page cache",
@@ -75,41 +70,14 @@ pub enum LabError {
         format_size(block_bytes.checked_next_multiple_of(*alignment).unwrap_or(u64::MAX / *alignment * *alignment))
     )]
     Unaligned {
-        /// What was asked for, in bytes.
+        /// The block size in bytes.
         block_bytes: u64,
-        /// What it has to be a multiple of, in bytes.
+        /// The alignment in bytes.
         alignment: u64,
         /// The target.
         target: PathBuf,
     },
-    /// Not enough room for a scratch file.
-    #[error(
-        "a scratch file in {} needs {} and a margin of {}, but only {} are free; \
-         free some space, name another directory or, for a run, use a smaller --size",
-        directory.display(), format_size(*needed), format_size(*margin), format_size(*free)
-    )]
-    NoSpace {
-        /// Where the file was to be.
-        directory: PathBuf,
-        /// Its size in bytes.
-        needed: u64,
-        /// What is left to the others, in bytes.
-        margin: u64,
-        /// What there is for us, in bytes.
-        free: u64,
-    },
-    /// The target has fewer bytes than the workload wants to touch.
-    #[error("{} holds {}, less than the {} to be touched (a block for each job at least); name a larger one, or use a \
-        smaller --size, --bs or --numjobs", target.display(), format_size(*has), format_size(*wanted))]
-    TooSmall {
-        /// The target.
-        target: PathBuf,
-        /// Its size in bytes.
-        has: u64,
-        /// The workload's size in bytes.
-        wanted: u64,
-    },
-    /// The target has too few bytes to survey.
+    /// The target is too small for a survey.
     #[error("{} holds {}, and a survey needs {} at least; name a larger file, or a directory to use a scratch file",
         target.display(), format_size(*has), format_size(*needed))]
     TooSmallToSurvey {
@@ -117,83 +85,36 @@ pub enum LabError {
         target: PathBuf,
         /// Its size in bytes.
         has: u64,
-        /// What it takes, in bytes.
+        /// The least size in bytes.
         needed: u64,
     },
-    /// A name that is in none of the tables.
+    /// A name that its table does not contain.
     #[error("there is no {kind} `{name}`; known are {}", known.join(", "))]
     Unknown {
-        /// Of what: path, elevator, engine, rw.
+        /// The table: path or pattern.
         kind: &'static str,
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// What there is.
+        /// The names in the table.
         known: Vec<String>,
     },
-    /// A setting that the path has no use for.
-    #[error("path {path} takes no {setting} (`{value}`); leave it out, or use a path of iopath's own")]
-    NotForPath {
-        /// The path's name.
-        path: &'static str,
-        /// Which setting.
-        setting: &'static str,
-        /// What was asked for.
-        value: String,
-    },
-    /// A setting of a page cache, for a path that has none of iopath's.
+    /// The system starts no more threads.
     #[error(
-        "path {path} has no page cache of iopath's and takes no {setting}; leave it out, or use iopath-buffered"
+        "cannot start the thread of job {} of {jobs}: {source}; raise the limit of processes and threads (ulimit -u, \
+         or pids.max of the control group), or use fewer jobs", job + 1
     )]
-    NoCache {
-        /// The path's name.
-        path: &'static str,
-        /// Which setting.
-        setting: &'static str,
-    },
-    /// Borrowing, where nothing is read.
-    #[error("rw `{rw}` reads nothing that --borrow could lend; leave it out, or use a workload that reads")]
-    NothingToBorrow {
-        /// What was asked for.
-        rw: &'static str,
-    },
-    /// Only some transfers are to be timed, where timing all costs no more.
-    #[error(
-        "path {path} times transfers by the batch and takes no --latency-every; leave it out, or use a path that waits \
-         for each transfer"
-    )]
-    AllTimed {
-        /// The path's name.
-        path: &'static str,
-    },
-    /// Hits are to be measured of what does not fit the cache.
-    #[error(
-        "--warm measures hits, and the {} to be touched do not fit the cache of {}; use a larger --cache or a smaller \
-         --size",
-        format_size(*needed), format_size(*cache)
-    )]
-    NotAllCached {
-        /// The range to be touched, in whole pages, in bytes.
-        needed: u64,
-        /// The cache's size in bytes.
-        cache: u64,
-    },
-    /// A number out of its range.
-    #[error("{what} {value} is out of range: {range}")]
-    OutOfRange {
-        /// What the number is.
-        what: &'static str,
-        /// The number.
-        value: u64,
-        /// What it may be.
-        range: String,
+    NoThread {
+        /// The job, from 0.
+        job: u32,
+        /// The number of jobs.
+        jobs: u32,
+        /// The system's error.
+        source: io::Error,
     },
     /// The kernel or a container refuses `io_uring`.
-    #[error(
-        "io_uring is refused here ({source}): look at /proc/sys/kernel/io_uring_disabled and, in a container, its \
-         seccomp profile; path kernel-direct does without"
-    )]
+    #[error("{}", uring_refused(source))]
     UringRefused {
-        /// What the system said: ENOSYS, EPERM, EACCES or ENOMEM.
+        /// The system's error.
         source: io::Error,
     },
     /// A transfer failed during the measurement.
@@ -202,101 +123,83 @@ pub enum LabError {
     Transfer {
         /// The target.
         target: PathBuf,
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// Where, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// The length in bytes.
         bytes: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Any other thing that the system refused.
-    #[error("cannot {action} {}: {source}", target.display())]
+    /// Any other operation that the system refused.
+    #[error("cannot {action} {}: {source}{}", target.display(), limit_advice(source))]
     Io {
-        /// What was tried, as in "cannot open".
+        /// The operation, as in "cannot open".
         action: &'static str,
-        /// With what.
+        /// Its object.
         target: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something that has no extents.
+    /// The file is of a kind that has no extents.
     #[error("{} is a {kind}, which has no extents; name a regular file", target.display())]
     NotAFile {
         /// The target.
         target: PathBuf,
-        /// What it is.
+        /// Its kind.
         kind: &'static str,
     },
-    /// The extents of a file cannot be told.
+    /// The extents of a file cannot be read.
     #[error("{}: {source}", target.display())]
     Extents {
         /// The file.
         target: PathBuf,
-        /// Why.
+        /// The reason.
         source: ExtentError,
     },
-    /// What the target is cannot be learnt.
+    /// The target cannot be inspected, or is of a kind that holds no blocks.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The target is in use, or holds something of value.
+    /// The target is in use, or holds data that must not be overwritten.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The target has no direct I/O, or does not say how it wants it.
+    /// The target has no direct I/O, or its alignment is unknown.
     #[error(transparent)]
     Direct(#[from] DioError),
-    /// The page cache cannot be looked into or emptied.
+    /// The page cache cannot be inspected or emptied.
     #[error(transparent)]
     Residency(#[from] ResidencyError),
-    /// The target cannot be opened as a volume, or no engine can be had for it.
+    /// The target cannot be opened as a volume, or no engine is available for it.
     #[error(transparent)]
     Volume(#[from] OpenError),
     /// The request log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// There is no such engine.
-    #[error(transparent)]
-    Engine(#[from] UnknownEngine),
-    /// There is no such elevator, or it cannot be set so.
-    #[error(transparent)]
-    Elevator(#[from] ElevatorError),
-    /// Buffers that would take the machine's memory from everyone else.
-    #[error(
-        "buffers of {} (jobs × depth × block size, and the cache of iopath-buffered) do not fit the {} of memory that \
-         are available; use a smaller --bs, --iodepth, --numjobs or --cache",
-        format_size(*needed), format_size(*available)
-    )]
-    Buffers {
-        /// What the buffers need, in bytes.
-        needed: u64,
-        /// What there is, in bytes.
-        available: u64,
-    },
     /// No memory for the buffers.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
 }
 
 impl LabError {
-    /// Whether what was asked for is at fault, whatever the machine and the target are.
+    /// Whether the arguments are at fault on every machine and target.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::NoTarget { .. }
-                | Self::Unknown { .. }
-                | Self::NotForPath { .. }
-                | Self::NoCache { .. }
-                | Self::NothingToBorrow { .. }
-                | Self::AllTimed { .. }
-                | Self::NotAllCached { .. }
-                | Self::OutOfRange { .. }
-                | Self::Engine(_)
-                | Self::Elevator(_)
-        )
+        match self {
+            Self::Workload(error) => error.is_usage(),
+            Self::Unknown { .. } => true,
+            _ => false,
+        }
     }
 
-    /// For `map_err`: what the system refused, in terms of what was tried with which file.
+    /// The message, with the caller's names of the fields that it mentions.
+    pub fn message(&self, names: FieldNames) -> String {
+        match self {
+            Self::Workload(error) => error.message(names),
+            other => other.to_string(),
+        }
+    }
+
+    /// For `map_err`: an operation that the system refused, and its object.
     pub fn io(action: &'static str, target: &Path) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
         move |source| match source.kind() {
@@ -305,7 +208,7 @@ impl LabError {
         }
     }
 
-    /// The same for opening, where a refusal depends on what for.
+    /// The same for opening, where a refusal depends on the kind of access.
     pub fn open(target: &Path, writes: bool) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
         let access = if writes { "reading and writing" } else { "reading" };
@@ -323,22 +226,45 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// The way out of a failed transfer.
+/// The remedy for a limit of the process or the system; empty for other errors.
+fn limit_advice(error: &io::Error) -> &'static str {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n), or use fewer jobs",
+        Some(Errno::NFILE) => "; the system has too many open files: raise fs.file-max",
+        Some(Errno::NOMEM) => "; memory is exhausted or limited (ulimit -v, ulimit -l)",
+        _ => "",
+    }
+}
+
+/// A refusal of `io_uring` has several causes, and each has its own remedy.
+fn uring_refused(source: &io::Error) -> String {
+    let limit = limit_advice(source);
+    if limit.is_empty() {
+        return format!(
+            "io_uring is refused here ({source}): check /proc/sys/kernel/io_uring_disabled and, in a container, its \
+             seccomp profile; path kernel-direct works without it"
+        );
+    }
+    format!("io_uring cannot be set up ({source}){limit}")
+}
+
+/// The remedy for a failed transfer.
 fn advice(error: &io::Error) -> &'static str {
     use rustix::io::Errno;
     match error.kind() {
         io::ErrorKind::UnexpectedEof => return "it ends before that: it shrank since the run began",
-        io::ErrorKind::WriteZero => return "the device takes no more bytes",
+        io::ErrorKind::WriteZero => return "the device accepts no more bytes",
         _ => {}
     }
     match Errno::from_io_error(error) {
         Some(Errno::NODEV) => "ENODEV: the device is gone",
         Some(Errno::NXIO) => "ENXIO: the device is gone or the offset lies beyond its end",
         Some(Errno::STALE) => "ESTALE: the server no longer knows the file; mount it again",
-        Some(Errno::IO) => "EIO: the device fails or is gone; the kernel's log (dmesg) says which",
+        Some(Errno::IO) => "EIO: the device fails or is gone; the kernel's log (dmesg) names the cause",
         Some(Errno::INVAL) => "EINVAL: offset, length or memory does not suit direct I/O there",
-        Some(Errno::NOSPC) => "ENOSPC: free some space, or use a smaller --size",
-        _ => "the kernel's log (dmesg) may say more",
+        Some(Errno::NOSPC) => "ENOSPC: free some space, or access fewer bytes",
+        _ => "the kernel's log (dmesg) may name the cause",
     }
 }
 
@@ -372,5 +298,25 @@ mod tests {
             text.contains("1000 bytes") && text.contains("512 bytes") && text.contains("use 1 KiB"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn too_many_open_files_name_that_limit_and_not_seccomp() {
+        let source = || io::Error::from_raw_os_error(libc::EMFILE);
+        let opened = LabError::open(Path::new("f"), false)(source()).to_string();
+        let uring = LabError::UringRefused { source: source() }.to_string();
+        for text in [opened, uring] {
+            assert!(text.contains("ulimit -n") && !text.contains("seccomp"), "{text}");
+        }
+        let refused = LabError::UringRefused { source: io::Error::from_raw_os_error(libc::EPERM) }.to_string();
+        assert!(refused.contains("seccomp"), "{refused}");
+    }
+
+    #[test]
+    fn only_arguments_are_a_usage_error() {
+        let range = WorkloadError::NoTarget { path: "kernel-direct" };
+        assert!(LabError::from(range).is_usage());
+        assert!(!LabError::from(WorkloadError::Overwrite { target: "f".into() }).is_usage());
+        assert!(!LabError::Missing { target: "f".into() }.is_usage());
     }
 }

@@ -6,8 +6,8 @@ use std::thread;
 use iopath_os::target::{Disk, Kind};
 
 use crate::counters::first_line;
-use crate::place::Place;
 use crate::result::{DiskFacts, Host, TargetFacts};
+use crate::target::Target;
 
 impl Host {
     /// This machine; `unknown` where `/proc` does not say.
@@ -51,17 +51,17 @@ fn memory(meminfo: &str, field: &str) -> Option<u64> {
 }
 
 impl TargetFacts {
-    /// What a place is; none where nothing is touched.
-    pub fn of(place: &Place) -> Option<Self> {
-        let target = place.target()?;
+    /// The facts of a target; none where there is none.
+    pub fn of(target: &Target) -> Option<Self> {
+        let info = target.info()?;
         Some(Self {
-            path: target.path.display().to_string(),
-            kind: if target.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
-            scratch: place.is_scratch(),
-            size_bytes: target.size_bytes,
-            filesystem: target.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),
-            direct_align_bytes: place.direct_align_bytes().ok(),
-            disk: target.backing.disk().map(DiskFacts::of),
+            path: info.path.display().to_string(),
+            kind: if info.kind == Kind::BlockDevice { "block device" } else { "file" }.to_owned(),
+            scratch: target.is_scratch(),
+            size_bytes: info.size_bytes,
+            filesystem: info.filesystem.as_ref().map(|filesystem| filesystem.name.clone()),
+            direct_align_bytes: target.direct_align_bytes().ok(),
+            disk: info.backing.disk().map(DiskFacts::of),
         })
     }
 }

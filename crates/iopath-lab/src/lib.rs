@@ -1,23 +1,26 @@
-//! The lab: measures any block I/O path, and says what it cost and how far the figures can be trusted.
+//! The lab: measures any block I/O path, and reports its cost and the reliability of the figures.
 //!
-//! [`run`] measures one [`Workload`]. Who measures many of them makes a [`Lab`] once and a [`Place`] for the bytes,
-//! and calls [`Lab::run`]. Paths are rows of [`path::PATHS`]; results have the form of [`result`]. Nothing is printed
-//! here, but [`table`] knows how results look to people.
+//! [`run`] measures one [`Workload`]. A caller that measures many makes a [`Lab`] once and a [`Target`] for the bytes, and
+//! calls [`Lab::run`]. Paths are rows of [`paths::PATHS`]; results have the form of [`result`]. The lab prints nothing;
+//! [`table`] formats results for people.
 
 pub mod cache;
+mod check;
 mod counters;
 mod doubt;
 mod engine;
 pub mod error;
+pub mod field;
 mod host;
 mod job;
 pub mod map;
 pub mod path;
-mod paths;
-mod place;
+pub mod paths;
+mod pattern;
 mod plan;
 pub mod progress;
 mod random;
+mod refusal;
 pub mod result;
 mod run;
 mod scratch;
@@ -25,27 +28,39 @@ pub mod size;
 pub mod stats;
 pub mod survey;
 pub mod table;
+mod target;
+mod values;
 pub mod workload;
 
 pub use cache::CacheSettings;
 pub use error::LabError;
+pub use field::Field;
 pub use iopath::{ELEVATORS, Engine, Readahead};
-pub use place::Place;
 pub use progress::Progress;
+pub use refusal::WorkloadError;
 pub use result::{Report, RunResult, TargetFacts};
 pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
-pub use workload::{Rw, Workload};
+pub use target::{Target, TargetInfo};
+pub use workload::{
+    BlockSize, Depth, End, Jobs, LatencySampling, LogSettings, ReadShare, Repetitions, Rw, Workload,
+};
 
-/// Measures one workload on this machine: makes or finds its target, repeats, and takes a scratch file away again.
+/// Measures one workload on this machine: finds or makes its target, repeats, and removes a scratch file.
+///
+/// # Errors
+/// [`LabError`]: the workload is refused, or a transfer failed.
 pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult, LabError> {
     report(workload, progress).map(|mut report| report.runs.remove(0))
 }
 
-/// The same, with what there is to say of machine and target: a report with that one run.
+/// The same as a report, with the facts of machine and target.
+///
+/// # Errors
+/// As [`run`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, LabError> {
-    let place = Place::prepare(workload, workload.check()?, progress)?;
+    let target = Target::prepare(workload, progress)?;
     let lab = Lab::new(IDLE_SAMPLE, progress);
-    let result = lab.run(workload, &place, progress)?;
-    Ok(Report::new(lab.host().clone(), TargetFacts::of(&place), vec![result]))
+    let result = lab.run(workload, &target, progress)?;
+    Ok(Report::new(lab.host().clone(), TargetFacts::of(&target), vec![result]))
 }

@@ -13,7 +13,7 @@ use iopath_os::target::{DioAlignment, Kind, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::place::inspect;
+use crate::target::inspect;
 use crate::result::DiskFacts;
 use requests::{Layout, requests};
 

@@ -1,39 +1,29 @@
-//! The paths that can be measured: one row each in [`PATHS`], two small traits behind them. Does not measure.
-//!
-//! Adding a path is a file under `paths/` that implements [`IoPath`] and [`Connection`], and a row in the table.
+//! The interface of a measured path: its row in the table and the traits behind it. Does not measure, and knows no path
+//! by name: see `paths.rs`.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use iopath::BufferedStats;
+use iopath::{BufferedStats, Engine};
+use iopath_core::SECTOR_BYTES;
+use iopath_core::elevator::ElevatorSpec;
 use iopath_log::LogWriter;
 
 use crate::cache::CacheSettings;
 use crate::error::LabError;
-use crate::paths;
-use crate::place::Place;
 
 pub use iopath_os::kernel::{Direction, Done, Transfer};
 
 /// One way to move bytes between memory and a target.
-#[expect(clippy::struct_excessive_bools, reason = "a table's columns, independent of each other")]
 pub struct PathRow {
-    /// What `--path` calls it.
+    /// The name that `--path` takes.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description of one line.
     pub about: &'static str,
-    /// Whether it moves bytes anywhere at all.
-    pub needs_target: bool,
-    /// Whether it goes around every page cache: then block sizes have to suit the device.
-    pub direct: bool,
-    /// Whether a job waits for each transfer before it starts the next: then more depth takes more jobs.
-    pub synchronous: bool,
-    /// Whether it has a request queue of iopath's, and so takes an elevator and an engine.
-    pub queued: bool,
-    /// Whether it has a page cache of iopath's, and so takes that one's settings and transfers of any size.
-    pub cached: bool,
+    /// What the path has and can do. Checks and warnings read these, never the name.
+    pub capabilities: Capabilities,
     /// Opens a target.
     pub open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError>,
 }
@@ -44,117 +34,57 @@ impl fmt::Debug for PathRow {
     }
 }
 
-/// All paths, in the order people see them.
-pub static PATHS: &[PathRow] = &[
-    PathRow {
-        name: "kernel-buffered",
-        about: "pread(2) and pwrite(2) through the kernel's page cache: what most programs do",
-        needs_target: true,
-        direct: false,
-        synchronous: true,
-        queued: false,
-        cached: false,
-        open: paths::kernel::buffered,
-    },
-    PathRow {
-        name: "kernel-direct",
-        about: "pread(2) and pwrite(2) with O_DIRECT: around the page cache, one transfer at a time",
-        needs_target: true,
-        direct: true,
-        synchronous: true,
-        queued: false,
-        cached: false,
-        open: paths::kernel::direct,
-    },
-    PathRow {
-        name: "kernel-uring",
-        about: "io_uring with O_DIRECT, registered file and buffers, submitted in batches",
-        needs_target: true,
-        direct: true,
-        synchronous: false,
-        queued: false,
-        cached: false,
-        open: paths::kernel::uring,
-    },
-    PathRow {
-        name: "kernel-mmap",
-        about: "a mapped file, copied from and to: no system call, a page fault for what is not cached",
-        needs_target: true,
-        direct: false,
-        synchronous: true,
-        queued: false,
-        cached: false,
-        open: paths::kernel::mmap,
-    },
-    PathRow {
-        name: "iopath-direct",
-        about: "a volume's batches: queue, merging and elevator in user space, past the page cache",
-        needs_target: true,
-        direct: true,
-        synchronous: false,
-        queued: true,
-        cached: false,
-        open: paths::volume::direct,
-    },
-    PathRow {
-        name: "iopath-raw",
-        about: "the same without the semantics of a file: whole blocks of a device",
-        needs_target: true,
-        direct: true,
-        synchronous: false,
-        queued: true,
-        cached: false,
-        open: paths::volume::raw,
-    },
-    PathRow {
-        name: "iopath-buffered",
-        about: "a volume with a page cache, readahead and write-back of its own in user space",
-        needs_target: true,
-        direct: false,
-        synchronous: true,
-        queued: true,
-        cached: true,
-        open: paths::buffered::open,
-    },
-    PathRow {
-        name: "null",
-        about: "the queue with no device behind it: what iopath itself costs",
-        needs_target: false,
-        direct: false,
-        synchronous: false,
-        queued: true,
-        cached: false,
-        open: paths::null::open,
-    },
-];
+/// What a path has and can do.
+#[expect(clippy::struct_excessive_bools, reason = "the columns of a table, independent of each other")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Transfers bytes of a target. A path without a target measures itself.
+    pub needs_target: bool,
+    /// Bypasses every page cache, so that block sizes have to suit the device.
+    pub direct: bool,
+    /// A job waits for each transfer before it starts the next: more transfers in flight need more jobs.
+    pub synchronous: bool,
+    /// Has a request queue of iopath: accepts an elevator, an I/O engine and a request log.
+    pub queue: bool,
+    /// Has a page cache of iopath: accepts its settings, lets reads borrow, and takes transfers of any size.
+    pub cache: bool,
+}
 
-/// The row of that name.
-pub fn find_path(name: &str) -> Result<&'static PathRow, LabError> {
-    PATHS.iter().find(|row| row.name == name).ok_or_else(|| LabError::Unknown {
-        kind: "path",
-        name: name.to_owned(),
-        known: PATHS.iter().map(|row| row.name.to_owned()).collect(),
-    })
+impl Capabilities {
+    /// The number of bytes that a block has to be a multiple of on every target.
+    pub fn block_multiple(self) -> u32 {
+        if self.queue && !self.cache { SECTOR_BYTES as u32 } else { 1 }
+    }
+
+    /// Whether the path reads and writes the target by direct I/O: with the caller's blocks, or with its own pages.
+    pub fn needs_direct_io(self) -> bool {
+        self.direct || self.cache
+    }
+
+    /// Whether a page cache, the kernel's or iopath's, can answer a read of the path.
+    pub fn is_cached(self) -> bool {
+        self.needs_target && !self.direct
+    }
 }
 
 /// What a path is opened with.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenSpec<'a> {
-    /// Where the bytes are; present exactly when the row needs a target.
-    pub place: &'a Place,
+    /// The file or device; present exactly where the path needs a target.
+    pub target: Option<&'a Path>,
     /// Whether the workload writes.
     pub writes: bool,
-    /// The bytes that may be touched, from offset zero.
+    /// The bytes to access, from offset zero.
     pub size_bytes: u64,
-    /// Transfers in flight for each job.
+    /// Transfers in flight per job.
     pub depth: u32,
-    /// The elevator and its settings, where the row takes one; unset is the path's own choice.
-    pub elevator: Option<&'a str>,
-    /// The name of the I/O engine, where the row takes one; unset is the path's own choice.
-    pub engine: Option<&'a str>,
-    /// How the page cache is to be, where the row has one of iopath's.
+    /// The elevator, for a path with a queue; unset is `none`.
+    pub elevator: Option<&'a ElevatorSpec>,
+    /// The I/O engine, for a path with a queue.
+    pub engine: Engine,
+    /// The page cache, for a path with one of iopath.
     pub cache: &'a CacheSettings,
-    /// Where the queue of each job tells its steps, on paths that have one.
+    /// Receives the events of each queue, for a path with a queue.
     pub log: Option<&'a Arc<LogWriter>>,
 }
 
@@ -162,63 +92,66 @@ impl OpenSpec<'_> {
     /// The file or device of a path that needs one.
     ///
     /// # Panics
-    /// If there is none, which the lab sees to for rows with `needs_target`.
+    /// If there is none. The lab refuses a workload without a target before it opens such a path.
     pub fn file(&self) -> &Path {
-        self.place.file().expect("a path that needs a target is opened with one")
+        self.target.expect("a path that needs a target is opened with one")
+    }
+
+    /// The elevator as text, for a volume's options.
+    pub(crate) fn elevator_text(&self) -> String {
+        self.elevator.map_or_else(|| "none".to_owned(), ToString::to_string)
     }
 }
 
 /// An open path. Shared by all jobs of a run.
 pub trait IoPath: Send + Sync {
-    /// What one job uses, made on the job's own thread and not counted in the measurement.
+    /// Makes the connection of one job, on that job's thread and before the measurement begins.
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError>;
 
-    /// Forgets what it has cached itself, for a repeat that is to be cold. Called with no connection, and not counted in
-    /// the measurement.
-    fn forget(&self) -> Result<(), LabError> {
+    /// Empties the path's own cache before a cold repetition. Called without connections and outside the measurement.
+    fn drop_cache(&self) -> Result<(), LabError> {
         Ok(())
     }
 
-    /// What a page cache of its own has done so far; none where there is none.
+    /// Counters of the path's own page cache; none where it has none.
     fn cache_stats(&self) -> Option<BufferedStats> {
         None
     }
 }
 
-/// What a job asks of its connection.
+/// The requirements of one job.
 #[derive(Debug, Clone, Copy)]
 pub struct JobSpec {
-    /// Which job, from 0.
+    /// The number of the job, from 0.
     pub job: u32,
-    /// Of how many.
+    /// The number of jobs.
     pub jobs: u32,
-    /// How many transfers it would like in flight: 1 on a synchronous path.
+    /// Transfers in flight: 1 on a synchronous path.
     pub depth: u32,
-    /// The largest transfer in bytes; each slot has a buffer of that size.
+    /// The largest transfer in bytes; each slot has a buffer of this size.
     pub block_bytes: u32,
-    /// Seeds the buffers' bytes.
+    /// Seeds the contents of the buffers.
     pub seed: u64,
 }
 
-/// A job's own way to the target, with a buffer for each slot. Stays on the thread that made it.
+/// The connection of one job to the target, with a buffer for each slot. Stays on the thread that made it.
 ///
-/// The engine calls `submit` for every free slot, then `reap` once, and so on: `submit` may just note the transfer,
-/// so that `reap` hands over many with one system call.
+/// The job calls `submit` for every free slot, then `reap` once, and so on: `submit` may only queue the transfer, so that
+/// `reap` submits many with one system call.
 pub trait Connection {
-    /// How many slots there are; slots are numbered from 0.
+    /// The number of slots; slots are numbered from 0.
     fn depth(&self) -> u32;
 
-    /// Takes a transfer for a slot that is free. An error ends the run.
+    /// Queues or submits a transfer in a free slot. An error ends the run.
     fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()>;
 
-    /// Hands over what was submitted, waits until one transfer has ended at least, and adds all that have to `done`.
-    /// Called only with something in flight. An error is one of the path itself and ends the run; a transfer's own
-    /// is in its `Done`.
+    /// Submits queued transfers, waits for at least one completion, and adds all completions to `done`. Called only with
+    /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
 
-    /// Runs transfers in slot 0, one after another, each to its end; stops at the first that fails, and says which.
-    /// Called with nothing in flight and only on paths that wait for each transfer, where the lab shall cost little for
-    /// each. `done` is room to work in, empty before and after.
+    /// Runs transfers in slot 0, one after another, and stops at the first error, which it returns with its transfer.
+    /// Called with nothing in flight, and only on synchronous paths, where the lab has to cost little per transfer.
+    /// `done` is scratch space, empty before and after.
     fn run_each(
         &mut self,
         transfers: &[Transfer],
@@ -232,10 +165,10 @@ pub trait Connection {
         Ok(())
     }
 
-    /// Returns when all that was written is on the medium. Called with nothing in flight.
+    /// Returns when all written bytes are on the medium. Called with nothing in flight.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// What a reader of the results has to know about this connection: something it could not have, say.
+    /// Facts about this connection that a reader of the results has to know, such as a missing kernel feature.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
@@ -246,17 +179,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_found() {
-        for row in PATHS {
-            assert_eq!(PATHS.iter().filter(|other| other.name == row.name).count(), 1, "{}", row.name);
-            assert_eq!(find_path(row.name).unwrap().name, row.name);
-            assert!(!row.about.is_empty(), "{}", row.name);
-        }
+    fn only_a_queue_without_a_cache_needs_whole_sectors() {
+        let none = Capabilities { needs_target: true, direct: false, synchronous: false, queue: false, cache: false };
+        assert_eq!(none.block_multiple(), 1);
+        assert_eq!(Capabilities { queue: true, ..none }.block_multiple(), 512);
+        assert_eq!(Capabilities { queue: true, cache: true, ..none }.block_multiple(), 1);
     }
 
     #[test]
-    fn an_unknown_path_is_refused_with_those_known() {
-        let text = find_path("kernel").unwrap_err().to_string();
-        assert!(text.starts_with("there is no path `kernel`; known are kernel-buffered, "), "{text}");
+    fn a_path_without_a_target_has_no_cache_that_answers() {
+        let null = Capabilities { needs_target: false, direct: false, synchronous: false, queue: true, cache: false };
+        assert!(!null.is_cached() && !null.needs_direct_io());
+        let buffered = Capabilities { needs_target: true, cache: true, ..null };
+        assert!(buffered.is_cached() && buffered.needs_direct_io());
     }
 }

@@ -1,6 +1,60 @@
-//! The implementations behind the rows of [`crate::path::PATHS`].
+//! The table of the paths that can be measured. Each path is one file below `paths/` and one row here; files without a row
+//! hold what several paths share.
 
-pub(crate) mod buffered;
-pub(crate) mod kernel;
+mod batch;
+pub(crate) mod iopath_buffered;
+pub(crate) mod iopath_direct;
+pub(crate) mod iopath_raw;
+mod kernel;
+pub(crate) mod kernel_buffered;
+pub(crate) mod kernel_direct;
+pub(crate) mod kernel_mmap;
+pub(crate) mod kernel_uring;
 pub(crate) mod null;
-pub(crate) mod volume;
+
+use crate::error::LabError;
+use crate::path::PathRow;
+
+/// All paths, in the order of tables and help.
+pub static PATHS: &[&PathRow] = &[
+    &kernel_buffered::ROW,
+    &kernel_direct::ROW,
+    &kernel_uring::ROW,
+    &kernel_mmap::ROW,
+    &iopath_direct::ROW,
+    &iopath_raw::ROW,
+    &iopath_buffered::ROW,
+    &null::ROW,
+];
+
+/// The row of a path.
+///
+/// # Errors
+/// [`LabError::Unknown`], with the known names.
+pub fn find_path(name: &str) -> Result<&'static PathRow, LabError> {
+    PATHS.iter().copied().find(|row| row.name == name).ok_or_else(|| LabError::Unknown {
+        kind: "path",
+        name: name.to_owned(),
+        known: PATHS.iter().map(|row| row.name.to_owned()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for row in PATHS {
+            assert_eq!(PATHS.iter().filter(|other| other.name == row.name).count(), 1, "{}", row.name);
+            assert_eq!(find_path(row.name).unwrap().name, row.name);
+            assert!(!row.about.is_empty(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_path_is_refused_with_the_known_ones() {
+        let text = find_path("kernel").unwrap_err().to_string();
+        assert!(text.starts_with("there is no path `kernel`; known are kernel-buffered, "), "{text}");
+    }
+}

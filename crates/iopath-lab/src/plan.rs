@@ -31,14 +31,15 @@ enum Order {
 enum Mix {
     Only(Direction),
     /// Of 100.
-    Reads(u8),
+    Reads(u32),
 }
 
 impl Plan {
     /// What job `job` does in repeat `repeat` of a workload over `size_bytes`. Bytes past the last whole block are
     /// left alone.
     pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
-        let blocks = size_bytes / u64::from(workload.block_bytes);
+        let block_bytes = workload.block_size.bytes();
+        let blocks = size_bytes / u64::from(block_bytes);
         let jobs = u64::from(workload.jobs);
         let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
         let (first, end) = (share(job.into()), share(u64::from(job) + 1));
@@ -48,7 +49,7 @@ impl Plan {
             Order::Sequential { first, end, next: first }
         };
         let mix = match (workload.rw.reads(), workload.rw.writes()) {
-            (true, true) => Mix::Reads(workload.rwmixread),
+            (true, true) => Mix::Reads(workload.read_share.get()),
             (true, false) => Mix::Only(Direction::Read),
             _ => Mix::Only(Direction::Write),
         };
@@ -56,11 +57,11 @@ impl Plan {
             generator: generator(workload.seed, [repeat.into(), job.into()]),
             order,
             mix,
-            block_bytes: workload.block_bytes,
-            left: match workload.io_bytes {
-                // Of each job; where that is less than a block, one block.
-                Some(bytes) => (bytes / jobs / u64::from(workload.block_bytes)).max(1),
-                None if workload.runtime.is_some() => u64::MAX,
+            block_bytes,
+            left: match workload.end.bytes() {
+                // Per job, and one block at least.
+                Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
+                None if workload.end.time().is_some() => u64::MAX,
                 None => end - first,
             },
         }
@@ -100,10 +101,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workload::Rw;
+    use crate::workload::{End, Jobs, ReadShare, Rw};
 
     fn workload(rw: Rw, jobs: u32) -> Workload {
-        Workload { rw, jobs, block_bytes: 4096, ..Workload::default() }
+        Workload { rw, jobs: Jobs::constant(jobs), ..Workload::default() }
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn bound_by_time_it_wraps_around_until_stopped() {
-        let workload = Workload { runtime: Some(Duration::from_secs(1)), ..workload(Rw::Write, 1) };
+        let workload = Workload { end: End::Time(Duration::from_secs(1)), ..workload(Rw::Write, 1) };
         let mut plan = Plan::new(&workload, 2 * 4096, 0, 0);
         let offsets: Vec<u64> = plan.by_ref().take(5).map(|transfer| transfer.offset).collect();
         assert_eq!(offsets, [0, 4096, 0, 4096, 0]);
@@ -148,18 +149,18 @@ mod tests {
 
     #[test]
     fn bytes_to_move_may_be_fewer_or_more_than_there_are() {
-        let offsets = |io_bytes, runtime| {
-            let workload = Workload { io_bytes: Some(io_bytes), runtime, ..workload(Rw::Read, 1) };
+        let offsets = |end| {
+            let workload = Workload { end, ..workload(Rw::Read, 1) };
             Plan::new(&workload, 3 * 4096, 0, 0).map(|transfer| transfer.offset / 4096).collect::<Vec<_>>()
         };
-        assert_eq!(offsets(2 * 4096, None), [0, 1]);
-        assert_eq!(offsets(5 * 4096, Some(Duration::from_secs(1))), [0, 1, 2, 0, 1]);
-        assert_eq!(offsets(1, None), [0], "a block at least");
+        assert_eq!(offsets(End::Bytes(2 * 4096)), [0, 1]);
+        assert_eq!(offsets(End::TimeOrBytes(Duration::from_secs(1), 5 * 4096)), [0, 1, 2, 0, 1]);
+        assert_eq!(offsets(End::Bytes(1)), [0], "a block at least");
     }
 
     #[test]
     fn a_mix_holds_its_share_of_reads() {
-        let workload = Workload { rwmixread: 70, ..workload(Rw::Rw, 1) };
+        let workload = Workload { read_share: ReadShare::constant(70), ..workload(Rw::Rw, 1) };
         let plan = Plan::new(&workload, 10_000 * 4096, 0, 0);
         let reads = plan.filter(|transfer| transfer.direction == Direction::Read).count();
         assert!((6_700..7_300).contains(&reads), "{reads}");

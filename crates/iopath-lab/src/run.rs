@@ -1,4 +1,4 @@
-//! A whole measurement: prepare the place, repeat, put the repeats together, say what makes them doubtful.
+//! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,15 +13,15 @@ use crate::engine::{Measured, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::latencies;
-use crate::path::{IoPath, OpenSpec, PathRow};
-use crate::place::Place;
+use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
 use crate::stats::Summary;
-use crate::workload::{Rw, Workload};
+use crate::target::Target;
+use crate::workload::{End, Jobs, LogSettings, Rw, Workload};
 
-/// How long the idle machine is watched, where the caller does not say. `/proc/stat` counts in 10 ms for each CPU,
-/// so this knows the idle rate to 0.02 CPUs for each CPU there is.
+/// How long the idle machine is sampled by default. `/proc/stat` counts in ticks of 10 ms per CPU, so the idle rate is
+/// known to 0.02 CPUs per CPU.
 pub const IDLE_SAMPLE: Duration = Duration::from_millis(500);
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -33,8 +33,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Looks at the machine, and for `idle_sample` at how busy it is with other things. That is done once, so that
-    /// many measurements may follow; what begins on the machine later is not taken off their CPU time.
+    /// Inspects the machine, and samples for `idle_sample` the CPU time of other programs. The sample is taken once for all
+    /// measurements: programs that start later count as CPU cost.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
         Self { host: Host::here(idle_busy_cpus(idle_sample).ok()) }
@@ -45,68 +45,60 @@ impl Lab {
         &self.host
     }
 
-    /// Measures a workload at a place. The workload's own `target` and `size_bytes` are not looked at: the place has
-    /// both.
+    /// Measures a workload on a target. `target` and `size_bytes` of the workload are not used: the target has both.
+    ///
+    /// # Errors
+    /// [`LabError`]: the workload is refused, or a transfer failed.
     pub fn run(
         &self,
         workload: &Workload,
-        place: &Place,
+        target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
-        self.run_row(workload.check()?, workload, place, progress)
-    }
-
-    /// The same on a path that need not be in the table: somebody else's. The workload's own `path` is not looked at.
-    pub fn run_row(
-        &self,
-        row: &PathRow,
-        workload: &Workload,
-        place: &Place,
-        progress: &mut dyn Progress,
-    ) -> Result<RunResult, LabError> {
-        let mut series = Series::new(row, workload, place)?;
-        let log = start_log(workload, place)?;
+        let mut series = Series::new(workload, target)?;
+        let log = start_log(workload, target)?;
         let path = series.open(log.as_ref())?;
         if workload.warm {
             series.warm_up(&*path, progress)?;
         }
-        for _ in 0..workload.repeat {
+        for _ in 0..workload.repetitions.get() {
             series.measure(&*path, progress)?;
         }
         drop(path);
-        let mut result = self.put_together(&series);
+        let mut result = self.summarize(&series);
         if let Some(log) = log.and_then(Arc::into_inner) {
             result.warnings.extend(missed(&log.finish()?));
         }
         Ok(result)
     }
 
-    /// The result of the repeats measured so far.
+    /// The result of the repetitions measured so far.
     ///
     /// # Panics
-    /// If there are none.
-    pub(crate) fn put_together(&self, series: &Series) -> RunResult {
-        let Series { row, ref workload, place, depth, ref measured } = *series;
+    /// If there is none.
+    pub(crate) fn summarize(&self, series: &Series) -> RunResult {
+        let Series { ref workload, target, ref measured } = *series;
+        let depth = workload.depth_in_flight();
         let repeats: Vec<Repeat> =
             measured.iter().map(|(measured, residency)| self.repeat(measured, residency.as_ref())).collect();
         let mut latency_ns = latencies();
         for (measured, _) in measured {
             latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
         }
-        let circumstances = Circumstances { workload, row, place, depth, host: &self.host };
+        let circumstances = Circumstances { workload, target, host: &self.host };
         RunResult {
-            path: row.name.to_owned(),
+            path: workload.path.name.to_owned(),
             rw: workload.rw.name().to_owned(),
-            block_bytes: workload.block_bytes,
+            block_bytes: workload.block_size.bytes(),
             io_depth: depth,
-            jobs: workload.jobs,
+            jobs: workload.jobs.get(),
             warm: workload.warm,
             bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
             ios: repeats.iter().map(|repeat| repeat.ios).sum(),
             seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
             bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
             iops: spread(repeats.iter().map(|repeat| repeat.iops)),
-            latency_every: workload.latency_every,
+            latency_every: workload.latency_sampling.get(),
             latency_ns: latency(&latency_ns),
             cpu: cpu_sum(&repeats),
             device: device_sum(&repeats),
@@ -141,105 +133,101 @@ impl Lab {
     }
 }
 
-/// The repeats of one workload, as many as there are so far. Others may be measured in between.
+/// The repetitions of one workload that were measured so far. Other workloads may be measured in between.
 pub(crate) struct Series<'a> {
-    row: &'a PathRow,
     workload: Workload,
-    place: &'a Place,
-    depth: u32,
+    target: &'a Target,
     measured: Vec<(Measured, Option<Residency>)>,
 }
 
 impl<'a> Series<'a> {
-    /// Checks that the workload can be measured at the place.
-    pub(crate) fn new(row: &'a PathRow, workload: &Workload, place: &'a Place) -> Result<Self, LabError> {
-        workload.check_for(row)?;
-        workload.check_size(place.size_bytes())?;
-        place.check_alignment(workload, row)?;
-        let depth = if row.synchronous { 1 } else { workload.io_depth };
-        workload.check_warm(row, place.size_bytes())?;
-        let cache_bytes = if row.cached { workload.cache.cache_bytes() } else { 0 };
-        check_memory(workload, depth, cache_bytes, memory_available_bytes())?;
-        Ok(Self { row, workload: workload.clone(), place, depth, measured: Vec::new() })
+    /// Checks that the workload can be measured on the target.
+    pub(crate) fn new(workload: &Workload, target: &'a Target) -> Result<Self, LabError> {
+        workload.check()?;
+        workload.check_size(target.size_bytes())?;
+        target.check_alignment(workload)?;
+        workload.check_warm(target.size_bytes())?;
+        workload.check_memory(memory_available_bytes())?;
+        Ok(Self { workload: workload.clone(), target, measured: Vec::new() })
     }
 
-    /// Opens the path; it serves any number of repeats.
+    /// Opens the path. An open path serves any number of repetitions.
     pub(crate) fn open(&self, log: Option<&Arc<LogWriter>>) -> Result<Box<dyn IoPath>, LabError> {
-        (self.row.open)(&OpenSpec {
-            place: self.place,
-            depth: self.depth,
-            writes: self.workload.rw.writes(),
-            size_bytes: self.place.size_bytes(),
-            elevator: self.workload.elevator.as_deref(),
-            engine: self.workload.engine.as_deref(),
-            cache: &self.workload.cache,
+        let Self { workload, target, .. } = self;
+        (workload.path.open)(&OpenSpec {
+            target: target.file(),
+            depth: workload.depth_in_flight(),
+            writes: workload.rw.writes(),
+            size_bytes: target.size_bytes(),
+            elevator: workload.elevator.as_ref(),
+            engine: workload.engine.unwrap_or_default(),
+            cache: &workload.cache,
             log,
         })
     }
 
-    /// Reads what a warm workload will touch, unmeasured.
+    /// Reads the range of a warm workload, unmeasured.
     pub(crate) fn warm_up(&self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
         progress.stage(&Stage::WarmUp);
-        let workload = warm_up(&self.workload, self.row, self.place);
-        measure(path, &workload, self.place, self.depth, 0, progress).map(drop)
+        measure(path, &warm_up(&self.workload, self.target), self.target, 0, progress).map(drop)
     }
 
-    /// Whether it is to be warm.
+    /// Whether caches stay filled between repetitions.
     pub(crate) fn is_warm(&self) -> bool {
         self.workload.warm
     }
 
-    /// One more repeat, cold unless the workload is to be warm.
+    /// Measures one more repetition, cold unless the workload is warm.
     pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
-        let Self { workload, place, depth, .. } = &*self;
+        let Self { workload, target, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
         let residency = if workload.warm {
             None
         } else {
-            path.forget()?;
-            drop_cached(place, progress)?
+            path.drop_cache()?;
+            drop_cached(target, progress)?
         };
-        progress.stage(&Stage::Repeat { number, count: workload.repeat });
-        // A warm run repeats the very transfers that warmed up.
-        let repeat = if workload.warm { 0 } else { number };
-        let measured = measure(path, workload, place, *depth, repeat, progress)?;
+        progress.stage(&Stage::Repeat { number, count: workload.repetitions.get() });
+        // A warm run repeats the transfers of its warm-up.
+        let repetition = if workload.warm { 0 } else { number };
+        let measured = measure(path, workload, target, repetition, progress)?;
         self.measured.push((measured, residency));
         Ok(())
     }
 
-    /// Whether there is nothing yet.
+    /// Whether nothing was measured yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()
     }
 }
 
-/// What runs once before a warm measurement: the range is read, so that what follows finds it cached. Where nothing is
-/// cached, or there is more of it than memory, the workload itself, for what caches there are below.
-fn warm_up(workload: &Workload, row: &PathRow, place: &Place) -> Workload {
-    let is_in_memory = memory_available_bytes().is_none_or(|available| place.size_bytes() < available);
-    if row.direct || !row.needs_target || !is_in_memory {
+/// The unmeasured run before a warm measurement. It reads the range once, so that the cache holds it. Where no page cache
+/// takes part, or the range exceeds memory, it runs the workload itself, for caches further down.
+fn warm_up(workload: &Workload, target: &Target) -> Workload {
+    let is_in_memory = memory_available_bytes().is_none_or(|available| target.size_bytes() < available);
+    if !workload.path.capabilities.is_cached() || !is_in_memory {
         return workload.clone();
     }
-    Workload { rw: Rw::Read, jobs: 1, runtime: None, io_bytes: None, ..workload.clone() }
+    Workload { rw: Rw::Read, jobs: Jobs::constant(1), end: End::Pass, ..workload.clone() }
 }
 
-/// Begins the request log that the workload asks for.
-fn start_log(workload: &Workload, place: &Place) -> Result<Option<Arc<LogWriter>>, LabError> {
-    let Some(path) = &workload.log else { return Ok(None) };
+/// Creates the request log of the workload.
+fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWriter>>, LabError> {
+    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let info = LogInfo {
-        elevator: workload.elevator.clone().unwrap_or_else(|| "none".to_owned()),
-        target: place.file().map_or_else(|| "null".to_owned(), |file| file.display().to_string()),
+        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+        target: target.file().map_or_else(|| "null".to_owned(), |file| file.display().to_string()),
         start_ns: iopath_os::now().as_nanos(),
         started_unix_ns: since_1970.as_nanos() as u64,
         ..LogInfo::default()
     };
     let defaults = LogOptions::default();
-    let limit_bytes = workload.log_limit_bytes.unwrap_or(defaults.limit_bytes);
-    Ok(Some(Arc::new(LogWriter::create(path, &info, &LogOptions { limit_bytes, ..defaults })?)))
+    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
+    Ok(Some(Arc::new(LogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?)))
 }
 
-/// What the log lacks is never silent.
+/// A warning about records that the log lacks.
 fn missed(totals: &Totals) -> Option<String> {
     let Totals { records, missed, .. } = *totals;
     (missed > 0).then(|| {
@@ -247,32 +235,16 @@ fn missed(totals: &Totals) -> Option<String> {
     })
 }
 
-/// Buffers that do not fit the memory are refused before the kernel has to end some process for them.
-fn check_memory(
-    workload: &Workload,
-    depth: u32,
-    cache_bytes: u64,
-    available: Option<u64>,
-) -> Result<(), LabError> {
-    let buffers =
-        u64::from(workload.block_bytes).saturating_mul(u64::from(depth)).saturating_mul(workload.jobs.into());
-    let needed = buffers.saturating_add(cache_bytes);
-    match available {
-        Some(available) if needed > available => Err(LabError::Buffers { needed, available }),
-        _ => Ok(()),
-    }
-}
-
-fn drop_cached(place: &Place, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
-    if place.file().is_some() {
+fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
+    if target.file().is_some() {
         progress.stage(&Stage::DropCache);
     }
-    place.drop_cached()
+    target.drop_cached()
 }
 
 fn spread(values: impl Iterator<Item = f64>) -> Spread {
     let values: Vec<f64> = values.collect();
-    let summary = Summary::of(&values).expect("a workload has one repeat at least");
+    let summary = Summary::of(&values).expect("a workload has at least one repetition");
     Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
 }
 
@@ -336,18 +308,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_that_do_not_fit_are_refused_with_both_sizes() {
-        let workload = Workload { block_bytes: 1 << 30, jobs: 3, ..Workload::default() };
-        let text = check_memory(&workload, 2, 0, Some(5 << 30)).unwrap_err().to_string();
-        assert!(text.starts_with("buffers of 6 GiB") && text.contains("the 5 GiB of memory"), "{text}");
-        check_memory(&workload, 2, 0, Some(6 << 30)).unwrap();
-        check_memory(&workload, 2, 1 << 30, Some(6 << 30)).unwrap_err();
-        check_memory(&workload, 2, 0, None).unwrap();
-    }
-
-    #[test]
     #[expect(clippy::float_cmp, reason = "these numbers are exact in binary")]
-    fn cpu_price_counts_the_machine_or_the_process_whichever_is_more() {
+    fn cpu_cost_is_the_greater_of_machine_and_process() {
         let gib = 1 << 30;
         assert_eq!(cpu(1.0, 2.0, 4.0, 2 * gib, 1_000_000).seconds_per_gib, 2.0);
         assert_eq!(cpu(1.0, 2.0, 0.5, 2 * gib, 1_000_000).microseconds_per_io, 3.0);

@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::LabError;
 use crate::random;
+use crate::refusal::WorkloadError;
 
 /// How a scratch file's name begins; the process id and a random number follow.
 const PREFIX: &str = ".iopath-scratch-";
@@ -130,7 +131,7 @@ fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     if needed.saturating_add(margin) <= free {
         return Ok(());
     }
-    Err(LabError::NoSpace { directory: directory.to_owned(), needed, margin, free })
+    Err(WorkloadError::NoSpace { directory: directory.to_owned(), needed, margin, free }.into())
 }
 
 /// Starts the thread, once for the process, that removes scratch files when a signal is about to end it, and then
@@ -218,7 +219,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = create(directory.path(), 1 << 60).unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, LabError::NoSpace { .. }), "{text}");
+        assert!(matches!(error, LabError::Workload(WorkloadError::NoSpace { .. })), "{text}");
         assert!(text.contains(directory.path().to_str().unwrap()) && text.contains("1048576 TiB"), "{text}");
         assert_eq!(names(directory.path()), 0);
     }

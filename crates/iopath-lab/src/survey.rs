@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iopath::Volume;
-use iopath_os::target::{Backing, Disk, Kind, Target};
+use iopath_os::target::{Backing, Disk, Kind};
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
-use crate::path::find_path;
-use crate::place::{Place, inspect};
+use crate::paths::{PATHS, find_path};
 use crate::progress::{Progress, Silent, Stage};
 use crate::result::{Report, RunResult, TargetFacts};
 use crate::run::{IDLE_SAMPLE, Lab, Series};
-use crate::workload::{Rw, Workload};
+use crate::target::{Target, TargetInfo, inspect};
+use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
 use compare::CpuOf;
 use findings::{EngineFacts, Facts, Figures};
 use plan::{Cell, HIT_BYTES, Plan, Terms};
@@ -100,13 +100,13 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
         writes: options.overwrite || place.is_scratch(),
         direct_align_bytes: place.direct_align_bytes().ok(),
     };
-    let nowhere = Place::nowhere(place.size_bytes());
+    let nowhere = Target::none(place.size_bytes());
     let part = place.first(HIT_BYTES);
     let mut turns = Turns::new(&terms, &place, &part, &nowhere)?;
     turns.take(clock, deadline, &mut facts, progress)?;
     let Turns { plan, series, mut left_out, .. } = turns;
     let mut runs: Vec<RunResult> =
-        series.iter().filter(|series| !series.is_empty()).map(|series| lab.put_together(series)).collect();
+        series.iter().filter(|series| !series.is_empty()).map(|series| lab.summarize(series)).collect();
     left_out.extend(unmeasured(&plan.cells, &series, &left_out));
     if let Err(error) = place.direct_align_bytes() {
         left_out.push(format!("direct I/O: {error}"));
@@ -120,11 +120,11 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
 
 /// The place to measure at, and the bytes a second that it showed.
 fn prepare(
-    target: Target,
+    target: TargetInfo,
     options: &SurveyOptions,
     lab: &Lab,
     progress: &mut dyn Progress,
-) -> Result<(Place, f64), LabError> {
+) -> Result<(Target, f64), LabError> {
     if target.kind == Kind::Directory {
         return scratch(&target, options.time, progress);
     }
@@ -135,20 +135,20 @@ fn prepare(
     let rw = if options.overwrite { Rw::Write } else { Rw::Read };
     let (target, overwrite) = (Some(options.target.clone()), options.overwrite);
     let workload = Workload { target, rw, overwrite, ..Workload::default() };
-    let place = Place::prepare(&workload, workload.check()?, progress)?;
+    let place = Target::prepare(&workload, progress)?;
     let speed = read_speed(&place, lab)?;
     Ok((place, speed))
 }
 
 /// A scratch file of a size that the directory's speed and space allow.
 fn scratch(
-    directory: &Target,
+    directory: &TargetInfo,
     time: Duration,
     progress: &mut dyn Progress,
-) -> Result<(Place, f64), LabError> {
+) -> Result<(Target, f64), LabError> {
     let timed = |bytes: u64, progress: &mut dyn Progress| {
         let begun = Instant::now();
-        let place = Place::scratch(&directory.path, bytes, 1, progress)?;
+        let place = Target::scratch(&directory.path, bytes, 1, progress)?;
         Ok::<_, LabError>((place, bytes as f64 / begun.elapsed().as_secs_f64()))
     };
     let (_, speed) = timed(PROBE_BYTES, &mut Silent)?;
@@ -165,14 +165,14 @@ fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
 }
 
 /// How fast a target that is not ours is read in large blocks.
-fn read_speed(place: &Place, lab: &Lab) -> Result<f64, LabError> {
+fn read_speed(place: &Target, lab: &Lab) -> Result<f64, LabError> {
     let path = if place.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
     let block_bytes = if place.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
     let workload = Workload {
-        path: path.to_owned(),
-        block_bytes,
-        runtime: Some(PROBE_TIME),
-        repeat: 1,
+        path: find_path(path)?,
+        block_size: BlockSize::constant(block_bytes),
+        end: End::Time(PROBE_TIME),
+        repetitions: Repetitions::constant(1),
         ..Workload::default()
     };
     Ok(lab.run(&workload, place, &mut Silent)?.bytes_per_second.mean)
@@ -188,16 +188,16 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(terms: &Terms, place: &'a Place, part: &'a Place, nowhere: &'a Place) -> Result<Self, LabError> {
+    fn new(terms: &Terms, place: &'a Target, part: &'a Target, nowhere: &'a Target) -> Result<Self, LabError> {
         let plan = Plan::new(terms);
         let new = |cell: &Cell| {
-            let row = find_path(cell.path)?;
+            let workload = cell.workload(terms, plan.slice)?;
             let place = match cell.hit {
                 Some(_) => part,
-                None if row.needs_target => place,
+                None if workload.path.capabilities.needs_target => place,
                 None => nowhere,
             };
-            Series::new(row, &cell.workload(terms, plan.slice), place)
+            Series::new(&workload, place)
         };
         let series = plan.cells.iter().map(new).collect::<Result<_, LabError>>()?;
         let (costs, left_out) = (plan.costs(terms.speed), plan.left_out.clone());
@@ -270,8 +270,8 @@ fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<
     })
 }
 
-fn facts_of(place: &Place, lab: &Lab) -> Facts {
-    let target = place.target();
+fn facts_of(place: &Target, lab: &Lab) -> Facts {
+    let target = place.info();
     let disk = target.and_then(|target| target.backing.disk());
     let filesystem = target.and_then(|target| target.filesystem.as_ref());
     let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !place.is_scratch());
@@ -290,7 +290,7 @@ fn facts_of(place: &Place, lab: &Lab) -> Facts {
 }
 
 /// Why no disk can be named; none if one can.
-fn no_disk(target: &Target) -> Option<String> {
+fn no_disk(target: &TargetInfo) -> Option<String> {
     match &target.backing {
         Backing::Disk(_) => None,
         Backing::None { reason } => Some(reason.clone()),
@@ -315,7 +315,7 @@ fn engine_facts(file: &Path) -> Option<EngineFacts> {
 /// The order of runs in the report: as people read the tables.
 fn order(run: &RunResult) -> (bool, usize, u32, u32, usize) {
     let rw = Rw::ALL.iter().position(|rw| rw.name() == run.rw).unwrap_or(usize::MAX);
-    let path = crate::path::PATHS.iter().position(|row| row.name == run.path).unwrap_or(usize::MAX);
+    let path = PATHS.iter().position(|row| row.name == run.path).unwrap_or(usize::MAX);
     (run.warm, rw, run.block_bytes, run.io_depth, path)
 }
 

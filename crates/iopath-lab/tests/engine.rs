@@ -1,16 +1,16 @@
-//! The engine on paths made up for it: it reports what fails, and never waits for a job that is gone.
+//! The engine on paths that fail on purpose: it reports the failure, and never waits for a job that has ended.
 
 use std::io;
 use std::time::Duration;
 
-use iopath_lab::path::{Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
+use iopath_lab::path::{Capabilities, Connection, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use iopath_lab::progress::Silent;
 use iopath_lab::result::RunResult;
-use iopath_lab::{Lab, LabError, Place, Rw, Workload};
+use iopath_lab::{Depth, End, Jobs, Lab, LabError, Repetitions, Rw, Target, Workload, WorkloadError};
 
-/// A path whose job 1 goes wrong in some way, while the others would go on for a minute.
+/// How job 1 fails while the others would run for a minute.
 #[derive(Clone, Copy)]
-enum Mishap {
+enum Failure {
     None,
     Connect,
     ConnectPanics,
@@ -19,21 +19,21 @@ enum Mishap {
     Flush,
 }
 
-struct Odd(Mishap);
+struct Odd(Failure);
 
 struct OddConnection {
-    mishap: Mishap,
+    failure: Failure,
     depth: u32,
     submitted: Vec<u32>,
 }
 
 impl IoPath for Odd {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
-        let mishap = if job.job == 1 { self.0 } else { Mishap::None };
-        match mishap {
-            Mishap::Connect => Err(LabError::NoTarget { path: "odd" }),
-            Mishap::ConnectPanics => panic!("connecting"),
-            _ => Ok(Box::new(OddConnection { mishap, depth: job.depth, submitted: Vec::new() })),
+        let failure = if job.job == 1 { self.0 } else { Failure::None };
+        match failure {
+            Failure::Connect => Err(WorkloadError::NoTarget { path: "odd" }.into()),
+            Failure::ConnectPanics => panic!("connecting"),
+            _ => Ok(Box::new(OddConnection { failure, depth: job.depth, submitted: Vec::new() })),
         }
     }
 }
@@ -51,9 +51,9 @@ impl Connection for OddConnection {
 
     /// Completes all but the first, the last submitted first, to see that slots may come back in any order.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        match self.mishap {
-            Mishap::ReapPanics => panic!("reaping"),
-            Mishap::Transfer => {
+        match self.failure {
+            Failure::ReapPanics => panic!("reaping"),
+            Failure::Transfer => {
                 let slot = self.submitted.remove(0);
                 done.push(Done { slot, result: Err(io::Error::from_raw_os_error(libc::EIO)) });
                 return Ok(());
@@ -67,8 +67,8 @@ impl Connection for OddConnection {
 
     fn flush(&mut self) -> io::Result<()> {
         assert!(self.submitted.is_empty(), "flushed with {:?} in flight", self.submitted);
-        match self.mishap {
-            Mishap::Flush => Err(io::Error::from_raw_os_error(libc::EIO)),
+        match self.failure {
+            Failure::Flush => Err(io::Error::from_raw_os_error(libc::EIO)),
             _ => Ok(()),
         }
     }
@@ -78,64 +78,64 @@ impl Connection for OddConnection {
     }
 }
 
-fn row(mishap: Mishap) -> PathRow {
-    let open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError> = match mishap {
-        Mishap::None => |_| Ok(Box::new(Odd(Mishap::None))),
-        Mishap::Connect => |_| Ok(Box::new(Odd(Mishap::Connect))),
-        Mishap::ConnectPanics => |_| Ok(Box::new(Odd(Mishap::ConnectPanics))),
-        Mishap::Transfer => |_| Ok(Box::new(Odd(Mishap::Transfer))),
-        Mishap::ReapPanics => |_| Ok(Box::new(Odd(Mishap::ReapPanics))),
-        Mishap::Flush => |_| Ok(Box::new(Odd(Mishap::Flush))),
+fn row(failure: Failure) -> &'static PathRow {
+    let open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError> = match failure {
+        Failure::None => |_| Ok(Box::new(Odd(Failure::None))),
+        Failure::Connect => |_| Ok(Box::new(Odd(Failure::Connect))),
+        Failure::ConnectPanics => |_| Ok(Box::new(Odd(Failure::ConnectPanics))),
+        Failure::Transfer => |_| Ok(Box::new(Odd(Failure::Transfer))),
+        Failure::ReapPanics => |_| Ok(Box::new(Odd(Failure::ReapPanics))),
+        Failure::Flush => |_| Ok(Box::new(Odd(Failure::Flush))),
     };
-    PathRow {
-        name: "odd",
-        about: "goes wrong",
+    let capabilities = Capabilities {
         needs_target: false,
         direct: false,
         synchronous: false,
-        queued: false,
-        cached: false,
-        open,
-    }
+        queue: false,
+        cache: false,
+    };
+    Box::leak(Box::new(PathRow { name: "odd", about: "fails", capabilities, open }))
 }
 
-fn run(mishap: Mishap, workload: &Workload) -> Result<RunResult, LabError> {
+fn run(failure: Failure, workload: &Workload) -> Result<RunResult, LabError> {
     let lab = Lab::new(Duration::from_millis(1), &mut Silent);
-    lab.run_row(&row(mishap), workload, &Place::nowhere(100 * 4096), &mut Silent)
+    let workload = Workload { path: row(failure), ..workload.clone() };
+    lab.run(&workload, &Target::none(100 * 4096), &mut Silent)
 }
 
-fn three_jobs(runtime: Option<Duration>) -> Workload {
-    Workload { rw: Rw::RandWrite, jobs: 3, io_depth: 4, repeat: 2, runtime, ..Workload::default() }
+fn three_jobs(end: End) -> Workload {
+    let (jobs, depth, repetitions) = (Jobs::constant(3), Depth::constant(4), Repetitions::constant(2));
+    Workload { rw: Rw::RandWrite, jobs, depth, repetitions, end, ..Workload::default() }
 }
 
 #[test]
-fn everything_is_done_once_whatever_the_order_of_completion() {
-    let result = run(Mishap::None, &three_jobs(None)).unwrap();
+fn every_transfer_is_counted_once_in_any_order_of_completion() {
+    let result = run(Failure::None, &three_jobs(End::Pass)).unwrap();
     assert_eq!((result.ios, result.bytes, result.repeats.len()), (200, 200 * 4096, 2));
-    assert_eq!(result.warnings.iter().filter(|warning| *warning == "an odd path").count(), 1, "said once");
+    assert_eq!(result.warnings.iter().filter(|warning| *warning == "an odd path").count(), 1, "reported once");
 }
 
 #[test]
 fn an_error_in_one_job_ends_them_all() {
-    let minute = Some(Duration::from_secs(60));
-    for (mishap, runtime, says) in [
-        (Mishap::Connect, minute, "path odd needs a target"),
-        (Mishap::Transfer, minute, "writing of 4 KiB at offset "),
-        (Mishap::Flush, Some(Duration::from_millis(10)), "cannot flush "),
+    let minute = End::Time(Duration::from_secs(60));
+    for (failure, end, text) in [
+        (Failure::Connect, minute, "path odd needs a target"),
+        (Failure::Transfer, minute, "writing of 4 KiB at offset "),
+        (Failure::Flush, End::Time(Duration::from_millis(10)), "cannot flush "),
     ] {
-        let error = run(mishap, &three_jobs(runtime)).unwrap_err().to_string();
-        assert!(error.starts_with(says), "{error}");
+        let error = run(failure, &three_jobs(end)).unwrap_err().to_string();
+        assert!(error.starts_with(text), "{error}");
     }
 }
 
 #[test]
 #[should_panic(expected = "connecting")]
-fn a_panic_while_connecting_is_passed_on() {
-    let _ = run(Mishap::ConnectPanics, &three_jobs(None));
+fn a_panic_while_connecting_reaches_the_caller() {
+    let _ = run(Failure::ConnectPanics, &three_jobs(End::Pass));
 }
 
 #[test]
 #[should_panic(expected = "reaping")]
-fn a_panic_while_running_is_passed_on() {
-    let _ = run(Mishap::ReapPanics, &three_jobs(Some(Duration::from_secs(60))));
+fn a_panic_while_running_reaches_the_caller() {
+    let _ = run(Failure::ReapPanics, &three_jobs(End::Time(Duration::from_secs(60))));
 }

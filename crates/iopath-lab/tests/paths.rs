@@ -5,18 +5,23 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use iopath_lab::path::{PATHS, PathRow, find_path};
+use iopath_lab::path::PathRow;
+use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::progress::{Silent, Stage};
 use iopath_lab::result::RunResult;
-use iopath_lab::{CacheSettings, Lab, LabError, Place, Progress, Readahead, Rw, Workload};
+use iopath_lab::{
+    BlockSize, CacheSettings, Depth, End, Jobs, Lab, LabError, LatencySampling, Progress, Readahead,
+    Repetitions, Rw, Target, Workload,
+};
 
 const MIB: u64 = 1 << 20;
+const ONCE: Repetitions = Repetitions::constant(1);
+const FOUR: Depth = Depth::constant(4);
 
 /// Runs a workload, without watching the idle machine for long.
 fn run(workload: &Workload) -> Result<RunResult, LabError> {
-    let row = workload.check()?;
-    let place = Place::prepare(workload, row, &mut Silent)?;
-    Lab::new(Duration::from_millis(1), &mut Silent).run(workload, &place, &mut Silent)
+    let target = Target::prepare(workload, &mut Silent)?;
+    Lab::new(Duration::from_millis(1), &mut Silent).run(workload, &target, &mut Silent)
 }
 
 /// The same; none, with a line that says so, where this machine lacks what the path needs.
@@ -24,20 +29,20 @@ fn run_here(workload: &Workload) -> Option<RunResult> {
     match run(workload) {
         Ok(result) => Some(result),
         Err(error @ (LabError::UringRefused { .. } | LabError::Direct(_))) => {
-            eprintln!("skipped {}: {error}", workload.path);
+            eprintln!("skipped {}: {error}", workload.path.name);
             None
         }
-        Err(error) => panic!("{} {}: {error}", workload.path, workload.rw),
+        Err(error) => panic!("{} {}: {error}", workload.path.name, workload.rw),
     }
 }
 
-fn workload(row: &PathRow, target: &Path) -> Workload {
+fn workload(path: &'static PathRow, target: &Path) -> Workload {
     Workload {
-        path: row.name.to_owned(),
+        path,
         target: Some(target.to_owned()),
-        block_bytes: 16 << 10,
+        block_size: BlockSize::constant(16 << 10),
         size_bytes: Some(2 * MIB),
-        repeat: 2,
+        repetitions: Repetitions::constant(2),
         ..Workload::default()
     }
 }
@@ -53,12 +58,12 @@ fn every_path_moves_every_byte_in_every_pattern() {
     let directory = tempfile::tempdir().unwrap();
     for row in PATHS {
         for rw in Rw::ALL {
-            let workload = Workload { rw, jobs: 2, io_depth: 4, ..workload(row, directory.path()) };
+            let workload = Workload { rw, jobs: Jobs::constant(2), depth: FOUR, ..workload(row, directory.path()) };
             let Some(result) = run_here(&workload) else { continue };
             let named = format!("{} {rw}: {result:?}", row.name);
             assert_eq!(result.repeats.len(), 2, "{named}");
             assert_eq!((result.bytes, result.ios), (4 * MIB, 4 * MIB / (16 << 10)), "{named}");
-            assert_eq!(result.io_depth, if row.synchronous { 1 } else { 4 }, "{named}");
+            assert_eq!(result.io_depth, if row.capabilities.synchronous { 1 } else { 4 }, "{named}");
             assert!(result.latency_ns.min <= result.latency_ns.p50, "{named}");
             assert!(result.latency_ns.p50 <= result.latency_ns.max, "{named}");
             assert!(result.seconds > 0.0 && result.bytes_per_second.mean > 0.0, "{named}");
@@ -71,13 +76,13 @@ fn every_path_moves_every_byte_in_every_pattern() {
 #[test]
 fn written_blocks_are_in_the_file_and_differ() {
     let file = file_of(MIB);
-    for row in PATHS.iter().filter(|row| row.needs_target) {
+    for row in PATHS.iter().filter(|row| row.capabilities.needs_target) {
         fs::write(file.path(), vec![7; MIB as usize]).unwrap();
         let workload = Workload {
             rw: Rw::Write,
             size_bytes: None,
-            repeat: 1,
-            io_depth: 4,
+            repetitions: ONCE,
+            depth: FOUR,
             overwrite: true,
             ..workload(row, file.path())
         };
@@ -96,9 +101,9 @@ fn a_run_bound_by_time_takes_that_time() {
     // Four blocks: also a slow machine begins again within the time.
     let (file, size_bytes) = (file_of(MIB), 64 << 10);
     for row in PATHS {
-        let runtime = Some(Duration::from_millis(200));
+        let end = End::Time(Duration::from_millis(200));
         let workload =
-            Workload { runtime, repeat: 1, size_bytes: Some(size_bytes), ..workload(row, file.path()) };
+            Workload { end, repetitions: ONCE, size_bytes: Some(size_bytes), ..workload(row, file.path()) };
         let Some(result) = run_here(&workload) else { continue };
         assert!((0.2..10.0).contains(&result.seconds), "{}: {}", row.name, result.seconds);
         assert!(result.ios > 4, "{}: it goes on after the last block: {}", row.name, result.ios);
@@ -108,13 +113,13 @@ fn a_run_bound_by_time_takes_that_time() {
 #[test]
 fn a_file_that_is_not_ours_is_written_to_only_when_told() {
     let file = file_of(MIB);
-    for row in PATHS.iter().filter(|row| row.needs_target) {
+    for row in PATHS.iter().filter(|row| row.capabilities.needs_target) {
         for rw in Rw::ALL.into_iter().filter(|rw| rw.writes()) {
             let error = run(&Workload { rw, size_bytes: None, ..workload(row, file.path()) })
                 .unwrap_err()
                 .to_string();
             assert!(
-                error.contains("--overwrite") && error.contains(file.path().to_str().unwrap()),
+                error.contains("set overwrite permission") && error.contains(file.path().to_str().unwrap()),
                 "{error}"
             );
         }
@@ -125,8 +130,8 @@ fn a_file_that_is_not_ours_is_written_to_only_when_told() {
 #[test]
 fn bad_input_gets_one_line_that_names_it() {
     let file = file_of(MIB);
-    let good = workload(&PATHS[0], file.path());
-    let direct = Workload { path: "kernel-direct".to_owned(), ..good.clone() };
+    let good = workload(PATHS[0], file.path());
+    let direct = Workload { path: find_path("kernel-direct").unwrap(), ..good.clone() };
     for (workload, parts) in [
         (Workload { target: None, ..good.clone() }, &["kernel-buffered needs a target"][..]),
         (
@@ -134,10 +139,10 @@ fn bad_input_gets_one_line_that_names_it() {
             &["/no/such/file does not exist"],
         ),
         (Workload { target: Some("/dev/null".into()), ..good.clone() }, &["/dev/null", "character device"]),
-        (Workload { size_bytes: Some(MIB + 1), ..good.clone() }, &["holds 1 MiB", "--size"]),
-        (Workload { size_bytes: Some(4096), ..good.clone() }, &["--size 4096", "16 KiB or more"]),
+        (Workload { size_bytes: Some(MIB + 1), ..good.clone() }, &["holds 1 MiB", "smaller size"]),
+        (Workload { size_bytes: Some(4096), ..good.clone() }, &["size 4096", "16 KiB or more"]),
         (
-            Workload { block_bytes: 1000, size_bytes: Some(MIB), ..direct },
+            Workload { block_size: BlockSize::constant(1000), size_bytes: Some(MIB), ..direct },
             &["1000 bytes", "multiple of", "use "],
         ),
     ] {
@@ -165,7 +170,7 @@ fn a_file_that_may_not_be_read_is_named() {
         return;
     }
     let error =
-        run(&Workload { size_bytes: None, ..workload(&PATHS[0], file.path()) }).unwrap_err().to_string();
+        run(&Workload { size_bytes: None, ..workload(PATHS[0], file.path()) }).unwrap_err().to_string();
     assert!(
         error.starts_with("no permission to open ") && error.contains(file.path().to_str().unwrap()),
         "{error}"
@@ -187,12 +192,12 @@ impl Progress for Shorten<'_> {
 
 #[test]
 fn a_target_that_shrinks_while_it_is_read_is_an_error_at_an_offset() {
-    for row in PATHS.iter().filter(|row| row.needs_target) {
+    for row in PATHS.iter().filter(|row| row.capabilities.needs_target) {
         let file = file_of(MIB);
-        let workload = Workload { size_bytes: Some(MIB), repeat: 1, ..workload(row, file.path()) };
-        let place = Place::prepare(&workload, row, &mut Silent).unwrap();
+        let workload = Workload { size_bytes: Some(MIB), repetitions: ONCE, ..workload(row, file.path()) };
+        let target = Target::prepare(&workload, &mut Silent).unwrap();
         let lab = Lab::new(Duration::from_millis(1), &mut Silent);
-        let error = match lab.run(&workload, &place, &mut Shorten(file.as_file())) {
+        let error = match lab.run(&workload, &target, &mut Shorten(file.as_file())) {
             Err(LabError::UringRefused { .. } | LabError::Direct(_)) => continue,
             other => other.unwrap_err().to_string(),
         };
@@ -203,7 +208,7 @@ fn a_target_that_shrinks_while_it_is_read_is_an_error_at_an_offset() {
 #[test]
 fn a_cold_run_reads_from_the_disk_and_a_warm_one_from_the_cache() {
     let directory = tempfile::tempdir().unwrap();
-    let cold = Workload { size_bytes: Some(8 * MIB), ..workload(&PATHS[0], directory.path()) };
+    let cold = Workload { size_bytes: Some(8 * MIB), ..workload(PATHS[0], directory.path()) };
     let result = run(&cold).unwrap();
     for repeat in &result.repeats {
         if repeat.cached_before_bytes != Some(0) {
@@ -225,7 +230,7 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
     let file = file_of(2 * MIB);
     let row = find_path("iopath-buffered").unwrap();
     let cold = workload(row, file.path());
-    let cold = Workload { jobs: 2, block_bytes: 4096, size_bytes: Some(2 * MIB), ..cold };
+    let cold = Workload { jobs: Jobs::constant(2), block_size: BlockSize::constant(4096), size_bytes: Some(2 * MIB), ..cold };
     for readahead in [Readahead::Auto, Readahead::Off] {
         let cache = CacheSettings { cache_bytes: Some(4 * MIB), readahead: Some(readahead), ..cold.cache };
         let Some(result) = run_here(&Workload { cache, ..cold.clone() }) else { return };
@@ -247,19 +252,19 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
 fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
     let file = file_of(MIB);
     let row = find_path("iopath-buffered").unwrap();
-    let odd = Workload { block_bytes: 1000, size_bytes: None, ..workload(row, file.path()) };
+    let odd = Workload { block_size: BlockSize::constant(1000), size_bytes: None, ..workload(row, file.path()) };
     let Some(result) = run_here(&odd) else { return };
     assert_eq!(result.bytes, 2 * (MIB / 1000 * 1000));
     let cache = CacheSettings { cache_bytes: Some(MIB / 2), ..odd.cache };
     let error = run(&Workload { warm: true, cache, ..odd }).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("the 1 MiB to be touched"), "{error}");
+    assert!(error.is_usage() && error.to_string().contains("the 1 MiB to access"), "{error}");
 }
 
 #[test]
 fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
     let file = file_of(MIB);
-    for row in PATHS.iter().filter(|row| row.synchronous) {
-        let workload = Workload { io_depth: 8, repeat: 1, size_bytes: None, ..workload(row, file.path()) };
+    for row in PATHS.iter().filter(|row| row.capabilities.synchronous) {
+        let workload = Workload { depth: Depth::constant(8), repetitions: ONCE, size_bytes: None, ..workload(row, file.path()) };
         let Some(result) = run_here(&workload) else { continue };
         let said = result.warnings.iter().any(|warning| warning.contains("depth 1 was measured, not 8"));
         assert!(said && result.io_depth == 1, "{result:?}");
@@ -269,17 +274,18 @@ fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
 #[test]
 fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
     let file = file_of(MIB);
-    for row in PATHS.iter().filter(|row| row.synchronous) {
+    for row in PATHS.iter().filter(|row| row.capabilities.synchronous) {
         // 64 blocks for each of two jobs: nine whole batches and one of a single block.
         let all = Workload {
-            block_bytes: 8192,
-            jobs: 2,
-            repeat: 1,
+            block_size: BlockSize::constant(8192),
+            jobs: Jobs::constant(2),
+            repetitions: ONCE,
             size_bytes: None,
             ..workload(row, file.path())
         };
         for latency_every in [7, 1000] {
-            let Some(result) = run_here(&Workload { latency_every, ..all.clone() }) else { continue };
+            let latency_sampling = LatencySampling::constant(latency_every);
+            let Some(result) = run_here(&Workload { latency_sampling, ..all.clone() }) else { continue };
             assert_eq!(
                 (result.ios, result.bytes, result.latency_every),
                 (128, MIB, latency_every),
@@ -287,7 +293,11 @@ fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
             );
             assert!(result.latency_ns.max > 0, "of a batch that does not fill one is timed, too: {result:?}");
         }
-        let timed = Workload { latency_every: 64, runtime: Some(Duration::from_millis(20)), ..all };
+        let timed = Workload {
+            latency_sampling: LatencySampling::constant(64),
+            end: End::Time(Duration::from_millis(20)),
+            ..all
+        };
         if let Some(result) = run_here(&timed) {
             assert!((0.02..5.0).contains(&result.seconds) && result.ios.is_multiple_of(64), "{result:?}");
         }
@@ -298,7 +308,7 @@ fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
 fn a_large_job_count_begins_and_ends_together() {
     let file = file_of(MIB);
     let begun = Instant::now();
-    let workload = Workload { jobs: 32, repeat: 3, size_bytes: None, ..workload(&PATHS[0], file.path()) };
+    let workload = Workload { jobs: Jobs::constant(32), repetitions: Repetitions::constant(3), size_bytes: None, ..workload(PATHS[0], file.path()) };
     let result = run(&workload).unwrap();
     assert_eq!((result.jobs, result.bytes), (32, 3 * MIB));
     assert!(begun.elapsed() < Duration::from_secs(30));

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
 use iopath_lab::result::{Finding, Report, SCHEMA, TargetFacts};
-use iopath_lab::{Lab, LabError, Place, Workload};
+use iopath_lab::{Lab, LabError, Repetitions, Target, Workload};
 use serde_json::Value;
 
 fn report() -> Report {
@@ -13,18 +14,18 @@ fn report() -> Report {
     let workload = Workload {
         target: Some(directory.path().to_owned()),
         size_bytes: Some(1 << 20),
-        repeat: 2,
+        repetitions: Repetitions::constant(2),
         ..Workload::default()
     };
-    let place = Place::prepare(&workload, workload.check().unwrap(), &mut Silent).unwrap();
+    let target = Target::prepare(&workload, &mut Silent).unwrap();
     let lab = Lab::new(Duration::from_millis(1), &mut Silent);
-    let mut runs = vec![lab.run(&workload, &place, &mut Silent).unwrap()];
-    let cached = Workload { path: "iopath-buffered".to_owned(), ..workload };
-    match lab.run(&cached, &place, &mut Silent) {
+    let mut runs = vec![lab.run(&workload, &target, &mut Silent).unwrap()];
+    let cached = Workload { path: find_path("iopath-buffered").unwrap(), ..workload };
+    match lab.run(&cached, &target, &mut Silent) {
         Err(LabError::Direct(error)) => eprintln!("skipped the cache: {error}"),
         run => runs.push(run.unwrap()),
     }
-    let mut report = Report::new(lab.host().clone(), TargetFacts::of(&place), runs);
+    let mut report = Report::new(lab.host().clone(), TargetFacts::of(&target), runs);
     let finding = Finding { id: "best".to_owned(), text: "text".to_owned(), evidence: "evidence".to_owned() };
     report.findings.push(finding);
     report

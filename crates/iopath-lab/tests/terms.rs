@@ -1,13 +1,14 @@
-//! What is refused, and when: before anything large is written, and by what has happened since the run began.
+//! When a target is refused: before a large scratch file is written, and when it vanishes during a run.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use iopath_lab::paths::find_path;
 use iopath_lab::progress::{Silent, Stage};
-use iopath_lab::{Lab, LabError, Place, Progress, Workload};
+use iopath_lab::{BlockSize, Lab, LabError, Progress, Repetitions, Target, Workload};
 
-/// Notes the stages, and removes a file when one of them comes.
+/// Records the stages, and removes a file when a given stage begins.
 #[derive(Default)]
 struct Watch {
     stages: Vec<Stage>,
@@ -26,19 +27,18 @@ impl Progress for Watch {
 }
 
 #[test]
-fn blocks_that_direct_io_does_not_take_are_refused_before_a_scratch_file_is_filled() {
+fn unaligned_blocks_are_refused_before_a_scratch_file_is_filled() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for path in ["kernel-direct", "kernel-uring"] {
         let workload = Workload {
-            path: path.to_owned(),
+            path: find_path(path).unwrap(),
             target: Some(directory.path().to_owned()),
-            block_bytes: 1000,
+            block_size: BlockSize::constant(1000),
             size_bytes: Some(1_000_000),
             ..Workload::default()
         };
-        let row = workload.check().unwrap();
         let mut watch = Watch::default();
-        match Place::prepare(&workload, row, &mut watch) {
+        match Target::prepare(&workload, &mut watch) {
             Err(LabError::Unaligned { block_bytes: 1000, .. }) => {}
             Err(LabError::Direct(error)) => eprintln!("skipped {path}: {error}"),
             other => panic!("{path}: {other:?}"),
@@ -49,22 +49,21 @@ fn blocks_that_direct_io_does_not_take_are_refused_before_a_scratch_file_is_fill
 }
 
 #[test]
-fn a_target_that_is_removed_between_two_repeats_is_gone() {
+fn a_target_that_is_removed_between_two_repetitions_is_reported_as_gone() {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::write(file.path(), vec![7; 1 << 20]).unwrap();
     let path = file.into_temp_path();
     let workload = Workload {
-        path: "kernel-buffered".to_owned(),
         target: Some(path.to_path_buf()),
-        block_bytes: 64 << 10,
-        repeat: 2,
+        block_size: BlockSize::constant(64 << 10),
+        repetitions: Repetitions::constant(2),
         ..Workload::default()
     };
-    let place = Place::prepare(&workload, workload.check().unwrap(), &mut Silent).unwrap();
+    let target = Target::prepare(&workload, &mut Silent).unwrap();
     let first = Stage::Repeat { number: 1, count: 2 };
     let mut watch = Watch { remove_after: Some((first, path.to_path_buf())), ..Watch::default() };
     let error =
-        Lab::new(Duration::from_millis(1), &mut Silent).run(&workload, &place, &mut watch).unwrap_err();
+        Lab::new(Duration::from_millis(1), &mut Silent).run(&workload, &target, &mut watch).unwrap_err();
     assert!(matches!(error, LabError::Gone { .. }), "{error}");
     assert!(error.to_string().ends_with("is gone: it was removed or renamed since the run began"), "{error}");
     path.keep().unwrap();

@@ -1,84 +1,46 @@
-//! The kernel's own paths as rows of the table. What they do is in `iopath_os::kernel`; here they are opened.
+//! The open file that the kernel's own paths share, and the connection of the synchronous ones. The system calls are in
+//! `iopath_os::kernel`.
 
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use iopath_os::kernel::{self, Blocking, Mmap, OneAtATime, Pread, Slots, Uring};
+use iopath_os::kernel::{self, Blocking, OneAtATime, Slots};
+use iopath_os::target::DioAlignment;
 
 use crate::error::LabError;
 use crate::path::{Connection, Done, IoPath, JobSpec, OpenSpec, Transfer};
 use crate::random;
 
-/// Opens a target for `pread` and `pwrite` through the page cache.
-pub(crate) fn buffered(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    KernelPath::open(spec, Kind::Pread, false)
-}
+/// Makes the connection of a job from its own descriptor of the file and its buffers.
+type Connect = fn(&KernelFile, File, Slots) -> Result<Box<dyn Connection>, LabError>;
 
-/// The same, around the page cache.
-pub(crate) fn direct(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    KernelPath::open(spec, Kind::Pread, true)
-}
-
-/// Opens a target for `io_uring`, around the page cache.
-pub(crate) fn uring(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    KernelPath::open(spec, Kind::Uring, true)
-}
-
-/// Opens a target for mapping.
-pub(crate) fn mmap(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    KernelPath::open(spec, Kind::Mmap, false)
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Pread,
-    Uring,
-    Mmap,
-}
-
-/// An open file or device, and how jobs use it.
-struct KernelPath {
-    kind: Kind,
+/// An open file or device, and how jobs access it.
+pub(super) struct KernelFile {
+    connect: Connect,
     file: File,
-    target: PathBuf,
-    /// The offset alignment the file was opened with, in bytes.
-    align: u32,
-    writes: bool,
-    size_bytes: u64,
+    pub(super) target: PathBuf,
+    /// The alignment of offsets, in bytes: 1 through the page cache.
+    pub(super) align_bytes: u32,
+    pub(super) writes: bool,
+    pub(super) size_bytes: u64,
 }
 
-impl KernelPath {
-    fn open(spec: &OpenSpec, kind: Kind, direct: bool) -> Result<Box<dyn IoPath>, LabError> {
+impl KernelFile {
+    pub(super) fn open(spec: &OpenSpec, direct: bool, connect: Connect) -> Result<Self, LabError> {
         let target = spec.file();
-        let align = if direct { spec.place.direct_align_bytes()? } else { 1 };
+        let align_bytes = if direct { DioAlignment::discover(target)?.offset_bytes } else { 1 };
         let file = kernel::open(target, spec.writes, direct).map_err(LabError::open(target, spec.writes))?;
-        Ok(Box::new(Self {
-            kind,
-            file,
-            target: target.to_owned(),
-            align,
-            writes: spec.writes,
-            size_bytes: spec.size_bytes,
-        }))
+        let (target, writes, size_bytes) = (target.to_owned(), spec.writes, spec.size_bytes);
+        Ok(Self { connect, file, target, align_bytes, writes, size_bytes })
     }
 }
 
-impl IoPath for KernelPath {
+impl IoPath for KernelFile {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
         let slots = Slots::new(job.depth, job.block_bytes, |bytes| random::fill(job.seed, bytes))?;
         let file = self.file.try_clone().map_err(LabError::io("open again", &self.target))?;
-        Ok(match self.kind {
-            Kind::Pread => Box::new(OneAtATime::new(Pread::new(file, self.align), slots)),
-            Kind::Uring => {
-                let uring = Uring::new(file, slots, self.align);
-                Box::new(uring.map_err(|source| LabError::UringRefused { source })?)
-            }
-            Kind::Mmap => {
-                let mapped = Mmap::new(file, self.size_bytes, self.writes);
-                Box::new(OneAtATime::new(mapped.map_err(LabError::io("map", &self.target))?, slots))
-            }
-        })
+        (self.connect)(self, file, slots)
     }
 }
 
@@ -110,32 +72,5 @@ impl<B: Blocking> Connection for OneAtATime<B> {
 
     fn flush(&mut self) -> io::Result<()> {
         Self::flush(self)
-    }
-}
-
-impl Connection for Uring {
-    fn depth(&self) -> u32 {
-        Self::depth(self)
-    }
-
-    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
-        Self::submit(self, slot, transfer)
-    }
-
-    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        Self::reap(self, done)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Self::flush(self)
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        if self.buffers_registered() {
-            return Vec::new();
-        }
-        vec!["the kernel did not register the buffers with io_uring and pins them at each transfer, which costs \
-              CPU; raise the limit of locked memory (ulimit -l)"
-            .to_owned()]
     }
 }

@@ -1,4 +1,4 @@
-//! The queue with no device behind it as a row of the table: what iopath costs by itself.
+//! The request queue before a device that completes everything at once: the cost of iopath itself.
 
 use std::io;
 use std::sync::Arc;
@@ -9,11 +9,26 @@ use iopath_log::LogWriter;
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
 use crate::error::LabError;
-use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
+use crate::path::{
+    Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
+};
 
-/// A queue with the elevator asked for, before a device of the workload's size.
-pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    let elevator = spec.elevator.map_or(Ok(ElevatorSpec::default()), str::parse)?;
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "null",
+    about: "the queue with no device behind it: the cost of iopath itself",
+    capabilities: Capabilities {
+        needs_target: false,
+        direct: false,
+        synchronous: false,
+        queue: true,
+        cache: false,
+    },
+    open: open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    let elevator = spec.elevator.cloned().unwrap_or_default();
     let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);
     Ok(Box::new(NullPath { elevator, capacity, log: spec.log.cloned() }))
 }
@@ -46,7 +61,7 @@ impl IoPath for NullPath {
     }
 }
 
-/// A queue whose tokens are the slots.
+/// A queue. Its tokens are the slots.
 struct NullConnection {
     runner: Runner<Null>,
     /// Any buffer serves any slot.

@@ -12,7 +12,7 @@ mod odd;
 use std::path::PathBuf;
 
 use super::compare::CpuOf;
-use crate::path::find_path;
+use crate::paths::find_path;
 use crate::result::{DiskFacts, Finding, RunResult};
 use crate::size::format_size;
 use crate::table::digits;
@@ -150,7 +150,7 @@ pub(crate) fn is_cold(run: &RunResult) -> bool {
 
 /// Whether a run went past the page cache.
 fn is_direct(run: &RunResult) -> bool {
-    find_path(&run.path).is_ok_and(|row| row.direct)
+    find_path(&run.path).is_ok_and(|row| row.capabilities.direct)
 }
 
 /// A run in words: path, block, and how many in flight where it is not one.

@@ -5,9 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cache::CacheSettings;
-use crate::path::find_path;
+use crate::error::LabError;
+use crate::paths::find_path;
 use crate::size::format_size;
-use crate::workload::{Rw, Workload};
+use crate::workload::{BlockSize, Depth, End, Rw, Workload};
 
 /// Block sizes of the sequential part, in bytes, the most telling first: what there is no time for is taken off the
 /// end.
@@ -112,7 +113,7 @@ impl Cell {
     /// What it is as a workload over `terms.size_bytes`, `slice` long. Reads through the page cache end with the
     /// target, or, if random, with a part of it, or they would read it again from memory; writes are as many as the target takes in that time, or the
     /// flush at their end would take longer than all else.
-    pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Workload {
+    pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Result<Workload, LabError> {
         let is_cached = self.path == "kernel-buffered" || self.has_own_cache();
         let io_bytes = match self.rw {
             _ if self.hit.is_some() => None,
@@ -124,13 +125,12 @@ impl Cell {
             Rw::RandRead if is_cached => Some(terms.size_bytes / CACHED_RANDOM_PART),
             _ => None,
         };
-        Workload {
-            path: self.path.to_owned(),
+        Ok(Workload {
+            path: find_path(self.path)?,
             rw: self.rw,
-            block_bytes: self.block_bytes,
-            io_depth: self.io_depth,
-            runtime: Some(slice),
-            io_bytes,
+            block_size: BlockSize::new(self.block_bytes)?,
+            depth: Depth::new(self.io_depth)?,
+            end: End::new(Some(slice), io_bytes),
             warm: self.hit.is_some(),
             cache: CacheSettings {
                 cache_bytes: self.has_own_cache().then_some(CACHE_BYTES),
@@ -138,11 +138,11 @@ impl Cell {
                 ..CacheSettings::default()
             },
             ..Workload::default()
-        }
+        })
     }
 
     fn has_own_cache(self) -> bool {
-        find_path(self.path).is_ok_and(|row| row.cached)
+        find_path(self.path).is_ok_and(|row| row.capabilities.cache)
     }
 }
 
@@ -286,8 +286,8 @@ fn cells(blocks: &[u32], has_caches: bool, terms: &Terms) -> Vec<Cell> {
 
 /// Whether a path can move such blocks there.
 fn suits(path: &str, block_bytes: u32, terms: &Terms) -> bool {
-    let Ok(row) = find_path(path) else { return false };
-    if row.cached {
+    let Ok(row) = find_path(path).map(|row| row.capabilities) else { return false };
+    if row.cache {
         // Any block goes, over direct I/O of its own.
         return terms.direct_align_bytes.is_some();
     }
@@ -296,7 +296,7 @@ fn suits(path: &str, block_bytes: u32, terms: &Terms) -> bool {
 
 /// Sequential transfers in flight: one on a path that waits for each.
 fn depth(path: &str, block_bytes: u32) -> u32 {
-    if find_path(path).is_ok_and(|row| row.synchronous) {
+    if find_path(path).is_ok_and(|row| row.capabilities.synchronous) {
         return 1;
     }
     (IN_FLIGHT_BYTES_MAX / block_bytes).clamp(1, SEQUENTIAL_DEPTH)
@@ -396,12 +396,12 @@ mod tests {
         let terms = terms(75, 1e8);
         let slice = Duration::from_millis(100);
         let workload =
-            |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }.workload(&terms, slice);
-        assert_eq!(workload("kernel-buffered", Rw::Read).io_bytes, Some(GIB));
-        assert_eq!(workload("kernel-buffered", Rw::RandRead).io_bytes, Some(GIB / 10));
-        assert_eq!(workload("kernel-direct", Rw::Read).io_bytes, None);
-        assert_eq!(workload("kernel-direct", Rw::RandRead).io_bytes, None);
-        assert_eq!(workload("kernel-direct", Rw::Write).io_bytes, Some(10_000_000));
-        assert_eq!(workload("kernel-direct", Rw::Write).runtime, Some(slice));
+            |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }.workload(&terms, slice).unwrap().end;
+        assert_eq!(workload("kernel-buffered", Rw::Read).bytes(), Some(GIB));
+        assert_eq!(workload("kernel-buffered", Rw::RandRead).bytes(), Some(GIB / 10));
+        assert_eq!(workload("kernel-direct", Rw::Read).bytes(), None);
+        assert_eq!(workload("kernel-direct", Rw::RandRead).bytes(), None);
+        assert_eq!(workload("kernel-direct", Rw::Write).bytes(), Some(10_000_000));
+        assert_eq!(workload("kernel-direct", Rw::Write).time(), Some(slice));
     }
 }

@@ -1,28 +1,42 @@
-//! iopath's buffered path as a row of the table: one volume with a page cache of its own, shared by all jobs as the
-//! kernel's is. Each job waits for each of its transfers.
+//! iopath's buffered path: one volume with a page cache, which all jobs share as they share the kernel's. Each job waits
+//! for each of its transfers.
 
 use std::hint::black_box;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use iopath::{AlignedBuf, BufferedStats, Engine, IoMode, Options, Volume};
+use iopath::{AlignedBuf, BufferedStats, IoMode, Options, Volume};
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
 
-use super::volume::io_error;
+use super::batch::io_error;
 use crate::error::LabError;
-use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
+use crate::path::{
+    Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
+};
 use crate::random;
 
-/// Opens a target with a page cache of iopath's own in front.
-pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    let engine = spec.engine.map_or(Ok(Engine::Auto), str::parse)?;
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "iopath-buffered",
+    about: "a volume with a page cache, readahead and write-back of its own in user space",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: false,
+        synchronous: true,
+        queue: true,
+        cache: true,
+    },
+    open: open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let cache = spec.cache;
-    // The place has checked and claimed what is written to.
-    let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(engine);
+    // The lab has checked and claimed a target that is written to.
+    let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(spec.engine);
     let options = options
-        .elevator(spec.elevator.unwrap_or("none"))
+        .elevator(spec.elevator_text())
         .cache_bytes(cache.cache_bytes())
         .page_bytes(cache.page_bytes())
         .readahead(cache.readahead());
@@ -40,7 +54,7 @@ pub(crate) fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
 struct BufferedPath {
     target: PathBuf,
     options: Options,
-    /// Set where reads borrow: one byte of so many is looked at.
+    /// Set where reads borrow: the distance of the bytes that are read, one in each page.
     touch_bytes: Option<usize>,
     log: Option<Arc<LogWriter>>,
     opened: Mutex<Opened>,
@@ -49,7 +63,7 @@ struct BufferedPath {
 #[derive(Default)]
 struct Opened {
     volume: Option<Volume>,
-    /// Whether anything can be cached.
+    /// Whether a job has connected, so that the cache may hold pages.
     is_used: bool,
 }
 
@@ -88,12 +102,12 @@ impl IoPath for BufferedPath {
         }))
     }
 
-    /// Opens anew: what is cached and what readahead has learnt are gone.
-    fn forget(&self) -> Result<(), LabError> {
+    /// Opens the volume again, with an empty cache and readahead in its initial state.
+    fn drop_cache(&self) -> Result<(), LabError> {
         {
             let mut opened = self.lock();
             if opened.is_used {
-                // Before the next is opened: two caches may be more than there is memory.
+                // Close first: memory may not hold two caches.
                 opened.volume = None;
             }
         }
@@ -105,7 +119,7 @@ impl IoPath for BufferedPath {
     }
 }
 
-/// A job's buffer, and the volume of all.
+/// The buffer of a job and the shared volume.
 struct BufferedConnection {
     volume: Volume,
     buffer: AlignedBuf,
@@ -132,19 +146,19 @@ impl BufferedConnection {
         }
     }
 
-    /// Looks at the first byte of each page that is lent, and gives it back.
+    /// Borrows a range, reads one byte of each page, and releases it.
     fn borrow(&self, offset: u64, bytes: usize, every: usize) -> Result<usize, iopath::Error> {
-        let lent = self.volume.borrow(offset, bytes);
-        // Looked at where it is: to move it would take as long as to borrow it.
-        if let Ok(lent) = &lent {
-            for slice in lent.slices() {
+        let borrowed = self.volume.borrow(offset, bytes);
+        // Read in place: moving the guard out of the result costs as much as the borrow.
+        if let Ok(guard) = &borrowed {
+            for slice in guard.slices() {
                 slice.iter().step_by(every).for_each(|byte| {
                     black_box(*byte);
                 });
             }
-            return Ok(lent.len());
+            return Ok(guard.len());
         }
-        lent.map(|lent| lent.len())
+        borrowed.map(|guard| guard.len())
     }
 }
 

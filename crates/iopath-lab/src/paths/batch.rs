@@ -1,11 +1,10 @@
-//! iopath's own paths to a target as rows of the table: batches on a volume, one for each job.
+//! Jobs as batches of one volume: what `iopath-direct` and `iopath-raw` share. Each job has a batch of its own.
 
 use std::io;
 use std::sync::Arc;
 
 use iopath::{
-    Batch, BatchOptions, Done as VolumeDone, Engine, Error, ErrorKind, IoMode, Options, PoolBuf, Stream,
-    Volume,
+    Batch, BatchOptions, Done as VolumeDone, Error, ErrorKind, IoMode, Options, PoolBuf, Stream, Volume,
 };
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
@@ -15,21 +14,11 @@ use crate::error::LabError;
 use crate::path::{Connection, Direction, Done, IoPath, JobSpec, OpenSpec, Transfer};
 use crate::random;
 
-/// Opens a target as a file: past the page cache.
-pub(crate) fn direct(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    open(spec, IoMode::Direct)
-}
-
-/// Opens a target as a device: whole blocks only.
-pub(crate) fn raw(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    open(spec, IoMode::Raw)
-}
-
-fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
-    let engine = spec.engine.map_or(Ok(Engine::Auto), str::parse)?;
-    // The place has checked and claimed what is written to.
-    let options = Options::new().mode(mode).write(spec.writes).claim(false).engine(engine);
-    let options = options.elevator(spec.elevator.unwrap_or("none")).depth(spec.depth);
+/// Opens a target as a volume for batches.
+pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
+    // The lab has checked and claimed a target that is written to.
+    let options = Options::new().mode(mode).write(spec.writes).claim(false).engine(spec.engine);
+    let options = options.elevator(spec.elevator_text()).depth(spec.depth);
     let volume = Volume::open(spec.file(), &options)?;
     Ok(Box::new(VolumePath { volume, log: spec.log.cloned() }))
 }
@@ -41,7 +30,7 @@ struct VolumePath {
 
 impl IoPath for VolumePath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
-        // As one would who wants throughput.
+        // Gathering completions costs latency and saves system calls: the choice of a caller that wants throughput.
         let gather = (job.depth * 3 / 8).max(1);
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
@@ -58,7 +47,7 @@ impl IoPath for VolumePath {
     }
 }
 
-/// A batch whose tokens are the slots.
+/// A batch. Its tokens are the slots.
 struct BatchConnection {
     batch: Batch,
     /// Any buffer serves any slot.
@@ -107,6 +96,7 @@ impl Connection for BatchConnection {
     }
 }
 
+/// The system's error where there is one, for its errno.
 pub(super) fn io_error(error: Error) -> io::Error {
     match error.kind() {
         ErrorKind::Io(source) => system_error(source),

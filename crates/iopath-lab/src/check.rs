@@ -1,0 +1,256 @@
+//! Checks a workload against what its path can do. Does not examine the target: `target.rs` does.
+
+use iopath_core::SECTOR_BYTES;
+
+use crate::cache::CacheSettings;
+use crate::field::Field;
+use crate::path::PathRow;
+use crate::refusal::WorkloadError;
+use crate::size::format_size;
+use crate::workload::{LatencySampling, Workload};
+
+/// The range of page sizes, in bytes.
+const PAGE_BYTES_MIN: u32 = 4 << 10;
+const PAGE_BYTES_MAX: u32 = 64 << 10;
+
+/// The fewest pages of a cache.
+const PAGES_MIN: u64 = 16;
+
+impl Workload {
+    /// Checks everything that does not depend on the target.
+    ///
+    /// # Errors
+    /// [`WorkloadError`], with the field at fault.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        self.check_block()?;
+        self.check_sampling()?;
+        if let Some(size_bytes) = self.size_bytes {
+            self.check_size(size_bytes)?;
+        }
+        self.check_queue()?;
+        self.check_cache()
+    }
+
+    /// A queue of iopath transfers whole sectors; a page cache before it takes any size.
+    fn check_block(&self) -> Result<(), WorkloadError> {
+        let multiple = self.path.capabilities.block_multiple();
+        if self.block_size.bytes().is_multiple_of(multiple) {
+            return Ok(());
+        }
+        let range = format!("a multiple of {SECTOR_BYTES}, a sector, on iopath's own paths");
+        Err(WorkloadError::OutOfRange { field: Field::BlockSize, value: self.block_size.into(), range })
+    }
+
+    fn check_sampling(&self) -> Result<(), WorkloadError> {
+        if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
+            return Err(WorkloadError::AllTimed { path: self.path.name });
+        }
+        Ok(())
+    }
+
+    fn check_queue(&self) -> Result<(), WorkloadError> {
+        if self.path.capabilities.queue {
+            return Ok(());
+        }
+        let given = [
+            (Field::Elevator, self.elevator.as_ref().map(ToString::to_string)),
+            (Field::Engine, self.engine.map(|engine| engine.name().to_owned())),
+            (Field::Log, self.log.as_ref().map(|log| log.file.display().to_string())),
+        ];
+        match given.into_iter().find_map(|(field, value)| Some((field, value?))) {
+            Some((field, value)) => Err(WorkloadError::NoQueue { path: self.path.name, field, value }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_cache(&self) -> Result<(), WorkloadError> {
+        if !self.path.capabilities.cache {
+            return check_no_cache(self.path, &self.cache);
+        }
+        if self.cache.borrow && !self.rw.reads() {
+            return Err(WorkloadError::NothingToBorrow { pattern: self.rw.name() });
+        }
+        let (cache, page) = (self.cache.cache_bytes(), self.cache.page_bytes());
+        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
+            let [min, max] = [PAGE_BYTES_MIN, PAGE_BYTES_MAX].map(|bytes| format_size(bytes.into()));
+            let range = format!("a power of two from {min} to {max}");
+            return Err(WorkloadError::OutOfRange { field: Field::PageSize, value: page.into(), range });
+        }
+        let least = PAGES_MIN * u64::from(page);
+        if cache < least {
+            let range = format!("{} or more, {PAGES_MIN} pages", format_size(least));
+            return Err(WorkloadError::OutOfRange { field: Field::CacheSize, value: cache, range });
+        }
+        Ok(())
+    }
+
+    /// Checks that the range to access holds one block per job.
+    pub(crate) fn check_size(&self, size_bytes: u64) -> Result<(), WorkloadError> {
+        if size_bytes >= self.size_bytes_min() {
+            return Ok(());
+        }
+        let range = format!("{} or more, one block per job", format_size(self.size_bytes_min()));
+        Err(WorkloadError::OutOfRange { field: Field::Size, value: size_bytes, range })
+    }
+
+    /// Checks that a page cache of iopath holds the range whose hits are to be measured.
+    pub(crate) fn check_warm(&self, size_bytes: u64) -> Result<(), WorkloadError> {
+        if !self.warm || !self.path.capabilities.cache {
+            return Ok(());
+        }
+        let page_bytes = self.cache.page_bytes().into();
+        let needed = size_bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX);
+        if needed <= self.cache.cache_bytes() {
+            return Ok(());
+        }
+        Err(WorkloadError::NotAllCached { needed, cache: self.cache.cache_bytes() })
+    }
+
+    /// Checks that the buffers fit the memory, before the kernel has to kill a process for them. `available` is the
+    /// memory in bytes; unknown memory passes.
+    pub(crate) fn check_memory(&self, available: Option<u64>) -> Result<(), WorkloadError> {
+        let in_flight = u64::from(self.depth_in_flight()).saturating_mul(self.jobs.into());
+        let buffers = u64::from(self.block_size).saturating_mul(in_flight);
+        let cache = if self.path.capabilities.cache { self.cache.cache_bytes() } else { 0 };
+        let needed = buffers.saturating_add(cache);
+        match available {
+            Some(available) if needed > available => Err(WorkloadError::Buffers { needed, available }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A path without a page cache of iopath accepts none of its settings.
+fn check_no_cache(path: &PathRow, cache: &CacheSettings) -> Result<(), WorkloadError> {
+    let CacheSettings { cache_bytes, page_bytes, readahead, borrow } = *cache;
+    let given = [
+        (Field::CacheSize, cache_bytes.is_some()),
+        (Field::PageSize, page_bytes.is_some()),
+        (Field::Readahead, readahead.is_some()),
+        (Field::Borrow, borrow),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((field, _)) => Err(WorkloadError::NoCache { path: path.name, field }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iopath::{Engine, Readahead};
+
+    use super::*;
+    use crate::paths::find_path;
+    use crate::workload::{BlockSize, Depth, Jobs, Rw};
+
+    fn on(path: &str) -> Workload {
+        Workload { path: find_path(path).unwrap(), ..Workload::default() }
+    }
+
+    fn cached(cache: CacheSettings) -> Workload {
+        Workload { cache, ..on("iopath-buffered") }
+    }
+
+    fn refused(workload: &Workload) -> String {
+        let error = workload.check().unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn the_default_is_valid_on_every_path() {
+        for path in crate::paths::PATHS {
+            Workload { path, ..Workload::default() }.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_queue_of_iopath_transfers_whole_sectors() {
+        let workload = |path| Workload { block_size: BlockSize::constant(1000), ..on(path) };
+        for path in ["iopath-direct", "iopath-raw", "null"] {
+            let text = refused(&workload(path));
+            assert!(text.starts_with("block size 1000 is out of range: a multiple of 512"), "{text}");
+        }
+        workload("iopath-buffered").check().unwrap();
+        workload("kernel-buffered").check().unwrap();
+    }
+
+    #[test]
+    fn the_range_holds_a_block_for_each_job() {
+        let text = refused(&Workload { size_bytes: Some(100), ..on("null") });
+        assert!(text.starts_with("size 100 is out of range: 4 KiB"), "{text}");
+        Workload::default().check_size(4096).unwrap();
+        Workload { jobs: Jobs::constant(2), ..Workload::default() }.check_size(4096).unwrap_err();
+    }
+
+    #[test]
+    fn a_kernel_path_accepts_neither_elevator_nor_engine() {
+        let elevator = Some("none".parse().unwrap());
+        let text = refused(&Workload { elevator, ..Workload::default() });
+        assert!(text.starts_with("path kernel-buffered takes no elevator (`none`)"), "{text}");
+        let text = refused(&Workload { engine: Some(Engine::Threads), ..Workload::default() });
+        assert!(text.starts_with("path kernel-buffered takes no engine (`threads`)"), "{text}");
+    }
+
+    #[test]
+    fn a_path_without_a_cache_refuses_each_cache_setting_by_name() {
+        let none = CacheSettings::default();
+        for (cache, setting) in [
+            (CacheSettings { cache_bytes: Some(1 << 20), ..none }, "cache size"),
+            (CacheSettings { page_bytes: Some(4096), ..none }, "page size"),
+            (CacheSettings { readahead: Some(Readahead::Auto), ..none }, "readahead"),
+            (CacheSettings { borrow: true, ..none }, "borrowing"),
+        ] {
+            let text = refused(&Workload { cache, ..Workload::default() });
+            let named = format!("path kernel-buffered has no iopath page cache and takes no {setting};");
+            assert!(text.starts_with(&named), "{text}");
+            cached(cache).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_cache_are_refused_with_the_range() {
+        let none = CacheSettings::default();
+        for (workload, named) in [
+            (cached(CacheSettings { page_bytes: Some(5000), ..none }), "page size 5000 is out of range: a power"),
+            (cached(CacheSettings { page_bytes: Some(1 << 17), ..none }), "page size 131072 is out of range"),
+            (cached(CacheSettings { cache_bytes: Some(1000), ..none }), "cache size 1000 is out of range: 64 KiB"),
+            (
+                Workload { rw: Rw::Write, ..cached(CacheSettings { borrow: true, ..none }) },
+                "borrowing applies to reads, and pattern `write` has none",
+            ),
+        ] {
+            let text = refused(&workload);
+            assert!(text.starts_with(named), "{text}");
+        }
+    }
+
+    #[test]
+    fn hits_of_more_than_the_cache_holds_are_refused() {
+        let cache = CacheSettings {
+            cache_bytes: Some(1 << 20),
+            page_bytes: Some(64 << 10),
+            ..CacheSettings::default()
+        };
+        let warm = Workload { warm: true, ..cached(cache) };
+        warm.check_warm((1 << 20) - 1).unwrap();
+        warm.check_warm(u64::MAX).unwrap_err();
+        let text = warm.check_warm((1 << 20) + 1).unwrap_err().to_string();
+        assert!(text.contains("1.06 MiB") && text.contains("the cache of 1 MiB"), "{text}");
+        cached(cache).check_warm(u64::MAX).unwrap();
+    }
+
+    #[test]
+    fn buffers_that_exceed_the_memory_are_refused_with_both_sizes() {
+        let (block_size, jobs) = (BlockSize::constant(1 << 30), Jobs::constant(3));
+        let workload = Workload { block_size, jobs, depth: Depth::constant(2), ..on("kernel-uring") };
+        let text = workload.check_memory(Some(5 << 30)).unwrap_err().to_string();
+        assert!(text.starts_with("buffers of 6 GiB") && text.contains("memory of 5 GiB"), "{text}");
+        workload.check_memory(Some(6 << 30)).unwrap();
+        workload.check_memory(None).unwrap();
+        let small = CacheSettings { cache_bytes: Some(1 << 30), ..CacheSettings::default() };
+        let with_cache = Workload { block_size, ..cached(small) };
+        with_cache.check_memory(Some(2 << 30)).unwrap();
+        with_cache.check_memory(Some((2 << 30) - 1)).unwrap_err();
+    }
+}

@@ -1,0 +1,20 @@
+//! iopath's raw path: whole blocks of a device, without the semantics of a file. The batches are in `batch.rs`.
+
+use iopath::IoMode;
+
+use super::batch;
+use crate::path::{Capabilities, PathRow};
+
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "iopath-raw",
+    about: "the same without the semantics of a file: whole blocks of a device",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: true,
+        synchronous: false,
+        queue: true,
+        cache: false,
+    },
+    open: |spec| batch::open(spec, IoMode::Raw),
+};

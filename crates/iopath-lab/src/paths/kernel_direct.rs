@@ -1,0 +1,28 @@
+//! `pread(2)` and `pwrite(2)` with `O_DIRECT`: the page cache is bypassed.
+
+use iopath_os::kernel::{OneAtATime, Pread};
+
+use super::kernel::KernelFile;
+use crate::error::LabError;
+use crate::path::{Capabilities, IoPath, OpenSpec, PathRow};
+
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "kernel-direct",
+    about: "pread(2) and pwrite(2) with O_DIRECT: bypasses the page cache, one transfer at a time",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: true,
+        synchronous: true,
+        queue: false,
+        cache: false,
+    },
+    open: open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    let connect = |opened: &KernelFile, file, slots| {
+        Ok(Box::new(OneAtATime::new(Pread::new(file, opened.align_bytes), slots)) as _)
+    };
+    Ok(Box::new(KernelFile::open(spec, true, connect)?))
+}

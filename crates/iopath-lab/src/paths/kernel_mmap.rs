@@ -1,0 +1,30 @@
+//! A memory-mapped file: bytes are copied from and to the mapping, without a system call.
+
+use iopath_os::kernel::{Mmap, OneAtATime};
+
+use super::kernel::KernelFile;
+use crate::error::LabError;
+use crate::path::{Capabilities, IoPath, OpenSpec, PathRow};
+
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "kernel-mmap",
+    about: "a mapped file, copied from and to: no system call, a page fault for each uncached page",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: false,
+        synchronous: true,
+        queue: false,
+        cache: false,
+    },
+    open: open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    let connect = |opened: &KernelFile, file, slots| {
+        let mapped = Mmap::new(file, opened.size_bytes, opened.writes);
+        let mapped = mapped.map_err(LabError::io("map", &opened.target))?;
+        Ok(Box::new(OneAtATime::new(mapped, slots)) as _)
+    };
+    Ok(Box::new(KernelFile::open(spec, false, connect)?))
+}

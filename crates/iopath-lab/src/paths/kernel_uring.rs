@@ -1,0 +1,58 @@
+//! `io_uring` with `O_DIRECT`, a registered file and registered buffers, submitted in batches.
+
+use std::io;
+
+use iopath_os::kernel::Uring;
+
+use super::kernel::KernelFile;
+use crate::error::LabError;
+use crate::path::{Capabilities, Connection, Done, IoPath, OpenSpec, PathRow, Transfer};
+
+/// The row of the table.
+pub(crate) static ROW: PathRow = PathRow {
+    name: "kernel-uring",
+    about: "io_uring with O_DIRECT, registered file and buffers, submitted in batches",
+    capabilities: Capabilities {
+        needs_target: true,
+        direct: true,
+        synchronous: false,
+        queue: false,
+        cache: false,
+    },
+    open: open,
+};
+
+fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
+    let connect = |opened: &KernelFile, file, slots| {
+        let uring = Uring::new(file, slots, opened.align_bytes);
+        Ok(Box::new(uring.map_err(|source| LabError::UringRefused { source })?) as _)
+    };
+    Ok(Box::new(KernelFile::open(spec, true, connect)?))
+}
+
+impl Connection for Uring {
+    fn depth(&self) -> u32 {
+        Self::depth(self)
+    }
+
+    fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
+        Self::submit(self, slot, transfer)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        Self::reap(self, done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::flush(self)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        if self.buffers_registered() {
+            return Vec::new();
+        }
+        vec!["the kernel did not register the buffers with io_uring and pins them at each transfer, which costs \
+              CPU; raise the limit of locked memory (ulimit -l)"
+            .to_owned()]
+    }
+}

@@ -1,0 +1,89 @@
+//! Access patterns: direction and order of the transfers of a workload. The transfers themselves are drawn in `plan.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::LabError;
+
+/// Direction and order, named as fio names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rw {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    RandRead,
+    /// Random writes.
+    RandWrite,
+    /// Reads and writes, sequential: each block is either read or written.
+    Rw,
+    /// Reads and writes, random.
+    RandRw,
+}
+
+impl Rw {
+    /// All patterns.
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::Rw, Self::RandRw];
+
+    /// The name that fio and `--rw` use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::Rw => "rw",
+            Self::RandRw => "randrw",
+        }
+    }
+
+    /// Whether it contains reads.
+    pub fn reads(self) -> bool {
+        !matches!(self, Self::Write | Self::RandWrite)
+    }
+
+    /// Whether it contains writes.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+
+    /// Whether offsets are random.
+    pub fn is_random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+    }
+}
+
+impl fmt::Display for Rw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Rw {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        Self::ALL.into_iter().find(|rw| rw.name() == text).ok_or_else(|| LabError::Unknown {
+            kind: "pattern",
+            name: text.to_owned(),
+            known: Self::ALL.iter().map(|rw| rw.name().to_owned()).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_parses_to_its_pattern() {
+        for rw in Rw::ALL {
+            assert_eq!(rw.name().parse::<Rw>().unwrap(), rw);
+            assert!(rw.reads() || rw.writes());
+        }
+        let text = "trim".parse::<Rw>().unwrap_err().to_string();
+        assert_eq!(text, "there is no pattern `trim`; known are read, write, randread, randwrite, rw, randrw");
+    }
+}

@@ -1,0 +1,207 @@
+//! Why a workload is refused before anything is measured. Each reason names the fields at fault. Failures of the
+//! machine and of transfers are in `error.rs`.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::field::{Field, FieldNames, one_of};
+use crate::size::format_size;
+
+/// A workload that cannot be measured as it is, in one line that names the fields to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// A number is out of its range.
+    OutOfRange {
+        /// The field.
+        field: Field,
+        /// Its value.
+        value: u64,
+        /// The values it accepts.
+        range: String,
+    },
+    /// The path moves bytes of a target, and the workload has none.
+    NoTarget {
+        /// The path's name.
+        path: &'static str,
+    },
+    /// The path has no request queue of iopath, and so neither an elevator, nor an engine, nor a log.
+    NoQueue {
+        /// The path's name.
+        path: &'static str,
+        /// The field that needs a queue.
+        field: Field,
+        /// Its value.
+        value: String,
+    },
+    /// The path has no page cache of iopath, and so none of its settings.
+    NoCache {
+        /// The path's name.
+        path: &'static str,
+        /// The field that needs a cache.
+        field: Field,
+    },
+    /// Only reads can borrow, and the pattern has none.
+    NothingToBorrow {
+        /// The pattern.
+        pattern: &'static str,
+    },
+    /// The path completes transfers in batches, where measuring every latency costs no more than some.
+    AllTimed {
+        /// The path's name.
+        path: &'static str,
+    },
+    /// The bytes whose hits are to be measured do not fit the cache.
+    NotAllCached {
+        /// The bytes to access, in whole pages.
+        needed: u64,
+        /// The cache's size in bytes.
+        cache: u64,
+    },
+    /// The target is smaller than the range to access.
+    TooSmall {
+        /// The target.
+        target: PathBuf,
+        /// Its size in bytes.
+        has: u64,
+        /// The range in bytes.
+        wanted: u64,
+    },
+    /// Writing would destroy a user's data.
+    Overwrite {
+        /// The target.
+        target: PathBuf,
+    },
+    /// The filesystem has no room for a scratch file.
+    NoSpace {
+        /// The directory.
+        directory: PathBuf,
+        /// The size of the scratch file in bytes.
+        needed: u64,
+        /// The bytes that stay free for others.
+        margin: u64,
+        /// The bytes that are free.
+        free: u64,
+    },
+    /// The buffers do not fit the memory.
+    Buffers {
+        /// The size of the buffers in bytes.
+        needed: u64,
+        /// The memory that is available, in bytes.
+        available: u64,
+    },
+}
+
+impl WorkloadError {
+    /// Whether the arguments contradict each other on every machine and target.
+    pub fn is_usage(&self) -> bool {
+        !matches!(
+            self,
+            Self::TooSmall { .. } | Self::Overwrite { .. } | Self::NoSpace { .. } | Self::Buffers { .. }
+        )
+    }
+
+    /// The message, with the caller's names of the fields.
+    pub fn message(&self, names: FieldNames) -> String {
+        let name = |field: Field| names(field).unwrap_or_else(|| field.name());
+        match self {
+            Self::OutOfRange { field, value, range } => {
+                format!("{} {value} is out of range: {range}", name(*field))
+            }
+            Self::NoTarget { path } => format!(
+                "path {path} needs a target: a directory (a scratch file is made there and removed), a file or a \
+                 block device"
+            ),
+            Self::NoQueue { path, field, value } => format!(
+                "path {path} takes no {} (`{value}`); omit it, or use one of iopath's own paths",
+                name(*field)
+            ),
+            Self::NoCache { path, field } => format!(
+                "path {path} has no iopath page cache and takes no {}; omit it, or use path iopath-buffered",
+                name(*field)
+            ),
+            Self::NothingToBorrow { pattern } => format!(
+                "{} applies to reads, and pattern `{pattern}` has none; omit it, or use a pattern that reads",
+                name(Field::Borrow)
+            ),
+            Self::AllTimed { path } => format!(
+                "path {path} completes transfers in batches and takes no {}; omit it, or use a synchronous path",
+                name(Field::LatencySampling)
+            ),
+            Self::NotAllCached { needed, cache } => format!(
+                "{} measures hits, and the {} to access do not fit the cache of {}; use a larger {} or a smaller {}",
+                name(Field::Warm),
+                format_size(*needed),
+                format_size(*cache),
+                name(Field::CacheSize),
+                name(Field::Size)
+            ),
+            Self::TooSmall { target, has, wanted } => format!(
+                "{} holds {}, less than the {} to access (at least one block per job); name a larger target{}",
+                target.display(),
+                format_size(*has),
+                format_size(*wanted),
+                or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
+            ),
+            Self::Overwrite { target } => format!(
+                "writing to {} destroys its contents; give a directory to use a scratch file, or set {}",
+                target.display(),
+                name(Field::Overwrite)
+            ),
+            Self::NoSpace { directory, needed, margin, free } => format!(
+                "a scratch file in {} needs {} and a margin of {}, but only {} are free; free some space or name \
+                 another directory{}",
+                directory.display(),
+                format_size(*needed),
+                format_size(*margin),
+                format_size(*free),
+                or_smaller(&[Field::Size], names)
+            ),
+            Self::Buffers { needed, available } => format!(
+                "buffers of {} (jobs × depth × block size, and the cache of iopath-buffered) exceed the available \
+                 memory of {}{}",
+                format_size(*needed),
+                format_size(*available),
+                or_smaller(&[Field::BlockSize, Field::Depth, Field::Jobs, Field::CacheSize], names)
+                    .replacen(", or use", "; use", 1)
+            ),
+        }
+    }
+}
+
+/// The end of a message that ends with a remedy already; empty where the caller has none of the fields.
+fn or_smaller(fields: &[Field], names: FieldNames) -> String {
+    one_of(fields, names).map_or_else(String::new, |fields| format!(", or use a smaller {fields}"))
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message(Field::plain_name))
+    }
+}
+
+impl Error for WorkloadError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_uses_the_names_of_its_caller() {
+        let error = WorkloadError::OutOfRange { field: Field::Depth, value: 0, range: "1 to 8".to_owned() };
+        assert_eq!(error.to_string(), "depth 0 is out of range: 1 to 8");
+        let flags: FieldNames = |field| (field == Field::Depth).then_some("--iodepth");
+        assert_eq!(error.message(flags), "--iodepth 0 is out of range: 1 to 8");
+    }
+
+    #[test]
+    fn a_message_names_no_setting_that_the_caller_lacks() {
+        let error = WorkloadError::NoSpace { directory: "d".into(), needed: 8, margin: 1, free: 2 };
+        assert!(error.to_string().ends_with("another directory, or use a smaller size"), "{error}");
+        assert!(error.message(|_| None).ends_with("name another directory"), "{}", error.message(|_| None));
+        let error = WorkloadError::Buffers { needed: 8, available: 2 };
+        assert!(error.message(|_| None).ends_with("memory of 2 bytes"), "{}", error.message(|_| None));
+        let flags: FieldNames = |field| (field == Field::BlockSize).then_some("--bs");
+        assert!(error.message(flags).ends_with("memory of 2 bytes; use a smaller --bs"), "{error}");
+    }
+}

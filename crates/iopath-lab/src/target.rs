@@ -1,0 +1,208 @@
+//! The target of a measurement: a scratch file of ours, an existing file or block device, or none. Decides which bytes
+//! may be accessed; transfers none.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iopath_os::target::extents::{extents, first_unwritten};
+use iopath_os::target::guard::Contents;
+use iopath_os::target::{
+    self, DioAlignment, Kind, Residency, TargetError, drop_cached, open_exclusive, residency,
+};
+
+use crate::error::LabError;
+use crate::progress::{Progress, Silent, Stage};
+use crate::refusal::WorkloadError;
+use crate::scratch::Scratch;
+use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
+
+/// The properties of a file or device, as the system reports them.
+pub use iopath_os::target::Target as TargetInfo;
+
+/// The size of a scratch file that only shows which alignment direct I/O needs in its directory.
+const PROBE_BYTES: u64 = 64 << 10;
+
+/// The bytes that workloads access. One target serves any number of workloads, one after another.
+#[derive(Debug)]
+pub struct Target {
+    /// None for a path without a target.
+    info: Option<TargetInfo>,
+    size_bytes: u64,
+    scratch: Option<Scratch>,
+    /// The first offset outside of written extents, where the filesystem supports FIEMAP.
+    unwritten: Option<u64>,
+    /// Pages that the last attempt to drop them left in the page cache.
+    stayed: AtomicU64,
+    /// Keeps others from mounting a block device that is written to.
+    _claim: Option<File>,
+}
+
+impl Target {
+    /// Finds or makes the target of a workload.
+    ///
+    /// # Errors
+    /// [`LabError`]: the workload is invalid, or the target does not suit it.
+    pub fn prepare(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, LabError> {
+        workload.check()?;
+        let path = workload.path;
+        if !path.capabilities.needs_target {
+            return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
+        }
+        let target = workload.target.as_deref().ok_or(WorkloadError::NoTarget { path: path.name })?;
+        let info = inspect(target)?;
+        if info.kind == Kind::Directory {
+            let size_bytes = workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
+            workload.check_size(size_bytes)?;
+            workload.check_warm(size_bytes)?;
+            // Filling a large file can take minutes: a small one shows first whether direct I/O suits.
+            if path.capabilities.needs_direct_io() {
+                Self::scratch(target, PROBE_BYTES, workload.seed, &mut Silent)?.check_alignment(workload)?;
+            }
+            Self::scratch(target, size_bytes, workload.seed, progress)
+        } else {
+            Self::existing(info, workload)
+        }
+    }
+
+    /// No target, for paths that transfer no bytes of one.
+    pub fn none(size_bytes: u64) -> Self {
+        Self { info: None, size_bytes, scratch: None, unwritten: None, stayed: AtomicU64::new(0), _claim: None }
+    }
+
+    /// A scratch file in a directory, removed on drop.
+    ///
+    /// # Errors
+    /// [`LabError`]: the directory takes no file of that size.
+    pub fn scratch(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, LabError> {
+        progress.stage(&Stage::Scratch { directory: directory.to_owned(), bytes: size_bytes });
+        let mut shown = 0;
+        let scratch = Scratch::create(directory, size_bytes, seed, &mut |done| {
+            if done * 100 / size_bytes > shown {
+                shown = done * 100 / size_bytes;
+                progress.advance(done as f64 / size_bytes as f64);
+            }
+        })?;
+        let info = inspect(scratch.path())?;
+        Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
+    }
+
+    /// The first `size_bytes` of this target, for reads while this one exists.
+    pub(crate) fn first(&self, size_bytes: u64) -> Self {
+        let size_bytes = size_bytes.min(self.size_bytes);
+        Self { info: self.info.clone(), unwritten: self.unwritten, ..Self::none(size_bytes) }
+    }
+
+    /// A user's file or block device. It is written to only with permission, and only if nothing else uses it.
+    fn existing(info: TargetInfo, workload: &Workload) -> Result<Self, LabError> {
+        let mut claim = None;
+        if workload.rw.writes() {
+            if !workload.overwrite {
+                return Err(WorkloadError::Overwrite { target: info.path }.into());
+            }
+            target::may_overwrite(&info)?;
+            claim = Some(open_exclusive(&info, false, Contents::Kept)?);
+        }
+        let (has, wanted) = (info.size_bytes, workload.size_bytes.unwrap_or(workload.size_bytes_min()));
+        if wanted > has {
+            return Err(WorkloadError::TooSmall { target: info.path, has, wanted }.into());
+        }
+        Ok(Self { _claim: claim, ..Self::of(info, workload.size_bytes.unwrap_or(has)) })
+    }
+
+    fn of(info: TargetInfo, size_bytes: u64) -> Self {
+        let unwritten = unwritten(&info, size_bytes);
+        Self { info: Some(info), unwritten, ..Self::none(size_bytes) }
+    }
+
+    /// The file or device; none where there is no target.
+    pub fn file(&self) -> Option<&Path> {
+        self.info.as_ref().map(|info| info.path.as_path())
+    }
+
+    /// Its properties; none where there is no target.
+    pub fn info(&self) -> Option<&TargetInfo> {
+        self.info.as_ref()
+    }
+
+    /// Whether it is a scratch file.
+    pub fn is_scratch(&self) -> bool {
+        self.scratch.is_some()
+    }
+
+    /// The bytes that may be accessed, from offset zero.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The kernel's name of the disk beneath; none where there is no single disk.
+    pub fn disk(&self) -> Option<&str> {
+        self.info.as_ref().and_then(|info| info.backing.disk()).map(|disk| disk.name.as_str())
+    }
+
+    /// The first offset in bytes inside of a hole or an unwritten extent, where reads do not reach the disk. None where
+    /// the filesystem has no such extent there, or does not support FIEMAP.
+    pub fn unwritten(&self) -> Option<u64> {
+        self.unwritten
+    }
+
+    /// The alignment of offsets and lengths for direct I/O, in bytes.
+    ///
+    /// # Errors
+    /// [`LabError::Direct`]: the target does not support direct I/O.
+    pub fn direct_align_bytes(&self) -> Result<u32, LabError> {
+        let Some(file) = self.file() else { return Ok(1) };
+        Ok(DioAlignment::discover(file)?.offset_bytes)
+    }
+
+    /// Refuses blocks that direct I/O does not accept. A page cache of iopath accepts any block, but needs direct I/O
+    /// itself.
+    pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
+        let path = workload.path.capabilities;
+        let Some(target) = self.file().filter(|_| path.needs_direct_io()) else { return Ok(()) };
+        let alignment = u64::from(self.direct_align_bytes()?);
+        let block_bytes = u64::from(workload.block_size);
+        if path.cache || block_bytes.is_multiple_of(alignment) {
+            return Ok(());
+        }
+        Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
+    }
+
+    /// Drops the target's pages from the page cache, and returns which stayed. Some filesystems keep all pages, and an
+    /// attempt takes long: it is skipped while no more pages are resident than stayed last time.
+    pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
+        let Some(path) = self.file() else { return Ok(None) };
+        let file = File::open(path).map_err(|source| match source.kind() {
+            // It existed when the run began.
+            io::ErrorKind::NotFound => LabError::Gone { target: path.to_owned() },
+            _ => LabError::open(path, false)(source),
+        })?;
+        let found = residency(&file, 0..self.size_bytes)?;
+        if found.resident <= self.stayed.load(Ordering::Relaxed) {
+            return Ok(Some(found));
+        }
+        let left = drop_cached(&file, 0..self.size_bytes)?;
+        self.stayed.store(left.resident, Ordering::Relaxed);
+        Ok(Some(left))
+    }
+}
+
+/// None for a device, and where the filesystem does not support FIEMAP.
+fn unwritten(info: &TargetInfo, size_bytes: u64) -> Option<u64> {
+    let file = File::open(&info.path).ok().filter(|_| info.kind == Kind::RegularFile)?;
+    first_unwritten(&extents(&file).ok()?, size_bytes)
+}
+
+/// The properties of a file, directory or device.
+pub(crate) fn inspect(path: &Path) -> Result<TargetInfo, LabError> {
+    TargetInfo::inspect(path).map_err(|error| match error {
+        TargetError::Stat { path, source } => LabError::open(&path, false)(source),
+        other => LabError::Target(other),
+    })
+}

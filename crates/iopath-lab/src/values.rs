@@ -1,0 +1,136 @@
+//! The numbers of a workload as types that hold only valid values. A number out of range is refused where the value is
+//! made, in an error that names its field.
+
+use std::fmt;
+
+use crate::field::Field;
+use crate::refusal::WorkloadError;
+use crate::size::format_size;
+
+/// Defines a number with a range.
+macro_rules! ranged {
+    ($(#[$about:meta])* $name:ident, $field:expr, $range:expr, $in_words:expr) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The least value.
+            pub const MIN: u32 = *$range.start();
+
+            /// The greatest value.
+            pub const MAX: u32 = *$range.end();
+
+            /// Checks the range.
+            ///
+            /// # Errors
+            /// [`WorkloadError::OutOfRange`], with the field and the range.
+            pub fn new(value: impl Into<u64>) -> Result<Self, WorkloadError> {
+                let value = value.into();
+                match u32::try_from(value) {
+                    Ok(valid) if $range.contains(&valid) => Ok(Self(valid)),
+                    _ => Err(WorkloadError::OutOfRange { field: $field, value, range: $in_words }),
+                }
+            }
+
+            /// A constant of the caller's.
+            ///
+            /// # Panics
+            /// If it is out of range.
+            pub const fn constant(value: u32) -> Self {
+                assert!(value >= Self::MIN && value <= Self::MAX, "the constant is out of range");
+                Self(value)
+            }
+
+            /// The number.
+            #[inline]
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<$name> for u64 {
+            fn from(value: $name) -> Self {
+                value.0.into()
+            }
+        }
+    };
+}
+
+ranged! {
+    /// The size of each transfer in bytes. The greatest is the largest buffer of `io_uring`.
+    BlockSize, Field::BlockSize, 1..=1u32 << 30,
+    format!("1 byte to {}", format_size(Self::MAX.into()))
+}
+
+ranged! {
+    /// Transfers that each job keeps in flight. The greatest is the most buffers that `io_uring` registers.
+    Depth, Field::Depth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
+}
+
+ranged! {
+    /// Jobs, each of which is a thread.
+    Jobs, Field::Jobs, 1..=4096u32, format!("1 to {}", Self::MAX)
+}
+
+ranged! {
+    /// How many times a workload is measured.
+    Repetitions, Field::Repetitions, 1..=u32::MAX, "1 or more".to_owned()
+}
+
+ranged! {
+    /// Reads in 100 transfers of a mixed pattern.
+    ReadShare, Field::ReadShare, 0..=100u32, "0 to 100".to_owned()
+}
+
+ranged! {
+    /// Transfers per measured latency: 1 measures each. The greatest bounds how late a job notices that it has to stop.
+    LatencySampling, Field::LatencySampling, 1..=1u32 << 16, format!("1 to {}", Self::MAX)
+}
+
+impl BlockSize {
+    /// The size in bytes.
+    #[inline]
+    pub const fn bytes(self) -> u32 {
+        self.get()
+    }
+}
+
+impl LatencySampling {
+    /// Measures every latency.
+    pub const ALL: Self = Self::constant(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_out_of_range_is_refused_by_the_name_of_its_field() {
+        for (error, named) in [
+            (BlockSize::new(0u32).unwrap_err(), "block size 0 is out of range: 1 byte to 1 GiB"),
+            (BlockSize::new(1u64 << 40).unwrap_err(), "block size 1099511627776 is out of range"),
+            (Depth::new(0u32).unwrap_err(), "depth 0 is out of range: 1 to 16384"),
+            (Jobs::new(5000u32).unwrap_err(), "number of jobs 5000 is out of range: 1 to 4096"),
+            (LatencySampling::new(0u32).unwrap_err(), "latency sampling 0 is out of range: 1 to 65536"),
+            (Repetitions::new(0u32).unwrap_err(), "number of repetitions 0 is out of range: 1 or more"),
+            (ReadShare::new(101u32).unwrap_err(), "share of reads 101 is out of range: 0 to 100"),
+        ] {
+            assert!(error.is_usage() && error.to_string().starts_with(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_range_belong_to_it() {
+        for bytes in [BlockSize::MIN, BlockSize::MAX] {
+            assert_eq!(BlockSize::new(bytes).unwrap().bytes(), bytes);
+        }
+        assert_eq!(ReadShare::new(0u32).unwrap(), ReadShare::constant(0));
+    }
+}
