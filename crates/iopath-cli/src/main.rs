@@ -34,8 +34,11 @@ fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let of_lab: Option<&LabError> = error.downcast_ref();
-            let named = of_lab.map(|error| output::plain(&error.message(command.flags())));
-            eprintln!("iopath: {}", named.unwrap_or_else(|| output::one_line(&error)));
+            let line = match of_lab {
+                Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
+                _ => output::one_line(&error),
+            };
+            eprintln!("iopath: {line}");
             let is_usage = of_lab.is_some_and(LabError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
         }

@@ -83,7 +83,7 @@ fn what_is_no_log_is_refused_in_one_line() {
         (vec!["log", "/nowhere"], 1, "/nowhere"),
         (vec!["log"], 2, "<FILE>"),
         (vec!["log", text.to_str().unwrap(), "--event", "coffee"], 2, "coffee"),
-        (vec!["run", "--path", "kernel-direct", "--target", "/tmp", "--log", "x"], 2, "takes no log"),
+        (vec!["run", "--path", "kernel-direct", "--target", "/tmp", "--log", "x"], 2, "takes no --log"),
     ] {
         let run = iopath(&args).output().unwrap();
         let stderr = String::from_utf8(run.stderr).unwrap();

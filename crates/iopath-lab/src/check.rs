@@ -212,9 +212,15 @@ mod tests {
     fn settings_that_make_no_cache_are_refused_with_the_range() {
         let none = CacheSettings::default();
         for (workload, named) in [
-            (cached(CacheSettings { page_bytes: Some(5000), ..none }), "page size 5000 is out of range: a power"),
+            (
+                cached(CacheSettings { page_bytes: Some(5000), ..none }),
+                "page size 5000 is out of range: a power",
+            ),
             (cached(CacheSettings { page_bytes: Some(1 << 17), ..none }), "page size 131072 is out of range"),
-            (cached(CacheSettings { cache_bytes: Some(1000), ..none }), "cache size 1000 is out of range: 64 KiB"),
+            (
+                cached(CacheSettings { cache_bytes: Some(1000), ..none }),
+                "cache size 1000 is out of range: 64 KiB",
+            ),
             (
                 Workload { rw: Rw::Write, ..cached(CacheSettings { borrow: true, ..none }) },
                 "borrowing applies to reads, and pattern `write` has none",

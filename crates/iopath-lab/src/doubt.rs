@@ -268,7 +268,8 @@ mod tests {
 
     #[test]
     fn blocks_drawn_twice_need_not_be_read_again_through_the_page_cache() {
-        let workload = |path: &str, rw| Workload { path: find_path(path).unwrap(), rw, ..Workload::default() };
+        let workload =
+            |path: &str, rw| Workload { path: find_path(path).unwrap(), rw, ..Workload::default() };
         // 100 MiB of random reads in 100 MiB touch 1 - 1/e of them.
         let random = [measured(100 * MIB, 63 * MIB)];
         assert_eq!(

@@ -11,7 +11,6 @@ use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
 use thiserror::Error;
 
-use crate::field::FieldNames;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
 
@@ -191,14 +190,6 @@ impl LabError {
         }
     }
 
-    /// The message, with the caller's names of the fields that it mentions.
-    pub fn message(&self, names: FieldNames) -> String {
-        match self {
-            Self::Workload(error) => error.message(names),
-            other => other.to_string(),
-        }
-    }
-
     /// For `map_err`: an operation that the system refused, and its object.
     pub fn io(action: &'static str, target: &Path) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
@@ -308,7 +299,8 @@ mod tests {
         for text in [opened, uring] {
             assert!(text.contains("ulimit -n") && !text.contains("seccomp"), "{text}");
         }
-        let refused = LabError::UringRefused { source: io::Error::from_raw_os_error(libc::EPERM) }.to_string();
+        let refused =
+            LabError::UringRefused { source: io::Error::from_raw_os_error(libc::EPERM) }.to_string();
         assert!(refused.contains("seccomp"), "{refused}");
     }
 

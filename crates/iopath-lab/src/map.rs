@@ -13,8 +13,8 @@ use iopath_os::target::{DioAlignment, Kind, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::target::inspect;
 use crate::result::DiskFacts;
+use crate::target::inspect;
 use requests::{Layout, requests};
 
 pub use requests::Requests;

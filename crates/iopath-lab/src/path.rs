@@ -180,7 +180,13 @@ mod tests {
 
     #[test]
     fn only_a_queue_without_a_cache_needs_whole_sectors() {
-        let none = Capabilities { needs_target: true, direct: false, synchronous: false, queue: false, cache: false };
+        let none = Capabilities {
+            needs_target: true,
+            direct: false,
+            synchronous: false,
+            queue: false,
+            cache: false,
+        };
         assert_eq!(none.block_multiple(), 1);
         assert_eq!(Capabilities { queue: true, ..none }.block_multiple(), 512);
         assert_eq!(Capabilities { queue: true, cache: true, ..none }.block_multiple(), 1);
@@ -188,7 +194,13 @@ mod tests {
 
     #[test]
     fn a_path_without_a_target_has_no_cache_that_answers() {
-        let null = Capabilities { needs_target: false, direct: false, synchronous: false, queue: true, cache: false };
+        let null = Capabilities {
+            needs_target: false,
+            direct: false,
+            synchronous: false,
+            queue: true,
+            cache: false,
+        };
         assert!(!null.is_cached() && !null.needs_direct_io());
         let buffered = Capabilities { needs_target: true, cache: true, ..null };
         assert!(buffered.is_cached() && buffered.needs_direct_io());

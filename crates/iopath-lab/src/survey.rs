@@ -188,7 +188,12 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(terms: &Terms, place: &'a Target, part: &'a Target, nowhere: &'a Target) -> Result<Self, LabError> {
+    fn new(
+        terms: &Terms,
+        place: &'a Target,
+        part: &'a Target,
+        nowhere: &'a Target,
+    ) -> Result<Self, LabError> {
         let plan = Plan::new(terms);
         let new = |cell: &Cell| {
             let workload = cell.workload(terms, plan.slice)?;

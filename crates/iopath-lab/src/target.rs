@@ -68,7 +68,14 @@ impl Target {
 
     /// No target, for paths that transfer no bytes of one.
     pub fn none(size_bytes: u64) -> Self {
-        Self { info: None, size_bytes, scratch: None, unwritten: None, stayed: AtomicU64::new(0), _claim: None }
+        Self {
+            info: None,
+            size_bytes,
+            scratch: None,
+            unwritten: None,
+            stayed: AtomicU64::new(0),
+            _claim: None,
+        }
     }
 
     /// A scratch file in a directory, removed on drop.

@@ -87,13 +87,8 @@ fn row(failure: Failure) -> &'static PathRow {
         Failure::ReapPanics => |_| Ok(Box::new(Odd(Failure::ReapPanics))),
         Failure::Flush => |_| Ok(Box::new(Odd(Failure::Flush))),
     };
-    let capabilities = Capabilities {
-        needs_target: false,
-        direct: false,
-        synchronous: false,
-        queue: false,
-        cache: false,
-    };
+    let capabilities =
+        Capabilities { needs_target: false, direct: false, synchronous: false, queue: false, cache: false };
     Box::leak(Box::new(PathRow { name: "odd", about: "fails", capabilities, open }))
 }
 
@@ -112,7 +107,11 @@ fn three_jobs(end: End) -> Workload {
 fn every_transfer_is_counted_once_in_any_order_of_completion() {
     let result = run(Failure::None, &three_jobs(End::Pass)).unwrap();
     assert_eq!((result.ios, result.bytes, result.repeats.len()), (200, 200 * 4096, 2));
-    assert_eq!(result.warnings.iter().filter(|warning| *warning == "an odd path").count(), 1, "reported once");
+    assert_eq!(
+        result.warnings.iter().filter(|warning| *warning == "an odd path").count(),
+        1,
+        "reported once"
+    );
 }
 
 #[test]

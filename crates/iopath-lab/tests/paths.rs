@@ -58,7 +58,8 @@ fn every_path_moves_every_byte_in_every_pattern() {
     let directory = tempfile::tempdir().unwrap();
     for row in PATHS {
         for rw in Rw::ALL {
-            let workload = Workload { rw, jobs: Jobs::constant(2), depth: FOUR, ..workload(row, directory.path()) };
+            let workload =
+                Workload { rw, jobs: Jobs::constant(2), depth: FOUR, ..workload(row, directory.path()) };
             let Some(result) = run_here(&workload) else { continue };
             let named = format!("{} {rw}: {result:?}", row.name);
             assert_eq!(result.repeats.len(), 2, "{named}");
@@ -230,7 +231,12 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
     let file = file_of(2 * MIB);
     let row = find_path("iopath-buffered").unwrap();
     let cold = workload(row, file.path());
-    let cold = Workload { jobs: Jobs::constant(2), block_size: BlockSize::constant(4096), size_bytes: Some(2 * MIB), ..cold };
+    let cold = Workload {
+        jobs: Jobs::constant(2),
+        block_size: BlockSize::constant(4096),
+        size_bytes: Some(2 * MIB),
+        ..cold
+    };
     for readahead in [Readahead::Auto, Readahead::Off] {
         let cache = CacheSettings { cache_bytes: Some(4 * MIB), readahead: Some(readahead), ..cold.cache };
         let Some(result) = run_here(&Workload { cache, ..cold.clone() }) else { return };
@@ -252,7 +258,8 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
 fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
     let file = file_of(MIB);
     let row = find_path("iopath-buffered").unwrap();
-    let odd = Workload { block_size: BlockSize::constant(1000), size_bytes: None, ..workload(row, file.path()) };
+    let odd =
+        Workload { block_size: BlockSize::constant(1000), size_bytes: None, ..workload(row, file.path()) };
     let Some(result) = run_here(&odd) else { return };
     assert_eq!(result.bytes, 2 * (MIB / 1000 * 1000));
     let cache = CacheSettings { cache_bytes: Some(MIB / 2), ..odd.cache };
@@ -264,7 +271,12 @@ fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
 fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
     let file = file_of(MIB);
     for row in PATHS.iter().filter(|row| row.capabilities.synchronous) {
-        let workload = Workload { depth: Depth::constant(8), repetitions: ONCE, size_bytes: None, ..workload(row, file.path()) };
+        let workload = Workload {
+            depth: Depth::constant(8),
+            repetitions: ONCE,
+            size_bytes: None,
+            ..workload(row, file.path())
+        };
         let Some(result) = run_here(&workload) else { continue };
         let said = result.warnings.iter().any(|warning| warning.contains("depth 1 was measured, not 8"));
         assert!(said && result.io_depth == 1, "{result:?}");
@@ -308,7 +320,12 @@ fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
 fn a_large_job_count_begins_and_ends_together() {
     let file = file_of(MIB);
     let begun = Instant::now();
-    let workload = Workload { jobs: Jobs::constant(32), repetitions: Repetitions::constant(3), size_bytes: None, ..workload(PATHS[0], file.path()) };
+    let workload = Workload {
+        jobs: Jobs::constant(32),
+        repetitions: Repetitions::constant(3),
+        size_bytes: None,
+        ..workload(PATHS[0], file.path())
+    };
     let result = run(&workload).unwrap();
     assert_eq!((result.jobs, result.bytes), (32, 3 * MIB));
     assert!(begun.elapsed() < Duration::from_secs(30));

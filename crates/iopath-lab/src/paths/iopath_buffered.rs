@@ -12,9 +12,7 @@ use iopath_os::kernel::Stamp;
 
 use super::batch::io_error;
 use crate::error::LabError;
-use crate::path::{
-    Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
-};
+use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 use crate::random;
 
 /// The row of the table.
@@ -28,7 +26,7 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: true,
         cache: true,
     },
-    open: open,
+    open,
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {

@@ -17,11 +17,12 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
     },
-    open: open,
+    open,
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     // Without direct I/O any offset is aligned.
-    let connect = |_: &KernelFile, file, slots| Ok(Box::new(OneAtATime::new(Pread::new(file, 1), slots)) as _);
+    let connect =
+        |_: &KernelFile, file, slots| Ok(Box::new(OneAtATime::new(Pread::new(file, 1), slots)) as _);
     Ok(Box::new(KernelFile::open(spec, false, connect)?))
 }

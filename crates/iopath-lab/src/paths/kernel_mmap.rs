@@ -17,7 +17,7 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: false,
         cache: false,
     },
-    open: open,
+    open,
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {

@@ -9,9 +9,7 @@ use iopath_log::LogWriter;
 use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
 
 use crate::error::LabError;
-use crate::path::{
-    Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer,
-};
+use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
 
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
@@ -24,9 +22,10 @@ pub(crate) static ROW: PathRow = PathRow {
         queue: true,
         cache: false,
     },
-    open: open,
+    open,
 };
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of every row")]
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let elevator = spec.elevator.cloned().unwrap_or_default();
     let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);

@@ -395,8 +395,9 @@ mod tests {
     fn reads_through_the_cache_end_with_the_target_and_writes_with_their_share() {
         let terms = terms(75, 1e8);
         let slice = Duration::from_millis(100);
-        let workload =
-            |path, rw| Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }.workload(&terms, slice).unwrap().end;
+        let workload = |path, rw| {
+            Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None }.workload(&terms, slice).unwrap().end
+        };
         assert_eq!(workload("kernel-buffered", Rw::Read).bytes(), Some(GIB));
         assert_eq!(workload("kernel-buffered", Rw::RandRead).bytes(), Some(GIB / 10));
         assert_eq!(workload("kernel-direct", Rw::Read).bytes(), None);
