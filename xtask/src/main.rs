@@ -29,7 +29,7 @@ enum Command {
     /// Check everything that a change must pass: format, lints, docs, tidy, tests
     Test(test::Options),
     /// Check the rules of style that no compiler checks
-    Tidy,
+    Tidy(tidy::Options),
     /// Measure the bench of record against its peers and write target/bench.json
     Bench(bench::Options),
     /// Do random operations on a volume, with faults and power failures, and compare each byte
@@ -52,7 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Test(options) => Ok(test::run(&options)),
-        Command::Tidy => tidy::run(),
+        Command::Tidy(options) => tidy::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Torture(options) => torture::run(&options),
         Command::Explore(options) => explore::run(&options),

@@ -1,6 +1,8 @@
-//! `cargo xtask tidy`: the rules of style that no compiler checks. Judges text and tokens, changes nothing.
+//! `cargo xtask tidy`: the rules of style that no compiler checks. It reads text and tokens and changes nothing.
 
+mod circles;
 mod edges;
+mod modules;
 mod rules;
 mod tree;
 
@@ -11,7 +13,14 @@ use anyhow::Result;
 use crate::workspace;
 use tree::Tree;
 
-/// Something that breaks a rule, where it is and what to do instead.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// List the circles of dependencies between modules in every crate, including those in which they are allowed
+    #[arg(long)]
+    circles: bool,
+}
+
+/// A violation of a rule: its position and the way to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -27,10 +36,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What came of checking a tree against every rule.
+/// The result of checking every rule.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// Each with the name of the rule.
+    /// Each with the name of its rule.
     findings: Vec<(Finding, &'static str)>,
     files: usize,
 }
@@ -50,7 +59,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks the workspace as it lies on disk: tracked files and new ones that git does not ignore.
+/// Checks the working tree: tracked files and new ones that git does not ignore.
 pub(crate) fn check() -> Result<Report> {
     let tree = Tree::read(workspace::root())?;
     let check =
@@ -60,8 +69,12 @@ pub(crate) fn check() -> Result<Report> {
     Ok(Report { findings, files: tree.files.len() })
 }
 
-/// Prints what `check` found; true if that is nothing.
-pub(crate) fn run() -> Result<bool> {
+/// Prints the findings; returns whether there are none.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.circles {
+        print!("{}", circles::report(&Tree::read(workspace::root())?));
+        return Ok(true);
+    }
     let report = check()?;
     println!("{report}");
     Ok(report.is_clean())

@@ -13,9 +13,6 @@ use anyhow::{Context, Result, bail};
 use super::variant::Variant;
 use crate::workspace;
 
-/// What the backing file of a mapped volume has beyond twice the volume's size, as in the example.
-pub(super) const MAPPED_ROOM_BYTES: u64 = 4 << 20;
-
 const TICK: Duration = Duration::from_millis(10);
 
 /// How long the server may take to mount, and to write everything back after it was unmounted.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::server::MAPPED_ROOM_BYTES;
+/// What the backing file of a mapped volume has beyond twice the volume's size, as in the example of the server.
+const MAPPED_ROOM_BYTES: u64 = 4 << 20;
 
 /// The smallest cache that a volume with pages of 4 KiB takes: 16 pages.
 const TINY_CACHE_BYTES: u64 = 16 * 4096;
