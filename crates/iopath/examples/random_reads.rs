@@ -1,7 +1,7 @@
 //! Reads 4 KiB blocks at random places, 32 at a time from one thread, and says how many a second:
 //! `cargo run --release -p iopath --example random_reads -- FILE`.
 
-use iopath::{BatchOptions, Options, Volume};
+use iopath::{BatchOptions, Options, Request, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     while read < READS {
         while let Some(buffer) = idle.pop().filter(|_| added < READS) {
-            batch.read(buffer, BLOCK, rng.random_range(0..blocks) * BLOCK as u64, added)?;
+            batch.queue(Request::read(buffer, rng.random_range(0..blocks) * BLOCK as u64).token(added))?;
             added += 1;
         }
         let mut done = batch.wait()?;
@@ -45,7 +45,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             over.result?;
             read += 1;
             idle.extend(over.buffer);
-            done = batch.take();
+            done = batch.next_completed();
         }
     }
     let seconds = started.elapsed().as_secs_f64();

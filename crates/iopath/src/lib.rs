@@ -18,25 +18,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 mod batch;
-mod beside;
 mod bounce;
-mod cached;
 mod error;
-mod io_options;
-mod mapped;
-mod open;
+mod facts;
 mod options;
 mod shards;
-mod stripe;
+mod source;
 mod tuning;
 mod volume;
 
-pub use batch::{Batch, BatchOptions, Done, Refused};
-pub use beside::Direct;
-pub use cached::PageGuard;
+pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
 pub use error::{Error, ErrorKind, OpenError, Result};
-pub use io_options::IoOptions;
+pub use facts::Facts;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
 pub use iopath_core::mapper::{
     Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectMap, MAPPERS, MapError, Mapper,
@@ -47,6 +43,6 @@ pub use iopath_os::{
     Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, FileMap, FileMapError, MemoryConfig,
     MemoryDisk, NoMemory, PoolBuf,
 };
-pub use open::Facts;
 pub use options::{IoMode, Options, Readahead, Unaligned};
-pub use volume::Volume;
+pub use source::threading::{AnyThread, OneThread, Threading};
+pub use volume::{Cursor, Direct, PageGuard, Volume};

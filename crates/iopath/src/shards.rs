@@ -2,7 +2,7 @@
 //! a thread comes back to its own place, and looks for another only when more threads than places are about.
 
 use crate::error::OpenError;
-use crate::open::SharedRunner;
+use crate::source::SharedRunner;
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
 use std::sync::PoisonError;

@@ -3,7 +3,9 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, ErrorKind, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::{
+    AlignedBuf, BatchOptions, ErrorKind, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::scratch_with;
@@ -67,7 +69,9 @@ impl Pair {
             self.rng.fill(&mut buffer[..range.len()]);
             self.model[range.clone()].copy_from_slice(&buffer[..range.len()]);
             if !range.is_empty() {
-                batch.write(buffer, range.len(), range.start as u64, token).unwrap();
+                batch
+                    .queue(Request::write(buffer, range.start as u64).bytes(range.len()).token(token))
+                    .unwrap();
             }
         }
         while let Some(done) = batch.wait().unwrap() {

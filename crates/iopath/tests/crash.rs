@@ -1,7 +1,7 @@
 //! What survives a power failure: every workload of up to three operations, the power failing after each or while the last
 //! is in flight, and every outcome that the write cache then allows. Longer ones are a part of the torture.
 
-use iopath::{BatchOptions, IoOptions, MemoryConfig, MemoryDisk, Options, Volume};
+use iopath::{BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Volume};
 use std::collections::BTreeSet;
 
 const SECTOR: usize = 512;
@@ -97,11 +97,11 @@ fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choo
         Do::Write { first, sectors, forced } => {
             let mut buffer = batch.buffer().unwrap();
             buffer.fill(value);
-            let options = IoOptions::new().durable(forced);
-            batch.write_with(buffer, sectors * SECTOR, at(first), 0, &options).unwrap();
+            let request = Request::write(buffer, at(first)).bytes(sectors * SECTOR);
+            batch.queue(request.durable(forced)).unwrap();
         }
-        Do::Discard { first, sectors } => batch.discard(at(first), at(sectors), 0).unwrap(),
-        Do::Flush => batch.flush(0).unwrap(),
+        Do::Discard { first, sectors } => batch.queue(Request::discard(at(first), at(sectors))).unwrap(),
+        Do::Flush => batch.queue(Request::flush()).unwrap(),
         Do::Zero { .. } => return disk.crash(choose),
     }
     batch.submit();

@@ -1,10 +1,8 @@
 //! Forced direct writes beside the page cache on a device whose flushes fail: no flush reports success over bytes that
 //! another flush has lost, whoever has yet to ask how that ended, and nobody waits for an owner who does not ask.
 
-use iopath::{
-    AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, IoOptions, MemoryConfig, MemoryDisk, Op,
-};
-use iopath::{Options, Volume};
+use iopath::{AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op};
+use iopath::{Options, Request, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -60,8 +58,8 @@ fn memory(value: u8) -> AlignedBuf {
 fn write(batch: &mut Batch, page: u64, value: u8, durable: bool) {
     let mut buffer = batch.buffer().unwrap();
     buffer.fill(value);
-    let options = IoOptions::new().durable(durable);
-    batch.write_with(buffer, PAGE as usize, page * PAGE, page, &options).unwrap();
+    let request = Request::write(buffer, page * PAGE).bytes(PAGE as usize).token(page);
+    batch.queue(request.durable(durable)).unwrap();
     batch.submit();
 }
 
@@ -139,7 +137,7 @@ fn a_forced_write_that_polls_find_done_is_on_the_medium() {
         }
         over.sort_unstable();
         assert_eq!(over, [0, 1, 2, 3, 10].map(|page| (page, PAGE as usize)));
-        batch.flush(50).unwrap();
+        batch.queue(Request::flush().token(50)).unwrap();
         assert_eq!(batch.in_flight(), 1);
         assert_eq!(batch.wait().unwrap().map(|done| done.token), Some(50));
         disk.crash(|_| 0);
@@ -159,7 +157,7 @@ fn a_batch_of_forced_writes_is_full_when_it_says_so() {
     (0..8).for_each(|page| write(&mut batch, page, 1, true));
     rig.volume.flush().unwrap();
     assert_eq!(batch.in_flight(), 8);
-    let refused = batch.flush(9).unwrap_err();
+    let refused = batch.queue(Request::flush()).unwrap_err();
     assert!(refused.error.kind() == iopath::ErrorKind::BatchFull { depth: 8 }, "{refused}");
     drop(batch);
     assert!(rig.holds(7, 1));

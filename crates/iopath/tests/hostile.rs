@@ -5,8 +5,8 @@
 mod support;
 
 use iopath::{
-    Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, FileLayout, FileMap, IoError, IoMode,
-    IoOptions, MAPPERS, MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Stream, Unaligned, Volume,
+    Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, FileLayout, FileMap, IoError, IoMode, MAPPERS,
+    MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Request, Stream, Unaligned, Volume,
 };
 use support::{options, scratch};
 
@@ -180,18 +180,12 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
             for writes in [false, true] {
                 let mut buffer = batch.buffer().expect("both are free");
                 buffer.fill(7);
-                let added = if writes {
-                    batch.write_with(
-                        buffer,
-                        bytes as usize,
-                        offset,
-                        u64::MAX,
-                        &IoOptions::new().durable(true),
-                    )
+                let request = if writes {
+                    Request::write(buffer, offset).durable(true)
                 } else {
-                    batch.read(buffer, bytes as usize, offset, u64::MAX)
+                    Request::read(buffer, offset)
                 };
-                match added {
+                match batch.queue(request.bytes(bytes as usize).token(u64::MAX)) {
                     Ok(()) => {
                         let moved = taken(&mut batch).expect("one is in flight") as u64;
                         assert!(moved == inside && (moved == bytes || !writes), "{moved} of {}", what());
@@ -204,7 +198,7 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
                 }
             }
             if bytes > 0 && offset.checked_add(bytes).is_none_or(|end| end > SIZE) {
-                let refused = batch.discard(offset, bytes, 1).expect_err("past the end");
+                let refused = batch.queue(Request::discard(offset, bytes)).expect_err("past the end");
                 assert!(is_refusal(&refused.error), "{}: {}", what(), refused.error);
             }
             assert_eq!(batch.in_flight(), 0);

@@ -5,7 +5,7 @@ mod support;
 
 use iopath::{
     AlignedBuf, BatchOptions, Boundary, ErrorKind, Fault, Faults, FileLayout, FileMap, IoError, IoMode,
-    MAPPERS, MemoryConfig, MemoryDisk, Op, OpenError, Options, Unaligned, Volume,
+    MAPPERS, MemoryConfig, MemoryDisk, Op, OpenError, Options, Request, Unaligned, Volume,
 };
 use support::{KIB, filled, keeps_order, options, scratch};
 
@@ -310,7 +310,7 @@ fn lies_on_files_and_stripes_as_well() {
                 same(&batch.wait().unwrap().unwrap(), &data);
             }
             let buffer = batch.buffer().unwrap();
-            batch.read(buffer, 64 * KIB, 4096 + (part << 16), part).unwrap();
+            batch.queue(Request::read(buffer, 4096 + (part << 16)).bytes(64 * KIB).token(part)).unwrap();
         }
         while let Some(done) = batch.wait().unwrap() {
             same(&done, &data);
@@ -318,7 +318,7 @@ fn lies_on_files_and_stripes_as_well() {
     }
 }
 
-fn same(done: &iopath::Done, data: &[u8]) {
+fn same(done: &iopath::Completion, data: &[u8]) {
     let buffer = done.buffer.as_ref().unwrap();
     let start = done.token as usize * 64 * KIB;
     assert!(buffer[..64 * KIB] == data[start..start + 64 * KIB], "part {}", done.token);

@@ -2,8 +2,7 @@
 //! for each other's blocks. Not a test of bytes: that all of them end.
 
 use iopath::{
-    AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, IoOptions, MemoryConfig, MemoryDisk, Options,
-    Volume,
+    AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -39,8 +38,8 @@ fn bursts(volume: &Volume, random: &mut Xoshiro256PlusPlus) {
     let mut batch = volume.batch(&BatchOptions::new(8, 16 << 10)).unwrap();
     while let Some(buffer) = batch.buffer() {
         let (offset, bytes) = range(random);
-        let options = IoOptions::new().durable(random.random_range(0..4) == 0);
-        batch.write_with(buffer, bytes, offset, 0, &options).unwrap();
+        let is_durable = random.random_range(0..4) == 0;
+        batch.queue(Request::write(buffer, offset).bytes(bytes).durable(is_durable)).unwrap();
         if random.random_range(0..3) == 0 {
             batch.submit();
         }

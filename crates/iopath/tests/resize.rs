@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Unaligned, Volume};
+use iopath::{AlignedBuf, BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Unaligned, Volume};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use support::{options, scratch};
@@ -65,7 +65,7 @@ fn shake(volume: &Volume) {
             let offset = FLOOR / 4096 * 4096 - 4096;
             while !is_over.load(Relaxed) {
                 while let Some(buffer) = batch.buffer() {
-                    batch.read(buffer, 3 * 4096, offset, 0).unwrap();
+                    batch.queue(Request::read(buffer, offset).bytes(3 * 4096)).unwrap();
                 }
                 while let Some(done) = batch.wait().unwrap() {
                     let (there, memory) = (done.result.unwrap(), done.buffer.unwrap());

@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoError, IoMode, OpenError, Volume};
+use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoError, IoMode, OpenError, Request, Volume};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use support::{KIB, filled, keeps_order, options, scratch};
@@ -79,7 +79,7 @@ fn a_member_that_fails_fails_what_touches_it_and_nothing_else() {
     let mut batch = volume.batch(&BatchOptions::new(6, CHUNK as usize)).unwrap();
     for chunk in 0..6 {
         let buffer = batch.buffer().unwrap();
-        batch.read(buffer, CHUNK as usize, chunk * CHUNK, chunk).unwrap();
+        batch.queue(Request::read(buffer, chunk * CHUNK).bytes(CHUNK as usize).token(chunk)).unwrap();
     }
     let mut failed = Vec::new();
     while let Some(done) = batch.wait().unwrap() {

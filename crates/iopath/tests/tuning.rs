@@ -3,7 +3,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, IoOptions, Priority, Stream, Volume};
+use iopath::{AlignedBuf, Batch, BatchOptions, ELEVATORS, ElevatorSpec, Priority, Request, Stream, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ fn random_spec(rng: &mut ChaCha8Rng) -> ElevatorSpec {
     })
 }
 
-/// Adds a read of the 4 KiB block of that number, which is its token, too.
-fn read(batch: &mut Batch, block: u64, options: &IoOptions) {
+/// Queues a read of a 4 KiB block. The number of the block is the token.
+fn read(batch: &mut Batch, block: u64, set: impl FnOnce(Request) -> Request) {
     let buffer = batch.buffer().expect("room for it");
-    batch.read_with(buffer, 4 * KIB, block * 4096, block, options).unwrap();
+    batch.queue(set(Request::read(buffer, block * 4096).bytes(4 * KIB).token(block))).unwrap();
 }
 
 /// The tokens in the order of completion.
@@ -102,7 +102,7 @@ fn what_is_set_in_the_volume_orders_what_its_batches_hold_already() {
     let volume = Volume::open(&path, &options().depth(1)).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
     for block in [100, 60, 20, 80, 40] {
-        read(&mut batch, block, &IoOptions::new());
+        read(&mut batch, block, |request| request);
     }
     batch.submit();
     std::thread::scope(|scope| {
@@ -160,11 +160,11 @@ fn passed_by(volume: &Volume) -> u32 {
     let mut urgent = None;
     for step in 0..600 {
         while batch.in_flight() < 63 {
-            read(&mut batch, rng.random_range(0..400) * 2, &IoOptions::new());
+            read(&mut batch, rng.random_range(0..400) * 2, |request| request);
         }
         if urgent.is_none() && step % 5 == 0 {
             let block = 802 + rng.random_range(0..100) * 2;
-            read(&mut batch, block, &IoOptions::new().priority(Priority::RealTime));
+            read(&mut batch, block, |request| request.priority(Priority::RealTime));
             (urgent, waited) = (Some(block), 0);
         }
         let done = batch.wait().unwrap().expect("some are in flight");
@@ -193,9 +193,9 @@ fn the_priority_of_a_batch_is_that_of_each_io_that_has_none() {
     let volume = Volume::open(&path, &options().depth(1).elevator("deadline")).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB).priority(Priority::Idle)).unwrap();
     for block in [10, 20, 30] {
-        read(&mut batch, block, &IoOptions::new());
+        read(&mut batch, block, |request| request);
     }
-    read(&mut batch, 40, &IoOptions::new().priority(Priority::BestEffort));
+    read(&mut batch, 40, |request| request.priority(Priority::BestEffort));
     assert_eq!(order(&mut batch), [40, 10, 20, 30]);
 }
 
@@ -209,7 +209,7 @@ fn streams_of_one_batch_share_the_device_by_weight() {
     let mut rng = ChaCha8Rng::seed_from_u64(6);
     let mut add = |batch: &mut Batch, stream: u64| {
         let block = rng.random_range(0..60) * 4 + stream;
-        read(batch, block, &IoOptions::new().stream(Stream(stream as u32)));
+        read(batch, block, |request| request.stream(Stream(stream as u32)));
     };
     for each in 0..32 {
         add(&mut batch, each % 2);

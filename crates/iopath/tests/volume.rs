@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoMode, OpenError, Volume};
+use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoMode, OpenError, Request, Volume};
 use support::{KIB, filled, keeps_order, options, scratch};
 
 #[test]
@@ -135,9 +135,9 @@ fn a_batch_that_is_full_gives_the_buffer_back() {
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
     let buffer = batch.buffer().unwrap();
-    batch.read(buffer, 4 * KIB, 0, 1).unwrap();
+    batch.queue(Request::read(buffer, 0).bytes(4 * KIB).token(1)).unwrap();
     let other = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
-    let refused = batch.read(other.buffer().unwrap(), 4 * KIB, 0, 2).unwrap_err();
+    let refused = batch.queue(Request::read(other.buffer().unwrap(), 0).bytes(4 * KIB).token(2)).unwrap_err();
     assert!(refused.error.kind() == ErrorKind::BatchFull { depth: 1 }, "{refused}");
     assert!(refused.buffer.is_some());
     assert_eq!(batch.wait().unwrap().unwrap().token, 1);
@@ -152,7 +152,7 @@ fn a_batch_dropped_with_io_under_way_is_waited_for() {
         let mut batch = volume.batch(&BatchOptions::new(32, 16 * KIB)).unwrap();
         for token in 0..32 {
             let buffer = batch.buffer().unwrap();
-            batch.read(buffer, 16 * KIB, token * 16384, token).unwrap();
+            batch.queue(Request::read(buffer, token * 16384).bytes(16 * KIB).token(token)).unwrap();
         }
         batch.submit();
     }
@@ -165,7 +165,7 @@ fn neighbours_of_a_batch_go_as_one_request_with_one_system_call() {
     let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
     for token in 0..16 {
         let buffer = batch.buffer().unwrap();
-        batch.read(buffer, 4 * KIB, token * 4096, token).unwrap();
+        batch.queue(Request::read(buffer, token * 4096).bytes(4 * KIB).token(token)).unwrap();
     }
     while batch.wait().unwrap().is_some() {}
     assert_eq!((batch.stats().dispatched, batch.stats().back_merges()), (1, 15));
@@ -182,7 +182,7 @@ fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
     for token in 0..16 {
         let buffer = batch.buffer().unwrap();
         // No neighbours: eight times as many requests as the device is given at once.
-        batch.read(buffer, 4 * KIB, token * 16384, token).unwrap();
+        batch.queue(Request::read(buffer, token * 16384).bytes(4 * KIB).token(token)).unwrap();
     }
     batch.submit();
     let given_up = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -199,7 +199,8 @@ fn more_bytes_than_the_buffer_has_are_refused_as_such() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
-    let refused = batch.read(batch.buffer().unwrap(), 64 * KIB, 0, 1).unwrap_err();
+    let refused =
+        batch.queue(Request::read(batch.buffer().unwrap(), 0).bytes(64 * KIB).token(1)).unwrap_err();
     let buffer_bytes = refused.buffer.as_ref().unwrap().len() as u64;
     assert_eq!(refused.error.kind(), ErrorKind::BufferTooSmall { buffer_bytes });
     assert_eq!(refused.error.bytes(), 65536);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use iopath::{
-    Batch, BatchOptions, Done as VolumeDone, Error, ErrorKind, IoMode, Options, PoolBuf, Stream, Volume,
+    BatchOptions, Completion, Error, ErrorKind, IoMode, LocalBatch, Options, PoolBuf, Request, Stream, Volume,
 };
 use iopath_log::LogWriter;
 use iopath_os::kernel::Stamp;
@@ -34,7 +34,7 @@ impl IoPath for VolumePath {
         let gather = (job.depth * 3 / 8).max(1);
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
-        let mut batch = self.volume.batch(&options)?;
+        let mut batch = self.volume.local_batch(&options)?;
         if let Some(log) = &self.log {
             batch.start_log(Box::new(log.add_queue()));
         }
@@ -49,7 +49,7 @@ impl IoPath for VolumePath {
 
 /// A batch. Its tokens are the slots.
 struct BatchConnection {
-    batch: Batch,
+    batch: LocalBatch,
     /// Any buffer serves any slot.
     idle: Vec<PoolBuf>,
     stamp: Stamp,
@@ -68,25 +68,26 @@ impl Connection for BatchConnection {
         if direction == Direction::Write {
             self.stamp.put(&mut buffer, offset);
         }
-        let added = match direction {
-            Direction::Read => self.batch.read(buffer, bytes as usize, offset, u64::from(slot)),
-            Direction::Write => self.batch.write(buffer, bytes as usize, offset, u64::from(slot)),
+        let request = match direction {
+            Direction::Read => Request::read(buffer, offset),
+            Direction::Write => Request::write(buffer, offset),
         };
-        added.map_err(|refused| io_error(refused.error))
+        let queued = self.batch.queue(request.bytes(bytes as usize).token(u64::from(slot)));
+        queued.map_err(|refused| io_error(refused.error))
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let mut next = self.batch.wait().map_err(io_error)?;
-        while let Some(VolumeDone { token, buffer, result }) = next {
+        while let Some(Completion { token, buffer, result }) = next {
             self.idle.extend(buffer);
             done.push(Done { slot: token as u32, result: result.map(drop).map_err(io_error) });
-            next = self.batch.take();
+            next = self.batch.next_completed();
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.batch.flush(0).map_err(|refused| io_error(refused.error))?;
+        self.batch.queue(Request::flush()).map_err(|refused| io_error(refused.error))?;
         let done = self.batch.wait().map_err(io_error)?.expect("the flush is in flight");
         done.result.map(drop).map_err(io_error)
     }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use iopath::{AlignedBuf, Batch, BatchOptions, Done, Engine, OpenError, Options, Volume};
+use iopath::{AlignedBuf, Batch, BatchOptions, Completion, Engine, OpenError, Options, Request, Volume};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -70,10 +70,10 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
         if rng.random_bool(0.5) {
             buffer[..bytes].fill(token as u8);
             blocks[first..first + count].fill(token as u8);
-            batch.write(buffer, bytes, offset, token).unwrap();
+            batch.queue(Request::write(buffer, offset).bytes(bytes).token(token)).unwrap();
         } else {
             expected.insert(token, blocks[first..first + count].to_vec());
-            batch.read(buffer, bytes, offset, token).unwrap();
+            batch.queue(Request::read(buffer, offset).bytes(bytes).token(token)).unwrap();
         }
     }
     while let Some(done) = batch.wait().unwrap() {
@@ -83,7 +83,7 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
     assert_eq!(batch.in_flight(), 0, "seed {seed}");
 }
 
-fn check(done: &Done, expected: &mut BTreeMap<u64, Vec<u8>>) {
+fn check(done: &Completion, expected: &mut BTreeMap<u64, Vec<u8>>) {
     let bytes = *done.result.as_ref().unwrap();
     let Some(blocks) = expected.remove(&done.token) else { return };
     let buffer = done.buffer.as_ref().unwrap();

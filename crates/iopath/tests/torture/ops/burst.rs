@@ -2,7 +2,7 @@
 
 use crate::settings::pick;
 use crate::worker::{Failure, Work};
-use iopath::{BatchOptions, Done, IoOptions};
+use iopath::{BatchOptions, Completion, Request};
 use rand::Rng;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ struct Part {
     bytes: usize,
     from: Option<usize>,
     forced: bool,
-    done: Option<Done>,
+    done: Option<Completion>,
 }
 
 /// Many I/Os at once, which may overlap: they take effect in the order in which they were added.
@@ -32,14 +32,14 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
         let token = parts.len() as u64;
         let from = work.worker.random.random::<bool>().then(|| work.from(bytes));
         let forced = from.is_some() && work.worker.random.random_range(0..8) == 0;
-        let added = if let Some(from) = from {
+        let request = if let Some(from) = from {
             buffer[..bytes].copy_from_slice(&work.worker.source.random[from..from + bytes]);
-            batch.write_with(buffer, bytes, offset as u64, token, &IoOptions::new().durable(forced))
+            Request::write(buffer, offset as u64).durable(forced)
         } else {
             buffer[..bytes].fill(0xa5);
-            batch.read(buffer, bytes, offset as u64, token)
+            Request::read(buffer, offset as u64)
         };
-        if let Err(refused) = added {
+        if let Err(refused) = batch.queue(request.bytes(bytes).token(token)) {
             // What is dirty there cannot be written back: nothing has begun.
             work.outcome(&Err(refused.error))?;
             continue;
@@ -72,7 +72,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
 fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     let Part { offset, bytes, from, forced, done } = part;
     let never = || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst never ended"));
-    let Done { buffer, result, .. } = done.ok_or_else(never)?;
+    let Completion { buffer, result, .. } = done.ok_or_else(never)?;
     let result = result.map(drop);
     // Beside a page cache it is a flush of the cache that forces a write.
     let flushes_cache = forced && work.conditions.mode.is_cached;

@@ -1,54 +1,37 @@
-//! Opens what a volume stands on, finds out what it is, and makes the queues and engines for it. Neither reads nor
-//! writes what is in it: see `volume.rs`.
+//! The source of a volume: a file, block device, stripe, mapped file or memory disk. Opens and inspects it, and makes
+//! queues and engines for it. Does not read or write: see `volume.rs`.
 
-use crate::batch::BatchOptions;
+pub(crate) mod cache;
+mod stripe;
+pub(crate) mod threading;
+
 use crate::error::OpenError;
-use crate::mapped::MappedOn;
 use crate::options::{IoMode, Options};
-use crate::stripe::Members;
 use crate::tuning::{Tuned, Tuning};
-use iopath_core::{Limits, QueueConfig};
+use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
-    BufferPool, EngineConfig, Fallback, Faulty, Geometry, Mapped, MemoryDisk, REQUEST_BYTES, RealDevice,
-    limits_of,
+    BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
+    RealDevice, StripedError, limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use stripe::Members;
 
-/// Threads of one engine, where threads are used.
+/// Threads of one engine that uses threads.
 const THREADS_MAX: u32 = 32;
 
 /// The engine of a memory disk.
 const MEMORY: &str = "memory";
 
-/// What was found out about a volume when it was opened.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Facts {
-    /// Its path, symbolic links followed.
-    pub path: PathBuf,
-    /// Its size in bytes.
-    pub size_bytes: u64,
-    /// Offsets and lengths are multiples of this many bytes.
-    pub block_bytes: u32,
-    /// Buffers start at a multiple of this many bytes.
-    pub memory_align_bytes: u32,
-    /// The most bytes of one request; longer I/O is split.
-    pub request_bytes_max: u64,
-    /// What carries out the I/O: `uring`, `threads` or `memory`.
-    pub engine: &'static str,
-    /// Why it is not the engine asked for or the best there is: one line for whoever runs the program.
-    pub fallback: Option<Fallback>,
-    /// What the target is: filesystem, disk, scheduler.
-    pub target: Target,
-}
+/// Requests that a queue holds back for others to merge with, as in Linux.
+pub(crate) const PLUG_REQUESTS: u32 = 32;
 
-/// What bytes lie on, and what carries I/O on them out.
+/// Where the bytes are.
 #[derive(Debug)]
 pub(crate) enum Backing {
     File(Arc<File>),
@@ -57,8 +40,15 @@ pub(crate) enum Backing {
     Mapped(MappedOn),
 }
 
-/// A device that was opened, and what carries it out.
-struct On<D: ?Sized> {
+/// A mapped file, and the backing of its blocks.
+#[derive(Debug)]
+pub(crate) struct MappedOn {
+    pub(crate) below: Box<Backing>,
+    pub(crate) file: FileMap,
+}
+
+/// A device and the name of its engine.
+pub(crate) struct On<D: ?Sized> {
     device: Box<D>,
     engine: &'static str,
     fallback: Option<Fallback>,
@@ -74,7 +64,7 @@ impl<D: ?Sized + RealDevice> On<D> {
     }
 }
 
-/// A queue on an engine that was opened.
+/// A queue on an open engine.
 #[derive(Debug)]
 pub(crate) struct Opened<R> {
     pub(crate) runner: R,
@@ -82,7 +72,7 @@ pub(crate) struct Opened<R> {
     pub(crate) fallback: Option<Fallback>,
 }
 
-/// An open file, device or memory disk, from which engines are made.
+/// An open file, device or memory disk. Makes engines.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) backing: Backing,
@@ -92,7 +82,6 @@ pub(crate) struct Source {
 }
 
 pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
-pub(crate) type OwnRunner = Tuned<dyn RealDevice>;
 
 impl Source {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
@@ -116,7 +105,7 @@ impl Source {
         Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
-    /// A memory disk has no alignment to be found out, and nobody's data to be destroyed.
+    /// A memory disk: its alignment is configured, and it holds no data of others.
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
         let tuning = Tuning::new(options.elevator.parse()?);
         let mut limits = disk.limits();
@@ -128,19 +117,63 @@ impl Source {
         Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
-    /// A queue and engine for threads that take turns.
+    /// A stripe of several files or block devices.
+    pub(crate) fn stripe(
+        paths: &[impl AsRef<Path>],
+        chunk_bytes: u64,
+        options: &Options,
+    ) -> Result<(Self, Target), OpenError> {
+        if !chunk_bytes.is_multiple_of(SECTOR_BYTES) {
+            return Err(OpenError::Chunk { chunk_bytes });
+        }
+        let config = StripeConfig { chunk_sectors: chunk_bytes / SECTOR_BYTES, ..StripeConfig::default() };
+        let create_bytes = stripe::member_bytes(options.create_bytes, paths.len(), chunk_bytes);
+        let of_member = Options { create_bytes, ..options.clone() };
+        let opened: Vec<_> =
+            paths.iter().map(|path| Self::open(path.as_ref(), &of_member)).collect::<Result<_, _>>()?;
+        let mut files = Vec::with_capacity(opened.len());
+        let mut targets = Vec::with_capacity(opened.len());
+        for (source, target) in opened {
+            if let Backing::File(file) = source.backing {
+                files.push((file, source.limits));
+                targets.push(target);
+            }
+        }
+        stripe::refuse_the_same(&files, &targets)?;
+        let of_members: Vec<&Limits> = files.iter().map(|(_, limits)| limits).collect();
+        let limits = config.limits(&of_members).map_err(StripedError::Layout)?;
+        let path = stripe::names(targets.iter().map(|target| target.path.as_path()));
+        let first = targets.into_iter().next().expect("a stripe of no members is refused");
+        // A stripe is a device whatever its members are: whole blocks at both ends.
+        let size_bytes = limits.capacity * SECTOR_BYTES;
+        let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
+        let (tuning, options) = (Tuning::new(options.elevator.parse()?), options.clone());
+        let backing = Backing::Stripe(Members { files, config });
+        Ok((Self { backing, limits, options, tuning }, target))
+    }
+
+    /// The same source under a mapped file.
+    pub(crate) fn mapped(self, target: Target, file: &FileMap) -> Result<(Self, Target), OpenError> {
+        // Refuse a map that does not fit before an engine is opened.
+        file.limits_on(&self.limits)?;
+        let mapped = MappedOn { below: Box::new(self.backing), file: file.clone() };
+        let target = Target { size_bytes: file.size_bytes(), ..target };
+        Ok((Self { backing: Backing::Mapped(mapped), ..self }, target))
+    }
+
+    /// A queue and engine for threads that use it in turn.
     pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
         let depth = self.depth();
         self.shared(&Self::queue(1, depth, depth), None)
     }
 
-    /// A queue and engine for the page cache, which is to know the memory in `pool`.
+    /// A queue and engine for the page cache, which registers the memory in `pool`.
     pub(crate) fn cache_runner(
         &self,
         bios_max: u32,
         pool: &BufferPool,
     ) -> Result<Opened<SharedRunner>, OpenError> {
-        self.shared(&Self::queue(bios_max, self.depth(), BatchOptions::PLUG), Some(pool.clone()))
+        self.shared(&Self::queue(bios_max, self.depth(), PLUG_REQUESTS), Some(pool.clone()))
     }
 
     fn shared(
@@ -152,8 +185,8 @@ impl Source {
         Ok(Opened { runner: self.tuning.runner(device, queue), engine, fallback })
     }
 
-    /// A device that threads use in turn. What goes wrong goes wrong below the mapping, if there is one.
-    fn shared_device(
+    /// A device for threads that use it in turn. Faults are injected below the mapping, if there is one.
+    pub(crate) fn shared_device(
         &self,
         backing: &Backing,
         pool: Option<BufferPool>,
@@ -176,39 +209,7 @@ impl Source {
         Ok(on)
     }
 
-    /// A queue and engine for the calling thread, with `bios_max` I/Os in flight.
-    pub(crate) fn own_runner(
-        &self,
-        bios_max: u32,
-        plug: u32,
-        pool: BufferPool,
-    ) -> Result<Opened<OwnRunner>, OpenError> {
-        let On { device, engine, fallback } = self.own_device(&self.backing, pool)?;
-        let runner = self.tuning.runner(device, &Self::queue(bios_max, self.depth(), plug));
-        Ok(Opened { runner, engine, fallback })
-    }
-
-    /// A device that one thread uses.
-    fn own_device(&self, backing: &Backing, pool: BufferPool) -> Result<On<dyn RealDevice>, OpenError> {
-        let mut on: On<dyn RealDevice> = match backing {
-            Backing::File(file) => {
-                On::of(self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?)
-            }
-            Backing::Stripe(members) => On::of(members.open(self.options.engine, &self.engine(Some(pool)))?),
-            Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
-            Backing::Mapped(mapped) => {
-                let on = self.own_device(&mapped.below, pool)?;
-                let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
-                return Ok(On { device: Box::new(device), ..on });
-            }
-        };
-        if let Some(faults) = &self.options.faults {
-            on.device = Box::new(Faulty::new(on.device, faults));
-        }
-        Ok(on)
-    }
-
-    /// An engine on a mapped file, for what is no request: one that moves the file's end.
+    /// An engine on a mapped file that resizes the file.
     pub(crate) fn mapped_engine(
         &self,
         mapped: &MappedOn,
@@ -217,12 +218,17 @@ impl Source {
         Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
-    /// Whether the block is written whole that the volume ends in. A file of the system's would grow.
+    /// Whether the last block is written whole. A plain file would grow.
     pub(crate) const fn writes_last_block(&self) -> bool {
         matches!(self.backing, Backing::Mapped(_))
     }
 
-    /// The file, if what it is read by is nothing but the system's calls.
+    /// Whether a read may end at the end of the volume instead of the end of its range.
+    pub(crate) fn cuts_off_at_end(&self) -> bool {
+        self.options.mode != IoMode::Raw
+    }
+
+    /// The file, if reads are plain system calls without injected faults.
     pub(crate) fn plain_file(&self) -> Option<Arc<File>> {
         match &self.backing {
             Backing::File(file) if self.options.faults.is_none() => Some(Arc::clone(file)),
@@ -235,7 +241,7 @@ impl Source {
         EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }
     }
 
-    /// The depth asked for, as far as there can be such a device.
+    /// The requested depth, within the limits of the device.
     fn depth(&self) -> u32 {
         self.options.depth.clamp(1, self.limits.depth_max)
     }
@@ -251,14 +257,14 @@ impl Source {
     }
 }
 
-/// What the disk takes at once, as far as the kernel lets it: each request costs CPU, however long it is. Not
-/// so long that what is split is no longer in several requests, and not so short that the price of one counts.
+/// The largest request of the disk, as far as the kernel allows it, since each request costs CPU whatever its length.
+/// Bounded above so that long I/O is still several requests, and below so that the cost of a request does not dominate.
 fn request_bytes_max(target: &Target) -> u64 {
     let disk_bytes = target.backing.disk().and_then(|disk| disk.max_sectors_kb).map(|kib| kib << 10);
     disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)
 }
 
-/// Makes the file or extends it, never shortens it.
+/// Creates the file or extends it. Never shortens it.
 fn create(path: &Path, bytes: u64) -> Result<(), OpenError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.map_err(system(path, "created"))?;
@@ -287,11 +293,4 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
 pub(crate) fn system(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::System { path, what, source }
-}
-
-impl Source {
-    /// Whether a read may end with the file rather than with its range.
-    pub(crate) fn cuts_off_at_end(&self) -> bool {
-        self.options.mode != IoMode::Raw
-    }
 }

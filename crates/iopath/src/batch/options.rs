@@ -1,0 +1,54 @@
+//! The options of a batch. Plain data.
+
+use crate::source::PLUG_REQUESTS;
+use iopath_core::{Priority, Stream};
+
+/// The options of a [`Batch`](crate::Batch).
+#[derive(Debug, Clone)]
+pub struct BatchOptions {
+    pub(super) io_depth: u32,
+    pub(super) buffer_bytes: usize,
+    pub(super) gather: u32,
+    pub(super) plug: u32,
+    pub(super) stream: Stream,
+    pub(super) priority: Priority,
+}
+
+impl BatchOptions {
+    /// Room for `io_depth` requests in flight, each of up to `buffer_bytes` bytes.
+    pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
+        let io_depth = if io_depth == 0 { 1 } else { io_depth };
+        let (stream, priority) = (Stream(0), Priority::BestEffort);
+        Self { io_depth, buffer_bytes, gather: 1, plug: PLUG_REQUESTS, stream, priority }
+    }
+
+    /// Completions that a wait gathers before it returns: 1 unless set, which gives the lowest latency. For throughput, a
+    /// quarter of the depth has the lowest CPU cost.
+    #[must_use]
+    pub const fn gather(mut self, completions: u32) -> Self {
+        self.gather = completions;
+        self
+    }
+
+    /// Requests that the batch holds back for others to merge with: 32 unless set, as in Linux. When more have gathered, the
+    /// batch submits them, so that the device has work while others are added. A larger plug saves system calls.
+    #[must_use]
+    pub const fn plug(mut self, requests: u32) -> Self {
+        self.plug = requests;
+        self
+    }
+
+    /// The stream of requests that set none, for elevators that divide the device among streams.
+    #[must_use]
+    pub const fn stream(mut self, stream: Stream) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// The priority of requests that set none, for elevators that use it.
+    #[must_use]
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+}

@@ -1,0 +1,27 @@
+//! The facts of a volume, found when it is opened. Plain data.
+
+use iopath_os::Fallback;
+use iopath_os::target::Target;
+use std::path::PathBuf;
+
+/// The facts of a volume: [`Volume::facts`](crate::Volume::facts).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The path, with symbolic links resolved.
+    pub path: PathBuf,
+    /// The size in bytes when the volume was opened.
+    pub size_bytes: u64,
+    /// Offsets and lengths of direct I/O are multiples of this many bytes.
+    pub block_bytes: u32,
+    /// Buffers of direct I/O start at a multiple of this many bytes.
+    pub memory_align_bytes: u32,
+    /// The longest request, in bytes; longer I/O is split.
+    pub request_bytes_max: u64,
+    /// The engine: `uring`, `threads` or `memory`.
+    pub engine: &'static str,
+    /// Why the engine is not the requested one or not the best: one line for the user of the program.
+    pub fallback: Option<Fallback>,
+    /// The target: filesystem, disk, scheduler.
+    pub target: Target,
+}

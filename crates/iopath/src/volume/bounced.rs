@@ -1,0 +1,134 @@
+//! Direct I/O that does not fit the alignment, through an aligned buffer. A block that is written in part is read, changed
+//! and written back while its range is locked.
+
+use super::Volume;
+use crate::bounce::{BUFFER_BYTES, Bounce, Locked};
+use crate::error::{Cause, Error, ErrorKind, Result};
+use iopath_core::{IoError, Op};
+use iopath_os::{NoMemory, page_bytes};
+
+impl Volume {
+    pub(super) fn read_bounced(&self, bounce: &Bounce, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let available = self.in_volume(Op::Read, offset, buffer.len())?;
+        let (mut done, buffer_bytes) = (0, buffer.len());
+        while done < available {
+            let piece = self.piece(offset + done as u64, available - done);
+            let bytes = bounce.with_buffer(|blocks| -> Result<usize> {
+                let blocks = &mut blocks[..piece.blocks];
+                let read = self.read_direct(blocks, piece.start)?;
+                let bytes = piece.bytes.min(read.saturating_sub(piece.skip));
+                buffer[done..done + bytes].copy_from_slice(&blocks[piece.skip..piece.skip + bytes]);
+                Ok(bytes)
+            });
+            let bytes = bytes.map_err(|error| self.no_memory(Op::Read, offset, buffer_bytes, error))??;
+            if bytes == 0 {
+                break;
+            }
+            done += bytes;
+        }
+        Ok(done)
+    }
+
+    pub(super) fn write_bounced(&self, bounce: &Bounce, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        self.check_writable(Op::Write, offset, buffer.len() as u64)?;
+        let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
+        self.check_within(Op::Write, offset, buffer.len() as u64)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            let piece = self.piece(offset + done as u64, buffer.len() - done);
+            let source = &buffer[done..done + piece.bytes];
+            let written = bounce
+                .with_buffer(|blocks| self.write_piece(bounce, &piece, source, &mut blocks[..piece.blocks]));
+            written.map_err(|error| self.no_memory(Op::Write, offset, buffer.len(), error))??;
+            done += piece.bytes;
+        }
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    /// An aligned write on a volume that bounces others. The lock keeps a bounced write from restoring old bytes.
+    pub(super) fn write_beside_bounced(
+        &self,
+        bounce: &Bounce,
+        buffer: &[u8],
+        offset: u64,
+        fua: bool,
+    ) -> Result<()> {
+        let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
+        self.write_direct(buffer, offset, fua)
+    }
+
+    pub(super) fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: u64) -> Locked<'a> {
+        // The bytes after the last whole block of a file go through the page cache of the kernel, which treats a concurrent
+        // direct write to the same page as corruption.
+        let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
+        let end = offset.saturating_add(bytes);
+        bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
+    }
+
+    fn write_piece(&self, bounce: &Bounce, piece: &Piece, source: &[u8], blocks: &mut [u8]) -> Result<()> {
+        let block = self.facts().block_bytes as usize;
+        let size = self.size_bytes();
+        // Whole blocks of the volume. The last block of a file may be a part, except of a mapped file.
+        let end = if self.source().writes_last_block() { size.next_multiple_of(block as u64) } else { size };
+        let whole = (end - piece.start).min(blocks.len() as u64) as usize / block * block;
+        let (from, to) = (piece.skip, piece.skip + piece.bytes);
+        if !from.is_multiple_of(block) && from < whole {
+            let first = from / block * block;
+            self.read_direct(&mut blocks[first..first + block], piece.start + first as u64)?;
+        }
+        if !to.is_multiple_of(block) && to < whole {
+            let last = to / block * block;
+            // Skip it if the block has just been read.
+            if last > from || from.is_multiple_of(block) {
+                self.read_direct(&mut blocks[last..last + block], piece.start + last as u64)?;
+            }
+        }
+        blocks[from..to].copy_from_slice(source);
+        self.write_blocks(&blocks[..whole.min(to.next_multiple_of(block))], piece.start)?;
+        if to <= whole {
+            return Ok(());
+        }
+        let tail = from.max(whole);
+        let offset = piece.start + tail as u64;
+        let written = match bounce.tail() {
+            Some(tail_file) => tail_file.write_all_at(&blocks[tail..to], offset),
+            None => Err(IoError::Alignment),
+        };
+        let failed = |source| self.io_error(Op::Write, offset, (to - tail) as u64, source);
+        written.map_err(failed)
+    }
+
+    fn no_memory(&self, op: Op, offset: u64, bytes: usize, error: NoMemory) -> Error {
+        let error = Cause::Memory(error);
+        self.error(ErrorKind::NoMemory).of_range(op, offset, bytes as u64).because(error)
+    }
+
+    /// How many of `bytes` bytes from `offset` on lie in the volume.
+    fn in_volume(&self, op: Op, offset: u64, bytes: usize) -> Result<usize> {
+        if !self.cuts_off_at_end() {
+            self.check_within(op, offset, bytes as u64)?;
+        }
+        Ok(self.size_bytes().saturating_sub(offset).min(bytes as u64) as usize)
+    }
+
+    /// The first piece of `bytes` bytes from `offset` on that fits a buffer.
+    fn piece(&self, offset: u64, bytes: usize) -> Piece {
+        let block = u64::from(self.facts().block_bytes);
+        let start = offset / block * block;
+        let skip = (offset - start) as usize;
+        let bytes = bytes.min(BUFFER_BYTES - skip);
+        Piece { start, skip, bytes, blocks: (skip + bytes).next_multiple_of(block as usize) }
+    }
+}
+
+/// A part of a range, and its blocks.
+struct Piece {
+    /// The offset of the first block on the volume.
+    start: u64,
+    /// The offset of the bytes in the blocks.
+    skip: usize,
+    /// The length of the bytes.
+    bytes: usize,
+    /// The length of the blocks.
+    blocks: usize,
+}

@@ -1,0 +1,98 @@
+//! Buffered I/O of a volume: calls the page cache and turns its errors into those of the volume. The cache itself:
+//! `iopath_os::Buffered`.
+
+use super::Volume;
+use crate::error::{Cause, Error, ErrorKind, Result};
+use iopath_core::{LogSink, Op};
+use iopath_os::{Advice, Borrowed, Buffered, BufferedError, BufferedStats};
+
+/// Bytes of the volume's cache, lent: see [`Volume::borrow`].
+/// Bytes of the page cache, borrowed: [`Volume::borrow`]. Borrowed pages do not change and are never evicted.
+pub type PageGuard<'a> = Borrowed<'a>;
+
+impl Volume {
+    /// Borrows `bytes` bytes from byte `offset` on in the page cache, or fewer where the volume ends. Copies nothing. The
+    /// bytes do not change while the guard lives: a write to the range goes to another copy of the page.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotBuffered`] on a volume without a page cache, [`ErrorKind::AllBorrowed`] if guards hold every page, and
+    /// as [`Volume::read_at`].
+    #[inline]
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>> {
+        self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))
+    }
+
+    /// Declares how `bytes` bytes from `offset` on will be used.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotBuffered`] on a volume without a page cache.
+    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<()> {
+        self.cache()?.advise(offset, bytes, advice);
+        Ok(())
+    }
+
+    /// The counters of the page cache; `None` on a volume without one.
+    pub fn stats(&self) -> Option<BufferedStats> {
+        self.cache_if_any().map(Buffered::stats)
+    }
+
+    /// Records each step of the queue between page cache and device in `sink` from now on. On other volumes, log the batches
+    /// ([`Batch::start_log`](crate::Batch::start_log)).
+    pub fn start_log(&self, sink: Box<dyn LogSink>) {
+        if let Some(cache) = self.cache_if_any() {
+            cache.start_log(sink);
+        }
+    }
+
+    /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program has handled
+    /// the loss, for example by repeating every write since the last successful flush.
+    ///
+    /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats those whose pages
+    /// it still holds. Others, evicted or written by direct I/O, may be gone. Then every [`Volume::flush`] fails until this
+    /// call: a loss is never reported only once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotBuffered`] on a volume without a page cache.
+    pub fn accept_loss(&self) -> Result<bool> {
+        Ok(self.cache()?.accept_loss().is_some())
+    }
+
+    #[inline]
+    fn cache(&self) -> Result<&Buffered> {
+        self.cache_if_any().ok_or_else(|| self.error(ErrorKind::NotBuffered))
+    }
+
+    pub(super) fn read_cached(&self, cache: &Buffered, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let bytes = buffer.len() as u64;
+        cache.read_at(buffer, offset).map_err(|error| self.uncached(Op::Read, offset, bytes, error))
+    }
+
+    pub(super) fn write_cached(&self, cache: &Buffered, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        let bytes = buffer.len() as u64;
+        self.check_writable(Op::Write, offset, bytes)?;
+        self.check_within(Op::Write, offset, bytes)?;
+        let failed = |error| self.uncached(Op::Write, offset, bytes, error);
+        cache.write_at(buffer, offset).map_err(failed)?;
+        if fua { cache.flush_range(offset, bytes).map_err(failed) } else { Ok(()) }
+    }
+
+    pub(crate) fn flush_cached(&self, cache: &Buffered) -> Result<()> {
+        cache.flush().map_err(|error| self.uncached(Op::Flush, 0, 0, error))
+    }
+
+    /// The error of the volume for an error of the cache.
+    #[cold]
+    pub(crate) fn uncached(&self, op: Op, offset: u64, bytes: u64, error: BufferedError) -> Error {
+        let (kind, cause) = match error {
+            BufferedError::Io(source) => (ErrorKind::Io(source), None),
+            BufferedError::Wait(source) => (ErrorKind::Wait, Some(Cause::Wait(source))),
+            BufferedError::AllBorrowed { pages } => (ErrorKind::AllBorrowed { pages }, None),
+            BufferedError::Unwritable { pages, source } => (ErrorKind::Unwritable { pages, source }, None),
+        };
+        let error = self.error(kind).of_range(op, offset, bytes);
+        match cause {
+            Some(cause) => error.because(cause),
+            None => error,
+        }
+    }
+}

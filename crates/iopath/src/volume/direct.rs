@@ -1,0 +1,174 @@
+//! Direct I/O, on a volume with or without a page cache. With one, direct and buffered I/O see each other's bytes: the
+//! order is decided in `iopath_core::cache`.
+
+use super::Volume;
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::Backing;
+use iopath_core::{Extent, IoError, Op};
+use iopath_os::{Beside, RealDevice, RunError, Runner};
+
+/// The direct path of a volume of any mode: [`Volume::direct`].
+///
+/// It is coherent with the page cache, if there is one. A direct read sees what was written through the cache, and a
+/// buffered read that starts after a direct write has returned sees the bytes of that write. During a direct write,
+/// buffered writes to its pages wait, and a concurrent read returns each block either old or new.
+///
+/// On a volume with a page cache, only the cache flushes the device. A forced write ([`Direct::write_durably_at`]) is a
+/// plain write and then a flush by the cache, even on a device with forced unit access. The reason: a failed flush may lose
+/// bytes of other writers. If the cache did not know of the failure, [`Volume::flush`] would succeed over lost bytes. Forced
+/// writes that end at the same time share a flush.
+#[derive(Debug, Clone, Copy)]
+pub struct Direct<'a> {
+    volume: &'a Volume,
+}
+
+impl Direct<'_> {
+    /// As [`Volume::read_at`] of a direct volume: offset, length and memory are aligned.
+    ///
+    /// # Errors
+    /// As [`Volume::read_at`].
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.volume.read_direct(buffer, offset)
+    }
+
+    /// As [`Volume::write_at`] of a direct volume: offset, length and memory are aligned.
+    ///
+    /// # Errors
+    /// As [`Volume::write_at`].
+    pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        self.volume.write_direct(buffer, offset, false)
+    }
+
+    /// As [`Direct::write_at`]; on return the bytes are on the medium: by forced unit access, on a volume with a page cache
+    /// by a flush.
+    ///
+    /// # Errors
+    /// As [`Volume::write_durably_at`].
+    pub fn write_durably_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        self.volume.write_direct(buffer, offset, true)
+    }
+}
+
+impl Volume {
+    /// The direct path of this volume.
+    pub const fn direct(&self) -> Direct<'_> {
+        Direct { volume: self }
+    }
+
+    /// During a [`Volume::resize`] this reads up to the old end or the new one.
+    pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            let resizes = self.resizes();
+            let read = self.read_to_end(buffer, offset);
+            let is_past_end = read.as_ref().is_err_and(|error| {
+                matches!(error.kind(), ErrorKind::PastEnd { .. } | ErrorKind::Io(IoError::EndOfDevice))
+            });
+            if !is_past_end || self.resizes() == resizes {
+                return read;
+            }
+        }
+    }
+
+    fn read_to_end(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (extent, bytes) = self.readable(offset, buffer.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(0);
+        }
+        self.check_memory(Op::Read, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
+        let memory = &mut buffer[..extent.bytes() as usize];
+        self.run(Op::Read, extent, |runner| runner.read(extent, memory))?;
+        if !self.cuts_off_at_end() {
+            return Ok(bytes as usize);
+        }
+        // The end may have moved during the read: bytes past it are zeroes.
+        Ok(bytes.min(self.size_bytes().saturating_sub(offset)) as usize)
+    }
+
+    pub(super) fn write_direct(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        let extent = self.writable(Op::Write, offset, buffer.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
+        // Where there is a page cache, only the cache flushes the device.
+        let is_cached = self.shared.cache.is_some();
+        let guard =
+            self.run_guarded(Op::Write, extent, |runner| runner.write(extent, buffer, fua && !is_cached))?;
+        match guard.filter(|_| fua) {
+            Some(guard) => guard
+                .end_forced()
+                .map_err(|error| self.uncached(Op::Write, extent.offset(), extent.bytes(), error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes blocks that begin in the volume. The last block may end behind it.
+    pub(super) fn write_blocks(&self, blocks: &[u8], offset: u64) -> Result<()> {
+        let extent = self.whole_blocks(Op::Write, offset, blocks.len() as u64)?;
+        if extent.is_empty() {
+            return Ok(());
+        }
+        self.run(Op::Write, extent, |runner| runner.write(extent, blocks, false))
+    }
+
+    pub(super) fn flush_device(&self) -> Result<()> {
+        self.command(Op::Flush, Extent::EMPTY)
+    }
+
+    /// Carries out an operation without memory.
+    pub(super) fn command(&self, op: Op, extent: Extent) -> Result<()> {
+        self.run(op, extent, |runner| runner.command(op, extent))
+    }
+
+    fn run(
+        &self,
+        op: Op,
+        extent: Extent,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+    ) -> Result<()> {
+        self.run_guarded(op, extent, act).map(drop)
+    }
+
+    /// Carries out an I/O on the queue of the calling thread. The page cache, if there is one, regards the I/O as in flight
+    /// until the guard is dropped.
+    fn run_guarded(
+        &self,
+        op: Op,
+        extent: Extent,
+        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+    ) -> Result<Option<Beside<'_>>> {
+        let make = || Ok(self.shared.source.shared_runner()?.runner);
+        let guard = self.begin_direct(op, extent)?;
+        let ran = self
+            .shared
+            .shards
+            .with(make, |shard| {
+                // The end may have moved since the range was checked. It cannot move while a shard is in use, so check
+                // again: a write of the last block must not make the file longer.
+                if op.is_write() && !self.source().writes_last_block() {
+                    self.check_within(op, extent.offset(), extent.bytes())?;
+                }
+                Ok::<_, Error>(act(shard.runner(self.tuning()).set_capacity(self.sectors())))
+            })
+            .map_err(|error| self.thread_error(error).of_range(op, extent.offset(), extent.bytes()))??;
+        match ran {
+            Ok(()) => Ok(guard),
+            Err(RunError::Io(source)) => Err(self.failed(op, extent, source)),
+            Err(RunError::Refused(error)) => Err(self.refused(&error)),
+        }
+    }
+
+    /// Registers a direct I/O with the page cache, if there is one, and waits until it may begin.
+    pub(crate) fn begin_direct(&self, op: Op, extent: Extent) -> Result<Option<Beside<'_>>> {
+        let Some(cache) = self.cache_if_any() else { return Ok(None) };
+        let (offset, bytes) = (extent.offset(), extent.bytes());
+        // A write to a mapped file delays the write-back of all blocks it touches until it is complete. A flush would wait
+        // for that write-back, so whole blocks are registered.
+        let unit_bytes = match self.backing() {
+            Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),
+            Backing::File(_) | Backing::Memory(_) | Backing::Stripe(_) => 1,
+        };
+        let guard = cache.begin_direct_in_units(op, offset, bytes, unit_bytes);
+        guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
+    }
+}

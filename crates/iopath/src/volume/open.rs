@@ -1,0 +1,108 @@
+//! Opens a volume on several targets, and on a file that the program maps itself.
+
+use super::Volume;
+use crate::error::{OpenError, Result};
+use crate::options::Options;
+use crate::source::Source;
+use iopath_os::target::Target;
+use iopath_os::{FileMap, MemoryDisk};
+use std::path::Path;
+
+impl Volume {
+    /// Opens several files or block devices as one volume, which lays `chunk_bytes` bytes on each in turn (RAID 0). The size
+    /// is that of the smallest member, rounded down to whole chunks, times the number of members.
+    ///
+    /// The same members in the same order with the same chunk hold the same data again. There is no redundancy: if a member
+    /// fails, I/O that touches it fails. Of the options, `create` sets the size of the volume, `depth` and `elevator` apply to
+    /// the volume, `request_bytes_max` to each member. [`Facts::path`](crate::Facts) is the paths of the members with commas
+    /// between them, [`Facts::target`](crate::Facts) describes the first member.
+    ///
+    /// # Errors
+    /// As [`Volume::open`], for each member; [`OpenError::Chunk`] and [`OpenError::SameMember`].
+    ///
+    /// ```no_run
+    /// use iopath::{Options, Volume};
+    ///
+    /// let volume = Volume::open_stripe(&["/dev/sdx", "/dev/sdy"], 512 << 10, &Options::new())?;
+    /// println!("{} bytes", volume.size_bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_stripe(
+        paths: &[impl AsRef<Path>],
+        chunk_bytes: u64,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let (source, target) = Source::stripe(paths, chunk_bytes, options)?;
+        Self::of(source, target)
+    }
+
+    /// Opens a mapped file as a volume. `path` is the file or block device below; `file` maps offsets of the volume to
+    /// offsets there. Any number of volumes can be open on one [`FileMap`]. At most one of them may have a page cache, which
+    /// is not checked: two caches do not see each other's writes.
+    ///
+    /// Holes read as zeroes without I/O. A write to a hole allocates space, or fails with
+    /// [`IoError::NoSpace`](iopath_core::IoError::NoSpace). [`Volume::discard`] frees space, and [`Volume::resize`] moves the
+    /// end of the file. Stale bytes are never visible, not even after an error.
+    ///
+    /// **The mapping lives in memory, as long as `file`.** Without it, and after a power failure, the data cannot be found.
+    /// [`FileMap`] describes how to keep it. A flush saves the data and the indirect blocks of an `indirect` map, but not the
+    /// inode.
+    ///
+    /// A write that allocates, a discard and a resize hold claims on the blocks that they change until they are reaped. A
+    /// thread must reap such writes of its own [`Batch`](crate::Batch) before it changes the same blocks in another way, or it
+    /// deadlocks.
+    ///
+    /// Of the options, `create` applies to the target below, `elevator` orders by offsets in the file, and `boundary` sets how
+    /// indirect blocks end long transfers. `faults` are injected on the device below.
+    ///
+    /// # Errors
+    /// As [`Volume::open`], and [`OpenError::Mapped`] if the map does not fit the device.
+    ///
+    /// ```
+    /// use iopath::{FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Volume};
+    ///
+    /// let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 << 20))?;
+    /// let layout = FileLayout { block_bytes: 4096, size_bytes: 64 << 20, capacity_bytes: disk.size_bytes() };
+    /// let file = FileMap::fresh("extent", &layout)?;
+    /// let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true))?;
+    ///
+    /// // The file is larger than the disk: most of it is a hole.
+    /// volume.write_at(&[1; 4096], 60 << 20)?;
+    /// let mut bytes = [2; 4096];
+    /// volume.read_exact_at(&mut bytes, 20 << 20)?;
+    /// assert_eq!(bytes, [0; 4096]);
+    /// volume.discard(60 << 20, 4096)?;
+    /// volume.read_exact_at(&mut bytes, 60 << 20)?;
+    /// assert_eq!(bytes, [0; 4096]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_mapped(path: impl AsRef<Path>, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
+        Self::mapped(Source::open(path.as_ref(), options)?, file)
+    }
+
+    /// As [`Volume::open_mapped`], on a disk in memory.
+    ///
+    /// # Errors
+    /// As [`Volume::open_mapped`].
+    pub fn memory_mapped(disk: &MemoryDisk, file: &FileMap, options: &Options) -> Result<Self, OpenError> {
+        Self::mapped(Source::memory(disk, options)?, file)
+    }
+
+    /// As [`Volume::open_mapped`], on a stripe ([`Volume::open_stripe`]).
+    ///
+    /// # Errors
+    /// As [`Volume::open_mapped`] and [`Volume::open_stripe`].
+    pub fn open_mapped_stripe(
+        paths: &[impl AsRef<Path>],
+        chunk_bytes: u64,
+        file: &FileMap,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        Self::mapped(Source::stripe(paths, chunk_bytes, options)?, file)
+    }
+
+    fn mapped((source, target): (Source, Target), file: &FileMap) -> Result<Self, OpenError> {
+        let (source, target) = source.mapped(target, file)?;
+        Self::of(source, target)
+    }
+}

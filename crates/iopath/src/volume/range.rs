@@ -1,0 +1,182 @@
+//! Operations on ranges that move no data of the caller: discard, zero, allocate, flush, find data.
+
+use super::Volume;
+use crate::error::{ErrorKind, Result};
+use crate::source::Backing;
+use iopath_core::{Extent, IoError, Op};
+use iopath_os::io_error_of;
+use iopath_os::target::Kind;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::ops::Range;
+
+/// Written to the parts of blocks at the ends of a range.
+static ZEROES: [u8; 4096] = [0; 4096];
+
+impl Volume {
+    /// Frees the space of `bytes` bytes from `offset` on. The caller no longer needs their content.
+    ///
+    /// On a volume with a page cache or a bounce buffer the range may be any: parts of blocks at its ends are zeroed. On
+    /// others it is whole blocks ([`Facts::block_bytes`](crate::Facts::block_bytes)). The content afterwards:
+    ///
+    /// | source | whole blocks read as | space |
+    /// |---|---|---|
+    /// | file | zeroes | freed (a hole) |
+    /// | mapped file | zeroes | freed |
+    /// | block device, stripe, disk in memory | undefined | may be freed |
+    ///
+    /// If it fails, the content is undefined for every source. Cached pages inside the range are dropped, among them pages
+    /// that could not be written back: flushes no longer fail for them. Concurrent reads may see a part of the effect.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the source cannot discard, and as [`Volume::write_at`].
+    pub fn discard(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.clear(Op::Discard, offset, bytes)
+    }
+
+    /// Makes `bytes` bytes from `offset` on read as zeroes, without transferring zeroes where the source supports that:
+    /// files and block devices zero or unmap the range, mapped files free it.
+    ///
+    /// On a volume with a page cache or a bounce buffer the range may be any. On others it is whole blocks
+    /// ([`Facts::block_bytes`](crate::Facts::block_bytes)).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the source cannot zero a range, and as [`Volume::write_at`].
+    pub fn write_zeroes(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.clear(Op::WriteZeroes, offset, bytes)
+    }
+
+    /// Allocates space for `bytes` bytes from `offset` on, so that later writes there do not run out of it. Neither the
+    /// content nor the size changes. The range may reach past the end of a file: space for appends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where space cannot be reserved: block devices, stripes, mapped files, and filesystems
+    /// without `fallocate(2)`. [`ErrorKind::Io`] with [`IoError::NoSpace`] if there is no space.
+    pub fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.check_writable(Op::Write, offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let file = match self.backing() {
+            Backing::File(file) if self.is_regular_file() => file,
+            // A disk in memory has all its space.
+            Backing::Memory(_) => return self.check_within(Op::Write, offset, bytes),
+            _ => return Err(self.error(ErrorKind::Unsupported).of_range(Op::Write, offset, bytes)),
+        };
+        let failed = |errno: Errno| {
+            let kind = match io_error_of(Op::Write, &errno.into()) {
+                IoError::Unsupported => ErrorKind::Unsupported,
+                error => ErrorKind::Io(error),
+            };
+            self.error(kind).of_range(Op::Write, offset, bytes)
+        };
+        fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes).map_err(failed)
+    }
+
+    /// The ranges with data among `bytes` bytes from `offset` on, in ascending order; the rest are holes, which read as
+    /// zeroes (`SEEK_DATA` and `SEEK_HOLE`). Space that is allocated and not yet written counts as a hole.
+    ///
+    /// Dirty pages of the range are written back before. A source that does not record holes reports the whole range: block
+    /// devices, stripes, mapped files, disks in memory, and some filesystems.
+    ///
+    /// # Errors
+    /// [`Error`](crate::Error) if dirty pages cannot be written back, or the system refuses.
+    pub fn data_ranges(&self, offset: u64, bytes: u64) -> Result<Vec<Range<u64>>> {
+        let end = offset.saturating_add(bytes).min(self.size_bytes());
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let block = u64::from(self.facts().block_bytes);
+        let (start, blocks_end) = (offset / block * block, end.next_multiple_of(block));
+        let extent = Extent::from_bytes(start, blocks_end - start).unwrap_or_default();
+        let _guard = self.begin_direct(Op::Read, extent)?;
+        match self.backing() {
+            Backing::File(file) if self.is_regular_file() => {
+                let failed = |errno: Errno| {
+                    self.io_error(Op::Read, offset, bytes, io_error_of(Op::Read, &errno.into()))
+                };
+                data_ranges(file, offset..end).map_err(failed)
+            }
+            _ => Ok(std::iter::once(offset..end).collect()),
+        }
+    }
+
+    /// Puts every write to `bytes` bytes from `offset` on that has returned on the medium. Dirty pages elsewhere may stay in
+    /// the page cache. A volume without a page cache flushes the device.
+    ///
+    /// # Errors
+    /// As [`Volume::flush`].
+    pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.check_writable(Op::Flush, offset, bytes)?;
+        match self.cache_if_any() {
+            Some(cache) => {
+                let flushed = cache.flush_range(offset, bytes);
+                flushed.map_err(|error| self.uncached(Op::Flush, offset, bytes, error))
+            }
+            None => self.flush_device(),
+        }
+    }
+
+    fn clear(&self, op: Op, offset: u64, bytes: u64) -> Result<()> {
+        if self.cache_if_any().is_none() && self.bounce().is_none() {
+            let extent = self.writable(op, offset, bytes)?;
+            return if extent.is_empty() { Ok(()) } else { self.command(op, extent) };
+        }
+        self.check_writable(op, offset, bytes)?;
+        self.check_within(op, offset, bytes)?;
+        let (block, end) = (u64::from(self.facts().block_bytes), offset + bytes);
+        let first = offset.next_multiple_of(block).min(end);
+        let last = (end / block * block).max(first);
+        self.zero(offset..first)?;
+        let whole = Extent::from_bytes(first, last - first).unwrap_or_default();
+        if !whole.is_empty() {
+            // A bounced write of a part of a block must not restore the rest of the block.
+            let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, first, last - first));
+            self.command(op, whole)?;
+        }
+        self.zero(last..end)
+    }
+
+    /// Writes zeroes to a range shorter than a block.
+    fn zero(&self, range: Range<u64>) -> Result<()> {
+        let mut offset = range.start;
+        while offset < range.end {
+            let bytes = (range.end - offset).min(ZEROES.len() as u64);
+            self.write_at(&ZEROES[..bytes as usize], offset)?;
+            offset += bytes;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_regular_file(&self) -> bool {
+        self.facts().target.kind == Kind::RegularFile
+    }
+}
+
+/// The position of `file` moves, which nothing else uses.
+fn data_ranges(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
+    let mut found = Vec::new();
+    let mut offset = range.start;
+    while offset < range.end {
+        let data = match seek(file, SeekFrom::Data(offset)) {
+            Ok(data) => data,
+            // No data behind the offset.
+            Err(Errno::NXIO) => break,
+            // The filesystem does not know of holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
+            Err(errno) => return Err(errno),
+        };
+        if data >= range.end {
+            break;
+        }
+        let hole = match seek(file, SeekFrom::Hole(data)) {
+            Ok(hole) => hole.min(range.end),
+            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => range.end,
+            Err(errno) => return Err(errno),
+        };
+        found.push(data..hole);
+        offset = hole;
+    }
+    Ok(found)
+}

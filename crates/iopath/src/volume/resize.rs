@@ -1,0 +1,80 @@
+//! Moves the end of a volume.
+
+use super::Volume;
+use crate::error::{Cause, ErrorKind, Result};
+use crate::source::Backing;
+use iopath_core::Op;
+use iopath_os::target::Kind;
+use std::io;
+
+impl Volume {
+    /// Makes a file or a disk in memory longer or shorter. Added bytes read as zeroes. Removed bytes are gone, and unflushed
+    /// writes to them are dropped even if the resize fails: then every flush fails until [`Volume::accept_loss`].
+    ///
+    /// Reads and writes may run meanwhile. A read across the removed part is short (a batch on a mapped file may fail it),
+    /// and a write to it fails. Concurrent resizes run one after another. A resize waits for blocking I/O in flight.
+    ///
+    /// Reap every [`Batch`](crate::Batch) write to the page of the old or the new end, and to pages beyond, before a resize.
+    /// The kernel zeroes the rest of that page in its own page cache; it treats a concurrent direct write to the page as
+    /// corruption and fails the next flush.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Resize`] for block devices, stripes and mapped files of a fixed size, and if the system refuses.
+    /// [`ErrorKind::ReadOnly`] if the volume is read-only.
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        self.check_writable(Op::Write, size_bytes, 0)?;
+        if self.has_fixed_size() {
+            // Checked before the cache drops the pages of the removed part.
+            return Err(self.cannot_resize(size_bytes, io::ErrorKind::Unsupported.into()));
+        }
+        let _alone = self.lock_end();
+        let kept = size_bytes.min(self.size_bytes());
+        let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
+        let Some(cache) = self.cache_if_any() else {
+            return self.alone(|| self.set_length(size_bytes).map(|()| self.set_size(size_bytes)));
+        };
+        let is_shorter = size_bytes < self.size_bytes();
+        let cut = || {
+            self.alone(|| {
+                self.set_length(size_bytes).map(|()| {
+                    if is_shorter {
+                        self.set_size(size_bytes);
+                    }
+                })
+            })
+        };
+        let resized = cache.resize(size_bytes, cut);
+        resized.map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))??;
+        // Added bytes can be used once the cache knows of them.
+        self.set_size(size_bytes);
+        Ok(())
+    }
+
+    /// Gives the source another length.
+    fn set_length(&self, size_bytes: u64) -> Result<()> {
+        let failed = |source| self.cannot_resize(size_bytes, source);
+        match self.backing() {
+            Backing::File(file) => file.set_len(size_bytes).map_err(failed),
+            Backing::Memory(disk) => disk.resize(size_bytes).map_err(|error| failed(io::Error::other(error))),
+            Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
+            Backing::Mapped(mapped) => {
+                let engine = self.source().mapped_engine(mapped);
+                let mut engine = engine.map_err(|error| failed(io::Error::other(error)))?;
+                engine.resize(size_bytes).map_err(|error| self.io_error(Op::Write, size_bytes, 0, error))
+            }
+        }
+    }
+
+    fn cannot_resize(&self, size_bytes: u64, source: io::Error) -> crate::Error {
+        self.error(ErrorKind::Resize { size_bytes }).because(Cause::System(source))
+    }
+
+    /// Whether the source cannot change its size.
+    pub(super) fn has_fixed_size(&self) -> bool {
+        match self.backing() {
+            Backing::Mapped(mapped) => mapped.file.is_fixed(),
+            Backing::Stripe(_) => true,
+            Backing::File(_) | Backing::Memory(_) => self.facts().target.kind == Kind::BlockDevice,
+        }
+    }
+}

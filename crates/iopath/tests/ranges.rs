@@ -1,0 +1,248 @@
+//! Operations on ranges without data of the caller, on every kind of source: any range where blocks are not required,
+//! whole blocks elsewhere.
+
+#![allow(clippy::single_range_in_vec_init, reason = "one range is what is expected")]
+
+mod support;
+
+use iopath::{
+    BatchOptions, ErrorKind, FileLayout, FileMap, MemoryConfig, MemoryDisk, Options, Request, Unaligned,
+    Volume,
+};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use support::{filled, options, scratch};
+
+const SIZE: usize = 256 << 10;
+
+/// A buffered and a bounced volume on each source that can be had here.
+fn each(mut check: impl FnMut(&str, &Volume)) {
+    let ways = [
+        ("buffered", options().write(true).direct(false).cache_bytes(24 * 4096)),
+        ("bounced", options().write(true).unaligned(Unaligned::Bounce)),
+    ];
+    for (way, options) in ways {
+        if let Some((_directory, path)) = scratch(SIZE as u64) {
+            check(&format!("{way}, a file"), &Volume::open(&path, &options).unwrap());
+        }
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE as u64)).unwrap();
+        check(&format!("{way}, memory"), &Volume::memory(&disk, &options).unwrap());
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(2 * SIZE as u64)).unwrap();
+        let layout =
+            FileLayout { block_bytes: 4096, size_bytes: SIZE as u64, capacity_bytes: 2 * SIZE as u64 };
+        let file = FileMap::fresh("extent", &layout).unwrap();
+        check(&format!("{way}, mapped"), &Volume::memory_mapped(&disk, &file, &options).unwrap());
+    }
+}
+
+fn contents(volume: &Volume) -> Vec<u8> {
+    let mut found = vec![0xee; SIZE];
+    volume.read_exact_at(&mut found, 0).unwrap();
+    found
+}
+
+/// Ranges inside a block, across two, with and without whole blocks between, at both ends of the volume.
+const RANGES: [(usize, usize); 8] = [
+    (100, 50),
+    (4000, 200),
+    (4096, 8192),
+    (5000, 20_000),
+    (0, 3),
+    (SIZE - 7, 7),
+    (SIZE - 10_000, 10_000),
+    (12_288, 0),
+];
+
+#[test]
+fn any_range_reads_as_zeroes_after_it_was_zeroed() {
+    each(|name, volume| {
+        let mut model = filled(SIZE, 1).to_vec();
+        volume.write_at(&model, 0).unwrap();
+        for (offset, bytes) in RANGES {
+            volume.write_zeroes(offset as u64, bytes as u64).unwrap();
+            model[offset..offset + bytes].fill(0);
+            assert!(contents(volume) == model, "{name}: {bytes} bytes at {offset}");
+        }
+        volume.flush().unwrap();
+    });
+}
+
+#[test]
+fn a_discard_of_any_range_changes_nothing_beside_it() {
+    each(|name, volume| {
+        let data = filled(SIZE, 2).to_vec();
+        for (offset, bytes) in RANGES {
+            volume.write_at(&data, 0).unwrap();
+            volume.discard(offset as u64, bytes as u64).unwrap();
+            let (found, end) = (contents(volume), offset + bytes);
+            assert!(found[..offset] == data[..offset], "{name}: before {bytes} bytes at {offset}");
+            assert!(found[end..] == data[end..], "{name}: behind {bytes} bytes at {offset}");
+            let blocks = offset.next_multiple_of(4096).min(end)..(end / 4096 * 4096).max(offset);
+            let is_zero = |range: &[u8]| range.iter().all(|byte| *byte == 0);
+            assert!(is_zero(&found[offset..blocks.start]), "{name}: the first part of {bytes} at {offset}");
+            assert!(is_zero(&found[blocks.end.max(blocks.start)..end]), "{name}: the last part");
+        }
+    });
+}
+
+#[test]
+fn a_direct_volume_refuses_parts_of_blocks() {
+    let Some((_directory, path)) = scratch(SIZE as u64) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    for error in [volume.discard(1, 4096).unwrap_err(), volume.write_zeroes(0, 100).unwrap_err()] {
+        assert!(matches!(error.kind(), ErrorKind::Unaligned { .. }), "{error}");
+        assert_eq!(error.errno(), 22, "EINVAL");
+    }
+}
+
+#[test]
+fn a_batch_zeroes_blocks() {
+    let Some((_directory, path)) = scratch(SIZE as u64) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    volume.write_at(&filled(SIZE, 3), 0).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(2, 4096)).unwrap();
+    batch.queue(Request::write_zeroes(8192, 16_384).token(5)).unwrap();
+    let done = batch.wait().unwrap().unwrap();
+    match done.result {
+        Err(error) if error.kind() == ErrorKind::Unsupported => eprintln!("skipped: {error}"),
+        result => {
+            assert_eq!((done.token, result.unwrap()), (5, 16_384));
+            let mut found = filled(16_384, 4);
+            volume.read_exact_at(&mut found, 8192).unwrap();
+            assert!(found.iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+#[test]
+fn data_ranges_name_what_was_written_also_while_it_is_only_cached() {
+    each(|name, volume| {
+        if !name.ends_with("a file") {
+            assert_eq!(
+                volume.data_ranges(4096, 8192).unwrap(),
+                [4096..12_288],
+                "{name}: no holes are recorded"
+            );
+            return;
+        }
+        assert_eq!(volume.data_ranges(0, SIZE as u64).unwrap(), [], "{name}: all is a hole");
+        volume.write_at(&[1; 100], 65_536).unwrap();
+        let found = volume.data_ranges(0, SIZE as u64).unwrap();
+        if found == [0..SIZE as u64] {
+            eprintln!("skipped: the filesystem does not record holes");
+            return;
+        }
+        assert_eq!(found.len(), 1, "{name}: {found:?}");
+        assert!(found[0].contains(&65_536) && found[0].start >= 32_768, "{name}: {found:?}");
+        assert_eq!(volume.data_ranges(65_536, 10).unwrap(), [65_536..65_546], "{name}");
+        assert_eq!(volume.data_ranges(SIZE as u64, 10).unwrap(), [], "{name}: past the end");
+    });
+}
+
+#[test]
+fn allocated_space_changes_neither_size_nor_content() {
+    let Some((_directory, path)) = scratch(SIZE as u64) else { return };
+    let volume = Volume::open(&path, &options().write(true).direct(false).cache_bytes(1 << 20)).unwrap();
+    match volume.allocate(10, SIZE as u64 * 2) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        allocated => allocated.unwrap(),
+    }
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert_eq!(metadata.len(), SIZE as u64);
+    assert!(metadata.blocks() * 512 >= SIZE as u64 * 2, "{} blocks", metadata.blocks());
+    assert!(contents(&volume).iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn space_cannot_be_allocated_where_nothing_reserves_it() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE as u64)).unwrap();
+    let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: SIZE as u64 };
+    let file = FileMap::fresh("extent", &layout).unwrap();
+    let volume = Volume::memory_mapped(&disk, &file, &Options::new().write(true)).unwrap();
+    let error = volume.allocate(0, 4096).unwrap_err();
+    assert_eq!((error.kind(), error.errno()), (ErrorKind::Unsupported, 95));
+}
+
+/// The disk loses what was not flushed.
+#[test]
+fn a_flush_of_a_range_saves_the_range() {
+    let config = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(SIZE as u64) };
+    let disk = MemoryDisk::new(&config).unwrap();
+    let volume =
+        Volume::memory(&disk, &Options::new().write(true).direct(false).cache_bytes(64 * 4096)).unwrap();
+    volume.write_at(&[1; 8192], 8192).unwrap();
+    volume.flush_range(9000, 10).unwrap();
+    disk.crash(|versions| versions - 1);
+    let volume = Volume::memory(&disk, &Options::new()).unwrap();
+    let mut found = filled(4096, 1);
+    volume.read_exact_at(&mut found, 8192).unwrap();
+    assert!(found.iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn an_exact_read_across_the_end_fails_and_names_it() {
+    each(|name, volume| {
+        let error = volume.read_exact_at(&mut [0; 10], SIZE as u64 - 4).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEnd { size_bytes: SIZE as u64 }, "{name}");
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::UnexpectedEof, "{name}");
+    });
+}
+
+#[test]
+fn a_cursor_reads_writes_and_seeks_as_a_file_does() {
+    each(|name, volume| {
+        let mut cursor = volume.cursor();
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(SIZE as u64).unwrap();
+        let data = filled(SIZE, 5).to_vec();
+        for (step, length) in [(0, 1000), (5000, 4096), (-3000, 100), (1 << 14, 70_000)] {
+            let at = cursor.seek(SeekFrom::Current(step)).unwrap();
+            assert_eq!(at, file.seek(SeekFrom::Current(step)).unwrap(), "{name}");
+            cursor.write_all(&data[..length]).unwrap();
+            file.write_all(&data[..length]).unwrap();
+        }
+        assert_eq!(cursor.seek(SeekFrom::End(-100)).unwrap(), SIZE as u64 - 100, "{name}");
+        assert_eq!(cursor.write(&data[..200]).unwrap(), 100, "{name}: up to the end");
+        assert!(cursor.write(&data[..1]).is_err(), "{name}: at the end");
+        file.seek(SeekFrom::End(-100)).unwrap();
+        file.write_all(&data[..100]).unwrap();
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        cursor.rewind().unwrap();
+        file.rewind().unwrap();
+        cursor.read_to_end(&mut found).unwrap();
+        file.read_to_end(&mut expected).unwrap();
+        assert!(found == expected, "{name}");
+        assert_eq!(cursor.read(&mut [0; 10]).unwrap(), 0, "{name}: nothing behind the end");
+        assert!(cursor.seek(SeekFrom::End(-(1 << 40))).is_err(), "{name}: before the start");
+        cursor.flush().unwrap();
+    });
+}
+
+/// A batch may move to another thread with requests in flight.
+#[test]
+fn a_batch_moves_to_another_thread() {
+    let Some((_directory, path)) = scratch(SIZE as u64) else { return };
+    let volume = Volume::open(&path, &options().write(true)).unwrap();
+    let data = filled(SIZE, 6);
+    volume.write_at(&data, 0).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(8, 4096)).unwrap();
+    for block in 0..8 {
+        let buffer = batch.buffer().unwrap();
+        batch.queue(Request::read(buffer, block * 4096).token(block)).unwrap();
+    }
+    batch.submit();
+    let reaped = std::thread::spawn(move || {
+        let mut blocks = 0;
+        while let Some(done) = batch.wait().unwrap() {
+            let at = done.token as usize * 4096;
+            assert_eq!(done.result.unwrap(), 4096);
+            assert!(done.buffer.unwrap()[..] == data[at..at + 4096]);
+            blocks += 1;
+        }
+        blocks
+    });
+    assert_eq!(reaped.join().unwrap(), 8);
+}
