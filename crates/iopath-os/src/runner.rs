@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::device::{RealDevice, WaitError, Watch};
+use crate::device::{Bell, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;
 use crate::sync::thread;
@@ -275,8 +275,16 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.device().in_flight() > 0 || self.pump.queue().completions() > 0
     }
 
-    /// When [`Runner::reap`] has work that no watch announces. A wait by the watch must end then at the latest.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    /// Rings `bell` when [`Runner::reap`] has work: see [`RealDevice::ring_when_over`]. To be called before the first job.
+    ///
+    /// # Errors
+    /// If the device has no way to ring, or the system refuses it.
+    pub fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.pump.device_mut().ring_when_over(bell)
+    }
+
+    /// When [`Runner::reap`] has work that no watch or bell announces. A wait by the watch must end then at the latest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
         // The queue completes some bios by itself, such as the flush of a device without a cache. No device announces
         // them.
         let completed = (self.pump.queue().completions() > 0).then_some(self.now);

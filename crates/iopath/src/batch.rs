@@ -3,6 +3,7 @@
 
 mod direct;
 mod elevator;
+mod notify;
 mod options;
 mod request;
 
@@ -12,7 +13,7 @@ use crate::tuning::Tuned;
 use crate::volume::Volume;
 use direct::DirectIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{BufferPool, Finished, Job, PoolBuf, Runner, WaitError};
+use iopath_os::{Bell, BufferPool, Finished, Job, PoolBuf, Runner, WaitError};
 
 pub use options::BatchOptions;
 pub use request::Request;
@@ -64,6 +65,8 @@ pub struct Batch<T: Threading = AnyThread> {
     priority: Priority,
     /// On a volume with a page cache: the requests from queue to completion.
     direct: Option<Box<DirectIos>>,
+    /// Rung at completions, if an event loop waits for them.
+    bell: Option<Bell>,
 }
 
 /// A [`Batch`] that stays on the thread that made it.
@@ -124,6 +127,7 @@ impl<T: Threading> Batch<T> {
             stream: options.stream,
             priority: options.priority,
             direct,
+            bell: None,
         })
     }
 
@@ -186,6 +190,7 @@ impl<T: Threading> Batch<T> {
     /// queued until [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Completion> {
         self.next_completed().or_else(|| {
+            self.clear_bell();
             self.runner().reap();
             self.reap_direct();
             self.next_completed()

@@ -2,7 +2,7 @@
 //! memory that saves the system call where nobody waits. Says neither which request has completed nor on which device.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,32 @@ impl Bell {
         self.shared.state.fetch_sub(WAITER, Ordering::AcqRel);
         waited
     }
+
+    /// Makes the descriptor readable at each ring from now on, for a program that waits for it in an event loop instead of
+    /// calling [`Bell::wait`]. Call [`Bell::clear`] before each poll of the devices.
+    pub fn arm(&self) {
+        self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
+    }
+
+    /// Makes the descriptor unreadable until the next ring. Polls that follow see every ring before.
+    ///
+    /// # Errors
+    /// If the system refuses to read the descriptor.
+    pub fn clear(&self) -> io::Result<()> {
+        // In this order. A ring between the two leaves the descriptor readable, which costs one more poll. The other order
+        // would consume the mark of such a ring and leave it set, and later rings would not mark the descriptor again.
+        self.shared.eventfd.wait(Some(Duration::ZERO))?;
+        self.shared.state.fetch_and(!RUNG, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// A duplicate of the descriptor, to wait on.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.shared.eventfd.try_clone()
+    }
 }
 
 impl Watch for Bell {
@@ -95,6 +121,21 @@ mod tests {
         assert_eq!(bell.wait(None).unwrap(), 1);
         bell.shared.eventfd.add();
         assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 2);
+    }
+
+    #[test]
+    fn an_armed_bell_is_readable_from_a_ring_until_it_is_cleared() {
+        let bell = Bell::new().unwrap();
+        let is_readable = || bell.shared.eventfd.is_readable();
+        bell.arm();
+        for _ in 0..2 {
+            assert!(!is_readable());
+            bell.ring();
+            bell.ring();
+            assert!(is_readable());
+            bell.clear().unwrap();
+        }
+        assert!(!is_readable());
     }
 
     /// Two threads take turns, each told of its own by a bell: a lost ring stops both.

@@ -42,6 +42,18 @@ impl EventFd {
     }
 }
 
+impl EventFd {
+    pub(crate) fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_readable(&self) -> bool {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&zero)).is_ok_and(|ready| ready > 0)
+    }
+}
+
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

@@ -2,7 +2,7 @@
 //! descriptor, so a ring refuses to write to it.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -39,6 +39,13 @@ impl EventFd {
         };
         *count = 0;
         Ok(1)
+    }
+}
+
+impl EventFd {
+    #[expect(clippy::unused_self, reason = "as that of normal builds")]
+    pub(crate) fn try_clone(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -63,6 +63,11 @@ impl DirectIos {
         (self.at_device.len() + self.unflushed.len() + self.completed.len()) as u32
     }
 
+    /// Whether forced writes wait for a flush.
+    pub(super) fn is_flushing(&self) -> bool {
+        !self.unflushed.is_empty()
+    }
+
     /// Requests a flush of the device for the forced writes that have none yet.
     fn request_flush(&mut self, cache: &Buffered) {
         let mut new =
