@@ -4,6 +4,7 @@ use crate::args::SurveyArgs;
 use crate::output::Output;
 use crate::progress::Bar;
 use iopath_lab::survey::{SurveyOptions, survey};
+use iopath_lab::table;
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     let output = Output::new(&args.show, Some(&args.target), None)?;
@@ -12,5 +13,5 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     let surveyed = survey(&options, &mut bar);
     bar.finish();
     let surveyed = surveyed?;
-    output.show(&surveyed.report, &surveyed.text(output.has_fancy_stdout()))
+    output.show(&surveyed.report, &surveyed.text(output.has_fancy_stdout(), table::terminal_width()))
 }

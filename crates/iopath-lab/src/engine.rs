@@ -20,6 +20,7 @@ use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::CacheUse;
+use crate::storage::StorageBytes;
 use crate::target::Target;
 use crate::workload::Workload;
 
@@ -42,6 +43,8 @@ pub(crate) struct Measured {
     /// Of the whole machine, whatever it was busy with; none where `/proc/stat` is not to be had.
     pub(crate) machine_busy_seconds: Option<f64>,
     pub(crate) device: Option<DiskCounters>,
+    /// Bytes that the storage transferred; none where no counter shows them.
+    pub(crate) storage: Option<StorageBytes>,
     /// What a page cache of iopath's did.
     pub(crate) cache: Option<CacheUse>,
     /// What the connections had to say.
@@ -222,12 +225,14 @@ struct Counters {
     process: CpuTimes,
     machine_busy_seconds: Option<f64>,
     device: Option<DiskCounters>,
+    storage: Option<StorageBytes>,
 }
 
 impl Counters {
     fn read(target: &Target) -> Self {
         Self {
             device: target.disk().and_then(DiskCounters::of),
+            storage: target.storage().bytes(),
             machine_busy_seconds: machine_busy_seconds().ok(),
             process: process_cpu_times(),
         }
@@ -257,6 +262,7 @@ impl Measured {
                 .zip(before.machine_busy_seconds)
                 .map(|(after, before)| (after - before).max(0.0)),
             device: after.device.zip(before.device).map(|(after, before)| after - before),
+            storage: after.storage.zip(before.storage).map(|(after, before)| after - before),
             cache: None,
             warnings,
         }

@@ -6,8 +6,8 @@
 
 pub mod cache;
 mod check;
+mod conditions;
 mod counters;
-mod doubt;
 mod engine;
 pub mod error;
 pub mod field;
@@ -24,12 +24,15 @@ mod refusal;
 pub mod result;
 mod run;
 mod scratch;
+mod served;
 pub mod size;
 pub mod stats;
+mod storage;
 pub mod survey;
 pub mod table;
 mod target;
 mod values;
+mod warnings;
 pub mod workload;
 
 pub use cache::CacheSettings;

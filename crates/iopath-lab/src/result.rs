@@ -103,8 +103,11 @@ pub struct RunResult {
     pub io_depth: u32,
     /// Threads.
     pub jobs: u32,
-    /// Whether what was touched had been read once before, so that caches could answer.
+    /// Whether the range had been read once before, so that caches served the run.
     pub warm: bool,
+    /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target.
+    #[serde(default)]
+    pub served_by: Option<ServedBy>,
     /// Bytes moved, over all repeats.
     pub bytes: u64,
     /// Transfers made, over all repeats.
@@ -131,6 +134,34 @@ pub struct RunResult {
     pub warnings: Vec<String>,
 }
 
+impl RunResult {
+    /// The mean size of the disk's requests, in bytes; none without requests, and where other programs made most of
+    /// them: the counters of a disk include the I/O of all programs.
+    pub fn mean_device_io_bytes(&self) -> Option<f64> {
+        let device = self.device?;
+        let by_run: Option<u64> = self
+            .repeats
+            .iter()
+            .map(|repeat| Some(repeat.storage_read_bytes? + repeat.storage_written_bytes?))
+            .sum();
+        let by_run = by_run.filter(|_| !self.repeats.is_empty());
+        let is_own = by_run.is_none_or(|bytes| 2 * bytes >= device.read_bytes + device.written_bytes);
+        device.mean_io_bytes().filter(|_| is_own)
+    }
+}
+
+/// The medium that served a cold run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServedBy {
+    /// Storage transferred 90% of the bytes or more that a cold run needs.
+    Storage,
+    /// It transferred less: a cache, a hole, compression or memory served the rest.
+    Memory,
+    /// No counter shows it.
+    Unknown,
+}
+
 /// One repeat of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
@@ -154,9 +185,15 @@ pub struct Repeat {
     pub device: Option<Device>,
     /// What a page cache of iopath's did; none where there is none.
     pub cache: Option<CacheUse>,
-    /// How much of the target was in the kernel's page cache when it began, in bytes; none where that was not looked at (a
-    /// warm run, no target).
+    /// Bytes of the target in the kernel's page cache when it began, and of files beneath a loop device; none where
+    /// they were not counted (a warm run, no target).
     pub cached_before_bytes: Option<u64>,
+    /// Bytes that storage read and wrote for this repeat; none where no counter shows them.
+    #[serde(default)]
+    pub storage_read_bytes: Option<u64>,
+    /// See `storage_read_bytes`.
+    #[serde(default)]
+    pub storage_written_bytes: Option<u64>,
 }
 
 /// A quantity over the repeats.

@@ -5,19 +5,21 @@ use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 use iopath_log::{LogInfo, LogOptions, LogWriter, Totals};
-use iopath_os::target::Residency;
 
+use crate::conditions::{Conditions, Repeated};
 use crate::counters::{DiskCounters, idle_busy_cpus};
-use crate::doubt::{self, Circumstances};
-use crate::engine::{Measured, measure};
+use crate::engine::measure;
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::latencies;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
+use crate::served::served;
 use crate::stats::Summary;
+use crate::storage::Resident;
 use crate::target::Target;
+use crate::warnings;
 use crate::workload::{End, Jobs, LogSettings, Rw, Workload};
 
 /// How long the idle machine is sampled by default. `/proc/stat` counts in ticks of 10 ms per CPU, so the idle rate is
@@ -79,13 +81,13 @@ impl Lab {
     pub(crate) fn summarize(&self, series: &Series) -> RunResult {
         let Series { ref workload, target, ref measured } = *series;
         let depth = workload.depth_in_flight();
-        let repeats: Vec<Repeat> =
-            measured.iter().map(|(measured, residency)| self.repeat(measured, residency.as_ref())).collect();
+        let repeats: Vec<Repeat> = measured.iter().map(|repeat| self.repeat(repeat)).collect();
         let mut latency_ns = latencies();
-        for (measured, _) in measured {
-            latency_ns.add(&measured.latency_ns).expect("all histograms have the same bounds");
+        for repeat in measured {
+            latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
         }
-        let circumstances = Circumstances { workload, target, host: &self.host };
+        let conditions = Conditions { workload, target, host: &self.host };
+        let served = served(&conditions, measured);
         RunResult {
             path: workload.path.name.to_owned(),
             rw: workload.rw.name().to_owned(),
@@ -93,6 +95,7 @@ impl Lab {
             io_depth: depth,
             jobs: workload.jobs.get(),
             warm: workload.warm,
+            served_by: served.as_ref().map(|served| served.by),
             bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
             ios: repeats.iter().map(|repeat| repeat.ios).sum(),
             seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
@@ -107,12 +110,12 @@ impl Lab {
                 .map(|repeat| repeat.cache)
                 .sum::<Option<_>>()
                 .map(|used| workload.cache.facts(used)),
-            warnings: doubt::warnings(&circumstances, measured, &repeats),
+            warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
             repeats,
         }
     }
 
-    fn repeat(&self, measured: &Measured, residency: Option<&Residency>) -> Repeat {
+    fn repeat(&self, Repeated { measured, resident }: &Repeated) -> Repeat {
         let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
         let idle_seconds = self.host.idle_busy_cpus.unwrap_or(0.0) * seconds;
         let machine_seconds =
@@ -128,7 +131,9 @@ impl Lab {
             cpu: cpu(measured.user_seconds, measured.system_seconds, machine_seconds, bytes, ios),
             device: measured.device.map(device),
             cache: measured.cache,
-            cached_before_bytes: residency.map(|residency| residency.resident * residency.page_bytes),
+            cached_before_bytes: resident.map(Resident::all),
+            storage_read_bytes: measured.storage.map(|storage| storage.read),
+            storage_written_bytes: measured.storage.map(|storage| storage.written),
         }
     }
 }
@@ -137,7 +142,7 @@ impl Lab {
 pub(crate) struct Series<'a> {
     workload: Workload,
     target: &'a Target,
-    measured: Vec<(Measured, Option<Residency>)>,
+    measured: Vec<Repeated>,
 }
 
 impl<'a> Series<'a> {
@@ -181,7 +186,7 @@ impl<'a> Series<'a> {
     pub(crate) fn measure(&mut self, path: &dyn IoPath, progress: &mut dyn Progress) -> Result<(), LabError> {
         let Self { workload, target, .. } = &*self;
         let number = self.measured.len() as u32 + 1;
-        let residency = if workload.warm {
+        let resident = if workload.warm {
             None
         } else {
             path.drop_cache()?;
@@ -191,7 +196,7 @@ impl<'a> Series<'a> {
         // A warm run repeats the transfers of its warm-up.
         let repetition = if workload.warm { 0 } else { number };
         let measured = measure(path, workload, target, repetition, progress)?;
-        self.measured.push((measured, residency));
+        self.measured.push(Repeated { measured, resident });
         Ok(())
     }
 
@@ -235,7 +240,7 @@ fn missed(totals: &Totals) -> Option<String> {
     })
 }
 
-fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Residency>, LabError> {
+fn drop_cached(target: &Target, progress: &mut dyn Progress) -> Result<Option<Resident>, LabError> {
     if target.file().is_some() {
         progress.stage(&Stage::DropCache);
     }

@@ -1,9 +1,10 @@
-//! Mean, spread and interval of a few repeats. Not for latencies, of which there are millions: those are histograms.
+//! Mean, deviation and confidence interval of a few repeats. Not for latencies, of which there are millions: those are
+//! histograms.
 
-/// What a sample says of the quantity it was taken from.
+/// Statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
     /// Arithmetic mean.
     pub mean: f64,
@@ -11,13 +12,13 @@ pub struct Summary {
     pub median: f64,
     /// Standard deviation of the sample (divisor `count - 1`); none for a single value.
     pub stddev: Option<f64>,
-    /// The interval that holds the true mean with 95% confidence, if the values spread normally (Student's t); none
-    /// for a single value.
+    /// The 95% confidence interval of the mean (Student's t, for normally distributed values); none for a single
+    /// value.
     pub ci95: Option<[f64; 2]>,
 }
 
 impl Summary {
-    /// Summarises a sample; none if there is none.
+    /// Summarises a sample; none if it is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
@@ -35,8 +36,8 @@ impl Summary {
         Some(Self { count, mean, median: median(values), stddev, ci95 })
     }
 
-    /// Standard deviation over mean: how far repeats lie apart, as a fraction. None for a single value or mean zero.
-    pub fn spread(&self) -> Option<f64> {
+    /// Coefficient of variation: standard deviation over mean, as a fraction. None for a single value or mean zero.
+    pub fn cv(&self) -> Option<f64> {
         self.stddev.filter(|_| self.mean != 0.0).map(|stddev| stddev / self.mean)
     }
 }
@@ -84,18 +85,18 @@ mod tests {
         assert!(near(summary.stddev.unwrap(), 2.138_09), "{summary:?}");
         let [low, high] = summary.ci95.unwrap();
         assert!(near(low, 3.212_2) && near(high, 6.787_8), "{summary:?}");
-        assert!(near(summary.spread().unwrap(), 0.427_6), "{summary:?}");
+        assert!(near(summary.cv().unwrap(), 0.427_6), "{summary:?}");
     }
 
     #[test]
-    fn one_value_has_no_spread_and_none_no_summary() {
+    fn one_value_has_no_deviation_and_an_empty_sample_no_summary() {
         let summary = Summary::of(&[3.0]).unwrap();
         assert_eq!((summary.mean, summary.median, summary.stddev, summary.ci95), (3.0, 3.0, None, None));
         assert_eq!(Summary::of(&[]), None);
     }
 
     #[test]
-    fn median_takes_the_middle_whatever_the_order() {
+    fn median_does_not_depend_on_the_order() {
         assert!(near(median(&[9.0, 1.0, 5.0]), 5.0));
         assert!(near(median(&[9.0, 1.0, 5.0, 7.0]), 6.0));
     }

@@ -1,21 +1,21 @@
-//! A survey: which path, block size and depth suit a target, at what price, and what is odd about it. Measures many
-//! short workloads in turns within a given time. What is measured is in `survey/plan.rs`, whose turn it is in
-//! `survey/schedule.rs`, what the figures mean in `survey/findings.rs`; how they look in `survey/view.rs`.
+//! A survey recommends path, block size and depth for a target, states the CPU cost and names anomalies. It measures
+//! many short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs` their
+//! order, `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
 
 mod compare;
+mod figures;
 mod findings;
 #[cfg(test)]
-mod made_up;
+mod fixtures;
 mod plan;
 mod schedule;
 mod view;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iopath::Volume;
-use iopath_os::target::{Backing, Disk, Kind};
+use iopath_os::target::{Backing, Kind};
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
@@ -26,65 +26,66 @@ use crate::run::{IDLE_SAMPLE, Lab, Series};
 use crate::target::{Target, TargetInfo, inspect};
 use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
 use compare::CpuOf;
-use findings::{EngineFacts, Facts, Figures};
+use figures::{EngineFacts, Facts, Figures};
+use findings::findings;
 use plan::{Cell, HIT_BYTES, Plan, Terms};
 use schedule::Schedule;
 
-/// How long a survey takes at most, where the caller does not say.
+/// The default time limit of a survey.
 pub const DEFAULT_TIME: Duration = Duration::from_secs(90);
 
-/// The least time in which something can be learnt.
+/// The shortest time limit that gives figures.
 pub const TIME_MIN: Duration = Duration::from_secs(2);
 
-/// The share of the time after which nothing is begun: what is in flight has to end, and a stall has to fit in.
+/// No turn begins after this share of the time: transfers in flight have to complete, and a stall has to fit.
 const BEGIN_SHARE: f64 = 0.95;
 
-/// The share of the time that making the scratch file may take, at the speed seen of a small one.
+/// The share of the time for writing the scratch file, at the speed of a small one.
 const SCRATCH_SHARE: f64 = 0.08;
 
-/// Sizes of scratch files: the small one, and what the real one lies between.
+/// Sizes of scratch files: the small one that shows the speed, and the range of the real one.
 const PROBE_BYTES: u64 = 16 << 20;
 const SCRATCH_BYTES_MIN: u64 = 32 << 20;
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
 
-/// A scratch file takes no more than this part of what is free, if that is enough for the least one.
+/// A scratch file takes at most this part of the free space, if the smallest one fits.
 const FREE_PART: u64 = 4;
 
-/// A target has to have as much as this: a few blocks of the smallest size.
+/// The smallest target: a few blocks of the smallest size.
 const TARGET_BYTES_MIN: u64 = 64 << 10;
 
-/// How long a target that is not ours is read to see its speed.
+/// How long a user's target is read to measure its speed.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 
-/// How long the idle machine is watched before each round.
+/// How long the idle load is measured before each round.
 const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
 
-/// What to survey.
+/// The options of a survey.
 #[derive(Debug, Clone)]
 pub struct SurveyOptions {
     /// A directory (a scratch file is made there and removed), a file or a block device.
     pub target: PathBuf,
-    /// How long it may take in all.
+    /// The time limit.
     pub time: Duration,
-    /// Whether a file or device that is not a scratch file of ours may be written to.
+    /// Whether a user's file or device may be overwritten.
     pub overwrite: bool,
 }
 
-/// What a survey measured and found.
+/// The results of a survey.
 #[derive(Debug)]
 pub struct Survey {
-    /// In the form for other programs.
+    /// The figures and findings, for other programs.
     pub report: Report,
-    /// What a survey measures and this one did not, and why.
+    /// Measurements that were left out, with the reasons.
     pub left_out: Vec<String>,
-    /// How often each cell was measured at most, and how long each time.
+    /// Most repetitions of a cell, and the time of each.
     rounds: u32,
     slice: Duration,
     cpu_of: CpuOf,
     took: Duration,
 }
 
-/// Surveys a target. The time is that of the caller's clock from now on; storage that hangs can still exceed it.
+/// Surveys a target. The time limit starts with the call; storage that hangs can exceed it.
 pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, LabError> {
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
@@ -99,6 +100,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
         size_bytes: place.size_bytes(),
         writes: options.overwrite || place.is_scratch(),
         direct_align_bytes: place.direct_align_bytes().ok(),
+        is_cached_beneath: place.storage().cached_files().next().is_some(),
     };
     let nowhere = Target::none(place.size_bytes());
     let part = place.first(HIT_BYTES);
@@ -112,13 +114,13 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
         left_out.push(format!("direct I/O: {error}"));
     }
     runs.sort_by_key(order);
-    let findings = Figures { runs: &runs, facts: &facts }.findings();
+    let findings = findings(&Figures { runs: &runs, facts: &facts });
     let report = Report { findings, ..Report::new(lab.host().clone(), TargetFacts::of(&place), runs) };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
     Ok(Survey { report, left_out, rounds, slice, cpu_of, took: clock.elapsed() })
 }
 
-/// The place to measure at, and the bytes a second that it showed.
+/// The place to measure, and its speed in bytes per second.
 fn prepare(
     target: TargetInfo,
     options: &SurveyOptions,
@@ -140,7 +142,7 @@ fn prepare(
     Ok((place, speed))
 }
 
-/// A scratch file of a size that the directory's speed and space allow.
+/// A scratch file of a size that the speed and free space of the directory allow.
 fn scratch(
     directory: &TargetInfo,
     time: Duration,
@@ -156,7 +158,7 @@ fn scratch(
     timed(scratch_bytes(speed, time, free), progress)
 }
 
-/// How large the scratch file is to be, whole MiB.
+/// The size of the scratch file, in whole MiB.
 fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
     let fits_time = (speed * time.as_secs_f64() * SCRATCH_SHARE) as u64;
     let fits_space = free.map_or(u64::MAX, |free| free / FREE_PART);
@@ -164,7 +166,7 @@ fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
     bytes - bytes % (1 << 20)
 }
 
-/// How fast a target that is not ours is read in large blocks.
+/// The speed of a user's target, read in large blocks, in bytes per second.
 fn read_speed(place: &Target, lab: &Lab) -> Result<f64, LabError> {
     let path = if place.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
     let block_bytes = if place.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
@@ -178,7 +180,7 @@ fn read_speed(place: &Target, lab: &Lab) -> Result<f64, LabError> {
     Ok(lab.run(&workload, place, &mut Silent)?.bytes_per_second.mean)
 }
 
-/// The cells of a plan and what was measured of each.
+/// The cells of a plan with their measurements.
 struct Turns<'a> {
     plan: Plan,
     /// One for each cell.
@@ -209,7 +211,7 @@ impl<'a> Turns<'a> {
         Ok(Self { plan, series, costs, left_out })
     }
 
-    /// Measures in turns until the time has completed, and before each round how busy the machine is with other things.
+    /// Measures in turns until the time is over. Measures the load by other programs before each round.
     fn take(
         &mut self,
         clock: Instant,
@@ -252,24 +254,24 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// The greater of two; none if either is not known.
+/// The larger of two values; none if either is not known.
 fn busier(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one.max(other))
 }
 
-/// Whether a path cannot be had here at all, which is no reason to end the survey.
+/// Whether the machine or target refuses a path. The survey continues without it.
 fn is_refusal(error: &LabError) -> bool {
     matches!(error, LabError::UringRefused { .. } | LabError::Direct(_))
 }
 
-/// What there was no time for, beyond what the plan left out.
+/// Cells that were not measured for lack of time, besides those that the plan left out.
 fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<String> {
     let refused = |cell: &Cell| left_out.iter().any(|left| left.starts_with(&format!("{}: ", cell.path)));
     let missed =
         cells.iter().zip(series).filter(|(cell, series)| series.is_empty() && !refused(cell)).count();
     (missed > 0).then(|| {
         format!(
-            "{missed} of {} measurements: no time, as the storage is slower than it seemed; give more with --time",
+            "{missed} of {} measurements: no time, because the storage is slower than at first; use a longer --time",
             cells.len()
         )
     })
@@ -277,14 +279,12 @@ fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<
 
 fn facts_of(place: &Target, lab: &Lab) -> Facts {
     let target = place.info();
-    let disk = target.and_then(|target| target.backing.disk());
     let filesystem = target.and_then(|target| target.filesystem.as_ref());
     let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !place.is_scratch());
     Facts {
-        size_bytes: place.size_bytes(),
         disk: TargetFacts::of(place).and_then(|facts| facts.disk),
         no_disk: target.and_then(no_disk),
-        loop_file: disk.and_then(cached_loop_file),
+        cached_files: place.storage().cached_files().map(Path::to_owned).collect(),
         unwritten: place.unwritten(),
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
         engine: place.file().and_then(engine_facts),
@@ -294,19 +294,12 @@ fn facts_of(place: &Target, lab: &Lab) -> Facts {
     }
 }
 
-/// Why no disk can be named; none if one can.
+/// The reason why no disk is known; none if one is.
 fn no_disk(target: &TargetInfo) -> Option<String> {
     match &target.backing {
         Backing::Disk(_) => None,
         Backing::None { reason } => Some(reason.clone()),
     }
-}
-
-/// The file behind a loop device, unless the device reads it past the page cache (`losetup --direct-io=on`).
-fn cached_loop_file(disk: &Disk) -> Option<PathBuf> {
-    let file = disk.loop_backing.clone()?;
-    let direct = fs::read_to_string(format!("/sys/block/{}/loop/dio", disk.name));
-    direct.map_or(true, |direct| direct.trim() != "1").then_some(file)
 }
 
 /// None where the target cannot be opened as a volume.
@@ -317,14 +310,14 @@ fn engine_facts(file: &Path) -> Option<EngineFacts> {
     Some(EngineFacts { name: facts.engine.to_owned(), fallback })
 }
 
-/// The order of runs in the report: as people read the tables.
+/// The order of runs in the report: that of the tables.
 fn order(run: &RunResult) -> (bool, usize, u32, u32, usize) {
     let rw = Rw::ALL.iter().position(|rw| rw.name() == run.rw).unwrap_or(usize::MAX);
     let path = PATHS.iter().position(|row| row.name == run.path).unwrap_or(usize::MAX);
     (run.warm, rw, run.block_bytes, run.io_depth, path)
 }
 
-/// Tells of the survey as a whole: of turns, not of what each is made of, and of the share of the time that has completed.
+/// Reports the progress of the whole survey: turns without their stages, and the elapsed share of the time limit.
 struct Overall<'a> {
     inner: &'a mut dyn Progress,
     clock: Instant,
@@ -359,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn how_busy_others_are_is_known_only_if_always_known() {
+    fn the_load_by_others_is_known_only_if_each_sample_is() {
         assert_eq!(busier(Some(0.1), Some(0.2)), Some(0.2));
         assert_eq!(busier(Some(0.1), None), None);
     }
 
     #[test]
-    fn a_volatile_moment_is_not_taken_for_a_refusal() {
+    fn a_vanished_target_is_not_a_refusal() {
         assert!(is_refusal(&LabError::UringRefused { source: std::io::ErrorKind::PermissionDenied.into() }));
         let gone = LabError::Missing { target: "f".into() };
         assert!(!is_refusal(&gone));

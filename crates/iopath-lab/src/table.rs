@@ -28,19 +28,20 @@ const COLUMNS: [&str; 13] = [
 /// The first of [`COLUMNS`] that holds numbers.
 const FIRST_NUMBER: usize = 2;
 
-/// Whether colours and moving bars may be used on a stream: a terminal, unless `NO_COLOR` is set to anything
-/// (no-color.org) or the terminal is `dumb`. The one place that decides this.
+/// Whether a stream gets colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty (no-color.org)
+/// or the terminal is `dumb`. The one place that decides this.
 pub fn is_fancy(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     stream.is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// One line for each result, units in the head: MB/s is 10^6 bytes a second, GiB 2^30 bytes; `±95%` is half the 95%
-/// interval of MB/s over MB/s; device I/O is the mean size of the disk's requests.
+/// One line for each result, units in the head: MB/s is 10^6 bytes per second, GiB 2^30 bytes; `±95%` is half the 95%
+/// confidence interval of MB/s over MB/s; device I/O is the mean size of the disk's requests, `-` where other programs
+/// made most of them.
 ///
-/// Where latencies are not those of all I/Os, a line below says so.
+/// A line below the table names the sampling of latencies, unless all I/Os were timed.
 ///
-/// Where that is wider than `width` columns of text, each result has a column instead.
+/// If a line is wider than `width` columns of text, each result has a column instead.
 pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let rows: Vec<_> = runs.iter().map(cells).collect();
     let lines = one_line_each(&rows);
@@ -49,13 +50,13 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     table + &timed(runs)
 }
 
-/// Of which I/Os the latencies are, if not of all.
+/// The share of I/Os that were timed, if not all were.
 fn timed(runs: &[RunResult]) -> String {
     let mut every: Vec<u32> = runs.iter().map(|run| run.latency_every).filter(|&every| every > 1).collect();
     every.sort_unstable();
     every.dedup();
     let lines = every.iter().map(|every| {
-        format!("\n\np50, p99: of one I/O in {every}, drawn at random; all else is of all I/Os")
+        format!("\n\np50, p99: one I/O in {every}, drawn at random, was timed; other columns count all I/Os")
     });
     lines.collect()
 }
@@ -80,16 +81,18 @@ fn one_column_each(rows: &[[String; COLUMNS.len()]]) -> String {
     table.trim_fmt()
 }
 
-/// A table with a rule under its head, and no more lines than that.
+/// A table with a rule under its head and no other lines.
 pub(crate) fn ruled() -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_style(TableComponent::HeaderLines, '─');
     table
 }
 
-/// Columns of text of the terminal on stdout; none if there is no terminal.
+/// The width of the output in columns of text: the environment variable `COLUMNS` if it is set, else the terminal on
+/// stdout; none if there is no terminal.
 pub fn terminal_width() -> Option<u16> {
-    Table::new().width()
+    let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
+    columns.filter(|columns| *columns > 0).or_else(|| Table::new().width())
 }
 
 fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
@@ -106,11 +109,11 @@ fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
         time(run.latency_ns.p99),
         digits(run.cpu.seconds_per_gib),
         digits(run.cpu.microseconds_per_io),
-        run.device.and_then(|device| device.mean_io_bytes()).map_or_else(|| "-".to_owned(), mean_size),
+        run.mean_device_io_bytes().map_or_else(|| "-".to_owned(), mean_size),
     ]
 }
 
-/// Three digits, or all before the point.
+/// Three digits, or all digits before the decimal point.
 pub fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,
@@ -121,7 +124,7 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Nanoseconds in the unit that leaves few digits.
+/// A time in nanoseconds, with three digits in the largest suitable unit.
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -163,6 +166,7 @@ mod tests {
             io_depth: 1,
             jobs: 2,
             warm: false,
+            served_by: None,
             latency_every: 1,
             bytes: 1 << 30,
             ios: 1 << 18,
@@ -207,11 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn latencies_of_some_are_not_shown_as_those_of_all() {
+    fn a_table_names_the_sampling_of_latencies() {
         assert!(!table(&[result()], None).contains("drawn"));
         let text = table(&[RunResult { latency_every: 16, ..result() }], None);
         assert!(
-            text.ends_with("\n\np50, p99: of one I/O in 16, drawn at random; all else is of all I/Os"),
+            text.ends_with(
+                "\n\np50, p99: one I/O in 16, drawn at random, was timed; other columns count all I/Os"
+            ),
             "{text}"
         );
     }
@@ -225,6 +231,33 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
         let line = narrow.lines().find(|line| line.contains("CPU µs/IO"));
         assert_eq!(line.map(|line| line.matches("4.77").count()), Some(2), "{narrow}");
+    }
+
+    #[test]
+    fn requests_of_other_programs_are_not_shown_as_those_of_the_run() {
+        let device = |storage| {
+            let disk = Device { reads: 2, read_bytes: 16_384, writes: 0, written_bytes: 0 };
+            let repeat = crate::result::Repeat {
+                bytes: 1,
+                ios: 1,
+                seconds: 1.0,
+                first_ended_seconds: 1.0,
+                bytes_per_second: 1.0,
+                iops: 1.0,
+                latency_ns: result().latency_ns,
+                cpu: result().cpu,
+                device: Some(disk),
+                cache: None,
+                cached_before_bytes: None,
+                storage_read_bytes: storage,
+                storage_written_bytes: storage.map(|_| 0),
+            };
+            RunResult { device: Some(disk), repeats: vec![repeat], ..result() }.mean_device_io_bytes()
+        };
+        assert_eq!(device(Some(16_384)), Some(8192.0));
+        assert_eq!(device(None), Some(8192.0), "not known");
+        assert_eq!(device(Some(0)), None, "hits of a cache cause no request");
+        assert_eq!(device(Some(4096)), None);
     }
 
     #[test]

@@ -2,20 +2,17 @@
 //! may be accessed; transfers none.
 
 use std::fs::File;
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use iopath_os::target::extents::{extents, first_unwritten};
 use iopath_os::target::guard::Contents;
-use iopath_os::target::{
-    self, DioAlignment, Kind, Residency, TargetError, drop_cached, open_exclusive, residency,
-};
+use iopath_os::target::{self, DioAlignment, Kind, TargetError, open_exclusive};
 
 use crate::error::LabError;
 use crate::progress::{Progress, Silent, Stage};
 use crate::refusal::WorkloadError;
 use crate::scratch::Scratch;
+use crate::storage::{Resident, Storage};
 use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
 
 /// The properties of a file or device, as the system reports them.
@@ -33,8 +30,8 @@ pub struct Target {
     scratch: Option<Scratch>,
     /// The first offset outside of written extents, where the filesystem supports FIEMAP.
     unwritten: Option<u64>,
-    /// Pages that the last attempt to drop them left in the page cache.
-    stayed: AtomicU64,
+    /// The page caches above the bytes, and the counter of their transfers.
+    storage: Storage,
     /// Keeps others from mounting a block device that is written to.
     _claim: Option<File>,
 }
@@ -73,7 +70,7 @@ impl Target {
             size_bytes,
             scratch: None,
             unwritten: None,
-            stayed: AtomicU64::new(0),
+            storage: Storage::none(),
             _claim: None,
         }
     }
@@ -103,7 +100,8 @@ impl Target {
     /// The first `size_bytes` of this target, for reads while this one exists.
     pub(crate) fn first(&self, size_bytes: u64) -> Self {
         let size_bytes = size_bytes.min(self.size_bytes);
-        Self { info: self.info.clone(), unwritten: self.unwritten, ..Self::none(size_bytes) }
+        let storage = self.info.as_ref().map_or_else(Storage::none, |info| Storage::of(info, size_bytes));
+        Self { info: self.info.clone(), unwritten: self.unwritten, storage, ..Self::none(size_bytes) }
     }
 
     /// A user's file or block device. It is written to only with permission, and only if nothing else uses it.
@@ -125,7 +123,8 @@ impl Target {
 
     fn of(info: TargetInfo, size_bytes: u64) -> Self {
         let unwritten = unwritten(&info, size_bytes);
-        Self { info: Some(info), unwritten, ..Self::none(size_bytes) }
+        let storage = Storage::of(&info, size_bytes);
+        Self { info: Some(info), unwritten, storage, ..Self::none(size_bytes) }
     }
 
     /// The file or device; none where there is no target.
@@ -181,22 +180,15 @@ impl Target {
         Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
     }
 
-    /// Drops the target's pages from the page cache, and returns which stayed. Some filesystems keep all pages, and an
-    /// attempt takes long: it is skipped while no more pages are resident than stayed last time.
-    pub(crate) fn drop_cached(&self) -> Result<Option<Residency>, LabError> {
-        let Some(path) = self.file() else { return Ok(None) };
-        let file = File::open(path).map_err(|source| match source.kind() {
-            // It existed when the run began.
-            io::ErrorKind::NotFound => LabError::Gone { target: path.to_owned() },
-            _ => LabError::open(path, false)(source),
-        })?;
-        let found = residency(&file, 0..self.size_bytes)?;
-        if found.resident <= self.stayed.load(Ordering::Relaxed) {
-            return Ok(Some(found));
-        }
-        let left = drop_cached(&file, 0..self.size_bytes)?;
-        self.stayed.store(left.resident, Ordering::Relaxed);
-        Ok(Some(left))
+    /// The page caches above the bytes, and the counter of their transfers.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Drops the target's pages from the page cache, and returns the bytes that are still resident; none where there
+    /// is no target.
+    pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
+        self.storage.drop_cached()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The JSON form of results has the keys it promises, in every run, and docs/result.md names each of them.
+//! Results as JSON: every run has the keys of the schema, and docs/result.md documents each of them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,6 +52,7 @@ fn the_keys_are_those_of_the_schema() {
         "io_depth",
         "jobs",
         "warm",
+        "served_by",
         "latency_every",
         "bytes",
         "ios",
@@ -89,7 +90,7 @@ fn the_keys_are_those_of_the_schema() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn a_report_reads_back_as_it_was_written() {
     let report = report();
     assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
 }

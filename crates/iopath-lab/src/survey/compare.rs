@@ -1,24 +1,30 @@
-//! Which of two measurements is better, and whether that is more than noise. Knows figures, not what they mean.
+//! Compares measurements: which is better, and whether the difference is significant. Does not interpret them: see
+//! `findings.rs`.
 //!
-//! Measurements of a survey take turns, so that the n-th repeats of any two were made at about the same time: they
-//! are compared pair by pair, and what hits both of a pair (a neighbour on the storage, a hot CPU) cancels out.
+//! The cells of a survey take turns, so that the n-th repeats of any two ran at about the same time. They are compared
+//! pair by pair: an effect on both of a pair (another user of the storage, a hot CPU) cancels out.
 
 use crate::result::{Repeat, RunResult};
 use crate::stats::Summary;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// A measurement this close to the best is as good, whatever the statistics say.
+/// A measurement with this share of the fastest one's throughput is as good, significant or not.
 const SAME: f64 = 0.95;
 
-/// And one this close is where the difference may be chance. What is slower still is not as good, however uncertain.
+/// A measurement with this share is as good if the difference is not significant. A slower one is not, however large
+/// its variation.
 const SAME_BY_CHANCE: f64 = 0.75;
 
-/// CPU prices this close are the same: to a factor, or to a difference in seconds for each GiB.
+/// CPU costs within this factor, or within this difference in seconds per GiB, are the same.
 const CPU_SAME: f64 = 1.15;
 const CPU_SAME_SECONDS: f64 = 0.010;
 
-/// How many times one quantity is another: geometric mean over the pairs, with its 95% interval.
+/// An interval that contains 1 and is wider than this factor to either side is inconclusive: a difference of that size
+/// may have been missed.
+const CONCLUSIVE: f64 = 1.25;
+
+/// The ratio of two quantities: geometric mean over the pairs, with its 95% confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ratio {
     pub(crate) mean: f64,
@@ -26,8 +32,23 @@ pub(crate) struct Ratio {
     pub(crate) ci95: Option<[f64; 2]>,
 }
 
+/// The outcome of a comparison at 95% confidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The ratio is above 1.
+    Higher,
+    /// The ratio is below 1.
+    Lower,
+    /// The interval contains 1 and is narrow.
+    NotDifferent,
+    /// The interval contains 1 and is wide.
+    Inconclusive,
+    /// A single pair has no interval.
+    Single,
+}
+
 impl Ratio {
-    /// Of two samples, pair by pair; what one has more is left out. None without a pair, or with one that has no
+    /// Of two samples, pair by pair; values without a partner are left out. None without a pair, or if a ratio has no
     /// logarithm.
     pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
         let pairs = over.iter().zip(under);
@@ -39,43 +60,54 @@ impl Ratio {
         Some(Self { mean: summary.mean.exp(), ci95: summary.ci95.map(|ends| ends.map(f64::exp)) })
     }
 
-    /// Whether it is above `bound` beyond doubt, at 97.5%.
+    /// Whether the interval lies above `bound`.
     pub(crate) fn is_above(&self, bound: f64) -> bool {
         self.ci95.is_some_and(|[low, _]| low > bound)
     }
 
-    /// Whether it is below `bound` beyond doubt, at 97.5%.
+    /// Whether the interval lies below `bound`.
     pub(crate) fn is_below(&self, bound: f64) -> bool {
         self.ci95.is_some_and(|[_, high]| high < bound)
     }
+
+    /// What the interval proves about the two quantities.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.ci95 {
+            None => Outcome::Single,
+            Some([low, _]) if low > 1.0 => Outcome::Higher,
+            Some([_, high]) if high < 1.0 => Outcome::Lower,
+            Some([low, high]) if low >= 1.0 / CONCLUSIVE && high <= CONCLUSIVE => Outcome::NotDifferent,
+            Some(_) => Outcome::Inconclusive,
+        }
+    }
 }
 
-/// Bytes a second of each repeat.
+/// Throughput of each repeat, in bytes per second.
 pub(crate) fn rates(run: &RunResult) -> Vec<f64> {
     run.repeats.iter().map(|repeat| repeat.bytes_per_second).collect()
 }
 
-/// The middle of what the repeats say: one that was stalled does not move it.
+/// The median, on which a single stalled repeat has no effect; 0 of an empty sample.
 pub(crate) fn median(values: &[f64]) -> f64 {
     Summary::of(values).map_or(0.0, |summary| summary.median)
 }
 
-/// Median bytes a second.
+/// Median throughput, in bytes per second.
 pub(crate) fn rate(run: &RunResult) -> f64 {
     median(&rates(run))
 }
 
-/// How far the repeats lie apart: standard deviation over mean; none for a single one.
-pub(crate) fn spread(run: &RunResult) -> Option<f64> {
-    Summary::of(&rates(run))?.spread()
+/// Coefficient of variation of the throughput; none for a single repeat.
+pub(crate) fn cv(run: &RunResult) -> Option<f64> {
+    Summary::of(&rates(run))?.cv()
 }
 
-/// Whose CPU time counts.
+/// The CPU time that counts as cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CpuOf {
-    /// The machine's, less what it used when idle: interrupts and kernel threads are in it, and all that others did.
+    /// Of the machine, less its idle load. It includes interrupts, kernel threads and other programs.
     Machine,
-    /// This process's only: where others use the machine, too.
+    /// Of this process only, for a machine that other programs use.
     Process,
 }
 
@@ -88,17 +120,17 @@ impl CpuOf {
         }
     }
 
-    /// CPU seconds for each GiB, of each repeat.
+    /// CPU seconds per GiB of each repeat.
     pub(crate) fn per_gib(self, run: &RunResult) -> Vec<f64> {
         run.repeats.iter().map(|repeat| self.seconds(repeat) / (repeat.bytes as f64 / GIB)).collect()
     }
 
-    /// CPU seconds for each GiB, of all repeats together: the machine's time is known to 10 ms only.
-    pub(crate) fn price(self, run: &RunResult) -> f64 {
+    /// CPU seconds per GiB over all repeats. The machine's CPU time has a resolution of 10 ms, too coarse for one repeat.
+    pub(crate) fn cost(self, run: &RunResult) -> f64 {
         self.sum(run) / (run.bytes as f64 / GIB)
     }
 
-    /// CPU microseconds for each transfer, of all repeats together.
+    /// CPU microseconds per I/O over all repeats.
     pub(crate) fn per_io_us(self, run: &RunResult) -> f64 {
         self.sum(run) * 1e6 / run.ios as f64
     }
@@ -115,37 +147,37 @@ impl CpuOf {
     }
 }
 
-/// What to use of several measurements of the same kind.
+/// The recommended one of several measurements of the same kind.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice<'a> {
-    /// The greatest median.
+    /// The one with the highest median throughput.
     pub(crate) fastest: &'a RunResult,
-    /// Of those as good as the fastest: the cheapest in CPU, then with the least in flight.
+    /// Among `good`, the one with the lowest CPU cost, then with the fewest bytes in flight.
     pub(crate) chosen: &'a RunResult,
-    /// Those as good as the fastest, itself among them.
+    /// All that are as good as the fastest, which is one of them.
     pub(crate) good: Vec<&'a RunResult>,
     pub(crate) slowest: &'a RunResult,
 }
 
 impl<'a> Choice<'a> {
-    /// None if there is nothing to choose from.
+    /// None without measurements.
     pub(crate) fn of(runs: &[&'a RunResult], cpu: CpuOf) -> Option<Self> {
         let by_rate = |a: &&&RunResult, b: &&&RunResult| rate(a).total_cmp(&rate(b));
         let fastest = *runs.iter().max_by(by_rate)?;
         let slowest = *runs.iter().min_by(by_rate)?;
         let good: Vec<&RunResult> = runs.iter().copied().filter(|run| is_as_good(run, fastest)).collect();
-        let cheapest = good.iter().map(|run| cpu.price(run)).min_by(f64::total_cmp)?;
+        let cheapest = good.iter().map(|run| cpu.cost(run)).min_by(f64::total_cmp)?;
         let limit = (cheapest * CPU_SAME).max(cheapest + CPU_SAME_SECONDS);
         let chosen = good
             .iter()
             .copied()
-            .filter(|run| cpu.price(run) <= limit)
+            .filter(|run| cpu.cost(run) <= limit)
             .min_by_key(|run| u64::from(run.block_bytes) * u64::from(run.io_depth))?;
         Some(Self { fastest, chosen, good, slowest })
     }
 }
 
-/// Whether a measurement is as fast as the fastest, or nearly and by chance only not.
+/// Whether a measurement is as good as the fastest one: nearly as fast, or not significantly slower.
 pub(crate) fn is_as_good(run: &RunResult, fastest: &RunResult) -> bool {
     let (share, ratio) = (rate(run) / rate(fastest), Ratio::of(&rates(run), &rates(fastest)));
     let by_chance = ratio.is_none_or(|ratio| !ratio.is_below(1.0));
@@ -154,16 +186,26 @@ pub(crate) fn is_as_good(run: &RunResult, fastest: &RunResult) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made_up::run;
+    use super::super::fixtures::run;
     use super::*;
     use crate::workload::Rw;
 
     #[test]
-    fn what_hits_both_of_a_pair_cancels_out() {
+    fn an_effect_on_both_of_a_pair_cancels_out() {
         let ratio = Ratio::of(&[200.0, 20.0, 400.0], &[100.0, 10.0, 200.0]).unwrap();
         assert!((ratio.mean - 2.0).abs() < 1e-9 && ratio.is_above(1.99) && !ratio.is_below(2.0));
         let noise = Ratio::of(&[100.0, 120.0, 90.0], &[110.0, 100.0, 100.0]).unwrap();
         assert!(!noise.is_above(1.0) && !noise.is_below(1.0), "{noise:?}");
+    }
+
+    #[test]
+    fn a_wide_interval_around_one_is_inconclusive() {
+        let outcome = |low, high| Ratio { mean: 1.0, ci95: Some([low, high]) }.outcome();
+        assert_eq!(outcome(0.675, 166.0), Outcome::Inconclusive);
+        assert_eq!(outcome(0.5, 1.01), Outcome::Inconclusive);
+        assert_eq!(outcome(0.9, 1.1), Outcome::NotDifferent);
+        assert_eq!((outcome(1.01, 166.0), outcome(0.2, 0.99)), (Outcome::Higher, Outcome::Lower));
+        assert_eq!(Ratio { mean: 1.0, ci95: None }.outcome(), Outcome::Single);
     }
 
     #[test]
@@ -175,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_cheapest_is_chosen_and_of_equal_prices_the_smallest() {
+    fn the_lowest_cost_is_chosen_and_of_equal_costs_the_smallest_block() {
         let dear = run("kernel-buffered", Rw::Read, 1 << 20, 1, &[1000.0, 1010.0, 990.0], 0.30);
         let large = run("kernel-uring", Rw::Read, 4 << 20, 8, &[990.0, 1000.0, 985.0], 0.05);
         let small = run("kernel-uring", Rw::Read, 1 << 20, 8, &[980.0, 990.0, 975.0], 0.052);
@@ -187,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_spread_alone_makes_nobody_good() {
+    fn variation_alone_makes_no_measurement_as_good() {
         let fast = run("a", Rw::Read, 4096, 1, &[1000.0, 1000.0, 1000.0], 0.1);
         let wild = run("b", Rw::Read, 4096, 1, &[200.0, 1500.0, 600.0], 0.1);
         assert!(!is_as_good(&wild, &fast), "60% of the fastest is no match, however uncertain");

@@ -1,5 +1,5 @@
-//! What a survey measures and for how long, chosen to fit its time and the target's speed. Does not measure, and does
-//! not watch the clock: see `schedule.rs`.
+//! Selects the workloads of a survey and their duration, so that they fit its time and the target's speed. Does not
+//! measure, and does not read the clock: see `schedule.rs`.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::paths::find_path;
 use crate::size::format_size;
 use crate::workload::{BlockSize, Depth, End, Rw, Workload};
 
-/// Block sizes of the sequential part, in bytes, the most telling first: what there is no time for is taken off the
-/// end.
+/// Block sizes of the sequential part, in bytes, the most informative first: those at the end are left out for lack of
+/// time.
 const BLOCKS: [u32; 8] = [1 << 20, 4 << 10, 64 << 10, 16 << 20, 256 << 10, 16 << 10, 4 << 20, 64 << 20];
 
 /// The block of random reads, in bytes.
@@ -30,7 +30,7 @@ const RANDOM: [(&str, u32); 6] = [
     ("iopath-direct", DEEP),
 ];
 
-/// What page caches are compared by, beside what is measured of the kernel's anyway.
+/// The cells that compare page caches, besides those of the kernel's that are measured anyway.
 const CACHED: [(&str, Rw, u32, Option<Hit>); 6] = [
     ("iopath-buffered", Rw::Read, 4 << 10, None),
     ("iopath-buffered", Rw::Read, 16 << 10, None),
@@ -40,58 +40,58 @@ const CACHED: [(&str, Rw, u32, Option<Hit>); 6] = [
     ("iopath-buffered", Rw::RandRead, RANDOM_BLOCK, Some(Hit::Borrowed)),
 ];
 
-/// The cache that iopath-buffered gets here, and the part of the target of which hits are measured, in bytes.
+/// The size of iopath-buffered's page cache, and the part of the target for measuring hits, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 pub(crate) const HIT_BYTES: u64 = 32 << 20;
 
 /// The greater depth of random reads.
 const DEEP: u32 = 32;
 
-/// Sequential transfers in flight on a path that can have several, and the bytes that they may be together.
+/// The depth of sequential transfers on an asynchronous path, and the most bytes in flight.
 const SEQUENTIAL_DEPTH: u32 = 8;
 const IN_FLIGHT_BYTES_MAX: u32 = 32 << 20;
 
-/// A block has to fit so often into the target.
+/// The target has to hold so many blocks.
 const BLOCKS_IN_TARGET_MIN: u64 = 4;
 
-/// How often each cell is measured: as often as there is time for slices of [`SLICE_MIN`], within these bounds.
+/// The repetitions of each cell: as many as there is time for with slices of [`SLICE_MIN`], within these bounds.
 const ROUNDS_MIN: u32 = 3;
 const ROUNDS_MAX: u32 = 10;
 
-/// How long a cell is measured each time.
+/// The duration of one measurement of a cell.
 const SLICE_MIN: Duration = Duration::from_millis(120);
 const SLICE_MAX: Duration = Duration::from_secs(2);
-/// When even one block size is too many for the time.
+/// The duration where the time is too short even for one block size.
 const SLICE_LEAST: Duration = Duration::from_millis(20);
 
-/// What one turn takes beside the slice: dropping caches, opening, threads, reading counters.
+/// The time of a turn besides the slice: dropping caches, opening, starting threads, reading counters.
 const TURN_OVERHEAD: Duration = Duration::from_millis(15);
 
-/// How fast buffers are made and filled, in bytes a second: a low guess.
+/// The speed of allocating and filling buffers, in bytes per second: a low estimate.
 const FILL_SPEED: f64 = 1e9;
 
-/// Random reads through the page cache end with this part of the target: one in 20 comes from memory then, at most.
+/// Random reads through a page cache end with this part of the target: at most one in 20 is a hit then.
 const CACHED_RANDOM_PART: u64 = 10;
 
-/// One turn writes no more than this: memory cells wear out.
+/// The most bytes that one turn writes: flash wears out.
 const WRITE_BYTES_MAX: u64 = 128 << 20;
 
-/// A read of what is cached.
+/// A read of cached data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hit {
     Copied,
-    /// Lent by a cache that can do that.
+    /// Borrowed from iopath's page cache.
     Borrowed,
 }
 
-/// One thing to measure.
+/// One workload of the survey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) path: &'static str,
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u32,
     pub(crate) io_depth: u32,
-    /// Set where the cache is to answer.
+    /// Set if the page cache is to serve the reads.
     pub(crate) hit: Option<Hit>,
 }
 
@@ -100,8 +100,8 @@ impl Cell {
         u64::from(self.block_bytes) * u64::from(self.io_depth)
     }
 
-    /// What a turn takes beside its slice on a target of that speed: what is in flight when the slice ends has to
-    /// arrive.
+    /// The time of a turn besides its slice on a target of that speed: transfers in flight at the end of the slice have
+    /// to complete.
     fn overhead(self, speed: f64) -> Duration {
         let bytes = self.in_flight_bytes() as f64;
         let arriving = if self.path == "null" { 0.0 } else { bytes / speed };
@@ -110,11 +110,13 @@ impl Cell {
         TURN_OVERHEAD + Duration::from_secs_f64(bytes / FILL_SPEED + arriving + warming + cache)
     }
 
-    /// What it is as a workload over `terms.size_bytes`, `slice` long. Reads through the page cache end with the
-    /// target, or, if random, with a part of it, or they would read it again from memory; writes are as many as the target takes in that time, or the
-    /// flush at their end would take longer than all else.
+    /// The workload over `terms.size_bytes` for a turn of `slice`. Reads through a page cache end with the target, random
+    /// ones with a part of it: a second pass would read from memory. Writes are limited to what the target takes in
+    /// that time: a longer flush at their end would dominate the figures.
     pub(crate) fn workload(self, terms: &Terms, slice: Duration) -> Result<Workload, LabError> {
-        let is_cached = self.path == "kernel-buffered" || self.has_own_cache();
+        let is_cached = self.path == "kernel-buffered"
+            || self.has_own_cache()
+            || terms.is_cached_beneath && self.path != "null";
         let io_bytes = match self.rw {
             _ if self.hit.is_some() => None,
             Rw::Write => {
@@ -159,22 +161,24 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What a plan has to fit.
+/// The constraints of a plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// How long all may take.
+    /// The time for all rounds.
     pub(crate) time: Duration,
-    /// Bytes a second that the target showed.
+    /// The target's speed, in bytes per second.
     pub(crate) speed: f64,
     /// Its size.
     pub(crate) size_bytes: u64,
     /// Whether it may be written to.
     pub(crate) writes: bool,
-    /// What direct I/O has to be a multiple of, in bytes; none where there is no direct I/O.
+    /// The alignment of direct I/O, in bytes; none where it is refused.
     pub(crate) direct_align_bytes: Option<u32>,
+    /// Whether direct reads pass a page cache, too: that of a file beneath a loop device.
+    pub(crate) is_cached_beneath: bool,
 }
 
-/// What is measured, in the order of turns, each of `slice`, at most `rounds` times.
+/// The cells in the order of their turns, each of `slice`, at most `rounds` times.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) cells: Vec<Cell>,
@@ -208,14 +212,14 @@ impl Plan {
         let target = format_size(terms.size_bytes);
         let mut left_out = Vec::new();
         left_out.extend(names(too_large).map(|blocks| format!("{blocks}: too large for {target}")));
-        left_out.extend(names(no_time).map(|blocks| format!("{blocks}: no time; give more with --time")));
+        left_out.extend(names(no_time).map(|blocks| format!("{blocks}: no time; use a longer --time")));
         if !has_caches {
-            left_out.push("page caches: no time; give more with --time".to_owned());
+            left_out.push("page caches: no time; use a longer --time".to_owned());
         }
         Self { cells, rounds, slice, left_out }
     }
 
-    /// What a turn of each cell should take.
+    /// The expected time of a turn of each cell.
     pub(crate) fn costs(&self, speed: f64) -> Vec<Duration> {
         self.cells.iter().map(|cell| self.slice + cell.overhead(speed)).collect()
     }
@@ -228,7 +232,7 @@ fn names(mut blocks: Vec<u32>) -> Option<String> {
     (!sizes.is_empty()).then(|| format!("blocks of {}", sizes.join(", ")))
 }
 
-/// As many rounds as leave a good slice to each cell; none if not even the fewest do.
+/// The most rounds that leave [`SLICE_MIN`] to each cell, with the slice; none if even the fewest do not.
 fn fit(cells: &[Cell], terms: &Terms) -> Option<(u32, Duration)> {
     let rounds = (ROUNDS_MIN..=ROUNDS_MAX).rev();
     rounds
@@ -236,7 +240,7 @@ fn fit(cells: &[Cell], terms: &Terms) -> Option<(u32, Duration)> {
         .find(|(_, slice)| *slice >= SLICE_MIN)
 }
 
-/// What each turn can have of the time, if all cells have so many; none if nothing is left.
+/// The slice of each turn with so many rounds; none if overhead takes all of the time.
 fn slice(cells: &[Cell], rounds: u32, terms: &Terms) -> Option<Duration> {
     let overhead: Duration = cells.iter().map(|cell| cell.overhead(terms.speed)).sum();
     let left = (terms.time / rounds).checked_sub(overhead)?;
@@ -284,17 +288,17 @@ fn cells(blocks: &[u32], has_caches: bool, terms: &Terms) -> Vec<Cell> {
     cells
 }
 
-/// Whether a path can move such blocks there.
+/// Whether a path can transfer such blocks there.
 fn suits(path: &str, block_bytes: u32, terms: &Terms) -> bool {
     let Ok(row) = find_path(path).map(|row| row.capabilities) else { return false };
     if row.cache {
-        // Any block goes, over direct I/O of its own.
+        // The page cache takes any block; it does direct I/O itself.
         return terms.direct_align_bytes.is_some();
     }
     !row.direct || terms.direct_align_bytes.is_some_and(|align| block_bytes.is_multiple_of(align))
 }
 
-/// Sequential transfers in flight: one on a path that waits for each.
+/// The depth of sequential transfers: 1 on a synchronous path.
 fn depth(path: &str, block_bytes: u32) -> u32 {
     if find_path(path).is_ok_and(|row| row.capabilities.synchronous) {
         return 1;
@@ -310,7 +314,14 @@ mod tests {
 
     fn terms(seconds: u64, speed: f64) -> Terms {
         let time = Duration::from_secs(seconds);
-        Terms { time, speed, size_bytes: GIB, writes: true, direct_align_bytes: Some(4096) }
+        Terms {
+            time,
+            speed,
+            size_bytes: GIB,
+            writes: true,
+            direct_align_bytes: Some(4096),
+            is_cached_beneath: false,
+        }
     }
 
     #[test]
@@ -330,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_loses_block_sizes_not_repeats_and_that_is_said() {
+    fn a_slow_disk_loses_block_sizes_not_repetitions_and_the_plan_says_so() {
         let plan = Plan::new(&terms(75, 3e7));
         assert!(plan.rounds >= ROUNDS_MIN && plan.slice >= SLICE_MIN);
         assert!(plan.left_out[0].contains("64 MiB: no time"), "{:?}", plan.left_out);
@@ -338,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_takes_no_longer_than_the_time() {
+    fn a_plan_fits_the_time() {
         for seconds in [10, 30, 75, 600] {
             for speed in [3e7, 2e8, 1e9, 2e10] {
                 let plan = Plan::new(&terms(seconds, speed));
@@ -359,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn with_hardly_any_time_page_caches_are_left_out_and_that_is_said() {
+    fn in_a_very_short_time_page_caches_are_left_out_and_the_plan_says_so() {
         let plan = Plan::new(&terms(2, 1e9));
         assert!(!plan.cells.is_empty() && plan.cells.iter().all(|cell| !cell.has_own_cache()));
         assert!(
@@ -370,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_nothing_may_be() {
+    fn a_read_only_survey_plans_no_writes() {
         let plan = Plan::new(&Terms { writes: false, ..terms(75, 1e9) });
         assert!(plan.cells.iter().all(|cell| !cell.rw.writes()));
     }
@@ -389,6 +400,18 @@ mod tests {
         let largest = plan.cells.iter().map(|cell| cell.block_bytes).max();
         assert_eq!(largest, Some(256 << 10));
         assert_eq!(plan.left_out, ["blocks of 1 MiB, 4 MiB, 16 MiB, 64 MiB: too large for 1 MiB"]);
+    }
+
+    #[test]
+    fn direct_reads_through_a_cache_beneath_end_with_the_target() {
+        let terms = Terms { is_cached_beneath: true, ..terms(75, 1e8) };
+        let workload = |path, rw| {
+            let cell = Cell { path, rw, block_bytes: 4096, io_depth: 1, hit: None };
+            cell.workload(&terms, SLICE_MIN).unwrap().end.bytes()
+        };
+        assert_eq!(workload("kernel-direct", Rw::Read), Some(GIB));
+        assert_eq!(workload("kernel-uring", Rw::RandRead), Some(GIB / 10));
+        assert_eq!(workload("null", Rw::RandRead), None);
     }
 
     #[test]

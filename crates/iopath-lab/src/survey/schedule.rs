@@ -1,30 +1,29 @@
-//! Whose turn it is, so that a survey ends in time whatever the storage does. Time comes in as an argument; measures
-//! nothing.
+//! Schedules the turns of a survey so that it ends in time on slow storage, too. Time is an argument; measures nothing.
 
 use std::time::Duration;
 
-/// Cells that take turns, round after round, so that whatever drifts meanwhile hits all alike. What would not end in
-/// time is not begun: a cell for which that is so in the first round is left out; later rounds end there.
+/// Cells that take turns, round after round, so that drift affects all of them alike. No turn begins that would not end
+/// in time: in the first round such a cell is left out; later rounds end there.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     turns: Vec<Turns>,
-    /// On the clock that `now` is of.
+    /// On the same clock as `now`.
     deadline: Duration,
     rounds: u32,
     round: u32,
     next: usize,
 }
 
-/// What is known of one cell.
+/// The state of one cell.
 #[derive(Debug)]
 struct Turns {
-    /// What its next turn should take.
+    /// The expected time of its next turn.
     cost: Duration,
-    /// Has no turn any more.
+    /// Gets no further turn.
     out: bool,
 }
 
-/// Measure this cell now.
+/// The cell to measure now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) cell: usize,
@@ -33,13 +32,13 @@ pub(crate) struct Turn {
 }
 
 impl Schedule {
-    /// `costs` are what a turn of each cell should take.
+    /// `costs` are the expected times of a turn of each cell.
     pub(crate) fn new(costs: &[Duration], rounds: u32, deadline: Duration) -> Self {
         let turns = costs.iter().map(|&cost| Turns { cost, out: false }).collect();
         Self { turns, deadline, rounds, round: 1, next: 0 }
     }
 
-    /// Who is next; none when all rounds have completed or the time is.
+    /// The next turn; none after the last round and when no time is left.
     pub(crate) fn poll_turn(&mut self, now: Duration) -> Option<Turn> {
         while self.round <= self.rounds {
             while let Some(turns) = self.turns.get_mut(self.next) {
@@ -66,17 +65,17 @@ impl Schedule {
         None
     }
 
-    /// A turn was had and took that long: the next one is thought to.
+    /// Records the duration of a turn, which is the expected time of the cell's next one.
     pub(crate) fn handle_measured(&mut self, turn: Turn, took: Duration) {
         self.turns[turn.cell].cost = took;
     }
 
-    /// A cell cannot be measured here.
+    /// Excludes a cell that cannot be measured here.
     pub(crate) fn handle_refused(&mut self, cell: usize) {
         self.turns[cell].out = true;
     }
 
-    /// How long it will still take.
+    /// The expected remaining time.
     pub(crate) fn left(&self, now: Duration) -> Duration {
         if self.round > self.rounds {
             return Duration::ZERO;
@@ -95,8 +94,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs a schedule on a clock of its own, on which a turn takes `took` of what was planned; says how often each
-    /// cell had its turn, and when it had completed.
+    /// Runs a schedule on a simulated clock, on which a turn takes as long as `took` says. Returns the number of turns of
+    /// each cell, and the time at the end.
     fn simulate(
         costs: &[u32],
         rounds: u32,
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_cell_makes_room_for_cheaper_ones() {
+    fn a_cell_that_takes_too_long_leaves_room_for_others() {
         let (had, _) = simulate(&[10, 1000, 10], 2, 100, |_, _| 10);
         assert_eq!(had, [2, 0, 2]);
     }
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_has_no_turn_and_with_nobody_left_it_ends() {
+    fn a_refused_cell_gets_no_turn_and_without_cells_the_schedule_ends() {
         let mut schedule = Schedule::new(&[MS; 2], 3, MS * 100);
         let turn = schedule.poll_turn(MS).unwrap();
         schedule.handle_refused(turn.cell);

@@ -1,15 +1,15 @@
-//! Which path, block size and depth to use, and what going past the page cache saves.
+//! Recommends path, block size and depth, and states the CPU cost that direct I/O saves.
 
-use super::{Figures, is_direct, mb, name};
 use crate::result::RunResult;
-use crate::survey::compare::{Choice, CpuOf, Ratio, median, rate, rates};
+use crate::survey::compare::{Choice, CpuOf, Outcome, Ratio, median, rate, rates};
+use crate::survey::figures::{Figures, is_direct, mb, name};
 use crate::table::{digits, time};
 use crate::workload::Rw;
 
-/// A difference in CPU price that is worth words.
+/// A smaller difference in CPU cost is not stated.
 const CPU_RATIO_MIN: f64 = 1.10;
 
-/// A difference in throughput that is worth words, as a ratio either way.
+/// A smaller difference in throughput is not stated.
 const RATE_RATIO_MIN: f64 = 1.05;
 
 pub(super) fn sequential_read(figures: &Figures) -> Option<(String, String)> {
@@ -25,22 +25,34 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
     let cpu = figures.cpu();
     let choice = Choice::of(&runs, cpu)?;
     let chosen = choice.chosen;
-    let figure = format!("{}: {} at {} CPU s/GiB", name(chosen), mb(rate(chosen)), digits(cpu.price(chosen)));
+    let figure = format!("{}: {} at {} CPU s/GiB", name(chosen), mb(rate(chosen)), digits(cpu.cost(chosen)));
     let text = if runs.len() > 1 && choice.good.len() == runs.len() {
-        format!("{what}: path and block size make no difference beyond the spread. Cheapest is {figure}.")
+        let relation = if has_inconclusive(&choice) {
+            "the comparison of paths and block sizes is inconclusive"
+        } else {
+            "paths and block sizes are not significantly different"
+        };
+        format!("{what}: {relation}. The lowest CPU cost has {figure}.")
     } else {
         format!("{what}: use {figure}.")
     } + once(chosen);
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
-        "fastest: {}; {} of {} combinations differ from it no more than they spread, and of those the cheapest in CPU \
-         with the least in flight is advised; slowest: {}",
+        "fastest: {}; as good (within 5%, or within 25% and not significantly slower): {} of {} combinations, of \
+         which the one with the lowest CPU cost and the fewest bytes in flight is recommended; slowest: {}",
         side(choice.fastest),
         choice.good.len(),
         runs.len(),
         side(choice.slowest),
     );
     Some((text, evidence))
+}
+
+/// Whether some comparison with the fastest one is too uncertain for a statement.
+fn has_inconclusive(choice: &Choice) -> bool {
+    let others = choice.good.iter().filter(|run| !std::ptr::eq(**run, choice.fastest));
+    let ratios = others.filter_map(|run| Ratio::of(&rates(run), &rates(choice.fastest)));
+    ratios.into_iter().any(|ratio| ratio.outcome() == Outcome::Inconclusive)
 }
 
 pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
@@ -51,33 +63,30 @@ pub(super) fn random_read(figures: &Figures) -> Option<(String, String)> {
     let single = Choice::of(&singles, cpu)?.fastest;
     let figure = |run: &RunResult| {
         format!(
-            "{} IOPS, half of them within {}, {} µs of CPU each",
+            "{} IOPS, p50 {}, {} µs of CPU per I/O",
             digits(iops(run)),
             time(run.latency_ns.p50),
             digits(cpu.per_io_us(run))
         )
     };
     let chosen = choice.chosen;
-    let how = match chosen.io_depth {
-        1 => "one at a time".to_owned(),
-        depth => format!("{depth} in flight"),
-    };
-    let gain = Ratio::of(&rates(chosen), &rates(single)).filter(|gain| gain.is_above(1.0));
-    let gain = match gain {
-        Some(gain) if chosen.io_depth > 1 => format!(" That is {} times one at a time.", digits(gain.mean)),
-        _ if chosen.io_depth > 1 => {
-            " Whether that gains over one at a time is lost in the spread.".to_owned()
+    let gain = Ratio::of(&rates(chosen), &rates(single)).filter(|_| chosen.io_depth > 1);
+    let gain = gain.map_or_else(String::new, |gain| match gain.outcome() {
+        Outcome::Higher => format!(" That is {} times the throughput of depth 1.", digits(gain.mean)),
+        Outcome::Lower | Outcome::NotDifferent => {
+            " That is not significantly different from depth 1.".to_owned()
         }
-        _ => String::new(),
-    };
+        Outcome::Inconclusive | Outcome::Single => " The comparison with depth 1 is inconclusive.".to_owned(),
+    });
     let text = format!(
-        "Random reads of 4 KiB: use {}, {how}: {}.{gain}{}",
+        "Random reads of 4 KiB: use {} at depth {}: {}.{gain}{}",
         chosen.path,
+        chosen.io_depth,
         figure(chosen),
         once(chosen)
     );
     let evidence = format!(
-        "fastest: {} at depth {}, {} IOPS; fastest one at a time: {}, {}",
+        "fastest: {} at depth {}, {} IOPS; fastest at depth 1: {}, {}",
         choice.fastest.path,
         choice.fastest.io_depth,
         digits(iops(choice.fastest)),
@@ -96,7 +105,7 @@ pub(super) fn direct_read(figures: &Figures) -> Option<(String, String)> {
         figures,
         Rw::Read,
         "reads",
-        " That is for cold data read once: what is read again soon is faster in the page cache.",
+        " This holds for cold data that is read once; repeated reads are faster from a page cache.",
     )
 }
 
@@ -104,87 +113,92 @@ pub(super) fn direct_write(figures: &Figures) -> Option<(String, String)> {
     direct_or_buffered(figures, Rw::Write, "writes", "")
 }
 
-/// The best of the page cache against the best of what goes past it.
-fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, but: &str) -> Option<(String, String)> {
+/// Compares the best run through the page cache with the best direct one.
+fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, scope: &str) -> Option<(String, String)> {
     let cpu = figures.cpu();
     let (direct, buffered): (Vec<_>, Vec<_>) = figures.of(rw).into_iter().partition(|run| is_direct(run));
     let direct = Choice::of(&direct, cpu)?.chosen;
     let buffered = Choice::of(&buffered, cpu)?.chosen;
-    let times = Ratio::of(&cpu.per_gib(buffered), &cpu.per_gib(direct));
-    let speed = speed(&Ratio::of(&rates(direct), &rates(buffered))?);
-    let (less, more) = (cpu.price(direct), cpu.price(buffered));
-    let [low_price, high_price] = [less, more].map(digits);
-    let text = if is_worth(times.as_ref(), more / less) {
-        let factor = digits(more / less);
-        format!(
-            "Direct {what} save CPU: {low_price} s/GiB instead of {high_price}, {factor} times less, at {speed}."
-        )
-    } else if is_worth(Ratio::of(&cpu.per_gib(direct), &cpu.per_gib(buffered)).as_ref(), less / more) {
-        format!("Buffered {what} save CPU: {high_price} s/GiB instead of {low_price}; direct has {speed}.")
-    } else {
-        format!(
-            "Direct or buffered {what}: no difference in CPU beyond the spread ({low_price} and {high_price} s/GiB), \
-             at {speed}."
-        )
+    let throughput = throughput(&Ratio::of(&rates(direct), &rates(buffered))?);
+    let ratio = Ratio::of(&cpu.per_gib(buffered), &cpu.per_gib(direct))?;
+    let costs = [cpu.cost(direct), cpu.cost(buffered)];
+    let [direct_cost, buffered_cost] = costs.map(digits);
+    let more = (costs[1] / costs[0]).max(costs[0] / costs[1]);
+    let saved = format!("{:.0}% less", (1.0 - 1.0 / more) * 100.0);
+    let text = match ratio.outcome() {
+        Outcome::Higher if more >= CPU_RATIO_MIN && costs[1] > costs[0] => format!(
+            "Direct {what} cost less CPU: {direct_cost} s/GiB against {buffered_cost} buffered, {saved}."
+        ),
+        Outcome::Lower if more >= CPU_RATIO_MIN && costs[0] > costs[1] => format!(
+            "Buffered {what} cost less CPU: {buffered_cost} s/GiB against {direct_cost} direct, {saved}."
+        ),
+        Outcome::Inconclusive => format!(
+            "Direct or buffered {what}: the comparison of CPU costs is inconclusive ({direct_cost} s/GiB direct, \
+             {buffered_cost} buffered)."
+        ),
+        Outcome::Single => format!(
+            "Direct or buffered {what}: CPU costs of {direct_cost} s/GiB direct and {buffered_cost} buffered."
+        ),
+        Outcome::Higher | Outcome::Lower | Outcome::NotDifferent => format!(
+            "Direct or buffered {what}: CPU costs are not significantly different ({direct_cost} s/GiB direct, \
+             {buffered_cost} buffered)."
+        ),
     };
-    let interval = match times {
-        Some(Ratio { ci95: Some([low, high]), .. }) => {
-            format!("; buffered costs {} to {} times as much (95%)", digits(low), digits(high))
+    let interval = match ratio.ci95 {
+        Some([low, high]) => {
+            format!(
+                "; buffered costs {} to {} times the CPU of direct (95% interval)",
+                digits(low),
+                digits(high)
+            )
         }
-        _ => String::new(),
+        None => String::new(),
     };
     let side = |run| format!("{}: {}", name(run), mb(rate(run)));
-    let apart = digits((more - less).abs());
-    let evidence = format!(
-        "{}; {}; {apart} s of CPU for each GiB between them{interval}; {}",
-        side(direct),
-        side(buffered),
-        whose(cpu)
-    );
-    Some((format!("{text}{}{but}", once(direct)), evidence))
+    let evidence = format!("{}; {}{interval}; {}", side(direct), side(buffered), scope_of(cpu));
+    Some((format!("{text} {throughput}{}{scope}", once(direct)), evidence))
 }
 
-/// Whether a price is higher beyond doubt and by enough to talk about.
-fn is_worth(times: Option<&Ratio>, prices: f64) -> bool {
-    times.is_some_and(|times| times.is_above(1.0)) && prices >= CPU_RATIO_MIN
-}
-
-/// What to say of a run without repeats, behind a sentence.
+/// The caveat on a run without repeats, as a further sentence.
 fn once(run: &RunResult) -> &'static str {
     if run.repeats.len() > 1 {
         return "";
     }
-    " That was measured once: how far it spreads is not known; give more time with --time."
+    " It was measured once, so its CV is not known; use a longer --time."
 }
 
-fn whose(cpu: CpuOf) -> &'static str {
+fn scope_of(cpu: CpuOf) -> &'static str {
     match cpu {
-        CpuOf::Machine => "CPU of the whole machine, less what it used when idle",
+        CpuOf::Machine => "CPU time of the whole machine, less its idle load",
         CpuOf::Process => {
-            "CPU of this process only, as others used the machine: write-back and interrupts come on top"
+            "CPU time of this process only, because other programs used the machine: write-back and interrupts are \
+             not included"
         }
     }
 }
 
-/// How throughputs compare, in words that fit behind "at".
-fn speed(faster: &Ratio) -> String {
-    let times = digits(faster.mean);
-    if faster.is_above(1.0) && faster.mean >= RATE_RATIO_MIN
-        || faster.is_below(1.0) && faster.mean <= 1.0 / RATE_RATIO_MIN
-    {
-        format!("{times} times the throughput")
-    } else if faster.ci95.is_none() {
-        format!("{times} times the throughput, measured once")
-    } else {
-        "a throughput that differs no more than it spreads".to_owned()
+/// How the throughput of direct I/O compares, as a sentence.
+fn throughput(direct: &Ratio) -> String {
+    let times = digits(direct.mean);
+    let is_small = direct.mean.max(1.0 / direct.mean) < RATE_RATIO_MIN;
+    match direct.outcome() {
+        Outcome::Higher | Outcome::Lower if !is_small => {
+            format!("Direct I/O has {times} times the throughput.")
+        }
+        Outcome::Single => format!("Direct I/O has {times} times the throughput, measured once."),
+        Outcome::Inconclusive => "The comparison of throughputs is inconclusive.".to_owned(),
+        Outcome::Higher | Outcome::Lower | Outcome::NotDifferent => {
+            "Throughputs are not significantly different.".to_owned()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::findings::Facts;
-    use crate::survey::made_up::run;
+    use crate::result::ServedBy;
+    use crate::survey::figures::Facts;
+    use crate::survey::fixtures::run;
 
     fn facts() -> Facts {
         Facts { cores: 2, busy_cpus: Some(0.0), ..Facts::default() }
@@ -201,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_of_the_fast_is_advised() {
+    fn the_lowest_cost_among_the_fast_is_recommended() {
         let runs = [
             run("kernel-buffered", Rw::Read, 1 << 20, 1, &steady(10.0), 0.3),
             run("kernel-uring", Rw::Read, 256 << 10, 8, &steady(9.9), 0.05),
@@ -210,54 +224,59 @@ mod tests {
         let text = text(&runs, sequential_read).unwrap();
         assert_eq!(
             text,
-            "Sequential reads: use kernel-uring with blocks of 256 KiB, 8 in flight: 990 MB/s at 0.050 CPU s/GiB."
+            "Sequential reads: use kernel-uring with blocks of 256 KiB at depth 8: 990 MB/s at 0.050 CPU s/GiB."
         );
     }
 
     #[test]
-    fn noise_is_not_advised_on() {
+    fn noise_is_no_recommendation() {
         let runs = [
             run("kernel-buffered", Rw::Write, 1 << 20, 1, &[100.0, 140.0, 90.0, 105.0], 0.3),
             run("kernel-direct", Rw::Write, 1 << 20, 1, &[110.0, 100.0, 120.0, 95.0], 0.3),
         ];
         let text = text(&runs, sequential_write).unwrap();
-        assert!(text.contains("make no difference beyond the spread"), "{text}");
+        assert!(text.contains("the comparison of paths and block sizes is inconclusive"), "{text}");
         assert_eq!(sequential_read(&Figures { runs: &runs, facts: &facts() }), None);
     }
 
     #[test]
-    fn what_was_measured_once_is_said_to_be() {
+    fn a_single_measurement_is_marked() {
         let runs = [
             run("kernel-buffered", Rw::Read, 1 << 20, 1, &[400.0], 0.3),
             run("kernel-direct", Rw::Read, 1 << 20, 1, &[800.0], 0.1),
         ];
         for find in [sequential_read, direct_read] {
             let text = text(&runs, find).unwrap();
-            assert!(text.contains("measured once") && !text.contains("spreads."), "{text}");
+            assert!(text.contains("measured once") && !text.contains("significant"), "{text}");
         }
     }
 
     #[test]
-    fn depth_is_advised_where_it_gains() {
+    fn depth_is_recommended_where_it_gains() {
         let deep = run("kernel-uring", Rw::RandRead, 4096, 32, &steady(8.0), 1.0);
         let single = run("kernel-direct", Rw::RandRead, 4096, 1, &steady(1.0), 1.0);
         let text_of = |runs: &[RunResult]| text(runs, random_read).unwrap();
         let both = text_of(&[single.clone(), deep]);
-        assert!(both.contains("use kernel-uring, 32 in flight") && both.contains("8.00 times one"), "{both}");
+        assert!(
+            both.contains("use kernel-uring at depth 32")
+                && both.contains("8.00 times the throughput of depth 1"),
+            "{both}"
+        );
         let no_gain = run("kernel-uring", Rw::RandRead, 4096, 32, &steady(1.01), 1.0);
         let text = text_of(&[single, no_gain]);
-        assert!(text.contains("use kernel-direct, one at a time"), "{text}");
+        assert!(text.contains("use kernel-direct at depth 1"), "{text}");
         assert_eq!(random_read(&Figures { runs: &[], facts: &facts() }), None);
     }
 
     #[test]
-    fn what_direct_saves_is_said_with_its_ratio() {
+    fn the_saving_of_direct_io_is_stated_in_percent() {
         let direct = run("kernel-direct", Rw::Read, 1 << 20, 1, &steady(9.0), 0.05);
         let buffered = run("kernel-buffered", Rw::Read, 1 << 20, 1, &steady(9.0), 0.25);
         let said = text(&[direct.clone(), buffered], direct_read).unwrap();
         assert!(
             said.starts_with(
-                "Direct reads save CPU: 0.050 s/GiB instead of 0.250, 5.00 times less, at a throughput that"
+                "Direct reads cost less CPU: 0.050 s/GiB against 0.250 buffered, 80% less. Throughputs are not \
+                 significantly different."
             ),
             "{said}"
         );
@@ -265,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_within_the_spread_is_no_difference() {
+    fn a_wide_interval_of_costs_is_inconclusive() {
         let mut direct = run("kernel-direct", Rw::Write, 1 << 20, 1, &steady(9.0), 0.20);
         let buffered = run("kernel-buffered", Rw::Write, 1 << 20, 1, &steady(4.5), 0.25);
         for (repeat, factor) in direct.repeats.iter_mut().zip([0.5, 1.9, 0.7, 1.2]) {
@@ -273,18 +292,30 @@ mod tests {
             repeat.cpu.system_seconds *= factor;
         }
         let text = text(&[direct, buffered], direct_write).unwrap();
-        assert!(text.contains("no difference in CPU beyond the spread"), "{text}");
-        assert!(text.contains("2.00 times the throughput"), "{text}");
+        assert!(text.contains("the comparison of CPU costs is inconclusive (0.2"), "{text}");
+        assert!(text.contains("Direct I/O has 2.00 times the throughput."), "{text}");
     }
 
     #[test]
-    fn buffered_may_be_the_cheaper_one() {
+    fn buffered_io_may_cost_less() {
         let direct = run("kernel-direct", Rw::Write, 4096, 1, &steady(1.0), 2.0);
         let buffered = run("kernel-buffered", Rw::Write, 4096, 1, &steady(5.0), 0.4);
         let text = text(&[direct, buffered], direct_write).unwrap();
         assert!(
-            text.starts_with("Buffered writes save CPU: 0.400 s/GiB instead of 2.00; direct has 0.200 times"),
+            text.starts_with("Buffered writes cost less CPU: 0.400 s/GiB against 2.00 direct, 80% less. Direct I/O has 0.200 times"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_run_that_memory_served_is_not_recommended() {
+        let stored = run("kernel-direct", Rw::Read, 1 << 20, 1, &steady(9.0), 0.05);
+        let cached = RunResult {
+            served_by: Some(ServedBy::Memory),
+            ..run("kernel-buffered", Rw::Read, 1 << 20, 1, &steady(147.0), 0.05)
+        };
+        let said = text(&[stored, cached.clone()], sequential_read).unwrap();
+        assert!(said.starts_with("Sequential reads: use kernel-direct"), "{said}");
+        assert_eq!(text(&[cached], sequential_read), None);
     }
 }

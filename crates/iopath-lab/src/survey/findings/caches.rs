@@ -1,70 +1,90 @@
-//! Whose page cache to use: the kernel's or iopath's own. Whether one at all is in `advice.rs`.
+//! Compares the kernel's page cache with iopath's. Whether a page cache is useful at all is in `advice.rs`.
 
-use super::{Figures, mb};
 use crate::result::RunResult;
 use crate::size::format_size;
-use crate::survey::compare::{Ratio, median, rate, rates};
+use crate::survey::compare::{Outcome, Ratio, median, rate, rates};
+use crate::survey::figures::{Figures, mb};
 use crate::table::{digits, time};
 use crate::workload::Rw;
 
-/// The blocks that streams through page caches are compared with, the first that was measured.
+/// Block sizes of the sequential reads that are compared: the first one that was measured counts.
 const BLOCKS: [u32; 2] = [16 << 10, 4 << 10];
 
-/// The block of hits.
+/// The block size of hits.
 const HIT_BLOCK: u32 = 4 << 10;
 
-/// What is not this much faster or cheaper is not worth another page cache.
-const WORTH: f64 = 1.1;
+/// A smaller factor does not justify another page cache.
+const FACTOR_MIN: f64 = 1.1;
 
-/// Streams that have to come from the device.
+/// Sequential reads of cold data.
 pub(super) fn cold(figures: &Figures) -> Option<(String, String)> {
     let of = |path: &str, block| figures.cached(path, Rw::Read, block, false, false);
     let both = |block| Some((block, of("iopath-buffered", block)?, of("kernel-buffered", block)?));
     let (block, ours, kernel) = BLOCKS.into_iter().find_map(both)?;
     let cpu = figures.cpu();
-    let faster = Ratio::of(&rates(ours), &rates(kernel))?;
-    let dearer = Ratio::of(&cpu.per_gib(ours), &cpu.per_gib(kernel));
-    let what = format!("Sequential reads of {} through a page cache", format_size(block.into()));
-    let [our_price, their_price] = [ours, kernel].map(|run| cpu.price(run));
-    let prices = format!("{} and {} CPU s/GiB", digits(our_price), digits(their_price));
-    let is_faster = faster.is_above(1.0) && faster.mean >= WORTH;
-    let is_slower = faster.is_below(1.0) && faster.mean <= 1.0 / WORTH;
-    let is_cheaper = dearer.is_some_and(|dearer| dearer.is_below(1.0)) && our_price * WORTH <= their_price;
-    let times = digits(faster.mean);
-    let text = if is_slower {
-        format!("{what}: the kernel's does better; iopath's has {times} times its throughput, at {prices}.")
-    } else if is_faster {
-        format!("{what}: iopath's beats the kernel's, {times} times the throughput, at {prices}.")
-    } else if is_cheaper {
-        format!("{what}: iopath's beats the kernel's in CPU, {prices}, at a throughput that is no lower.")
-    } else {
-        format!("{what}: iopath's and the kernel's differ no more than they spread, at {prices}.")
+    let speed = Ratio::of(&rates(ours), &rates(kernel))?;
+    let expense = Ratio::of(&cpu.per_gib(ours), &cpu.per_gib(kernel));
+    let [our_cost, kernel_cost] = [ours, kernel].map(|run| cpu.cost(run));
+    let costs = format!("CPU cost: {} against {} s/GiB.", digits(our_cost), digits(kernel_cost));
+    let is_large = speed.mean.max(1.0 / speed.mean) >= FACTOR_MIN;
+    let is_cheaper = expense.is_some_and(|expense| expense.outcome() == Outcome::Lower)
+        && our_cost * FACTOR_MIN <= kernel_cost;
+    let verdict = match speed.outcome() {
+        Outcome::Lower if is_large => {
+            format!("use kernel-buffered; iopath-buffered has {} times its throughput", digits(speed.mean))
+        }
+        Outcome::Higher if is_large => {
+            format!(
+                "use iopath-buffered, with {} times the throughput of kernel-buffered",
+                digits(speed.mean)
+            )
+        }
+        Outcome::Inconclusive | Outcome::Single => {
+            "the comparison of iopath-buffered with kernel-buffered is inconclusive".to_owned()
+        }
+        _ if is_cheaper => "use iopath-buffered for its lower CPU cost; throughputs are alike".to_owned(),
+        _ => "iopath-buffered and kernel-buffered are not significantly different".to_owned(),
     };
+    let text =
+        format!("Sequential reads of {} through a page cache: {verdict}. {costs}", format_size(block.into()));
     Some((text, format!("iopath-buffered {}, kernel-buffered {}", mb(rate(ours)), mb(rate(kernel)))))
 }
 
-/// What is there already, and what no figure shows: who may use it.
+/// Hits, and the uses of each page cache that no figure shows.
 pub(super) fn hits(figures: &Figures) -> Option<(String, String)> {
     let of = |path: &str, borrows| figures.cached(path, Rw::RandRead, HIT_BLOCK, true, borrows);
     let (ours, kernel) = (of("iopath-buffered", false)?, of("kernel-buffered", false)?);
-    let times = |run: &RunResult| Some(digits(Ratio::of(&rates(run), &rates(kernel))?.mean));
+    let ratio = |run: &RunResult| Ratio::of(&rates(run), &rates(kernel));
     let borrowed = of("iopath-buffered", true);
-    let lent =
-        borrowed.and_then(times).map_or_else(String::new, |times| format!(", {times} times if borrowed"));
+    let copied = ratio(ours)?;
+    let gain = match copied.outcome() {
+        Outcome::Inconclusive => {
+            "the comparison of iopath-buffered with kernel-buffered is inconclusive".to_owned()
+        }
+        Outcome::NotDifferent => {
+            "iopath-buffered and kernel-buffered are not significantly different".to_owned()
+        }
+        Outcome::Higher | Outcome::Lower | Outcome::Single => {
+            format!("iopath-buffered has {} times the IOPS of kernel-buffered", digits(copied.mean))
+        }
+    };
+    let borrowed_gain = borrowed
+        .and_then(ratio)
+        .filter(|ratio| ratio.outcome() != Outcome::Inconclusive)
+        .map_or_else(String::new, |ratio| format!(" ({} times with borrowed pages)", digits(ratio.mean)));
     let memory = format_size(figures.facts.memory_bytes);
     let text = format!(
-        "What is read again: hits of 4 KiB come {} times as fast from iopath's cache as from the kernel's{lent}. Use \
-         iopath's where one process reads, and knows how much memory that deserves. Use the kernel's where the data \
-         fits the memory ({memory} here) and several processes share it, or it is to stay cached when they end.",
-        times(ours)?
+        "Hits of 4 KiB: {gain}{borrowed_gain}. Use iopath's page cache for data that one process reads repeatedly. Use \
+         the kernel's for data that fits in memory ({memory}) and that several processes share or that must stay cached \
+         after they exit."
     );
     let each = |run: &RunResult| {
         let iops = median(&run.repeats.iter().map(|repeat| repeat.iops).collect::<Vec<_>>());
         time((1e9 / iops) as u64)
     };
-    let lent = borrowed.map_or_else(String::new, |run| format!(", {} borrowed", each(run)));
+    let borrowed = borrowed.map_or_else(String::new, |run| format!(" ({} borrowed)", each(run)));
     let evidence = format!(
-        "a hit takes {} through iopath-buffered{lent}, {} through kernel-buffered, with what measuring it costs",
+        "mean time of a hit, with the cost of measuring it: {}{borrowed} iopath-buffered, {} kernel-buffered",
         each(ours),
         each(kernel)
     );
@@ -75,8 +95,8 @@ pub(super) fn hits(figures: &Figures) -> Option<(String, String)> {
 mod tests {
     use super::*;
     use crate::result::{CacheFacts, CacheUse};
-    use crate::survey::findings::Facts;
-    use crate::survey::made_up::run;
+    use crate::survey::figures::Facts;
+    use crate::survey::fixtures::run;
 
     fn cached(run: RunResult, warm: bool, borrow: bool) -> RunResult {
         let cache = (run.path == "iopath-buffered").then(|| CacheFacts {
@@ -98,27 +118,35 @@ mod tests {
         [1.0, 1.01, 0.99, 1.0].map(|factor| mbs * factor)
     }
 
-    fn stream(path: &str, mbs: f64, price: f64) -> RunResult {
-        cached(run(path, Rw::Read, 16 << 10, 1, &steady(mbs), price), false, false)
+    fn stream(path: &str, mbs: f64, cost: f64) -> RunResult {
+        cached(run(path, Rw::Read, 16 << 10, 1, &steady(mbs), cost), false, false)
     }
 
     #[test]
-    fn the_better_cache_is_named_and_none_where_they_are_alike() {
+    fn the_better_cache_is_named_and_none_without_a_significant_difference() {
         let kernel = stream("kernel-buffered", 1000.0, 0.5);
-        let said = |mbs, price| text(&[kernel.clone(), stream("iopath-buffered", mbs, price)], cold).unwrap();
-        assert!(
-            said(1500.0, 0.1).contains("iopath's beats the kernel's, 1.50 times"),
-            "{}",
-            said(1500.0, 0.1)
-        );
-        assert!(said(1000.0, 0.1).contains("beats the kernel's in CPU"), "{}", said(1000.0, 0.1));
-        assert!(said(500.0, 0.1).contains("the kernel's does better"), "{}", said(500.0, 0.1));
-        assert!(said(1000.0, 0.5).contains("no more than they spread"), "{}", said(1000.0, 0.5));
+        let said = |mbs, cost| text(&[kernel.clone(), stream("iopath-buffered", mbs, cost)], cold).unwrap();
+        for (mbs, cost, expected) in [
+            (
+                1500.0,
+                0.1,
+                "use iopath-buffered, with 1.50 times the throughput of kernel-buffered. CPU cost: 0.100",
+            ),
+            (1000.0, 0.1, "use iopath-buffered for its lower CPU cost"),
+            (500.0, 0.1, "use kernel-buffered; iopath-buffered has 0.500 times its throughput"),
+            (1000.0, 0.5, "not significantly different"),
+        ] {
+            assert!(said(mbs, cost).contains(expected), "{}", said(mbs, cost));
+        }
+        let wild =
+            cached(run("iopath-buffered", Rw::Read, 16 << 10, 1, &[400.0, 1900.0, 700.0], 0.1), false, false);
+        let text_of = text(&[kernel.clone(), wild], cold).unwrap();
+        assert!(text_of.contains("is inconclusive"), "{text_of}");
         assert_eq!(text(&[kernel], cold), None);
     }
 
     #[test]
-    fn hits_are_compared_and_the_kernels_cache_has_its_place() {
+    fn hits_are_compared_and_the_uses_of_both_caches_are_stated() {
         let hit = |path: &str, mbs, borrow| {
             cached(run(path, Rw::RandRead, 4096, 1, &steady(mbs), 0.1), true, borrow)
         };
@@ -128,8 +156,11 @@ mod tests {
             hit("iopath-buffered", 12.0 * 4096.0, true),
         ];
         let said = text(&runs, hits).unwrap();
-        assert!(said.contains("4.00 times as fast") && said.contains("12.0 times if borrowed"), "{said}");
-        assert!(said.contains("8 GiB here") && said.contains("several processes share it"), "{said}");
+        assert!(
+            said.contains("has 4.00 times the IOPS") && said.contains("(12.0 times with borrowed pages)"),
+            "{said}"
+        );
+        assert!(said.contains("8 GiB") && said.contains("several processes share"), "{said}");
         assert_eq!(text(&runs[..1], hits), None);
         assert_eq!(text(&runs, cold), None, "hits are not cold");
     }

@@ -1,30 +1,28 @@
-//! What is odd about the storage, or wrongly set.
+//! Names properties of the storage that matter for its settings, and anomalies: dips and variation.
 
-use super::{Figures, mb, name};
 use crate::result::{DiskFacts, RunResult};
 use crate::size::format_size;
 use crate::survey::compare::{self, Ratio, rate, rates};
+use crate::survey::figures::{Figures, mb, name};
 use crate::table::{digits, time};
+use crate::warnings::CV_MAX;
 use crate::workload::Rw;
 
-/// A block size this far below both of its neighbours is a dip.
+/// A block size with less than this share of both neighbours' throughput is a dip.
 const DIP: f64 = 0.75;
 
-/// Repeats further apart than this (standard deviation over mean) are odd.
-const SPREAD_MAX: f64 = 0.10;
-
-/// What many reads in flight gain at least on a device that works on many at once, and for certain. A single disk
-/// with heads gains 2 or 3 by sorting its own queue.
+/// The gain of depth 32 that shows command queueing: its mean, and the lower end of its interval. A single disk with
+/// heads gains a factor of 2 or 3 because it sorts its own queue.
 const GAIN_MIN: f64 = 4.0;
 const GAIN_CERTAIN: f64 = 3.0;
 
-/// A head takes longer than this to move and wait for the platter, in nanoseconds.
+/// A seek with rotational delay takes longer than this, in nanoseconds.
 const SEEK_MIN_NS: u64 = 1_000_000;
 
-/// A readahead of so many requests of the largest size is far more than a stream needs.
+/// A readahead of so many requests of the largest size is more than a stream needs.
 const READAHEAD_REQUESTS_MAX: u64 = 8;
 
-pub(super) fn device_orders(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn command_queueing(figures: &Figures) -> Option<(String, String)> {
     let disk = figures.facts.disk.as_ref()?;
     let pair = |path| Some((figures.random(path, 1)?, figures.random(path, 32)?));
     let (single, deep) = pair("kernel-uring").or_else(|| pair("iopath-direct"))?;
@@ -35,25 +33,24 @@ pub(super) fn device_orders(figures: &Figures) -> Option<(String, String)> {
         return None;
     }
     let scheduler = match disk.scheduler.as_deref() {
-        Some("none") => " The kernel's is `none`, too.".to_owned(),
+        Some("none") => " The kernel uses `none`, too.".to_owned(),
         Some(other) => format!(
-            " The kernel's is `{other}`; to spare its work: echo none > /sys/block/{}/queue/scheduler",
+            " The kernel uses `{other}`; to save its CPU time: echo none > /sys/block/{}/queue/scheduler",
             disk.name.replace('/', "!")
         ),
         None => String::new(),
     };
     let text = format!(
-        "{} works on many requests at once and orders them itself: the elevator `none` is right.{scheduler}",
+        "{} supports command queueing: use the I/O scheduler (elevator) `none`.{scheduler}",
         disk.name
     );
     let contradiction = if disk.rotational == Some(true) {
-        ", so no head moves although sysfs calls it rotational (virtual disks often say so)"
+        ", less than a seek takes, although sysfs reports the disk as rotational (virtual disks often do)"
     } else {
         ""
     };
     let evidence = format!(
-        "{}: 32 random reads in flight do {} times what one at a time does; half of the single reads take no longer \
-         than {}{contradiction}",
+        "{}: random reads at depth 32 have {} times the throughput of depth 1; p50 at depth 1 is {}{contradiction}",
         deep.path,
         digits(gain.mean),
         time(median_ns)
@@ -71,29 +68,29 @@ pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
     let evidence = format!("read_ahead_kb is {ahead}, max_sectors_kb {request}{}", mean_request(figures));
     if ahead < request {
         let text = format!(
-            "The kernel reads {ahead} KiB ahead on {name}, less than the {request} KiB of its largest request: \
-             buffered streams reach the disk in smaller requests than it takes. To try: echo {request} > {setting}"
+            "The kernel's readahead on {name} is {ahead} KiB, less than its largest request of {request} KiB: buffered \
+             streams reach the disk in small requests. To change it: echo {request} > {setting}"
         );
         return Some((text, evidence));
     }
     (*ahead >= request * READAHEAD_REQUESTS_MAX).then(|| {
         let text = format!(
-            "The kernel reads {ahead} KiB ahead on {name}, {} times its largest request: each stream holds that much \
-             memory, and what it leaves unread was read in vain. To change: {setting}",
+            "The kernel's readahead on {name} is {ahead} KiB, {} times its largest request: each stream occupies that \
+             much memory, and bytes that it does not read are transferred for nothing. To change it: {setting}",
             ahead / request
         );
         (text, evidence)
     })
 }
 
-/// What the disk saw of a buffered stream in small blocks.
+/// The mean request at the disk of a buffered stream in small blocks.
 fn mean_request(figures: &Figures) -> String {
     let buffered = figures.of(Rw::Read).into_iter().filter(|run| run.path == "kernel-buffered");
     let smallest = buffered.min_by_key(|run| run.block_bytes);
-    let mean = smallest.and_then(|run| Some((run, run.device?.mean_io_bytes()?)));
+    let mean = smallest.and_then(|run| Some((run, run.mean_device_io_bytes()?)));
     mean.map_or_else(String::new, |(run, mean)| {
         format!(
-            "; buffered reads of {} reached it as {} KiB on average",
+            "; buffered reads of {} became requests of {} KiB on average",
             format_size(run.block_bytes.into()),
             digits(mean / 1024.0)
         )
@@ -118,47 +115,45 @@ pub(super) fn dip(figures: &Figures) -> Option<(String, String)> {
     }
     let depth = |[before, at, after]: &[&RunResult; 3]| rate(at) / rate(before).min(rate(after));
     let [before, at, after] = dips.iter().min_by(|a, b| depth(a).total_cmp(&depth(b))).copied()?;
-    let others =
-        if dips.len() > 1 { format!(" There are {} more dips.", dips.len() - 1) } else { String::new() };
+    let others = if dips.len() > 1 { format!(" Further dips: {}.", dips.len() - 1) } else { String::new() };
     let text = format!(
-        "Odd: {} {} is slower than with smaller and with larger blocks: {}.{others}",
+        "Anomaly: {} {} is slower than smaller and larger blocks: {}.{others}",
         name(at),
-        if at.rw == Rw::Write.name() { "(writes)" } else { "(reads)" },
+        if at.rw == Rw::Write.name() { "(write)" } else { "(read)" },
         mb(rate(at)),
     );
     let side = |run: &RunResult| format!("{} with {}", mb(rate(run)), format_size(run.block_bytes.into()));
-    Some((text, format!("{} and {}, beyond the spread of each", side(before), side(after))))
+    Some((text, format!("{} and {}; both differences are significant", side(before), side(after))))
 }
 
-pub(super) fn spread(figures: &Figures) -> Option<(String, String)> {
+pub(super) fn variation(figures: &Figures) -> Option<(String, String)> {
     let moving: Vec<&RunResult> = figures.runs.iter().filter(|run| run.path != "null").collect();
-    let apart = |run: &RunResult| compare::spread(run).filter(|spread| *spread > SPREAD_MAX);
-    let noisy = moving.iter().filter(|run| apart(run).is_some()).count();
-    let worst = moving.iter().filter_map(|run| Some((run, apart(run)?)));
+    let cv = |run: &RunResult| compare::cv(run).filter(|cv| *cv > CV_MAX);
+    let noisy = moving.iter().filter(|run| cv(run).is_some()).count();
+    let worst = moving.iter().filter_map(|run| Some((run, cv(run)?)));
     let (run, most) = worst.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let facts = figures.facts;
     let cause = match facts.busy_cpus {
         Some(busy) if facts.is_busy() => {
-            format!("other programs kept up to {} of {} CPUs busy meanwhile", digits(busy), facts.cores)
+            format!("Other programs kept up to {} of {} CPUs busy.", digits(busy), facts.cores)
         }
-        Some(_) => "no other program used the CPUs much, so look at the storage and who shares it".to_owned(),
-        None => "whether others used the machine is not known".to_owned(),
+        Some(_) => "No other program used much CPU: check the storage and its other users.".to_owned(),
+        None => "The load by other programs is not known.".to_owned(),
     };
     let text = format!(
-        "Noisy: {noisy} of {} measurements spread more than 10% (standard deviation over mean): {cause}. More repeats \
-         narrow it: --time.",
+        "CV > 10% in {noisy} of {} measurements. {cause} A longer --time adds repetitions and narrows the intervals.",
         moving.len()
     );
     let evidence =
-        format!("worst: {} ({}), {:.0}%, median {}", name(run), run.rw, most * 100.0, mb(rate(run)));
+        format!("highest CV: {:.0}%, {} ({}), median {}", most * 100.0, name(run), run.rw, mb(rate(run)));
     Some((text, evidence))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::survey::findings::Facts;
-    use crate::survey::made_up::run;
+    use crate::survey::figures::Facts;
+    use crate::survey::fixtures::run;
 
     const STEADY: [f64; 4] = [100.0, 101.0, 99.0, 100.0];
 
@@ -188,22 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_device_that_gains_by_depth_orders_requests_itself() {
+    fn a_fast_device_that_gains_by_depth_supports_command_queueing() {
         // 40 MB/s of 4 KiB are 100 µs each.
         let runs = [random(1, &steady(0.4)), random(32, &steady(4.0))];
-        let (text, evidence) = device_orders(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
-        assert!(text.contains("`none` is right. The kernel's is `mq-deadline`"), "{text}");
+        let (text, evidence) = command_queueing(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
+        assert!(text.contains("(elevator) `none`. The kernel uses `mq-deadline`"), "{text}");
         assert!(text.ends_with("echo none > /sys/block/vda/queue/scheduler"), "{text}");
         assert!(evidence.contains("10.0 times") && evidence.contains("although sysfs"), "{evidence}");
         let fit = DiskFacts { scheduler: Some("none".to_owned()), rotational: Some(false), ..disk() };
-        let (text, evidence) = device_orders(&Figures { runs: &runs, facts: &facts(fit) }).unwrap();
-        assert!(text.ends_with("The kernel's is `none`, too.") && !evidence.contains("sysfs"), "{text}");
+        let (text, evidence) = command_queueing(&Figures { runs: &runs, facts: &facts(fit) }).unwrap();
+        assert!(text.ends_with("The kernel uses `none`, too.") && !evidence.contains("sysfs"), "{text}");
     }
 
     #[test]
-    fn little_gain_an_uncertain_one_or_a_moving_head_show_nothing() {
+    fn little_gain_an_uncertain_one_or_a_moving_head_prove_no_command_queueing() {
         let facts = facts(disk());
-        let find = |runs: &[RunResult]| device_orders(&Figures { runs, facts: &facts });
+        let find = |runs: &[RunResult]| command_queueing(&Figures { runs, facts: &facts });
         assert_eq!(find(&[random(1, &steady(0.4)), random(32, &steady(1.0))]), None, "2.5 times");
         assert_eq!(find(&[random(1, &[40.0, 40.0]), random(32, &[100.0, 900.0])]), None, "uncertain");
         // 0.4 MB/s of 4 KiB are 10 ms each: an array of disks with heads.
@@ -212,15 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn readahead_is_held_against_the_largest_request() {
+    fn readahead_is_compared_with_the_largest_request() {
         let runs = [run("kernel-buffered", Rw::Read, 4096, 1, &STEADY, 0.3)];
         let find = |ahead, request| {
             let disk = DiskFacts { read_ahead_kb: ahead, max_sectors_kb: request, ..disk() };
             readahead(&Figures { runs: &runs, facts: &facts(disk) })
         };
         let (text, evidence) = find(Some(128), Some(1280)).unwrap();
-        assert!(text.contains("less than the 1280 KiB") && text.contains("echo 1280 >"), "{text}");
-        assert!(evidence.contains("reached it as"), "{evidence}");
+        assert!(text.contains("largest request of 1280 KiB") && text.contains("echo 1280 >"), "{text}");
+        assert!(evidence.contains("became requests of"), "{evidence}");
         let (text, _) = find(Some(16_384), Some(1024)).unwrap();
         assert!(text.contains("16 times its largest request"), "{text}");
         assert_eq!(find(Some(2048), Some(1024)), None);
@@ -235,25 +230,31 @@ mod tests {
         };
         let find = |runs: &[RunResult]| dip(&Figures { runs, facts: &Facts::default() });
         let (text, evidence) = find(&curve(&steady(3.0))).unwrap();
-        assert!(text.starts_with("Odd: kernel-buffered with blocks of 1 MiB (reads) is slower"), "{text}");
-        assert_eq!(evidence, "800 MB/s with 256 KiB and 900 MB/s with 4 MiB, beyond the spread of each");
+        assert!(text.starts_with("Anomaly: kernel-buffered with blocks of 1 MiB (read) is slower"), "{text}");
+        assert_eq!(
+            evidence,
+            "800 MB/s with 256 KiB and 900 MB/s with 4 MiB; both differences are significant"
+        );
         assert_eq!(find(&curve(&steady(7.0))), None, "less than a quarter below");
-        assert_eq!(find(&curve(&[300.0, 1200.0, 100.0, 700.0])), None, "within the spread");
+        assert_eq!(find(&curve(&[300.0, 1200.0, 100.0, 700.0])), None, "not significant");
         assert_eq!(find(&curve(&steady(8.5))), None);
     }
 
     #[test]
-    fn a_wide_spread_is_named_with_whoever_may_be_the_cause() {
+    fn a_high_cv_is_reported_with_its_likely_cause() {
         let runs = [
             run("kernel-direct", Rw::Read, 4096, 1, &[100.0, 150.0, 80.0], 0.3),
             run("kernel-direct", Rw::Read, 8192, 1, &STEADY, 0.3),
         ];
-        let (text, evidence) = spread(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
-        assert!(text.starts_with("Noisy: 1 of 2") && text.contains("look at the storage"), "{text}");
-        assert!(evidence.contains("blocks of 4 KiB (read), 33%, median 100 MB/s"), "{evidence}");
+        let (text, evidence) = variation(&Figures { runs: &runs, facts: &facts(disk()) }).unwrap();
+        assert!(text.starts_with("CV > 10% in 1 of 2") && text.contains("check the storage"), "{text}");
+        assert!(
+            evidence.contains("33%, kernel-direct with blocks of 4 KiB (read), median 100 MB/s"),
+            "{evidence}"
+        );
         let busy = Facts { busy_cpus: Some(1.5), ..facts(disk()) };
-        let (text, _) = spread(&Figures { runs: &runs, facts: &busy }).unwrap();
+        let (text, _) = variation(&Figures { runs: &runs, facts: &busy }).unwrap();
         assert!(text.contains("up to 1.50 of 2 CPUs"), "{text}");
-        assert_eq!(spread(&Figures { runs: &runs[1..], facts: &busy }), None);
+        assert_eq!(variation(&Figures { runs: &runs[1..], facts: &busy }), None);
     }
 }

@@ -1,13 +1,13 @@
-//! Results that nobody measured, for tests.
+//! Results with given figures, for tests. Not measured.
 
-use crate::result::{Cpu, Device, Latency, Repeat, RunResult, Spread};
+use crate::result::{Cpu, Device, Latency, Repeat, RunResult, ServedBy, Spread};
 use crate::stats::Summary;
 use crate::workload::Rw;
 
-/// A run with these MB/s, one for each repeat of a second, at a CPU price in seconds for each GiB, used by the process
-/// itself.
-pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], price: f64) -> RunResult {
-    let repeats: Vec<Repeat> = mbs.iter().map(|mbs| repeat(block_bytes, mbs * 1e6, price)).collect();
+/// A run that storage served, with one repeat of a second for each throughput in MB/s, and a CPU cost in seconds per
+/// GiB, all of the process.
+pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f64], cost: f64) -> RunResult {
+    let repeats: Vec<Repeat> = mbs.iter().map(|mbs| repeat(block_bytes, mbs * 1e6, cost)).collect();
     let spread = |of: fn(&Repeat) -> f64| {
         let summary = Summary::of(&repeats.iter().map(of).collect::<Vec<_>>()).unwrap();
         Spread { mean: summary.mean, stddev: summary.stddev, ci95: summary.ci95 }
@@ -19,6 +19,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         io_depth,
         jobs: 1,
         warm: false,
+        served_by: Some(ServedBy::Storage),
         latency_every: 1,
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
         ios: repeats.iter().map(|repeat| repeat.ios).sum(),
@@ -34,9 +35,9 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
     }
 }
 
-fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
+fn repeat(block_bytes: u32, bytes_per_second: f64, cost: f64) -> Repeat {
     let (bytes, iops) = (bytes_per_second as u64, bytes_per_second / f64::from(block_bytes));
-    let seconds = price * bytes as f64 / (1u64 << 30) as f64;
+    let seconds = cost * bytes as f64 / (1u64 << 30) as f64;
     let ns = (1e9 / iops) as u64;
     Repeat {
         bytes,
@@ -50,11 +51,13 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, price: f64) -> Repeat {
             user_seconds: seconds / 2.0,
             system_seconds: seconds / 2.0,
             machine_seconds: 0.0,
-            seconds_per_gib: price,
+            seconds_per_gib: cost,
             microseconds_per_io: seconds * 1e6 / iops,
         },
         device: Some(Device { reads: 1, read_bytes: bytes, writes: 0, written_bytes: 0 }),
         cache: None,
         cached_before_bytes: Some(0),
+        storage_read_bytes: Some(bytes),
+        storage_written_bytes: Some(0),
     }
 }

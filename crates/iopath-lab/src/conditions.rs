@@ -1,0 +1,65 @@
+//! The conditions and repeats of a measurement, as its verdicts and warnings read them. Decides nothing.
+
+use crate::engine::Measured;
+use crate::path::Capabilities;
+use crate::result::Host;
+use crate::storage::Resident;
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// The conditions of a measurement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Conditions<'a> {
+    pub(crate) workload: &'a Workload,
+    pub(crate) target: &'a Target,
+    pub(crate) host: &'a Host,
+}
+
+impl Conditions<'_> {
+    /// The properties of the measured path.
+    pub(crate) fn path(&self) -> Capabilities {
+        self.workload.path.capabilities
+    }
+}
+
+/// One repeat, with the pages that were in the page cache when it began; none if they were not counted.
+#[derive(Debug)]
+pub(crate) struct Repeated {
+    pub(crate) measured: Measured,
+    pub(crate) resident: Option<Resident>,
+}
+
+/// Measurements that were not taken, for tests.
+#[cfg(test)]
+pub(crate) mod fixtures {
+    use super::{Host, Measured, Repeated};
+    use crate::job::latencies;
+    use crate::storage::StorageBytes;
+
+    pub(crate) const MIB: u64 = 1 << 20;
+
+    pub(crate) fn host(idle_busy_cpus: f64) -> Host {
+        let (kernel, cpu) = ("6.1".to_owned(), "cpu".to_owned());
+        Host { kernel, cpu, cores: 2, memory_bytes: 1, idle_busy_cpus: Some(idle_busy_cpus) }
+    }
+
+    /// A repeat that read and wrote so many bytes, and the bytes that storage read and wrote for it.
+    pub(crate) fn repeated([read_bytes, written_bytes]: [u64; 2], storage: Option<[u64; 2]>) -> Repeated {
+        let measured = Measured {
+            read_bytes,
+            written_bytes,
+            ios: 1,
+            seconds: 1.0,
+            first_ended_seconds: 1.0,
+            latency_ns: latencies(),
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+            machine_busy_seconds: None,
+            device: None,
+            storage: storage.map(|[read, written]| StorageBytes { read, written }),
+            cache: None,
+            warnings: Vec::new(),
+        };
+        Repeated { measured, resident: None }
+    }
+}

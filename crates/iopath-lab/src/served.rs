@@ -1,0 +1,269 @@
+//! Decides whether storage or memory served a cold measurement: compares the bytes that the workload has to transfer
+//! with the bytes that the storage did transfer. Does not read the counters: see `storage.rs`.
+
+use crate::conditions::{Conditions, Repeated};
+use crate::result::ServedBy;
+use crate::size::format_size;
+use crate::storage::StorageBytes;
+
+/// Storage that transferred less than this share of what it had to transfer was helped by memory.
+const SHARE_MIN: f64 = 0.90;
+
+/// Below this number of bytes, the share is not significant: a few missing blocks change it.
+const BYTES_MIN: f64 = (1u64 << 20) as f64;
+
+/// The share of a target in the page cache that does not matter.
+const RESIDENT_SHARE_MAX: f64 = 0.01;
+
+/// The medium that served a measurement, and the reasons for that verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) by: ServedBy,
+    /// One sentence each. Empty where storage served all.
+    pub(crate) reasons: Vec<String>,
+}
+
+/// The verdict on a measurement; none on a warm one, which memory is meant to serve, and where there is no target.
+pub(crate) fn served(under: &Conditions, repeats: &[Repeated]) -> Option<Served> {
+    if under.workload.warm || !under.path().needs_target {
+        return None;
+    }
+    let transferred = repeats.iter().map(|repeat| repeat.measured.storage).sum::<Option<StorageBytes>>();
+    let Some(transferred) = transferred else { return Some(uncounted(under, repeats)) };
+    let needed = needed(under, repeats);
+    let mut reasons = Vec::new();
+    if needed.read >= BYTES_MIN && (transferred.read as f64) < needed.read * SHARE_MIN {
+        reasons.push(format!(
+            "storage read {} of the {} that a cold run needs: memory (a cache, a hole, compression) served the rest",
+            format_size(transferred.read),
+            format_size(needed.read as u64)
+        ));
+    }
+    if needed.written >= BYTES_MIN && (transferred.written as f64) < needed.written * SHARE_MIN {
+        reasons.push(format!(
+            "storage wrote {} of the {} that were written: memory (a cache, compression) absorbed the rest",
+            format_size(transferred.written),
+            format_size(needed.written as u64)
+        ));
+    }
+    reasons.extend(read_again(under, repeats));
+    reasons.extend(rewritten(under, repeats));
+    if !reasons.is_empty() {
+        return Some(Served { by: ServedBy::Memory, reasons });
+    }
+    if needed.read < BYTES_MIN && needed.written < BYTES_MIN {
+        return Some(uncounted(under, repeats));
+    }
+    Some(Served { by: ServedBy::Storage, reasons })
+}
+
+/// The verdict where no counter shows the transfers of the storage: by the pages that could not be dropped.
+fn uncounted(under: &Conditions, repeats: &[Repeated]) -> Served {
+    let reads_pages = under.workload.rw.reads() && !under.path().direct && !under.path().cache;
+    let resident = repeats.iter().filter_map(|repeat| repeat.resident);
+    let bytes =
+        resident.map(|found| if reads_pages { found.all() } else { found.bytes_beneath }).max().unwrap_or(0);
+    let share = bytes as f64 / under.target.size_bytes() as f64;
+    let mut reasons = Vec::new();
+    if under.workload.rw.reads() && share > RESIDENT_SHARE_MAX {
+        reasons.push(format!(
+            "not cold: {} ({:.1}%) of the target stayed in the page cache",
+            format_size(bytes),
+            share * 100.0
+        ));
+    }
+    reasons.extend(read_again(under, repeats));
+    reasons.extend(rewritten(under, repeats));
+    let by = if reasons.is_empty() { ServedBy::Unknown } else { ServedBy::Memory };
+    Served { by, reasons }
+}
+
+/// Bytes that storage has to transfer, in fractions.
+#[derive(Debug, Clone, Copy, Default)]
+struct Needed {
+    read: f64,
+    written: f64,
+}
+
+/// The bytes that the storage has to transfer at least, if no cache holds any at the start.
+fn needed(under: &Conditions, repeats: &[Repeated]) -> Needed {
+    repeats.iter().fold(Needed::default(), |sum, Repeated { measured, .. }| Needed {
+        read: sum.read + least_bytes(under, measured.read_bytes),
+        written: sum.written + least_bytes(under, measured.written_bytes),
+    })
+}
+
+/// The bytes of the storage that transfers of `bytes` access at least: all on a direct path, each block once through
+/// a page cache.
+fn least_bytes(under: &Conditions, bytes: u64) -> f64 {
+    let (bytes, size) = (bytes as f64, under.target.size_bytes() as f64);
+    if under.path().direct {
+        bytes
+    } else if under.workload.rw.is_random() {
+        // n draws of N blocks find N(1 - (1 - 1/N)^n) different ones, about N(1 - e^(-n/N)).
+        size * -(-bytes / size).exp_m1()
+    } else {
+        bytes.min(size)
+    }
+}
+
+/// A cold run that reads more than the target has, through a cache that holds the bytes after the first pass. Nothing
+/// where the storage read the bytes again.
+fn read_again(under: &Conditions, repeats: &[Repeated]) -> Option<String> {
+    let most = most_again(under, repeats, |bytes| bytes.read, |measured| measured.measured.read_bytes)?;
+    Some(format!(
+        "{} were read of {}: memory may have served all reads but the first; use a larger target, a shorter \
+         --runtime, or --warm to measure hits",
+        format_size(most),
+        format_size(under.target.size_bytes())
+    ))
+}
+
+/// A run that writes more than the target has, through a cache that replaces the bytes before they reach the storage.
+fn rewritten(under: &Conditions, repeats: &[Repeated]) -> Option<String> {
+    let most = most_again(under, repeats, |bytes| bytes.written, |measured| measured.measured.written_bytes)?;
+    Some(format!(
+        "{} were written to {}: later writes replaced cached bytes before storage wrote them; use a larger target or a \
+         shorter --runtime",
+        format_size(most),
+        format_size(under.target.size_bytes())
+    ))
+}
+
+/// The most bytes that one repeat moved in several passes over the target without as many transfers of the storage.
+fn most_again(
+    under: &Conditions,
+    repeats: &[Repeated],
+    transferred: fn(StorageBytes) -> u64,
+    moved: fn(&Repeated) -> u64,
+) -> Option<u64> {
+    let has_cache = under.path().is_cached();
+    let again = repeats.iter().filter(|repeat| {
+        let bytes = moved(repeat);
+        let by_storage = repeat.measured.storage.map_or(0, transferred);
+        bytes > under.target.size_bytes() && (by_storage as f64) < bytes as f64 * SHARE_MIN
+    });
+    again.map(moved).max().filter(|_| has_cache && !under.workload.warm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conditions::fixtures::{MIB, host, repeated};
+    use crate::paths::find_path;
+    use crate::storage::Resident;
+    use crate::target::Target;
+    use crate::workload::{Rw, Workload};
+
+    /// The verdict on a workload over 100 MiB.
+    fn verdict(workload: &Workload, repeats: &[Repeated]) -> Option<Served> {
+        let (target, host) = (Target::none(100 * MIB), host(0.0));
+        let under = Conditions { workload, target: &target, host: &host };
+        served(&under, repeats)
+    }
+
+    fn workload(path: &str, rw: Rw) -> Workload {
+        Workload { path: find_path(path).unwrap(), rw, ..Workload::default() }
+    }
+
+    fn by_storage() -> Served {
+        Served { by: ServedBy::Storage, reasons: Vec::new() }
+    }
+
+    fn reason(served: Option<Served>) -> String {
+        let served = served.unwrap();
+        assert_eq!((served.by, served.reasons.len()), (ServedBy::Memory, 1), "{served:?}");
+        served.reasons[0].clone()
+    }
+
+    /// Reads (storage transfers the second number of bytes).
+    fn read(bytes: u64, by_storage: u64) -> Repeated {
+        repeated([bytes, 0], Some([by_storage, 0]))
+    }
+
+    fn written(bytes: u64, by_storage: u64) -> Repeated {
+        repeated([0, bytes], Some([0, by_storage]))
+    }
+
+    #[test]
+    fn reads_that_storage_did_not_transfer_were_served_by_memory() {
+        let helped = [read(100 * MIB, 100 * MIB), read(100 * MIB, 10 * MIB)];
+        assert_eq!(
+            reason(verdict(&Workload::default(), &helped)),
+            "storage read 110 MiB of the 200 MiB that a cold run needs: memory (a cache, a hole, compression) served the rest"
+        );
+        assert_eq!(verdict(&Workload { warm: true, ..Workload::default() }, &helped), None);
+        assert_eq!(verdict(&workload("null", Rw::Read), &helped), None);
+        assert_eq!(verdict(&Workload::default(), &helped[..1]), Some(by_storage()));
+    }
+
+    #[test]
+    fn random_blocks_drawn_twice_need_one_transfer_through_the_page_cache() {
+        // 100 MiB of random reads in 100 MiB access 1 - 1/e of them.
+        let random = [read(100 * MIB, 63 * MIB)];
+        assert_eq!(verdict(&workload("kernel-buffered", Rw::RandRead), &random), Some(by_storage()));
+        reason(verdict(&workload("kernel-direct", Rw::RandRead), &random));
+    }
+
+    #[test]
+    fn several_passes_over_a_cached_target_are_noticed() {
+        let (twice, once) = (|| read(200 * MIB, 100 * MIB), || read(100 * MIB, 100 * MIB));
+        for path in ["kernel-buffered", "kernel-mmap", "iopath-buffered"] {
+            for rw in [Rw::Read, Rw::RandRead] {
+                assert_eq!(
+                    reason(verdict(&workload(path, rw), &[once(), twice()])),
+                    "200 MiB were read of 100 MiB: memory may have served all reads but the first; use a larger \
+                     target, a shorter --runtime, or --warm to measure hits",
+                    "{path}"
+                );
+            }
+            assert_eq!(verdict(&workload(path, Rw::Read), &[read(200 * MIB, 200 * MIB)]), Some(by_storage()));
+            assert_eq!(verdict(&workload(path, Rw::Read), &[once()]), Some(by_storage()), "{path}: once");
+        }
+        let direct = reason(verdict(&workload("kernel-direct", Rw::Read), &[twice()]));
+        assert!(direct.starts_with("storage read 100 MiB"), "{direct}");
+    }
+
+    #[test]
+    fn rewrites_that_a_cache_absorbs_are_noticed() {
+        for path in ["kernel-mmap", "kernel-buffered", "iopath-buffered"] {
+            let said = reason(verdict(&workload(path, Rw::Write), &[written(3000 * MIB, 150 * MIB)]));
+            assert!(said.starts_with("2.93 GiB were written to 100 MiB: later writes replaced"), "{said}");
+            assert_eq!(
+                verdict(&workload(path, Rw::Write), &[written(300 * MIB, 300 * MIB)]),
+                Some(by_storage())
+            );
+            assert_eq!(
+                verdict(&workload(path, Rw::Write), &[written(100 * MIB, 100 * MIB)]),
+                Some(by_storage())
+            );
+        }
+        let said = reason(verdict(&workload("kernel-direct", Rw::Write), &[written(200 * MIB, 0)]));
+        assert!(said.starts_with("storage wrote 0 bytes of the 200 MiB"), "{said}");
+    }
+
+    #[test]
+    fn pages_that_stayed_decide_only_where_no_counter_shows_transfers() {
+        let with = |storage, resident| Repeated {
+            resident: Some(Resident { bytes: resident, bytes_beneath: 0 }),
+            ..repeated([100 * MIB, 0], storage)
+        };
+        let buffered = workload("kernel-buffered", Rw::Read);
+        assert_eq!(
+            reason(verdict(&buffered, &[with(None, 25 * MIB)])),
+            "not cold: 25 MiB (25.0%) of the target stayed in the page cache"
+        );
+        assert_eq!(verdict(&buffered, &[with(Some([100 * MIB, 0]), 25 * MIB)]), Some(by_storage()));
+        let unknown = Some(Served { by: ServedBy::Unknown, reasons: Vec::new() });
+        assert_eq!(verdict(&buffered, &[with(None, 0)]), unknown);
+        assert_eq!(verdict(&workload("kernel-direct", Rw::Read), &[with(None, 25 * MIB)]), unknown);
+        assert_eq!(verdict(&workload("kernel-direct", Rw::Write), &[with(None, 0)]), unknown);
+    }
+
+    #[test]
+    fn a_few_blocks_prove_nothing() {
+        let small = [read(64 << 10, 0)];
+        let unknown = Some(Served { by: ServedBy::Unknown, reasons: Vec::new() });
+        assert_eq!(verdict(&workload("kernel-direct", Rw::Read), &small), unknown);
+    }
+}

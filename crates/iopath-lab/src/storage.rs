@@ -1,0 +1,234 @@
+//! The storage of a target: empties the page caches above it before a cold repeat, and counts the bytes that it
+//! transfers during one. What the counts say of a measurement is decided in `warnings.rs`.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::{Add, Sub};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iopath_os::target::{Beneath, Submitter, Target, drop_cached_down_to};
+
+use crate::counters::DiskCounters;
+use crate::error::LabError;
+
+/// Network interfaces that carry no data from outside of the machine.
+const LOOPBACK: &str = "lo";
+
+/// Block devices that are no storage of their own: their bytes are in memory or on another device.
+const NOT_STORAGE: [&str; 5] = ["loop", "ram", "zram", "dm-", "md"];
+
+/// Bytes that storage transferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct StorageBytes {
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
+impl Sub for StorageBytes {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            read: self.read.saturating_sub(before.read),
+            written: self.written.saturating_sub(before.written),
+        }
+    }
+}
+
+impl Add for StorageBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { read: self.read + other.read, written: self.written + other.written }
+    }
+}
+
+impl std::iter::Sum for StorageBytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+impl From<DiskCounters> for StorageBytes {
+    fn from(disk: DiskCounters) -> Self {
+        Self { read: disk.read_bytes, written: disk.written_bytes }
+    }
+}
+
+/// Bytes of a target that are in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Resident {
+    /// Of the target itself.
+    pub(crate) bytes: u64,
+    /// Of files beneath it, from which reads are served that the target's own pages do not serve.
+    pub(crate) bytes_beneath: u64,
+}
+
+impl Resident {
+    pub(crate) fn all(self) -> u64 {
+        self.bytes + self.bytes_beneath
+    }
+}
+
+/// The page caches above a target's storage, and the counter that shows transfers of the storage.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    /// The target first, then the files beneath it.
+    caches: Vec<Cache>,
+    counter: Counter,
+}
+
+/// A file or device with pages in the page cache.
+#[derive(Debug)]
+struct Cache {
+    path: PathBuf,
+    /// Pages are dropped up to this offset.
+    end: u64,
+    /// Pages that the last drop left.
+    stayed: AtomicU64,
+}
+
+/// Where transfers of the storage are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Counter {
+    /// In this process: its threads submit the I/O.
+    Process,
+    /// At these disks. Empty for memory, which transfers nothing.
+    Disks(Vec<String>),
+    /// At all disks and network interfaces of the machine: a server does the I/O.
+    Machine,
+    /// Nowhere.
+    None,
+}
+
+impl Storage {
+    /// Of no target.
+    pub(crate) fn none() -> Self {
+        Self { caches: Vec::new(), counter: Counter::None }
+    }
+
+    /// Of the first `size_bytes` of a target.
+    pub(crate) fn of(target: &Target, size_bytes: u64) -> Self {
+        let Beneath { cached_files, disks, submitter } = Beneath::of(target);
+        let cache = |path: PathBuf, end| Cache { path, end, stayed: AtomicU64::new(0) };
+        let own = std::iter::once(cache(target.path.clone(), size_bytes));
+        Self {
+            caches: own.chain(cached_files.into_iter().map(|path| cache(path, u64::MAX))).collect(),
+            counter: match submitter {
+                Submitter::Caller => Counter::Process,
+                Submitter::Kernel | Submitter::Memory => Counter::Disks(disks),
+                Submitter::Server => Counter::Machine,
+                Submitter::Unknown => Counter::None,
+            },
+        }
+    }
+
+    /// Files beneath the target that the kernel reads through the page cache.
+    pub(crate) fn cached_files(&self) -> impl Iterator<Item = &Path> {
+        self.caches.iter().skip(1).map(|cache| cache.path.as_path())
+    }
+
+    /// Drops the target's pages from the page cache, and those of the files beneath it. Returns the bytes that are
+    /// still resident; none where there is no target.
+    pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
+        let Some((own, beneath)) = self.caches.split_first() else { return Ok(None) };
+        let mut resident = Resident { bytes: own.drop_pages()?, bytes_beneath: 0 };
+        for cache in beneath {
+            // Files of other users and mount namespaces may be closed to this process.
+            resident.bytes_beneath += cache.drop_pages().unwrap_or(0);
+        }
+        Ok(Some(resident))
+    }
+
+    /// Bytes transferred since the machine started; none where no counter shows them.
+    pub(crate) fn bytes(&self) -> Option<StorageBytes> {
+        match &self.counter {
+            Counter::Process => process_bytes(&fs::read_to_string("/proc/self/io").ok()?),
+            Counter::Disks(disks) => {
+                disks.iter().map(|disk| DiskCounters::of(disk).map(StorageBytes::from)).sum()
+            }
+            Counter::Machine => {
+                let network = network_bytes(&fs::read_to_string("/proc/net/dev").ok()?);
+                Some(all_disks() + network)
+            }
+            Counter::None => None,
+        }
+    }
+}
+
+impl Cache {
+    /// Returns the bytes that are still resident.
+    fn drop_pages(&self) -> Result<u64, LabError> {
+        let file = File::open(&self.path).map_err(|source| match source.kind() {
+            // It was there when the target was inspected.
+            io::ErrorKind::NotFound => LabError::Gone { target: self.path.clone() },
+            _ => LabError::open(&self.path, false)(source),
+        })?;
+        let stayed = self.stayed.load(Ordering::Relaxed);
+        let left = drop_cached_down_to(&file, 0..self.end, stayed)?;
+        self.stayed.store(left.resident, Ordering::Relaxed);
+        Ok(left.resident * left.page_bytes)
+    }
+}
+
+/// The bytes that a process had storage transfer (`proc_pid_io(5)`).
+fn process_bytes(io: &str) -> Option<StorageBytes> {
+    let field = |name: &str| {
+        let value = io.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<u64>().ok()
+    };
+    Some(StorageBytes { read: field("read_bytes:")?, written: field("write_bytes:")? })
+}
+
+/// All transfers of disks. Devices made of others are left out, or bytes would count twice.
+fn all_disks() -> StorageBytes {
+    let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let names = disks.filter_map(|entry| entry.file_name().into_string().ok());
+    let storage = names.filter(|name| !NOT_STORAGE.iter().any(|prefix| name.starts_with(prefix)));
+    storage.filter_map(|name| DiskCounters::of(&name.replace('!', "/"))).map(StorageBytes::from).sum()
+}
+
+/// Bytes received and sent by all network interfaces (`proc_pid_net(5)`).
+fn network_bytes(dev: &str) -> StorageBytes {
+    let interfaces = dev.lines().filter_map(|line| line.split_once(':'));
+    let counted = interfaces.filter(|(name, _)| name.trim() != LOOPBACK).map(|(_, counts)| {
+        let counts: Vec<u64> = counts.split_whitespace().map_while(|count| count.parse().ok()).collect();
+        StorageBytes {
+            read: counts.first().copied().unwrap_or(0),
+            written: counts.get(8).copied().unwrap_or(0),
+        }
+    });
+    counted.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_process_are_those_that_reached_storage() {
+        let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n";
+        assert_eq!(process_bytes(io), Some(StorageBytes { read: 4096, written: 8192 }));
+        assert_eq!(process_bytes("rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn received_bytes_are_summed_over_all_interfaces_but_loopback() {
+        let dev = "Inter-|   Receive  |  Transmit\n face |bytes    packets |bytes\n\
+            \x20   lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0\n\
+            \x20 eth0: 100 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0\n\
+            \x20 eth1:   5 1 0 0 0 0 0 0  2 1 0 0 0 0 0 0\n";
+        assert_eq!(network_bytes(dev), StorageBytes { read: 105, written: 22 });
+        assert_eq!(network_bytes("unknown"), StorageBytes::default());
+    }
+
+    #[test]
+    fn memory_transfers_nothing() {
+        let memory = Target::of_memory(1 << 20);
+        let storage = Storage::of(&memory, 1 << 20);
+        assert_eq!(storage.counter, Counter::Disks(Vec::new()));
+        assert_eq!(storage.bytes(), Some(StorageBytes::default()));
+        assert_eq!(Storage::none().drop_cached().unwrap(), None);
+    }
+}

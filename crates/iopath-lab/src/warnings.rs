@@ -1,0 +1,149 @@
+//! Warnings about a measurement: a cache that served it, a busy machine, repeats that differ. Computes from figures
+//! only, and changes none.
+
+use crate::conditions::{Conditions, Repeated};
+use crate::result::{CacheUse, Repeat};
+use crate::served::Served;
+use crate::stats::Summary;
+
+/// Repeats with a larger coefficient of variation draw a warning.
+pub(crate) const CV_MAX: f64 = 0.10;
+
+/// Other programs that keep more of each CPU busy than this draw a warning.
+const IDLE_BUSY_MAX: f64 = 0.05;
+
+/// All warnings about a measurement.
+pub(crate) fn warnings(
+    under: &Conditions,
+    served: Option<&Served>,
+    repeated: &[Repeated],
+    repeats: &[Repeat],
+) -> Vec<String> {
+    let mut warnings: Vec<String> =
+        repeated.first().map_or_else(Vec::new, |repeat| repeat.measured.warnings.clone());
+    warnings.extend(depth(under));
+    warnings.extend(served.into_iter().flat_map(|served| served.reasons.iter().cloned()));
+    warnings.extend(not_warm(under, repeated));
+    warnings.extend(unwritten(under));
+    warnings.extend(compressed(under));
+    warnings.extend(busy(under));
+    warnings.extend(variation(repeats));
+    warnings
+}
+
+fn depth(under: &Conditions) -> Option<String> {
+    let wanted = under.workload.depth.get();
+    (under.workload.depth_in_flight() < wanted).then(|| {
+        format!(
+            "path {} is synchronous: depth 1 was measured, not {wanted}; more jobs keep more transfers in flight",
+            under.workload.path.name
+        )
+    })
+}
+
+/// Misses in a warm run.
+fn not_warm(under: &Conditions, repeated: &[Repeated]) -> Option<String> {
+    let used: CacheUse = repeated.iter().map(|repeat| repeat.measured.cache).sum::<Option<_>>()?;
+    let (missed, all) = (used.misses + used.joins, used.hits + used.misses + used.joins);
+    (under.workload.warm && missed > 0)
+        .then(|| format!("not warm: {missed} of {all} pages were not in the cache; use a larger --cache"))
+}
+
+fn unwritten(under: &Conditions) -> Option<String> {
+    let offset = under.target.unwritten().filter(|_| under.workload.rw.reads())?;
+    Some(format!(
+        "the file has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk"
+    ))
+}
+
+/// A user's file may hold compressible bytes; a scratch file does not.
+fn compressed(under: &Conditions) -> Option<String> {
+    let filesystem = under.target.info()?.filesystem.as_ref().filter(|_| !under.target.is_scratch())?;
+    filesystem.compresses().then(|| {
+        format!("{} compresses: the disk transfers fewer bytes than are counted here", filesystem.name)
+    })
+}
+
+fn busy(under: &Conditions) -> Option<String> {
+    let (busy, cores) = (under.host.idle_busy_cpus?, under.host.cores);
+    (busy > IDLE_BUSY_MAX * f64::from(cores)).then(|| {
+        format!("the machine was busy before the run: other programs used {busy:.2} of {cores} CPUs")
+    })
+}
+
+fn variation(repeats: &[Repeat]) -> Option<String> {
+    let rates: Vec<f64> = repeats.iter().map(|repeat| repeat.bytes_per_second).collect();
+    let cv = Summary::of(&rates)?.cv()?;
+    (cv > CV_MAX).then(|| {
+        format!(
+            "CV of the repeats is {:.0}%: use a longer --runtime or more repetitions (--repeat)",
+            cv * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conditions::fixtures::{MIB, host, repeated};
+    use crate::paths::find_path;
+    use crate::result::{Cpu, Latency};
+    use crate::served::served;
+    use crate::target::Target;
+    use crate::workload::{Depth, Workload};
+
+    fn repeat(bytes_per_second: f64) -> Repeat {
+        let cpu = Cpu {
+            user_seconds: 0.0,
+            system_seconds: 0.0,
+            machine_seconds: 0.0,
+            seconds_per_gib: 0.0,
+            microseconds_per_io: 0.0,
+        };
+        let latency_ns = Latency { min: 0, mean: 0.0, p50: 0, p90: 0, p99: 0, p999: 0, max: 0 };
+        Repeat {
+            bytes: 1,
+            ios: 1,
+            seconds: 1.0,
+            first_ended_seconds: 1.0,
+            bytes_per_second,
+            iops: 1.0,
+            latency_ns,
+            cpu,
+            device: None,
+            cache: None,
+            cached_before_bytes: None,
+            storage_read_bytes: None,
+            storage_written_bytes: None,
+        }
+    }
+
+    /// The warnings about sequential reads of 100 MiB at a depth of 4.
+    fn warned(path: &str, idle: f64, read_by_storage: u64, rates: [f64; 2]) -> Vec<String> {
+        let (path, depth) = (find_path(path).unwrap(), Depth::new(4_u32).unwrap());
+        let workload = Workload { path, depth, ..Workload::default() };
+        let (target, host) = (Target::none(100 * MIB), host(idle));
+        let under = Conditions { workload: &workload, target: &target, host: &host };
+        let repeated = [repeated([100 * MIB, 0], Some([read_by_storage, 0]))];
+        warnings(&under, served(&under, &repeated).as_ref(), &repeated, &rates.map(repeat))
+    }
+
+    #[test]
+    fn a_good_measurement_draws_no_warning() {
+        assert_eq!(warned("kernel-uring", 0.05, 99 * MIB, [100.0, 105.0]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_synchronous_path_memory_a_busy_machine_and_variation_draw_warnings() {
+        assert_eq!(
+            warned("kernel-direct", 0.5, 25 * MIB, [100.0, 150.0]),
+            [
+                "path kernel-direct is synchronous: depth 1 was measured, not 4; more jobs keep more transfers in flight",
+                "storage read 25 MiB of the 100 MiB that a cold run needs: memory (a cache, a hole, compression) served \
+                 the rest",
+                "the machine was busy before the run: other programs used 0.50 of 2 CPUs",
+                "CV of the repeats is 28%: use a longer --runtime or more repetitions (--repeat)",
+            ]
+        );
+    }
+}
