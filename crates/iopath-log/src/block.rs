@@ -1,78 +1,92 @@
-//! A block: records of one queue, as many as are compressed together. Checksums and frames: `format.rs`.
+//! A block: records of one queue that are compressed together. Not their frame and checksum: see `format.rs`.
+
+pub use crate::format::Mark;
 
 use crate::format::BlockHead;
 use iopath_core::log::Event;
 use iopath_core::{Instant, Record};
+use std::sync::Arc;
 
-/// The most records of a block: 384 KiB before compression.
+/// Maximum number of records in a block: 384 KiB before compression.
 pub(crate) const RECORDS_MAX: usize = 16_384;
 
 /// Records of one queue, in order.
 #[derive(Debug, Default)]
 pub struct Block {
     pub(crate) head: BlockHead,
-    /// The records' words, little-endian: first word 0 of all records, then word 1 of all, then word 2. Like
-    /// beside like packs to half of what whole records do, in less time.
+    /// The words of the records, little-endian: word 0 of all records, then word 1 of all, then word 2. This order
+    /// compresses to half the size of whole records, in less time.
     pub(crate) bytes: Vec<u8>,
+    /// The marks of the log before this block, in order.
+    pub(crate) marks: Arc<Vec<Mark>>,
 }
 
-/// A step with what a block knows besides.
+/// A step with its position in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The place of its record in the file, from 0.
+    /// The index of its record in the file, from 0.
     pub number: u64,
-    /// Which queue.
+    /// The queue.
     pub queue: u16,
-    /// When, in full.
+    /// The full time.
     pub time: Instant,
+    /// The repeat it belongs to; 0 before the first mark.
+    pub repeat: u32,
     /// The step, as a record of its own: see [`Record::parts`].
     pub record: Record,
 }
 
 impl Block {
-    /// Which queue it is of, from 0 in the order they were added.
+    /// The queue, numbered from 0 in the order in which queues were added.
     pub const fn queue(&self) -> u16 {
         self.head.queue
     }
 
-    /// How many records of that queue had been missed when the block was written.
+    /// Records of that queue lost until the block was written.
     pub const fn missed(&self) -> u64 {
         self.head.missed
     }
 
-    /// How many records it holds.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.bytes.len() / Record::BYTES
     }
 
-    /// Whether it holds none.
+    /// Whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Its records, in order, each with its time in full.
+    /// The beginnings of repeats known so far, in order.
+    pub(crate) fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// Its records in order, each with its full time.
     #[inline]
     pub(crate) fn records(&self) -> impl Iterator<Item = (Instant, Record)> {
         let mut clock = Clock { high: self.head.time_ns >> Record::TIME_BITS };
         let (words, _) = self.bytes.as_chunks::<8>();
         let (times, rest) = words.split_at(self.len());
-        let (places, subjects) = rest.split_at(self.len());
-        times.iter().zip(places).zip(subjects).map(move |((time, place), subject)| {
-            let record = Record::from_words([*time, *place, *subject].map(u64::from_le_bytes));
+        let (sectors, subjects) = rest.split_at(self.len());
+        times.iter().zip(sectors).zip(subjects).map(move |((time, sector), subject)| {
+            let record = Record::from_words([*time, *sector, *subject].map(u64::from_le_bytes));
             (clock.time(record), record)
         })
     }
 
-    /// The steps that its records stand for, in order: one each, or several of the same number.
+    /// The steps of its records, in order. A record with several steps yields several entries of the same number.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
-        let queue = self.head.queue;
+        let (queue, marks) = (self.head.queue, self.marks());
         self.records().zip(self.head.first_record..).flat_map(move |((time, record), number)| {
-            record.parts().map(move |record| Entry { number, queue, time, record })
+            let passed = marks.partition_point(|mark| mark.at_ns <= time.as_nanos());
+            let repeat = passed.checked_sub(1).map_or(0, |last| marks[last].repeat);
+            record.parts().map(move |record| Entry { number, queue, time, repeat, record })
         })
     }
 }
 
-/// Completes the times of one queue's records.
+/// Extends the times of one queue's records to 64 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clock {
     high: u64,

@@ -1,41 +1,62 @@
-//! A line a record, in columns like blkparse's. Joins nothing: that is `summary.rs`.
+//! Writes one line for each step, in columns like blkparse's. Does not join steps: see `summary.rs`.
 //!
 //! ```text
-//! queue       time s  event      subject  op sectors        stream  more
+//! queue       time s  event      subject  op sectors        stream  details
 //!     0  0.000001500  G get          r12  R  2048 + 8            0  for b3
 //! ```
 
 use crate::block::{Block, Entry};
 use crate::error::LogError;
-use crate::filter::{Filter, Sieve};
+use crate::filter::{Filter, Matcher};
 use crate::names::{event_letter, event_name, op_letter, reason_name};
 use crate::reader::{End, LogReader};
+use crate::summary::{Contents, Seen};
 use crate::text::Plain;
 use iopath_core::log::{Event, Step, Subject};
 use std::fmt;
 use std::io::{Read, Write};
 
+/// The result of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dumped {
+    /// Lines written.
+    pub lines: u64,
+    /// The content of the whole log, where a filter was given.
+    pub contents: Option<Contents>,
+    /// The end of the log.
+    pub end: End,
+}
+
 impl<R: Read> LogReader<R> {
-    /// Writes each record that passes the filter to `out`, a line each, in the order of the file: in time order
-    /// for each queue. Bios are `b` and a number, requests `r`.
+    /// Writes a line to `out` for each step that passes the filter, in file order: in time order for each queue. `b` and
+    /// a number is a bio, `r` and a number a request.
     ///
     /// # Errors
-    /// If the log cannot be read, or `out` not be written on ([`LogError::Output`]).
-    pub fn dump(mut self, filter: &Filter, out: &mut impl Write) -> Result<End, LogError> {
+    /// If the log cannot be read, or `out` cannot be written ([`LogError::Output`]).
+    pub fn dump(mut self, filter: &Filter, out: &mut impl Write) -> Result<Dumped, LogError> {
         let start_ns = self.info().start_ns;
-        let sieve = Sieve::new(filter, start_ns);
+        let matcher = Matcher::new(filter, start_ns);
+        let mut seen = (!matcher.passes_all()).then(Seen::default);
         let mut block = Block::default();
+        let mut lines = 0;
         while self.read_block(&mut block)? {
-            for entry in block.entries().filter(|entry| sieve.passes(entry)) {
-                writeln!(out, "{}", Line { entry, start_ns }).map_err(LogError::Output)?;
+            for entry in block.entries() {
+                if let Some(seen) = &mut seen {
+                    seen.note(&entry);
+                }
+                if matcher.passes(&entry) {
+                    lines += 1;
+                    writeln!(out, "{}", Line { entry, start_ns }).map_err(LogError::Output)?;
+                }
             }
         }
         out.flush().map_err(LogError::Output)?;
-        Ok(self.end().copied().unwrap_or_default())
+        let end = self.end().copied().unwrap_or_default();
+        Ok(Dumped { lines, contents: seen.map(|seen| seen.report(start_ns)), end })
     }
 }
 
-/// One record as a line.
+/// One step as a line.
 struct Line {
     entry: Entry,
     start_ns: u64,
@@ -68,11 +89,11 @@ fn line(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result 
         let Step { extent, stream, .. } = step;
         write!(f, "{op}{fua} {:<20} {:>5}    ", extent.to_string(), stream.0)?;
     }
-    more(f, step, elevator)
+    details(f, step, elevator)
 }
 
-/// What is particular to the event.
-fn more(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
+/// The details of an event.
+fn details(f: &mut fmt::Formatter<'_>, step: &Step, elevator: &str) -> fmt::Result {
     let Step { other, .. } = step;
     match step.event {
         Event::Split => write!(f, " from b{other}")?,
@@ -97,7 +118,7 @@ mod tests {
     use iopath_core::{Extent, Instant, NoMerge, Op, Record, Sector, Stream};
 
     #[test]
-    fn a_line_has_the_columns_that_the_document_shows() {
+    fn a_line_has_the_documented_columns() {
         let step = Step {
             op: Op::Write,
             extent: Extent::new(Sector(2048), 8).unwrap(),
@@ -106,7 +127,7 @@ mod tests {
         };
         let step = step.with_other(12).because(NoMerge::SegmentLimit);
         let time = Instant::from_nanos(2_000_001_500);
-        let entry = Entry { number: 0, queue: 1, time, record: Record::new(&step, time) };
+        let entry = Entry { number: 0, queue: 1, time, repeat: 0, record: Record::new(&step, time) };
         assert_eq!(
             Line { entry, start_ns: 1_000_000_000 }.to_string(),
             "    1     1.000001500  N no-merge          b3  W  2048 + 8                 3     not with r12 (segment limit)"
@@ -114,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_said_and_not_guessed() {
+    fn an_unknown_event_is_reported_by_its_code() {
         let record = Record::from_words([0, 0, 31 << 48]);
-        let entry = Entry { number: 0, queue: 0, time: Instant::ZERO, record };
+        let entry = Entry { number: 0, queue: 0, time: Instant::ZERO, repeat: 0, record };
         assert!(Line { entry, start_ns: 0 }.to_string().contains("event 31"));
     }
 }

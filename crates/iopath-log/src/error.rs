@@ -1,9 +1,9 @@
-//! What can go wrong with a log file: while writing, while reading, and damage, which is no error but an end.
+//! Errors of writing and reading a log, and damage, which ends a log without an error.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a log cannot be written or read.
+/// An error of writing or reading a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -12,59 +12,59 @@ pub enum LogError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The file cannot be written on. The I/O that was logged went on; the file holds what came before.
+    /// The file cannot be written. The logged I/O continues; the file holds all records before the error.
     #[error("cannot write log {}: {source}; it ends after {records} records", .path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// Records written before.
         records: u64,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The system reports an error in reading the file (which is not damage: that is read up to).
+    /// The operating system reports an error while reading. Not damage, up to which a log is read.
     #[error("cannot read log at byte {offset}: {source}")]
     Read {
         /// Where in the file.
         offset: u64,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The limit is too small for a log without any record.
-    #[error("a log limit of {limit_bytes} bytes is too small; give {least_bytes} at least")]
+    /// The size limit is too small for a log without any record.
+    #[error("a log limit of {limit_bytes} bytes is too small; the minimum is {least_bytes}")]
     Limit {
-        /// The limit asked for.
+        /// The requested limit.
         limit_bytes: u64,
         /// The smallest possible.
         least_bytes: u64,
     },
-    /// The level of compression does not exist.
+    /// The compression level does not exist.
     #[error("cannot compress a log at level {level}: {source}; levels are 1 to 19")]
     Level {
-        /// The level asked for.
+        /// The requested level.
         level: i32,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The thread that writes the log cannot be started.
     #[error("cannot start the thread that writes the log: {0}")]
     Thread(io::Error),
-    /// The dump cannot be written to where it goes.
+    /// The dump cannot be written to its output.
     #[error("cannot write the dump: {0}")]
     Output(#[source] io::Error),
     /// The file is not a log.
-    #[error("not an iopath log: {what}; `iopath run --log FILE` makes one")]
+    #[error("not an iopath log: {what}; `iopath run --log FILE` writes one")]
     NotALog {
-        /// What is wrong with its beginning.
+        /// The defect at its beginning.
         what: &'static str,
     },
-    /// The file begins as a log does, and ends before it says what it is of.
-    #[error("the log was cut off in its header, or has only just begun: there is nothing in it to read")]
+    /// The file begins like a log, and ends within its header.
+    #[error("the log is truncated in its header, or has just been created; it contains no records")]
     NoHeader,
-    /// The file is a log of a format made later than this program.
+    /// The log has a format newer than this program.
     #[error(
         "the log has format {version}, this program reads {}; read it with a newer iopath",
         crate::format::VERSION
@@ -75,7 +75,7 @@ pub enum LogError {
     },
 }
 
-/// Where a log stops being readable, and why.
+/// Where a log becomes unreadable, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("the log is damaged at byte {offset}, after record {record}: {what}")]
 pub struct Damage {
@@ -83,6 +83,6 @@ pub struct Damage {
     pub offset: u64,
     /// Records before it.
     pub record: u64,
-    /// What is wrong there.
+    /// The defect.
     pub what: &'static str,
 }

@@ -1,8 +1,7 @@
-//! Which records are looked at: by time, stream, sector range and event. A record passes whole or not at all.
+//! Selects steps by time, stream, sector range, event and repeat. Each step passes or fails on its own.
 //!
-//! The steps of a queue itself have no stream and no sectors, and in their places other things or nothing. What
-//! changes all that follows, another elevator or a gap, is looked at whichever streams and sectors are asked for;
-//! an unplug, which is of many, and the clock's upper bits are not.
+//! Steps of the queue itself have no stream and no sectors. `elevator` and `missed` concern all later I/O, so filters by
+//! stream or sector let them pass; they reject `unplug` and `clock`.
 
 use crate::block::Entry;
 use iopath_core::log::Event;
@@ -10,82 +9,89 @@ use iopath_core::{Extent, Record};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What to look at; the default is everything.
+/// Which steps to process; the default is all.
 ///
-/// Records are judged one by one: the I/O of a record that passes may have others that do not, and is then not
-/// joined. Filter by stream or sector to follow I/Os whole.
+/// A filter by time or event may pass the end of an I/O without its start. Such an I/O is not joined. Filter by stream
+/// or sector to follow I/Os from start to end.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what happened in this time since the log began.
+    /// Only steps in this range of time since the log began.
     pub time: Option<Range<Duration>>,
-    /// Only these streams; none means all. Steps of a queue itself are of none: see [`Filter::sectors`].
+    /// Only these streams; empty selects all. Numbers from 65,535 on are one stream in a log.
     pub streams: Vec<u32>,
-    /// Only what touches these sectors. With this or with streams, of the steps of a queue itself pass those that
-    /// concern all I/O after them, [`Event::Elevator`] and [`Event::Missed`], and no others.
+    /// Only steps whose range overlaps these sectors.
     pub sectors: Option<Extent>,
-    /// Only these events; none means all.
+    /// Only these events; empty selects all.
     pub events: Vec<Event>,
+    /// Only these repeats of a measurement; empty selects all.
+    pub repeats: Vec<u32>,
 }
 
-/// A filter in the form that is quickest to ask.
+/// A filter in a form that is fast to evaluate.
 #[derive(Debug, Clone)]
-pub(crate) struct Sieve {
+pub(crate) struct Matcher {
     start_ns: u64,
     end_ns: u64,
+    /// Sorted.
     streams: Vec<u32>,
     sectors: Option<Extent>,
-    /// A bit for each code.
+    /// A bit for each event code.
     events: u32,
-    is_open: bool,
+    repeats: Vec<u32>,
+    passes_all: bool,
 }
 
-impl Sieve {
-    /// Of a log that began at `origin_ns`.
+impl Matcher {
+    /// For a log that began at `origin_ns`.
     pub(crate) fn new(filter: &Filter, origin_ns: u64) -> Self {
         let at =
             |after: Duration| origin_ns.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
         let (start_ns, end_ns) =
             filter.time.as_ref().map_or((0, u64::MAX), |time| (at(time.start), at(time.end)));
-        let mut streams = filter.streams.clone();
+        let mut streams: Vec<u32> =
+            filter.streams.iter().map(|stream| (*stream).min(Record::STREAM_MAX)).collect();
         streams.sort_unstable();
         let bit = |event: &Event| 1 << event.code();
         let events = filter.events.iter().map(bit).fold(0, |all, bit: u32| all | bit);
-        let is_open = filter.time.is_none()
+        let passes_all = filter.time.is_none()
             && streams.is_empty()
             && filter.sectors.is_none()
-            && filter.events.is_empty();
+            && filter.events.is_empty()
+            && filter.repeats.is_empty();
         let events = if events == 0 { u32::MAX } else { events };
-        Self { start_ns, end_ns, streams, sectors: filter.sectors, events, is_open }
+        let repeats = filter.repeats.clone();
+        Self { start_ns, end_ns, streams, sectors: filter.sectors, events, repeats, passes_all }
     }
 
-    /// Whether everything passes.
-    pub(crate) const fn is_open(&self) -> bool {
-        self.is_open
+    /// Whether every step passes.
+    pub(crate) const fn passes_all(&self) -> bool {
+        self.passes_all
     }
 
     #[inline]
     pub(crate) fn passes(&self, entry: &Entry) -> bool {
-        self.is_open || self.passes_closed(entry)
+        self.passes_all || self.matches(entry)
     }
 
-    fn passes_closed(&self, entry: &Entry) -> bool {
+    fn matches(&self, entry: &Entry) -> bool {
         let record = entry.record;
         let time_ns = entry.time.as_nanos();
         self.events >> record.event_code() & 1 == 1
             && self.start_ns <= time_ns
             && time_ns < self.end_ns
-            && self.passes_place(record)
+            && (self.repeats.is_empty() || self.repeats.contains(&entry.repeat))
+            && self.matches_io(record)
     }
 
-    /// Whether it is of one of the streams, and touches the sectors.
-    fn passes_place(&self, record: Record) -> bool {
+    /// Whether the stream and the sectors match.
+    fn matches_io(&self, record: Record) -> bool {
         match record.event() {
             Some(Event::Elevator | Event::Missed) => true,
             Some(Event::Unplug | Event::Clock) => self.streams.is_empty() && self.sectors.is_none(),
             _ => {
-                let touches = |extent: Extent| extent.overlaps(record.extent());
+                let overlaps = |extent: Extent| extent.overlaps(record.extent());
                 (self.streams.is_empty() || self.streams.binary_search(&record.stream().0).is_ok())
-                    && self.sectors.is_none_or(touches)
+                    && self.sectors.is_none_or(overlaps)
             }
         }
     }
@@ -101,29 +107,38 @@ mod tests {
         let time = Instant::from_nanos(time_ns);
         let extent = Extent::new(Sector(start), 8).unwrap();
         let step = Step { stream: Stream(stream), extent, ..Step::new(event, Subject::Bio(0)) };
-        Entry { number: 0, queue: 0, time, record: Record::new(&step, time) }
+        Entry { number: 0, queue: 0, time, repeat: 2, record: Record::new(&step, time) }
     }
 
     #[test]
-    fn each_condition_must_hold() {
+    fn every_condition_must_match() {
         let filter = Filter {
             time: Some(Duration::from_nanos(10)..Duration::from_nanos(20)),
             streams: vec![7, 3],
             sectors: Extent::new(Sector(100), 10),
             events: vec![Event::Queue, Event::Dispatch],
+            repeats: vec![1, 2],
         };
-        let sieve = Sieve::new(&filter, 1000);
-        assert!(sieve.passes(&entry(1010, Event::Dispatch, 3, 93)));
-        assert!(!sieve.passes(&entry(1009, Event::Dispatch, 3, 93)), "too early");
-        assert!(!sieve.passes(&entry(1020, Event::Dispatch, 3, 93)), "too late");
-        assert!(!sieve.passes(&entry(1010, Event::Insert, 3, 93)), "another event");
-        assert!(!sieve.passes(&entry(1010, Event::Queue, 4, 93)), "another stream");
-        assert!(!sieve.passes(&entry(1010, Event::Queue, 7, 92)), "ends where the range begins");
+        let matcher = Matcher::new(&filter, 1000);
+        assert!(matcher.passes(&entry(1010, Event::Dispatch, 3, 93)));
+        assert!(!matcher.passes(&entry(1009, Event::Dispatch, 3, 93)), "too early");
+        assert!(!matcher.passes(&entry(1020, Event::Dispatch, 3, 93)), "too late");
+        assert!(!matcher.passes(&entry(1010, Event::Insert, 3, 93)), "another event");
+        assert!(!matcher.passes(&entry(1010, Event::Queue, 4, 93)), "another stream");
+        assert!(!matcher.passes(&entry(1010, Event::Queue, 7, 92)), "ends where the range begins");
+        let of_third = Matcher::new(&Filter { repeats: vec![3], ..filter }, 1000);
+        assert!(!of_third.passes(&entry(1010, Event::Dispatch, 3, 93)), "another repeat");
     }
 
     #[test]
-    fn the_default_passes_everything() {
-        let sieve = Sieve::new(&Filter::default(), 0);
-        assert!(sieve.passes(&entry(u64::MAX, Event::Missed, 9, 0)));
+    fn the_default_passes_every_step() {
+        let matcher = Matcher::new(&Filter::default(), 0);
+        assert!(matcher.passes(&entry(u64::MAX, Event::Missed, 9, 0)));
+    }
+
+    #[test]
+    fn streams_above_the_largest_of_a_record_are_that_one() {
+        let filter = Filter { streams: vec![1_000_000], ..Filter::default() };
+        assert!(Matcher::new(&filter, 0).passes(&entry(0, Event::Queue, 70_000, 0)));
     }
 }

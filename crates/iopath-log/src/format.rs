@@ -1,30 +1,38 @@
-//! The log file's frames: header, block header, trailer; docs/log-format.md has them byte by byte. What goes
-//! into blocks is `block.rs`; reading and writing files, `reader.rs` and `writer.rs`.
+//! The frames of a log file: header, block header, mark, trailer; docs/log-format.md describes each byte. Not the
+//! content of blocks (`block.rs`), nor file I/O (`reader.rs`, `writer.rs`).
 //!
-//! The file is a sequence of zstd frames. Ours are skippable, so that `zstd -dc FILE` gives the bare records.
+//! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the bare
+//! records.
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
-/// What the frame is, from its magic number.
+/// The kind of a frame, from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Header = 0x184D_2A50,
     Block = 0x184D_2A51,
     Trailer = 0x184D_2A52,
+    Mark = 0x184D_2A53,
 }
 
 /// Magic number and length of a skippable frame.
 pub(crate) const FRAME_HEAD_BYTES: usize = 8;
 
-/// A block's header, without the frame's head.
+/// Length of a block header, without the head of its frame.
 pub(crate) const BLOCK_BYTES: usize = 40;
 
-/// The trailer, without the frame's head.
+/// Length of the trailer, without the head of its frame.
 pub(crate) const TRAILER_BYTES: usize = 36;
 
-/// More than the header can need; what claims to be longer is no log.
+/// Length of a mark, without the head of its frame.
+pub(crate) const MARK_BYTES: usize = 16;
+
+/// Marks that a log may hold; later ones are neither written nor read.
+pub(crate) const MARKS_MAX: usize = 4096;
+
+/// No header is longer.
 pub(crate) const HEADER_BYTES_MAX: usize = 1 << 16;
 
 pub(crate) const NAME: &[u8; 10] = b"iopath.log";
@@ -36,28 +44,29 @@ impl Kind {
             0x184D_2A50 => Some(Self::Header),
             0x184D_2A51 => Some(Self::Block),
             0x184D_2A52 => Some(Self::Trailer),
+            0x184D_2A53 => Some(Self::Mark),
             _ => None,
         }
     }
 }
 
-/// Of each string of the header so many bytes are kept, so that all of them, escaped as JSON, make a header that is read.
+/// Each string of the header is cut to this length, so that the header fits into [`HEADER_BYTES_MAX`] escaped as JSON.
 const INFO_BYTES_MAX: usize = 2500;
 
-/// What a log says of itself at its beginning. Of each string a log keeps the first 2,500 bytes. One that was read says
-/// whatever its maker liked: show it through [`Plain`](crate::Plain).
+/// The header of a log. Each string is cut to 2,500 bytes. A header that was read is untrusted text: print it through
+/// [`Plain`](crate::Plain).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogInfo {
     /// The elevator when the log began.
     pub elevator: String,
-    /// What the I/O went to.
+    /// The target of the I/O.
     pub target: String,
-    /// The clock that times are of: `monotonic`, or `virtual` for modelled disks.
+    /// The clock of all times: `monotonic`, or `virtual` for modelled disks.
     pub clock: String,
-    /// That clock's time when the log began, in nanoseconds: summary and dump count from here.
+    /// Time when the log began on that clock, in nanoseconds. Summary and dump print times relative to it.
     pub start_ns: u64,
-    /// When the log began, in nanoseconds since 1970 (UTC); 0 where there is no such time.
+    /// Time when the log began, in nanoseconds since 1970 (UTC); 0 if unknown.
     pub started_unix_ns: u64,
     /// The version of the program that wrote it.
     pub written_by: String,
@@ -76,30 +85,39 @@ impl Default for LogInfo {
     }
 }
 
-/// What a log counted to, known at its end.
+/// The totals of a log, known at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     /// Records in the file.
     pub records: u64,
-    /// Records that found no room in a ring.
+    /// Records lost because a ring was full.
     pub missed: u64,
-    /// Records that came after the file had reached its limit, or could not be written.
+    /// Records dropped after the file had reached its size limit, or after a write error.
     pub over_limit: u64,
 }
 
-/// What stands before each block of records.
+/// The header of a block of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BlockHead {
     pub(crate) queue: u16,
     pub(crate) records: u32,
-    /// How many records of the file lie before.
+    /// Number of records in the file before this block.
     pub(crate) first_record: u64,
-    /// The first record's time in full.
+    /// The full time of the first record.
     pub(crate) time_ns: u64,
     /// Records of this queue missed when the block was written.
     pub(crate) missed: u64,
     /// The length of the zstd frame that follows.
     pub(crate) frame_bytes: u32,
+}
+
+/// The beginning of a repeat: it holds all steps from `at_ns` to the next mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The number of the repeat.
+    pub repeat: u32,
+    /// Its first moment, on the clock of the log.
+    pub at_ns: u64,
 }
 
 pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
@@ -121,7 +139,7 @@ pub(crate) fn header(info: &LogInfo) -> Vec<u8> {
     frame(Kind::Header, &[NAME.as_slice(), version.as_slice(), json.as_slice()])
 }
 
-/// The version and what the header says, if the version is ours.
+/// The version, and the header's fields if this program knows the version.
 pub(crate) fn parse_header(payload: &[u8]) -> Result<(u16, LogInfo), &'static str> {
     let rest = payload.strip_prefix(NAME).ok_or("its header has another name")?;
     let (version, json) = rest.split_first_chunk().ok_or("its header is too short")?;
@@ -136,7 +154,7 @@ pub(crate) fn parse_header(payload: &[u8]) -> Result<(u16, LogInfo), &'static st
 }
 
 impl BlockHead {
-    /// The frame that holds it.
+    /// The frame of this header.
     pub(crate) fn to_frame(self) -> Vec<u8> {
         frame(
             Kind::Block,
@@ -184,6 +202,18 @@ impl Totals {
     }
 }
 
+impl Mark {
+    pub(crate) fn to_frame(self) -> Vec<u8> {
+        frame(Kind::Mark, &[&self.at_ns.to_le_bytes(), &self.repeat.to_le_bytes()])
+    }
+
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(without_crc(payload)?);
+        let at_ns = u64::from_le_bytes(fields.take()?);
+        Some(Self { at_ns, repeat: u32::from_le_bytes(fields.take()?) })
+    }
+}
+
 /// A skippable frame around `parts` and their checksum.
 fn frame(kind: Kind, parts: &[&[u8]]) -> Vec<u8> {
     let payload: Vec<u8> = parts.concat();
@@ -195,13 +225,13 @@ fn frame(kind: Kind, parts: &[&[u8]]) -> Vec<u8> {
     frame
 }
 
-/// The payload without the checksum at its end, if that is right.
+/// The payload without the checksum at its end; `None` if the checksum is wrong.
 fn without_crc(payload: &[u8]) -> Option<&[u8]> {
     let (rest, crc) = payload.split_last_chunk::<CRC_BYTES>()?;
     (crc32fast::hash(rest) == u32::from_le_bytes(*crc)).then_some(rest)
 }
 
-/// Numbers one after another.
+/// A sequence of numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -217,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_have_the_length_that_the_document_says_and_come_back() {
+    fn frames_have_the_documented_length_and_survive_a_round_trip() {
         let head = BlockHead { queue: 1, records: 2, first_record: 3, time_ns: 4, missed: 5, frame_bytes: 6 };
         let frame = head.to_frame();
         assert_eq!(frame.len(), FRAME_HEAD_BYTES + BLOCK_BYTES);
@@ -229,13 +259,18 @@ mod tests {
         assert_eq!(frame.len(), FRAME_HEAD_BYTES + TRAILER_BYTES);
         assert_eq!(Totals::parse(&frame[FRAME_HEAD_BYTES..]), Some(totals));
 
+        let mark = Mark { repeat: 3, at_ns: 1 << 50 };
+        let frame = mark.to_frame();
+        assert_eq!(frame.len(), FRAME_HEAD_BYTES + MARK_BYTES);
+        assert_eq!(Mark::parse(&frame[FRAME_HEAD_BYTES..]), Some(mark));
+
         let info = LogInfo { elevator: "ascend".to_owned(), start_ns: 5, ..LogInfo::default() };
         let frame = header(&info);
         assert_eq!(parse_header(&frame[FRAME_HEAD_BYTES..]), Ok((VERSION, info)));
     }
 
     #[test]
-    fn strings_of_any_length_make_a_header_that_is_read() {
+    fn a_header_with_strings_of_any_length_is_readable() {
         for text in ["\x1b".repeat(100_000), "ü".repeat(100_000)] {
             let info = LogInfo {
                 elevator: text.clone(),
@@ -252,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_noticed_wherever_it_is() {
+    fn every_changed_byte_is_detected() {
         let frame = BlockHead { records: 2, frame_bytes: 6, ..BlockHead::default() }.to_frame();
         let header = header(&LogInfo::default());
         for place in FRAME_HEAD_BYTES..frame.len() {
@@ -269,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_later_program_adds_are_passed_over() {
+    fn unknown_fields_are_ignored() {
         let json = br#"{"elevator":"none","colour":"blue"}"#;
         let frame = frame(Kind::Header, &[NAME, &VERSION.to_le_bytes(), json]);
         let (_, info) = parse_header(&frame[FRAME_HEAD_BYTES..]).unwrap();

@@ -1,11 +1,10 @@
-//! The request log: from a queue's records to a file, and from a file to one page that says why.
+//! The request log: writes the records of queues to a file, and summarises such a file on one page.
 //!
-//! [`LogWriter`] gives each queue a ring that never makes an I/O wait, and streams all rings to one file.
-//! [`LogReader`] reads such a file, as far as it is whole: [`LogReader::summarise`] joins the records of each bio
-//! and request into a [`Report`], which is a page or JSON; [`LogReader::dump`] writes a line a record.
+//! [`LogWriter`] creates a ring for each queue, and streams all rings to one file. No I/O waits for a ring.
+//! [`LogReader`] reads such a file up to its end or the first damage. [`LogReader::summarise`] joins the records of each
+//! bio and request into a [`Report`], a page of text or JSON. [`LogReader::dump`] writes one line for each step.
 //!
-//! What a record is, and when a queue tells one: `iopath_core::log`. The file, bit by bit:
-//! `docs/log-format.md`. The JSON: `docs/log-summary.md`.
+//! The records themselves: `iopath_core::log`. The file format: `docs/log-format.md`. The JSON: `docs/log-summary.md`.
 //!
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
@@ -43,16 +42,17 @@ mod summary;
 mod text;
 mod writer;
 
-pub use block::{Block, Entry};
+pub use block::{Block, Entry, Mark};
+pub use dump::Dumped;
 pub use error::{Damage, LogError};
 pub use filter::Filter;
 pub use format::{LogInfo, Totals};
 pub use names::{event_name, event_named, op_letter, op_name, reason_name};
-pub use reader::{End, LogReader};
+pub use reader::{End, LogReader, is_log};
 pub use ring::Producer;
 pub use summary::{
-    Depth, ElevatorChange, ErrorCount, EventCounts, OpCounts, Plugging, Refusals, Report, Seeks, SizeClass,
-    Slow, Stage, Stages, StreamShare,
+    Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Page, Plugging, Reasons,
+    RepeatShare, Report, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
 };
 pub use text::Plain;
 pub use writer::{LogOptions, LogWriter};

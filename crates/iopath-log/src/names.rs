@@ -1,9 +1,9 @@
-//! What events, operations and reasons are called on pages, in JSON and on command lines; blkparse's letters.
+//! Names of events, operations and reasons in text, JSON and on command lines; blkparse's letters.
 
 use iopath_core::log::Event;
 use iopath_core::{NoMerge, Op};
 
-/// Each event with its name and letter. Letters are blkparse's where it has the event.
+/// Each event with its name and letter, which is blkparse's if it has the event.
 const EVENTS: [(Event, &str, char); Event::ALL.len()] = [
     (Event::Queue, "queue", 'Q'),
     (Event::Hold, "hold", 'H'),
@@ -26,27 +26,27 @@ const EVENTS: [(Event, &str, char); Event::ALL.len()] = [
     (Event::Elevator, "elevator", 'E'),
 ];
 
-/// The event's name.
+/// The name of an event.
 pub fn event_name(event: Event) -> &'static str {
     row(event).map_or("unknown", |(_, name, _)| name)
 }
 
-/// The event's letter in a dump.
+/// The letter of an event in a dump.
 pub(crate) fn event_letter(event: Event) -> char {
     row(event).map_or('?', |(.., letter)| *letter)
 }
 
-/// The event of that name or letter.
+/// The event with that name or letter.
 pub fn event_named(name: &str) -> Option<Event> {
-    let is_it = |(_, own, letter): &&(Event, &str, char)| *own == name || name.chars().eq([*letter]);
-    EVENTS.iter().find(is_it).map(|(event, ..)| *event)
+    let has_it = |(_, own, letter): &&(Event, &str, char)| *own == name || name.chars().eq([*letter]);
+    EVENTS.iter().find(has_it).map(|(event, ..)| *event)
 }
 
 fn row(event: Event) -> Option<&'static (Event, &'static str, char)> {
     EVENTS.get(usize::from(event.code()).wrapping_sub(1))
 }
 
-/// Why two pieces of I/O were not merged.
+/// The name of a reason not to merge.
 pub const fn reason_name(reason: NoMerge) -> &'static str {
     match reason {
         NoMerge::NotAdjacent => "not adjacent",
@@ -63,7 +63,7 @@ pub const fn reason_name(reason: NoMerge) -> &'static str {
     }
 }
 
-/// What an I/O does.
+/// The name of an operation.
 pub const fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
@@ -74,7 +74,7 @@ pub const fn op_name(op: Op) -> &'static str {
     }
 }
 
-/// The same in a letter, as blkparse has it; `Z` for write-zeroes, which it shows as a write.
+/// The letter of an operation, as in blkparse; `Z` for write-zeroes, which blkparse shows as a write.
 pub const fn op_letter(op: Op) -> char {
     match op {
         Op::Read => 'R',
@@ -91,7 +91,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_event_has_a_name_and_letter_of_its_own_and_is_found_by_them() {
+    fn every_event_has_a_unique_name_and_letter() {
         for event in Event::ALL {
             assert_eq!(event_named(event_name(event)), Some(event));
             assert_eq!(event_named(&event_letter(event).to_string()), Some(event));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_has_a_name_of_its_own() {
+    fn every_reason_has_a_unique_name() {
         let names: BTreeSet<_> = NoMerge::ALL.into_iter().map(reason_name).collect();
         assert_eq!(names.len(), NoMerge::ALL.len());
         assert!(!names.contains("unknown"));

@@ -1,10 +1,10 @@
-//! Reads a log block by block, up to its end or to where it is damaged. What the records mean: `summary.rs`.
+//! Reads a log block by block, up to its end or to the first damage. Not the meaning of records: see `summary.rs`.
 
 use crate::block::{Block, RECORDS_MAX};
 use crate::error::{Damage, LogError};
 use crate::format::{
-    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, NAME, TRAILER_BYTES, Totals,
-    VERSION, parse_header,
+    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES, MARKS_MAX, Mark, NAME,
+    TRAILER_BYTES, Totals, VERSION, parse_header,
 };
 use iopath_core::Record;
 use std::collections::BTreeMap;
@@ -12,36 +12,38 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{channel, sync_channel};
 use zstd::bulk::Decompressor;
 
-/// Blocks unpacked ahead of whoever looks at them.
+/// Blocks decompressed ahead of the callback.
 const BLOCKS_AHEAD: usize = 4;
 
-/// How a log ended.
+/// The end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
-    /// What was counted: by the writer if the log is whole, else as far as could be read.
+    /// The totals: of the writer if the log is complete, otherwise of the readable part.
     pub totals: Totals,
-    /// Where reading stopped, if that is not the log's end.
+    /// Where reading stopped, if the log is damaged or truncated.
     pub damage: Option<Damage>,
 }
 
-/// A log being read, in memory of constant size.
+/// An open log. Reading takes constant memory.
 pub struct LogReader<R> {
     input: R,
     /// Bytes read so far.
     offset: u64,
     info: LogInfo,
     records: u64,
-    /// Records missed by each queue, as its last block has it.
+    /// Records lost by each queue, according to its last block.
     missed: BTreeMap<u16, u64>,
+    marks: Arc<Vec<Mark>>,
     end: Option<End>,
     decompressor: Decompressor<'static>,
     packed: Vec<u8>,
 }
 
-/// What stops the reading of a block.
+/// Why no block could be read.
 enum Stop {
     End(Totals),
     Damage(&'static str),
@@ -49,10 +51,10 @@ enum Stop {
 }
 
 impl LogReader<BufReader<File>> {
-    /// Opens a log file and reads what it says of itself.
+    /// Opens a log file and reads its header.
     ///
     /// # Errors
-    /// If the file cannot be opened or is not a log of a version known here.
+    /// If the file cannot be opened, or is not a log of a known version.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let open = |source| LogError::Open { path: path.to_owned(), source };
         Self::new(BufReader::with_capacity(1 << 18, File::open(path).map_err(open)?))
@@ -60,10 +62,10 @@ impl LogReader<BufReader<File>> {
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads what a log says of itself.
+    /// Reads the header of a log.
     ///
     /// # Errors
-    /// If it is not a log of a version known here.
+    /// If `input` is not a log of a known version.
     pub fn new(input: R) -> Result<Self, LogError> {
         let decompressor = Decompressor::new().map_err(|source| LogError::Read { offset: 0, source })?;
         let mut reader = Self {
@@ -72,6 +74,7 @@ impl<R: Read> LogReader<R> {
             info: LogInfo::default(),
             records: 0,
             missed: BTreeMap::new(),
+            marks: Arc::default(),
             end: None,
             decompressor,
             packed: Vec::new(),
@@ -84,21 +87,21 @@ impl<R: Read> LogReader<R> {
         Ok(reader)
     }
 
-    /// What the log says of itself.
+    /// The header.
     pub const fn info(&self) -> &LogInfo {
         &self.info
     }
 
-    /// How the log ended, once [`LogReader::read_block`] has found its end.
+    /// The end of the log, after [`LogReader::read_block`] has returned `false`.
     pub const fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Reads the next block into `block`; `false` when there is none, because the log is at its end or damaged
-    /// ([`LogReader::end`] tells).
+    /// Reads the next block into `block`. Returns `false` at the end of the log or at damage; [`LogReader::end`] then
+    /// returns which.
     ///
     /// # Errors
-    /// If the system reports an error in reading.
+    /// If the operating system reports an error while reading.
     pub fn read_block(&mut self, block: &mut Block) -> Result<bool, LogError> {
         if self.end.is_some() {
             return Ok(false);
@@ -108,11 +111,12 @@ impl<R: Read> LogReader<R> {
             Ok(()) => {
                 self.records += block.len() as u64;
                 self.missed.insert(block.queue(), block.missed());
+                block.marks = Arc::clone(&self.marks);
                 return Ok(true);
             }
             Err(Stop::Io(source)) => return Err(LogError::Read { offset: self.offset, source }),
             Err(Stop::End(totals)) if totals.records == self.records => (totals, None),
-            Err(Stop::End(_)) => (self.read_so_far(), Some("its trailer counts another number of records")),
+            Err(Stop::End(_)) => (self.read_so_far(), Some("the trailer counts a different number of records")),
             Err(Stop::Damage(what)) => (self.read_so_far(), Some(what)),
         };
         block.bytes.clear();
@@ -121,11 +125,11 @@ impl<R: Read> LogReader<R> {
         Ok(false)
     }
 
-    /// Shows each block to `look`, while the next are unpacked on another thread.
+    /// Calls `handle` with each block, while another thread decompresses the next ones.
     ///
     /// # Errors
-    /// If the system reports an error in reading.
-    pub fn for_each_block(mut self, mut look: impl FnMut(&Block)) -> Result<End, LogError>
+    /// If the operating system reports an error while reading.
+    pub fn for_each_block(mut self, mut handle: impl FnMut(&Block)) -> Result<End, LogError>
     where
         R: Send,
     {
@@ -144,8 +148,8 @@ impl<R: Read> LogReader<R> {
                 }
             });
             for block in blocks {
-                look(&block);
-                // The reading thread may be done: then nobody needs the memory.
+                handle(&block);
+                // Fails if the reading thread has ended, which needs no memory then.
                 let _ = release.send(block);
             }
             reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -161,7 +165,7 @@ impl<R: Read> LogReader<R> {
         let not_a_log = |what| LogError::NotALog { what };
         let (kind, bytes) = self.read_frame_head().map_err(|stop| match stop {
             Stop::Io(source) => LogError::Read { offset: self.offset, source },
-            Stop::Damage(_) | Stop::End(_) => not_a_log("it does not begin as one"),
+            Stop::Damage(_) | Stop::End(_) => not_a_log("it does not begin with a frame of one"),
         })?;
         if kind != Kind::Header || bytes > HEADER_BYTES_MAX {
             return Err(not_a_log("it does not begin with a header"));
@@ -177,18 +181,20 @@ impl<R: Read> LogReader<R> {
     }
 
     fn try_read_block(&mut self, block: &mut Block) -> Result<(), Stop> {
-        let (kind, bytes) = self.read_frame_head()?;
-        match kind {
-            Kind::Block if bytes == BLOCK_BYTES => {}
-            Kind::Trailer if bytes == TRAILER_BYTES => return Err(self.read_trailer()),
-            _ => return Err(Stop::Damage("no block begins here")),
+        loop {
+            match self.read_frame_head()? {
+                (Kind::Block, BLOCK_BYTES) => break,
+                (Kind::Mark, MARK_BYTES) => self.read_mark()?,
+                (Kind::Trailer, TRAILER_BYTES) => return Err(self.read_trailer()),
+                _ => return Err(Stop::Damage("no block begins here")),
+            }
         }
         let mut payload = [0; BLOCK_BYTES];
         self.read_exact(&mut payload)?;
-        let head = BlockHead::parse(&payload).ok_or(Stop::Damage("a block's header is damaged"))?;
+        let head = BlockHead::parse(&payload).ok_or(Stop::Damage("a block header is damaged"))?;
         let records = head.records as usize;
         if records == 0 || records > RECORDS_MAX || head.frame_bytes as usize > PACKED_BYTES_MAX {
-            return Err(Stop::Damage("a block's header claims an impossible size"));
+            return Err(Stop::Damage("a block header contains an impossible size"));
         }
         if head.first_record != self.records {
             return Err(Stop::Damage("blocks are missing before this one"));
@@ -209,16 +215,29 @@ impl<R: Read> LogReader<R> {
         if unpacked.is_ok_and(|unpacked| unpacked == bytes) {
             Ok(())
         } else {
-            Err(Stop::Damage("a block's records are damaged"))
+            Err(Stop::Damage("the records of a block are damaged"))
         }
     }
 
     fn read_trailer(&mut self) -> Stop {
         let mut payload = [0; TRAILER_BYTES];
         match self.read_exact(&mut payload) {
-            Ok(()) => Totals::parse(&payload).map_or(Stop::Damage("its trailer is damaged"), Stop::End),
+            Ok(()) => Totals::parse(&payload).map_or(Stop::Damage("the trailer is damaged"), Stop::End),
             Err(stop) => stop,
         }
+    }
+
+    fn read_mark(&mut self) -> Result<(), Stop> {
+        let mut payload = [0; MARK_BYTES];
+        self.read_exact(&mut payload)?;
+        let mark = Mark::parse(&payload).ok_or(Stop::Damage("a mark is damaged"))?;
+        if self.marks.last().is_some_and(|last| mark.at_ns < last.at_ns) {
+            return Err(Stop::Damage("a mark is earlier than the one before"));
+        }
+        if self.marks.len() < MARKS_MAX {
+            Arc::make_mut(&mut self.marks).push(mark);
+        }
+        Ok(())
     }
 
     fn read_frame_head(&mut self) -> Result<(Kind, usize), Stop> {
@@ -229,7 +248,7 @@ impl<R: Read> LogReader<R> {
         Ok((kind, u32::from_le_bytes(bytes) as usize))
     }
 
-    /// Fills `into`, or finds that the log was cut off.
+    /// Fills `into`, unless the log is truncated.
     fn read_exact(&mut self, into: &mut [u8]) -> Result<(), Stop> {
         match self.input.read_exact(into) {
             Ok(()) => {
@@ -237,15 +256,26 @@ impl<R: Read> LogReader<R> {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                Err(Stop::Damage("it was cut off here, or is still being written"))
+                Err(Stop::Damage("it was truncated here, or is still being written"))
             }
             Err(error) => Err(Stop::Io(error)),
         }
     }
 }
 
-/// zstd makes no more of a full block: what it cannot compress grows by less than an eighth.
+/// The largest size of a compressed block: zstd expands incompressible data by less than an eighth.
 const PACKED_BYTES_MAX: usize = RECORDS_MAX * Record::BYTES / 8 * 9;
+
+/// Whether the file at `path` begins like a log.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_log(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take((FRAME_HEAD_BYTES + NAME.len()) as u64).read_to_end(&mut start)?;
+    let is_header = start.starts_with(&(Kind::Header as u32).to_le_bytes());
+    Ok(is_header && start[FRAME_HEAD_BYTES.min(start.len())..] == *NAME)
+}
 
 impl<R> fmt::Debug for LogReader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,17 +1,17 @@
-//! One queue's ring of record batches: one producer, one consumer, no lock and no waiting. What finds no room is
-//! counted. Knows neither files nor threads.
+//! One queue's ring of record batches: one producer, one consumer, no lock and no waiting. Records that do not fit are
+//! counted. Not files or threads: see `writer.rs`.
 //!
 //! ```text
 //!                      full batches ──▶
 //!   Producer  ░░░░░░░▓▓▓▓▓▓▓▓░░░░░░░░░░░░░░░░░░░░  Consumer
 //!   a batch            ◀── empty batches
 //! ```
-//! A queue writes its records into a batch of its own, and exchanges that for an empty one when it is full: there
-//! are only so many, all of them made when the ring is. Both ways are channels of the standard library, used only
-//! by their `try_` calls: a bounded one is an array, in which these take no lock and never wait.
+//! A queue writes its records into a batch, and exchanges a full batch for an empty one. All batches are allocated with
+//! the ring. Both directions are bounded channels of the standard library: arrays, whose `try_` calls take no lock and
+//! never wait.
 //!
-//! While its queue is idle the producer leaves its batch in a third place, from which either end takes it, whichever
-//! comes first. That place has a lock that neither end ever waits for: who finds it taken knows what the other does.
+//! While its queue is idle, the producer parks its partly filled batch in a shared slot. Either end takes it from there,
+//! whichever needs it first. The slot has a lock that both ends only try: if it is taken, the other end is using the slot.
 
 use iopath_core::log::NoRoom;
 use iopath_core::{LogSink, RecordBatch};
@@ -20,28 +20,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
-/// A ring of about so many records, two batches at least.
+/// A ring of about `records` records, at least two batches.
 pub(crate) fn ring(records: usize) -> (Producer, Consumer) {
     let batches = (records / RecordBatch::CAPACITY).max(2);
     let (full, filled) = sync_channel(batches);
     let (release, spare) = sync_channel(batches);
     let reserve = (0..batches).map(|_| RecordBatch::new()).collect();
-    let (missed, at_rest) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (missed, slot) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
     let producer = Producer {
         full,
         spare,
         reserve,
         sent: 0,
-        at_rest: Arc::clone(&at_rest),
+        slot: Arc::clone(&slot),
         missed: Arc::clone(&missed),
     };
-    (producer, Consumer { filled, release, received: 0, at_rest, rested: None, missed, batches })
+    (producer, Consumer { filled, release, received: 0, slot, parked: None, missed, batches })
 }
 
-/// A batch that its producer does not need at the moment.
+/// A batch of an idle producer.
 #[derive(Debug)]
-struct Rested {
-    /// How many batches were sent before it: it comes after these.
+struct Parked {
+    /// How many batches were sent before it.
     after: u64,
     batch: RecordBatch,
 }
@@ -51,13 +51,12 @@ struct Rested {
 pub struct Producer {
     full: SyncSender<RecordBatch>,
     spare: Receiver<RecordBatch>,
-    /// Empty ones. What came back last is used first, so that as few as will do go round, and those stay in the
-    /// caches.
+    /// Empty batches, last in first out, so that as few as possible circulate and stay in the CPU caches.
     reserve: Vec<RecordBatch>,
     /// Batches sent so far.
     sent: u64,
-    at_rest: Arc<Mutex<Option<Rested>>>,
-    /// Records ever missed. Stored before the channel is closed, so exact once that is seen.
+    slot: Arc<Mutex<Option<Parked>>>,
+    /// Records lost so far. Stored before the channel is closed, so exact once the end has been seen.
     missed: Arc<AtomicU64>,
 }
 
@@ -69,20 +68,20 @@ impl LogSink for Producer {
     }
 
     fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let Ok(mut place) = self.at_rest.try_lock() else {
-            // The consumer looks at this very moment, and finds nothing.
+        let Ok(mut slot) = self.slot.try_lock() else {
+            // The consumer is checking the slot, and finds nothing.
             return self.exchange(batch);
         };
         let spare = spare(&self.spare, &mut self.reserve)?;
-        *place = Some(Rested { after: self.sent, batch: std::mem::replace(batch, spare) });
+        *slot = Some(Parked { after: self.sent, batch: std::mem::replace(batch, spare) });
         Ok(())
     }
 
     fn resume(&mut self, batch: &mut RecordBatch) {
-        // If the consumer looks at this very moment, it takes what it finds.
-        let rested = self.at_rest.try_lock().ok().and_then(|mut place| place.take());
-        if let Some(rested) = rested {
-            self.reserve.push(std::mem::replace(batch, rested.batch));
+        // If the lock is taken, the consumer is taking the batch.
+        let parked = self.slot.try_lock().ok().and_then(|mut slot| slot.take());
+        if let Some(parked) = parked {
+            self.reserve.push(std::mem::replace(batch, parked.batch));
         }
     }
 }
@@ -91,7 +90,7 @@ impl Producer {
     fn exchange(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         let spare = spare(&self.spare, &mut self.reserve)?;
         let full = std::mem::replace(batch, spare);
-        // There is a place for each batch: what comes back found that nobody listens any more.
+        // The channel has room for all batches, so an error means that the consumer has been dropped.
         self.full.try_send(full).map_err(|error| {
             let (TrySendError::Full(full) | TrySendError::Disconnected(full)) = error;
             *batch = full;
@@ -102,41 +101,41 @@ impl Producer {
     }
 }
 
-/// An empty batch. There is a place for each in the reserve.
-fn spare(come_back: &Receiver<RecordBatch>, reserve: &mut Vec<RecordBatch>) -> Result<RecordBatch, NoRoom> {
-    reserve.extend(come_back.try_iter());
+/// An empty batch, from the reserve.
+fn spare(returned: &Receiver<RecordBatch>, reserve: &mut Vec<RecordBatch>) -> Result<RecordBatch, NoRoom> {
+    reserve.extend(returned.try_iter());
     reserve.pop().ok_or(NoRoom)
 }
 
-/// The end of a ring that the log's thread reads from.
+/// The end of a ring that the log thread reads from.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     filled: Receiver<RecordBatch>,
     release: SyncSender<RecordBatch>,
-    /// Batches that came through the channel so far.
+    /// Batches received through the channel so far.
     received: u64,
-    at_rest: Arc<Mutex<Option<Rested>>>,
-    /// Taken while its producer was idle, until it is its turn.
-    rested: Option<Rested>,
+    slot: Arc<Mutex<Option<Parked>>>,
+    /// Taken from an idle producer. It follows batches that are still in the channel.
+    parked: Option<Parked>,
     missed: Arc<AtomicU64>,
     batches: usize,
 }
 
-/// What a consumer found.
+/// The result of taking a batch.
 #[derive(Debug)]
 pub(crate) enum Found {
     Batch(RecordBatch),
     Nothing,
-    /// Nothing, and the producer is gone.
+    /// Nothing, and the producer has been dropped.
     End,
 }
 
 impl Consumer {
-    /// Takes out the oldest batch. It is to be given back with [`Consumer::release`].
+    /// Takes the oldest batch. Return it with [`Consumer::release`].
     pub(crate) fn take(&mut self) -> Found {
         let received = self.received;
-        if let Some(rested) = self.rested.take_if(|rested| rested.after == received) {
-            return Found::Batch(rested.batch);
+        if let Some(parked) = self.parked.take_if(|parked| parked.after == received) {
+            return Found::Batch(parked.batch);
         }
         match self.filled.try_recv() {
             Ok(batch) => {
@@ -144,34 +143,34 @@ impl Consumer {
                 Found::Batch(batch)
             }
             Err(TryRecvError::Empty) => Found::Nothing,
-            Err(TryRecvError::Disconnected) if self.take_rested() => self.take(),
+            Err(TryRecvError::Disconnected) if self.take_parked() => self.take(),
             Err(TryRecvError::Disconnected) => Found::End,
         }
     }
 
-    /// Takes the batch of a producer that is idle at the moment, for [`Consumer::take`] to find in its turn: what
-    /// was sent before it may have come meanwhile. Whether there was one.
-    pub(crate) fn take_rested(&mut self) -> bool {
-        let is_new = self.rested.is_none();
+    /// Takes the batch of an idle producer; [`Consumer::take`] returns it after the batches that were sent before it.
+    /// Returns whether there was one.
+    pub(crate) fn take_parked(&mut self) -> bool {
+        let is_new = self.parked.is_none();
         if is_new {
-            self.rested = self.at_rest.try_lock().ok().and_then(|mut place| place.take());
+            self.parked = self.slot.try_lock().ok().and_then(|mut slot| slot.take());
         }
-        is_new && self.rested.is_some()
+        is_new && self.parked.is_some()
     }
 
-    /// Lets the producer have a batch again.
+    /// Returns a batch to the producer.
     pub(crate) fn release(&self, mut batch: RecordBatch) {
         batch.clear();
-        // The producer may be gone: then nobody needs the memory.
+        // Fails if the producer has been dropped, which needs no memory then.
         let _ = self.release.try_send(batch);
     }
 
-    /// How many batches there are.
+    /// The number of batches in the ring.
     pub(crate) const fn batches(&self) -> usize {
         self.batches
     }
 
-    /// How many records have found no room: exact once the end has been found.
+    /// Records lost so far: exact once the end has been found.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Relaxed)
     }

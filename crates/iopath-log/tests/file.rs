@@ -1,4 +1,4 @@
-//! Log files as written and read: whole, cut off, damaged, at their limit. Not about what records mean.
+//! Log files: complete, truncated, damaged, at their size limit. Not the meaning of records.
 
 use iopath_core::log::{Event, NoRoom, Step, Subject};
 use iopath_core::{
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Records of one queue, of which the times take turns round the 40 bits that a record holds.
+/// Records of one queue, whose times wrap around the 40 bits of a record.
 fn records(queue: u32, count: u64) -> Vec<(Instant, Record)> {
     let time = |number: u64| Instant::from_nanos(number << 38);
     let clock = |number| Step::new(Event::Clock, Subject::Queue).with_other((number >> 2) as u32);
@@ -22,7 +22,7 @@ fn records(queue: u32, count: u64) -> Vec<(Instant, Record)> {
     (0..count).flat_map(with_clock).collect()
 }
 
-/// A log of one queue, in blocks of these many records.
+/// Writes a log of some queues with equally many records each.
 fn write(path: &Path, queues: u32, records_each: u64, options: &LogOptions) -> Totals {
     let log = LogWriter::create(path, &LogInfo::default(), options).unwrap();
     let mut producers: Vec<_> = (0..queues).map(|queue| (queue, log.add_queue())).collect();
@@ -46,7 +46,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Entry>, End), LogError> {
 }
 
 #[test]
-fn what_was_told_is_read_in_order_with_full_times_for_each_queue() {
+fn records_are_read_in_order_with_full_times_for_each_queue() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let totals = write(&path, 3, 20_000, &LogOptions::default());
@@ -61,7 +61,7 @@ fn what_was_told_is_read_in_order_with_full_times_for_each_queue() {
     }
 }
 
-/// A log of several blocks, and where each block and the trailer begin.
+/// A log of several blocks, and the offsets of each block and the trailer.
 fn blocks_log() -> &'static (Vec<u8>, Vec<u64>) {
     static LOG: OnceLock<(Vec<u8>, Vec<u64>)> = OnceLock::new();
     LOG.get_or_init(write_blocks_log)
@@ -82,7 +82,7 @@ fn write_blocks_log() -> (Vec<u8>, Vec<u64>) {
 }
 
 #[test]
-fn a_log_cut_off_anywhere_is_read_up_to_the_last_whole_block_and_says_where() {
+fn a_truncated_log_is_read_up_to_its_last_complete_block() {
     let (bytes, starts) = blocks_log();
     let (all, _) = read(bytes).unwrap();
     for cut in 0..bytes.len() {
@@ -93,14 +93,14 @@ fn a_log_cut_off_anywhere_is_read_up_to_the_last_whole_block_and_says_where() {
         assert!(cut as u64 >= starts[0]);
         let whole = starts.iter().skip(1).filter(|start| **start <= cut as u64).count();
         assert_eq!(entries, all[..whole * 50], "cut at {cut}");
-        let Damage { offset, record, what } = end.damage.expect("a log that is cut off is damaged");
+        let Damage { offset, record, what } = end.damage.expect("a truncated log is damaged");
         assert_eq!((offset, record), (starts[whole], whole as u64 * 50), "cut at {cut}: {what}");
         assert_eq!(end.totals.records, record);
-        assert!(what.contains("cut off"), "cut at {cut}: {what}");
+        assert!(what.contains("truncated"), "cut at {cut}: {what}");
     }
 }
 
-/// A frame as docs/log-format.md has it, made here byte by byte: what the writer makes of it may change with a version.
+/// A frame as docs/log-format.md specifies it, independent of the writer, whose format may change with a version.
 fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = magic.to_le_bytes().to_vec();
     frame.extend((payload.len() as u32 + 4).to_le_bytes());
@@ -109,7 +109,7 @@ fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A log of an earlier version: of 1, in which a record stands for one step, or of 2, in which for two at most.
+/// A log of version 1, whose records hold one step, or 2, whose records hold two at most.
 fn version(number: u8, records: &[[u64; 3]]) -> Vec<u8> {
     let words = (0..3).flat_map(|word| records.iter().flat_map(move |record| record[word].to_le_bytes()));
     let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
@@ -135,7 +135,7 @@ fn version(number: u8, records: &[[u64; 3]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_of_version_1_is_read_as_it_was_written() {
+fn a_log_of_version_1_is_readable() {
     // A read of 8 sectors at 2048 on stream 3: clock, Q, G, I, D, and C with its bio.
     let (time, place) = (|nanos: u64| nanos | 8 << 40, 2048 | 3 << 48);
     let (request, last, for_bio) = (1 << 60, 1 << 61, 5 << 24);
@@ -161,7 +161,7 @@ fn a_log_of_version_1_is_read_as_it_was_written() {
     );
     let report = LogReader::new(&log[..]).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!((report.log.elevator.as_str(), report.log.target.as_str()), ("none", "/dev/sdx"));
-    assert_eq!((report.selected, report.unjoined, report.refusals.not_adjacent), (6, 0, 1));
+    assert_eq!((report.selected, report.unjoined, report.not_merged.not_adjacent), (6, 0, 1));
     let stages = &report.stages;
     assert_eq!(
         [&stages.q2g, &stages.g2i, &stages.i2d, &stages.d2c, &stages.q2c]
@@ -175,7 +175,7 @@ fn a_log_of_version_1_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_log_of_version_2_is_read_as_it_was_written() {
+fn a_log_of_version_2_is_readable() {
     // A read that never waits: clock, Q with G, I with D, and C with its bio.
     let (time, place) = (|nanos: u64| nanos | 8 << 40, 2048 | 3 << 48);
     let (request, last, both, for_bio) = (1 << 60, 1 << 61, 1 << 63, 5 << 24);
@@ -203,23 +203,23 @@ fn a_log_of_version_2_is_read_as_it_was_written() {
         ]
     );
     let report = LogReader::new(&log[..]).unwrap().summarise(&Filter::default()).unwrap();
-    assert_eq!((report.selected, report.unjoined, report.refusals.not_adjacent), (6, 0, 1));
+    assert_eq!((report.selected, report.unjoined, report.not_merged.not_adjacent), (6, 0, 1));
     assert_eq!((report.stages.i2d.count, report.stages.d2c.max_ns, report.stages.q2c.max_ns), (1, 900, 900));
 }
 
 #[test]
-fn what_is_no_log_is_refused_by_name() {
+fn other_files_are_refused() {
     let (bytes, _) = blocks_log();
     for other in [&b""[..], b"iopath", &[0x28, 0xB5, 0x2F, 0xFD, 0, 0, 0, 0], &bytes[60..]] {
         assert!(matches!(read(other), Err(LogError::NotALog { .. })));
     }
-    // Eight bytes before the name, which is what tells a log.
+    // The name follows the eight bytes of the frame head.
     let header = blocks_log().1[0] as usize;
     for (cut, is_known) in [(8, false), (12, false), (18, true), (header - 1, true)] {
         let refused = read(&bytes[..cut]).unwrap_err();
         let is_cut_off = matches!(refused, LogError::NoHeader);
         assert!(
-            is_cut_off == is_known && is_cut_off != refused.to_string().contains("makes one"),
+            is_cut_off == is_known && is_cut_off != refused.to_string().contains("writes one"),
             "{cut}: {refused}"
         );
     }
@@ -242,7 +242,7 @@ proptest! {
         match read(&damaged) {
             Ok((entries, end)) => {
                 prop_assert_eq!(&entries[..], &all[..entries.len()]);
-                // A bit of a compressed frame's head that says nothing of what is in it costs no record.
+                // Some bits in the head of a compressed frame do not affect its content.
                 prop_assert!(entries.len() == all.len() || end.damage.is_some());
                 let report = LogReader::new(&damaged[..]).unwrap().summarise(&Filter::default()).unwrap();
                 prop_assert_eq!(report.selected, entries.len() as u64);
@@ -253,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_at_all_is_read_without_a_panic(bytes: Vec<u8>, after_header: bool) {
+    fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, after_header: bool) {
         let mut log = if after_header { blocks_log().0.clone() } else { Vec::new() };
         log.truncate(if after_header { blocks_log().1[1] as usize } else { 0 });
         log.extend(bytes);
@@ -265,7 +265,7 @@ proptest! {
 }
 
 #[test]
-fn the_file_stays_within_its_limit_and_the_rest_is_counted() {
+fn the_file_stays_within_its_limit_and_dropped_records_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let options = LogOptions { limit_bytes: 200_000, ring_records: 300_000, ..LogOptions::default() };
@@ -278,7 +278,7 @@ fn the_file_stays_within_its_limit_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_limit_that_no_log_fits_is_refused_with_the_least_that_does() {
+fn a_limit_below_the_smallest_log_is_refused_with_the_minimum() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let create = |limit_bytes| {
@@ -293,7 +293,7 @@ fn a_limit_that_no_log_fits_is_refused_with_the_least_that_does() {
 }
 
 #[test]
-fn a_level_that_zstd_does_not_have_is_refused() {
+fn an_unknown_compression_level_is_refused() {
     let path = Path::new("never-created");
     for level in [-1, 0, 99] {
         let options = LogOptions { level, ..LogOptions::default() };
@@ -303,7 +303,7 @@ fn a_level_that_zstd_does_not_have_is_refused() {
 }
 
 #[test]
-fn where_no_file_can_be_the_error_names_it() {
+fn an_error_of_opening_names_the_file() {
     let path = Path::new("/nonexistent/folder/log");
     let refused = LogWriter::create(path, &LogInfo::default(), &LogOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("/nonexistent/folder/log"), "{refused}");
@@ -314,7 +314,7 @@ fn where_no_file_can_be_the_error_names_it() {
     assert!(refused.to_string().contains("/nonexistent/folder/log"), "{refused}");
 }
 
-/// Keeps all it is given.
+/// Keeps all records.
 #[derive(Debug, Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Record>>>);
 
@@ -326,7 +326,7 @@ impl LogSink for Kept {
     }
 }
 
-/// Reads one after another, of which the times take turns round the 40 bits that a record holds.
+/// Reads one after another, with times that wrap around the 40 bits of a record.
 fn live(sink: Box<dyn LogSink>) {
     let mut queue: RequestQueue<LengthOnly> =
         RequestQueue::new(Limits::with_capacity(1 << 40), &QueueConfig::default());
@@ -355,15 +355,15 @@ fn records_that_find_no_room_are_counted_exactly() {
     assert!(totals.missed > 0, "{totals:?}");
 
     let mut kept = Vec::new();
-    let mut told = 0;
+    let mut reported = 0;
     let end = LogReader::open(&path).unwrap().for_each_block(|block| {
         for entry in block.entries().filter(|entry| entry.record.event() == Some(Event::Missed)) {
-            told += entry.record.sector();
+            reported += entry.record.sector();
         }
         kept.extend(block.entries().map(|entry| (entry.time, entry.record)));
     });
     assert_eq!(end.unwrap(), End { totals, damage: None });
-    // As told without a gap: times in full, of which the record that told the upper bits may be lost.
+    // Full times, although the record with the upper bits may be lost.
     let mut high = 0;
     let mut sent = std::collections::BTreeSet::new();
     for record in all.0.lock().unwrap().iter() {
@@ -371,16 +371,16 @@ fn records_that_find_no_room_are_counted_exactly() {
         let time = Instant::from_nanos(high << Record::TIME_BITS | record.time_low());
         sent.extend(record.parts().map(|step| (time, step.to_words())));
     }
-    let is_told = |record: &Record| matches!(record.event(), Some(Event::Missed | Event::Clock));
-    assert!(kept.iter().all(|(time, step)| is_told(step) || sent.contains(&(*time, step.to_words()))));
+    let is_of_log = |record: &Record| matches!(record.event(), Some(Event::Missed | Event::Clock));
+    assert!(kept.iter().all(|(time, step)| is_of_log(step) || sent.contains(&(*time, step.to_words()))));
     let gaps = kept.iter().filter(|(_, step)| step.event() == Some(Event::Missed)).count();
-    assert!(gaps > 0 && told <= totals.missed, "{told} told in {gaps} gaps of {totals:?}");
+    assert!(gaps > 0 && reported <= totals.missed, "{reported} reported in {gaps} gaps of {totals:?}");
     let report = LogReader::open(&path).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!((report.records, report.missed), (totals.records, totals.missed));
 }
 
 #[test]
-fn what_a_queue_told_before_it_fell_idle_comes_to_the_file_without_another_step() {
+fn records_of_an_idle_queue_reach_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();

@@ -1,10 +1,10 @@
-//! The ring alone: full, and between two threads.
+//! Tests of the ring: full, parked, and between two threads.
 
 use super::*;
 use iopath_core::log::{Event, Step, Subject};
 use iopath_core::{Instant, Record};
 
-/// A batch of so many records, each naming its number.
+/// Adds a record for each number.
 fn fill(batch: &mut RecordBatch, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let step = Step::new(Event::Queue, Subject::Bio(number as u32));
@@ -24,13 +24,13 @@ fn take(consumer: &mut Consumer) -> Option<Vec<u64>> {
 }
 
 #[test]
-fn what_finds_no_room_is_counted_exactly_and_left_to_who_sent_it() {
+fn records_that_do_not_fit_are_counted_and_stay_with_the_producer() {
     let (mut producer, mut consumer) = ring(2 * RecordBatch::CAPACITY);
     let mut batch = RecordBatch::new();
     for number in 0..2 {
         fill(&mut batch, number..number + 1);
         producer.take(&mut batch).unwrap();
-        assert!(batch.records().is_empty(), "an empty batch in its place");
+        assert!(batch.records().is_empty(), "exchanged for an empty batch");
     }
     fill(&mut batch, 2..5);
     producer.take(&mut batch).unwrap_err();
@@ -44,7 +44,7 @@ fn what_finds_no_room_is_counted_exactly_and_left_to_who_sent_it() {
 }
 
 #[test]
-fn the_end_is_found_after_the_last_batch_and_a_consumer_that_is_gone_is_no_room() {
+fn the_end_follows_the_last_batch_and_a_dropped_consumer_is_no_room() {
     let (mut producer, mut consumer) = ring(0);
     let mut batch = RecordBatch::new();
     fill(&mut batch, 0..1);
@@ -61,27 +61,27 @@ fn the_end_is_found_after_the_last_batch_and_a_consumer_that_is_gone_is_no_room(
 }
 
 #[test]
-fn a_batch_at_rest_goes_to_who_comes_first_and_in_its_turn() {
+fn a_parked_batch_goes_to_either_end_in_order() {
     let (mut producer, mut consumer) = ring(0);
     let mut batch = RecordBatch::new();
     fill(&mut batch, 0..2);
     producer.rest(&mut batch).unwrap();
     assert!(batch.records().is_empty());
     producer.resume(&mut batch);
-    assert_eq!(numbers(&batch), [0, 1], "nobody came: it is the producer's again");
-    assert!(!consumer.take_rested());
+    assert_eq!(numbers(&batch), [0, 1], "the consumer did not take it");
+    assert!(!consumer.take_parked());
 
     producer.rest(&mut batch).unwrap();
-    assert!(consumer.take_rested());
+    assert!(consumer.take_parked());
     producer.resume(&mut batch);
-    assert!(batch.records().is_empty(), "it is the consumer's");
+    assert!(batch.records().is_empty(), "the consumer took it");
     assert_eq!(take(&mut consumer), Some(vec![0, 1]));
 
     fill(&mut batch, 2..3);
     producer.take(&mut batch).unwrap();
     fill(&mut batch, 3..4);
     producer.rest(&mut batch).unwrap();
-    assert!(consumer.take_rested());
+    assert!(consumer.take_parked());
     assert_eq!((take(&mut consumer), take(&mut consumer)), (Some(vec![2]), Some(vec![3])));
     assert_eq!(take(&mut consumer), None);
 
@@ -89,13 +89,13 @@ fn a_batch_at_rest_goes_to_who_comes_first_and_in_its_turn() {
     fill(&mut batch, 4..5);
     producer.rest(&mut batch).unwrap();
     drop(producer);
-    assert_eq!(take(&mut consumer), Some(vec![4]), "nothing is left behind");
+    assert_eq!(take(&mut consumer), Some(vec![4]), "no record is left behind");
     assert!(matches!(consumer.take(), Found::End));
     assert_eq!(consumer.missed(), 0);
 }
 
 #[test]
-fn two_threads_at_full_speed_lose_nothing_uncounted() {
+fn two_threads_at_full_speed_count_every_lost_record() {
     const BATCHES: u64 = if cfg!(miri) { 100 } else { 20_000 };
     let (mut producer, mut consumer) = ring(4 * RecordBatch::CAPACITY);
     let sending = std::thread::spawn(move || {
@@ -103,12 +103,12 @@ fn two_threads_at_full_speed_lose_nothing_uncounted() {
         for length in (1..64).cycle().take(BATCHES as usize) {
             fill(&mut batch, number..number + length);
             number += length;
-            // Idle before each is sent, as a queue may be, for a moment or longer.
-            let is_resting = producer.rest(&mut batch).is_ok();
+            // Idle before each batch, for a varying time.
+            let is_parked = producer.rest(&mut batch).is_ok();
             if number % 512 < 64 {
                 std::thread::yield_now();
             }
-            if is_resting {
+            if is_parked {
                 producer.resume(&mut batch);
             }
             if !batch.records().is_empty() && producer.take(&mut batch).is_err() {
@@ -130,7 +130,7 @@ fn two_threads_at_full_speed_lose_nothing_uncounted() {
                 read += numbers.len() as u64;
                 consumer.release(batch);
             }
-            Found::Nothing if consumer.take_rested() => {}
+            Found::Nothing if consumer.take_parked() => {}
             Found::Nothing => std::thread::yield_now(),
             Found::End => break,
         }

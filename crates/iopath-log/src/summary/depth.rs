@@ -1,5 +1,5 @@
-//! How many requests were at the device, over time: in a fixed number of spans, whose length doubles when the
-//! log turns out longer.
+//! Requests in flight over time, in a fixed number of spans. The length of a span doubles when the log is longer than
+//! all spans. The order of events: `timeline.rs`.
 
 use super::report::Depth;
 
@@ -8,7 +8,7 @@ const SPANS: usize = 64;
 /// Spans begin at a microsecond (1,024 ns).
 const FIRST_SHIFT: u32 = 10;
 
-/// The mean depth in each span, summed over queues.
+/// The mean depth of each span.
 #[derive(Debug)]
 pub(super) struct DepthOverTime {
     start_ns: u64,
@@ -24,7 +24,7 @@ impl DepthOverTime {
         Self { start_ns, shift: FIRST_SHIFT, areas: [0.0; SPANS], end_ns: 0, max: 0 }
     }
 
-    /// From `from_ns` to `to_ns` that many were at the device.
+    /// `depth` requests were in flight from `from_ns` to `to_ns`.
     #[inline]
     pub(super) fn add(&mut self, from_ns: u64, to_ns: u64, depth: u32) {
         let from = from_ns.saturating_sub(self.start_ns);
@@ -60,17 +60,18 @@ impl DepthOverTime {
         self.shift += 1;
     }
 
-    pub(super) fn report(&self) -> Depth {
+    /// The mean is over `measured_ns`: the time in which requests could be in flight.
+    pub(super) fn report(&self, measured_ns: u64) -> Depth {
         let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
         let span_ns = 1_u64 << self.shift;
         let mean = |(span, area): (usize, &f64)| {
-            // The last span may be cut short by the log's end.
+            // The last span ends with the last event.
             let length = span_ns.min(self.end_ns - span as u64 * span_ns);
             area / length as f64
         };
         let total: f64 = self.areas.iter().sum();
         Depth {
-            mean: if self.end_ns == 0 { 0.0 } else { total / self.end_ns as f64 },
+            mean: if measured_ns == 0 { 0.0 } else { total / measured_ns as f64 },
             max: self.max,
             span_ns,
             means: self.areas[..spans].iter().enumerate().map(mean).collect(),
@@ -88,22 +89,22 @@ mod tests {
         for step in 0..1_000_u64 {
             depth.add(1_000_000 + step * 1000, 1_000_000 + (step + 1) * 1000, 2);
         }
-        let report = depth.report();
+        let report = depth.report(1_000_000);
         assert!((report.mean - 2.0).abs() < 1e-9 && report.max == 2, "{report:?}");
         assert!(report.means.len() > SPANS / 2 - 2 && report.means.len() <= SPANS, "{report:?}");
         assert!(report.means.iter().all(|mean| (mean - 2.0).abs() < 1e-9), "{report:?}");
     }
 
     #[test]
-    fn what_spans_several_is_spread_over_them() {
+    fn a_period_over_several_spans_counts_in_each() {
         let mut depth = DepthOverTime::new(0);
         depth.add(512, 2048 + 512, 4);
-        assert_eq!(depth.report().means, [2.0, 4.0, 4.0]);
+        assert_eq!(depth.report(2560).means, [2.0, 4.0, 4.0]);
     }
 
     #[test]
     fn an_empty_log_has_no_depth() {
-        let report = DepthOverTime::new(0).report();
+        let report = DepthOverTime::new(0).report(0);
         assert_eq!((report.max, report.means.len()), (0, 0));
     }
 }

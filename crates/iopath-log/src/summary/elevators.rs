@@ -1,12 +1,12 @@
-//! Which elevators took over while the log was taken, and when. What they did is in the other counts.
+//! Changes of the elevator during the log.
 
 use super::report::ElevatorChange;
 use iopath_core::Record;
 
-/// Changes kept; the rest are only counted.
+/// Changes kept; later ones are only counted.
 const CHANGES_MAX: usize = 64;
 
-/// The first changes, in the order of the file.
+/// The first changes, in file order.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     changes: Vec<ElevatorChange>,

@@ -1,8 +1,11 @@
-//! Joins the records of each bio and request of one queue. What comes of it is counted in `Tallies`.
+//! Follows each bio and request of one queue through its records. The counters: `tallies.rs`.
 
-use super::Tallies;
+use super::report::Slow;
 use super::slots::{Budget, Slots, UNKNOWN};
 use super::stages::Stage;
+use super::tallies::Tallies;
+use super::timeline::EventNumber;
+use crate::names::op_name;
 use iopath_core::log::Event;
 use iopath_core::{NoMerge, Op, Record};
 
@@ -10,28 +13,51 @@ use iopath_core::{NoMerge, Op, Record};
 #[derive(Debug, Clone, Copy)]
 struct Bio {
     queued_ns: u64,
-    /// The request it is in, or [`CUT`] if it is in pieces.
+    /// The request that carries it, if it is placed.
     request: u32,
+    state: BioState,
+    is_piece: bool,
+    /// The code of the last reason not to merge it, 0 for none.
+    refused: u8,
 }
 
-/// In place of a request: a bio that has been cut. No request has this number.
-const CUT: u32 = u32::MAX;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BioState {
+    /// Its `queue` or `split` was not read.
+    Unknown,
+    /// In no request yet.
+    Waiting,
+    /// In a request.
+    Placed,
+    /// Split into pieces.
+    Split,
+}
 
 impl Default for Bio {
     fn default() -> Self {
-        Self { queued_ns: UNKNOWN, request: Record::NO_TAG }
+        Self {
+            queued_ns: UNKNOWN,
+            request: Record::NO_TAG,
+            state: BioState::Unknown,
+            is_piece: false,
+            refused: 0,
+        }
     }
 }
 
-/// A request in flight, or over a moment ago.
+/// A request in flight, or one that has just completed.
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// When it last became something else: got its slot, was inserted.
+    /// When its current stage began: it got its slot, or was inserted. Of a completed request, when it was dispatched.
     since_ns: u64,
     dispatched_ns: u64,
-    over_ns: u64,
+    completed_ns: u64,
+    dispatch: EventNumber,
+    /// The bio or piece that it was created for.
     bio: u32,
-    /// Whether it has been at the device before.
+    /// The code of the last reason not to merge it, 0 for none.
+    refused: u8,
+    /// Whether it has been dispatched before.
     was_dispatched: bool,
 }
 
@@ -40,58 +66,60 @@ impl Default for Request {
         Self {
             since_ns: UNKNOWN,
             dispatched_ns: UNKNOWN,
-            over_ns: UNKNOWN,
+            completed_ns: UNKNOWN,
+            dispatch: 0,
             bio: Record::NO_TAG,
+            refused: 0,
             was_dispatched: false,
         }
     }
 }
 
-/// What is in flight in one queue.
+impl Request {
+    /// The request, unless it has completed: then its slot has a new one.
+    fn if_in_flight(self) -> Self {
+        if self.completed_ns == UNKNOWN { self } else { Self::default() }
+    }
+}
+
+/// Bios and requests in flight in one queue.
 #[derive(Debug, Default)]
 pub(super) struct Join {
     queue: u16,
     bios: Slots<Bio>,
     requests: Slots<Request>,
-    in_flight: u32,
-    /// When `in_flight` last changed.
-    changed_ns: u64,
-    head: super::seeks::Head,
 }
 
 impl Join {
-    /// Of the queue of that number.
+    /// For the queue of that number.
     pub(super) fn new(queue: u16) -> Self {
         Self { queue, ..Self::default() }
     }
 
-    /// Records are missing: what was in flight is not known any more.
-    pub(super) fn forget(&mut self) {
+    /// Records are missing: the bios and requests in flight are unknown.
+    pub(super) fn forget(&mut self, now: u64, tallies: &mut Tallies) {
         self.bios.forget();
         self.requests.forget();
-        self.in_flight = 0;
-    }
-
-    pub(super) fn finish(&mut self, tallies: &mut Tallies) {
-        self.head.settle(&mut tallies.seeks);
+        tallies.timeline.gap(self.queue, now);
     }
 
     #[inline]
     pub(super) fn follow(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
-        tallies.steps[usize::from(record.event_code())] += 1;
+        tallies.count_step(record.event_code());
+        tallies.repeats.note(now);
         let Some(event) = record.event() else { return };
         match event {
             Event::Queue => self.queued(record.tag(), record, now, budget, tallies),
             Event::Split => self.split(record, budget, tallies),
             Event::Get => self.get(record, now, budget, tallies),
-            Event::BackMerge | Event::FrontMerge if record.is_request() => tallies.requests_joined += 1,
-            Event::BackMerge | Event::FrontMerge => {
-                self.bios.update(record.tag(), |bio| bio.request = record.other());
+            Event::BackMerge | Event::FrontMerge if record.is_request() => {
+                tallies.flow.requests_joined += 1;
             }
-            Event::NoMerge => tallies.refused[usize::from(record.reason_code())] += 1,
+            Event::BackMerge | Event::FrontMerge => self.merge(record, tallies),
+            Event::NoMerge => self.refuse(record, tallies),
             Event::Insert => self.insert(record, now, budget, tallies),
-            Event::SlotWait => note_not_adjacent(record, tallies),
-            Event::Missed => self.forget(),
+            Event::SlotWait => self.wait_for_slot(record, tallies),
+            Event::Missed => self.forget(now, tallies),
             Event::Elevator => tallies.elevators.note(record, self.queue, now),
             Event::Unplug => tallies.unplugged += u64::from(record.other()),
             Event::Dispatch => self.dispatch(record, now, budget, tallies),
@@ -105,83 +133,147 @@ impl Join {
     fn queued(&mut self, bio: u32, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         tallies.sizes.add_bio(record);
         tallies.streams.queued(record, now);
-        self.bios.set(bio, Bio { queued_ns: now, ..Bio::default() }, budget);
+        tallies.repeats.queued(record);
+        // A flush gets no request of its own.
+        let state = if record.op() == Some(Op::Flush) { BioState::Placed } else { BioState::Waiting };
+        self.bios.set(bio, Bio { queued_ns: now, state, ..Bio::default() }, budget);
     }
 
     fn split(&mut self, record: Record, budget: &mut Budget, tallies: &mut Tallies) {
         let whole = self.bios.get(record.other());
-        if whole.request != CUT {
-            tallies.bios_split += 1;
-            self.bios.update(record.other(), |bio| bio.request = CUT);
+        if whole.state == BioState::Waiting && !whole.is_piece {
+            tallies.flow.split += 1;
+            self.bios.update(record.other(), |bio| bio.state = BioState::Split);
         }
-        self.bios.set(record.tag(), Bio { queued_ns: whole.queued_ns, ..Bio::default() }, budget);
+        tallies.flow.pieces += 1;
+        let piece = Bio {
+            queued_ns: whole.queued_ns,
+            state: BioState::Waiting,
+            is_piece: true,
+            ..Bio::default()
+        };
+        self.bios.set(record.tag(), piece, budget);
+    }
+
+    /// A waiting bio tries again later. A piece is discarded then, and cut again.
+    fn wait_for_slot(&mut self, record: Record, tallies: &mut Tallies) {
+        let bio = self.bios.get(record.tag());
+        if bio.is_piece && bio.state == BioState::Waiting {
+            tallies.flow.pieces -= 1;
+            self.bios.update(record.tag(), |bio| *bio = Bio::default());
+        } else {
+            self.bios.update(record.tag(), |bio| bio.refused = 0);
+        }
+    }
+
+    fn merge(&mut self, record: Record, tallies: &mut Tallies) {
+        let bio = self.bios.get(record.tag());
+        if bio.state == BioState::Waiting {
+            let flow = &mut tallies.flow;
+            let merged = if bio.is_piece { &mut flow.pieces_merged } else { &mut flow.merged };
+            *merged += 1;
+        }
+        self.place(record.tag(), record.other());
+    }
+
+    fn refuse(&mut self, record: Record, tallies: &mut Tallies) {
+        let reason = record.reason_code();
+        tallies.merges_refused.add(reason);
+        if record.is_request() {
+            self.requests.update(record.tag(), |request| request.refused = reason);
+        } else {
+            self.bios.update(record.tag(), |bio| bio.refused = reason);
+        }
+    }
+
+    fn place(&mut self, bio: u32, request: u32) {
+        self.bios.update(bio, |bio| {
+            bio.state = BioState::Placed;
+            bio.request = request;
+        });
     }
 
     fn get(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         if record.is_both() {
-            tallies.steps[usize::from(Event::Queue.code())] += 1;
+            tallies.count_step(Event::Queue.code());
             self.queued(record.other(), record, now, budget, tallies);
         }
         self.got(record, now, budget, tallies);
     }
 
     fn got(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
-        let bio = record.other();
-        tallies.stages.add(Stage::Q2g, self.bios.get(bio).queued_ns, now);
-        self.bios.update(bio, |bio| bio.request = record.tag());
-        self.requests.set(record.tag(), Request { since_ns: now, bio, ..Request::default() }, budget);
+        let number = record.other();
+        let bio = self.bios.get(number);
+        let flow = &mut tallies.flow;
+        match bio.state {
+            BioState::Waiting => {
+                let own = if bio.is_piece { &mut flow.pieces_own_request } else { &mut flow.own_request };
+                *own += 1;
+                tallies.stages.add(Stage::Q2g, bio.queued_ns, now);
+            }
+            BioState::Placed => flow.retried += 1,
+            BioState::Unknown | BioState::Split => {}
+        }
+        self.place(number, record.tag());
+        let request = Request { since_ns: now, bio: number, refused: bio.refused, ..Request::default() };
+        self.requests.set(record.tag(), request, budget);
     }
 
     fn insert(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         if record.is_first() {
-            tallies.steps[usize::from(Event::Queue.code())] += 1;
-            tallies.steps[usize::from(Event::Get.code())] += 1;
+            tallies.count_step(Event::Queue.code());
+            tallies.count_step(Event::Get.code());
             self.queued(record.other(), record, now, budget, tallies);
             self.got(record, now, budget, tallies);
         }
-        note_not_adjacent(record, tallies);
+        let mut reason = record.reason_code();
         self.requests.update(record.tag(), |request| {
+            *request = request.if_in_flight();
+            // The elevator had no adjacent request, but the plug may have had one.
+            if reason == NOT_ADJACENT && request.refused != 0 {
+                reason = request.refused;
+            }
             tallies.stages.add(Stage::G2i, request.since_ns, now);
             request.since_ns = now;
         });
+        tallies.not_merged.add(reason);
     }
 
     fn dispatch(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         if record.is_both() {
-            tallies.steps[usize::from(Event::Insert.code())] += 1;
+            tallies.count_step(Event::Insert.code());
             self.insert(record, now, budget, tallies);
         }
-        self.change_depth(now, tallies, |depth| depth.saturating_add(1));
         tallies.sizes.add_request(record);
-        self.head.dispatch(record, &mut tallies.seeks);
-        let mut request = self.requests.get(record.tag());
+        let mut request = self.requests.get(record.tag()).if_in_flight();
         // A flush has a slot of its own, and neither `Get` nor `Insert`.
         if !request.was_dispatched && record.op() != Some(Op::Flush) {
             tallies.stages.add(Stage::I2d, request.since_ns, now);
         }
+        request.dispatch = tallies.timeline.dispatch(self.queue, record, now);
         request.dispatched_ns = now;
         request.was_dispatched = true;
         self.requests.set(record.tag(), request, budget);
     }
 
     fn requeue(&mut self, record: Record, now: u64, tallies: &mut Tallies) {
-        tallies.sizes.remove_request(record);
-        self.head.take_back(record);
-        let was_known = self.requests.get(record.tag()).dispatched_ns != UNKNOWN;
-        self.requests.update(record.tag(), |request| request.dispatched_ns = UNKNOWN);
-        if was_known {
-            self.change_depth(now, tallies, |depth| depth.saturating_sub(1));
+        let request = self.requests.get(record.tag());
+        if request.dispatched_ns != UNKNOWN {
+            tallies.sizes.remove_request(record);
+            tallies.timeline.cancel(request.dispatch, self.queue, now);
         }
+        self.requests.update(record.tag(), |request| request.dispatched_ns = UNKNOWN);
     }
 
     fn complete_request(&mut self, record: Record, now: u64, tallies: &mut Tallies) {
         let request = self.requests.get(record.tag());
         if request.dispatched_ns != UNKNOWN {
-            self.change_depth(now, tallies, |depth| depth.saturating_sub(1));
+            tallies.timeline.complete(self.queue, now);
             tallies.stages.add(Stage::D2c, request.dispatched_ns, now);
         }
         self.requests.update(record.tag(), |request| {
-            *request = Request { over_ns: now, dispatched_ns: request.dispatched_ns, ..Request::default() };
+            *request =
+                Request { completed_ns: now, since_ns: request.dispatched_ns, ..Request::default() };
         });
         if record.is_last() {
             self.complete_bio(request.bio, record, now, tallies);
@@ -192,35 +284,38 @@ impl Join {
         let bio = self.bios.get(number);
         self.bios.update(number, |bio| *bio = Bio::default());
         tallies.note_errno(record.other());
-        if bio.queued_ns == UNKNOWN {
+        let q2c_ns = (bio.queued_ns != UNKNOWN).then(|| now.saturating_sub(bio.queued_ns));
+        tallies.streams.completed(record, q2c_ns, now);
+        tallies.repeats.completed(record, q2c_ns, now);
+        let Some(q2c_ns) = q2c_ns else {
             tallies.unjoined += 1;
-            tallies.streams.completed(record, None, now);
             return;
-        }
-        let q2c_ns = now.saturating_sub(bio.queued_ns);
+        };
         tallies.stages.add(Stage::Q2c, bio.queued_ns, now);
-        tallies.streams.completed(record, Some(q2c_ns), now);
         if tallies.slowest.is_among(q2c_ns) {
-            tallies.slowest.insert(record, bio.queued_ns, q2c_ns, self.d2c_ns(bio, now));
+            tallies.slowest.insert(Slow {
+                bios: 1,
+                queued_ns: bio.queued_ns,
+                q2c_ns,
+                d2c_ns: self.d2c_ns(bio, now),
+                queue: self.queue,
+                stream: record.stream().0,
+                op: record.op().map_or("unknown", op_name),
+                sector: record.sector(),
+                sectors: record.sectors(),
+                errno: record.other(),
+            });
         }
     }
 
-    /// How long the request that a bio went with was at the device, if that is still known.
+    /// How long the request that carried a bio was at the device, if that is still known.
     fn d2c_ns(&self, bio: Bio, now: u64) -> Option<u64> {
         let request = self.requests.get(bio.request);
-        let is_its_own = request.over_ns == now && request.dispatched_ns != UNKNOWN;
-        is_its_own.then(|| now.saturating_sub(request.dispatched_ns))
-    }
-
-    fn change_depth(&mut self, now: u64, tallies: &mut Tallies, change: impl FnOnce(u32) -> u32) {
-        tallies.depth.add(self.changed_ns, now, self.in_flight);
-        self.in_flight = change(self.in_flight);
-        self.changed_ns = now;
+        let is_its_own = bio.state == BioState::Placed
+            && request.completed_ns == now
+            && request.since_ns != UNKNOWN;
+        is_its_own.then(|| now.saturating_sub(request.since_ns))
     }
 }
 
-/// Other reasons have a record of their own.
-fn note_not_adjacent(record: Record, tallies: &mut Tallies) {
-    const NOT_ADJACENT: u8 = NoMerge::NotAdjacent.code();
-    tallies.refused[usize::from(NOT_ADJACENT)] += u64::from(record.reason_code() == NOT_ADJACENT);
-}
+const NOT_ADJACENT: u8 = NoMerge::NotAdjacent.code();

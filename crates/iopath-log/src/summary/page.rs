@@ -1,311 +1,472 @@
-//! A summary as one page of text, of ASCII but for the bars. The numbers: `report.rs`.
+//! A summary as one page of text. Not the numbers: see `report.rs`.
 
-use super::report::{Depth, Report, Seeks, SizeClass, Slow, Stage, StreamShare};
+mod layout;
+
+use super::report::{Contents, Depth, EventCounts, Reasons, Report, Seeks, SizeClass, Slow, Stage, StreamShare};
 use crate::text::Plain;
-use std::fmt::{self, Formatter};
+use layout::{Column, Table, bar, bar_width, bytes, count, sparkline, time, wrap};
+use std::fmt::{self, Display, Formatter};
 
-/// Rows of a list that could be long.
+/// Rows of a list that may be long.
 const ROWS_MAX: usize = 8;
 
-/// The widest bar.
-const BAR_WIDTH: usize = 30;
+/// The width of a page without a terminal.
+const WIDTH: usize = 100;
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        heading(f, self)?;
-        ops(f, self)?;
-        sizes(f, &self.sizes)?;
-        merges(f, self)?;
-        seeks(f, &self.seeks)?;
-        stages(f, self)?;
-        depth(f, &self.depth)?;
-        streams(f, self)?;
-        slowest(f, &self.slowest)
+/// A report as a page of text, at most as wide as a terminal.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    report: &'a Report,
+    width: usize,
+}
+
+impl Report {
+    /// The report as a page for a terminal of `columns`. Below 40 columns lines may be longer than that.
+    pub fn page(&self, columns: u16) -> Page<'_> {
+        Page { report: self, width: usize::from(columns) }
+    }
+
+    /// Whether a filter was given and no step of any bio or request passes it.
+    pub const fn is_empty(&self) -> bool {
+        self.is_filtered && self.events.of_io() == 0
     }
 }
 
-fn heading(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
+impl EventCounts {
+    /// Steps of bios, requests and the plug: all but changes of the elevator.
+    const fn of_io(&self) -> u64 {
+        let Self { queue, hold, split, slot_wait, get, back_merge, front_merge, no_merge, .. } = *self;
+        let Self { plug, unplug, insert, dispatch, requeue, complete, flush, retry, .. } = *self;
+        let joins = back_merge + front_merge + no_merge;
+        let starts = queue + hold + split + slot_wait + get + plug + unplug + insert;
+        joins + starts + dispatch + requeue + complete + flush + retry
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Page { report: self, width: WIDTH }.fmt(f)
+    }
+}
+
+impl Display for Page<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { report, width } = *self;
+        if let Some(contents) = report.contents.as_ref().filter(|_| report.is_empty()) {
+            return writeln!(f, "{contents}");
+        }
+        heading(f, report, width)?;
+        repeats(f, report, width)?;
+        ops(f, report, width)?;
+        sizes(f, &report.sizes, width)?;
+        flow(f, report, width)?;
+        seeks(f, &report.seeks, width)?;
+        stages(f, report, width)?;
+        depth(f, &report.depth, width)?;
+        streams(f, report, width)?;
+        slowest(f, &report.slowest, width)
+    }
+}
+
+/// One line for a filter that matches nothing.
+impl Display for Contents {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let numbers = |numbers: &[u32]| {
+            let shown: Vec<String> = numbers.iter().take(ROWS_MAX).map(u32::to_string).collect();
+            let rest = if numbers.len() > ROWS_MAX { ", ..." } else { "" };
+            format!("{}{rest}", shown.join(", "))
+        };
+        write!(
+            f,
+            "no I/O passes the filter; the log has {} steps from 0 s to {}",
+            count(self.steps),
+            time(self.last_ns as f64)
+        )?;
+        if !self.streams.is_empty() {
+            write!(f, ", streams {}", numbers(&self.streams))?;
+        }
+        if self.end_sector > 0 {
+            write!(f, ", sectors {} to {}", self.first_sector, self.end_sector - 1)?;
+        }
+        if self.repeats.len() > 1 {
+            write!(f, ", repeats {}", numbers(&self.repeats))?;
+        }
+        write!(f, ", events {}", self.events.join(", "))
+    }
+}
+
+fn heading(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
     let Report { log, records, missed, over_limit, .. } = report;
     let or_unknown = |name: &str| Plain(if name.is_empty() { "unknown" } else { name }).to_string();
-    writeln!(
-        f,
-        "log of {}, elevator {}, {} queue{}, {} on the {} clock",
+    let first = format!(
+        "log of {}, elevator {}, {}{}, {} on the {} clock",
         or_unknown(&log.target),
         or_unknown(&log.elevator),
-        report.queues,
-        if report.queues == 1 { "" } else { "s" },
+        plural(report.queues as u64, "queue"),
+        if report.repeats.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", plural(report.repeats.len() as u64, "repeat"))
+        },
         time(report.span_ns as f64),
         Plain(&log.clock),
-    )?;
-    let missed = if *missed == 0 {
-        "none missed".to_owned()
+    );
+    wrap(f, &first, width)?;
+    let mut second = format!("{} records, ", count(*records));
+    if *missed == 0 {
+        second += "none missed";
     } else {
         let share = 100.0 * *missed as f64 / (*records as f64 + *missed as f64);
-        format!("{} MISSED ({share:.3}%: the rings were full)", count(*missed))
-    };
-    write!(f, "{} records, {missed}", count(*records))?;
-    if *over_limit > 0 {
-        write!(f, ", {} after the file reached its limit", count(*over_limit))?;
+        second += &format!("{} MISSED ({share:.3}%: the rings were full)", count(*missed));
     }
-    let steps = if report.is_filtered { "steps passed the filter" } else { "steps" };
-    writeln!(f, ", {} {steps}", count(report.selected))?;
+    if *over_limit > 0 {
+        second += &format!(", {} after the file reached its size limit", count(*over_limit));
+    }
+    let steps = if report.is_filtered { "steps pass the filter" } else { "steps" };
+    second += &format!(
+        "; {} {steps}, from {} to {} after the log began",
+        count(report.selected),
+        time(report.first_ns as f64),
+        time(report.last_ns as f64),
+    );
+    wrap(f, &second, width)?;
     for change in report.elevators.iter().take(ROWS_MAX) {
         let (at, queue) = (time(change.at_ns as f64), change.queue);
-        writeln!(f, "elevator {} from {at} on, queue {queue}", Plain(&change.elevator))?;
+        wrap(f, &format!("elevator {} from {at} on, queue {queue}", Plain(&change.elevator)), width)?;
     }
     let more = report.events.elevator.saturating_sub(ROWS_MAX as u64);
     if more > 0 {
         writeln!(f, "  and {} more changes of the elevator", count(more))?;
     }
     if let Some(damage) = &report.damage {
-        writeln!(f, "WARNING: {damage}")?;
+        wrap(f, &format!("WARNING: {damage}"), width)?;
+    }
+    if report.out_of_order > 0 {
+        let text = format!(
+            "WARNING: {} device events came too late in the file to be ordered across queues; depth and seeks are \
+             approximate",
+            count(report.out_of_order)
+        );
+        wrap(f, &text, width)?;
     }
     if report.unjoined > 0 {
-        writeln!(f, "{} bios completed whose beginning is not here", count(report.unjoined))?;
+        let text = format!("{} bios completed whose start is not in the log", count(report.unjoined));
+        wrap(f, &text, width)?;
     }
     writeln!(f)
 }
 
-fn ops(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
-    writeln!(f, "{:<16}{:>14}{:>12}{:>14}{:>12}{:>12}", "", "bios", "", "requests", "", "mean size")?;
+fn repeats(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    if report.repeats.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new([
+        Column::left("repeat"),
+        Column::right("from").rank(2),
+        Column::right("time"),
+        Column::right("bios"),
+        Column::right("bytes").rank(1),
+        Column::right("mean Q2C").rank(3),
+        Column::right("p50"),
+        Column::right("p99"),
+        Column::right("max").rank(4),
+        Column::right("skew").rank(5),
+    ]);
+    for row in report.repeats.iter().take(ROWS_MAX) {
+        table.row([
+            if row.repeat == 0 { "before".to_owned() } else { row.repeat.to_string() },
+            time(row.first_ns as f64),
+            time((row.last_ns - row.first_ns) as f64),
+            count(row.bios),
+            bytes(row.bytes as f64),
+            time(row.mean_q2c_ns),
+            or_dash(row.p50_q2c_ns),
+            or_dash(row.p99_q2c_ns),
+            time(row.max_q2c_ns as f64),
+            time(row.skew_ns as f64),
+        ]);
+    }
+    table.write(f, width)?;
+    more(f, report.repeats.len(), "repeats")?;
+    wrap(f, "The numbers below are of all repeats together; --repeat N selects one.", width)?;
+    writeln!(f)
+}
+
+fn ops(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    let mut table = Table::new([
+        Column::left("operation"),
+        Column::right("bios"),
+        Column::right("bytes").rank(1),
+        Column::right("requests"),
+        Column::right("bytes").rank(2),
+        Column::right("mean size").rank(3),
+    ]);
     for row in &report.ops {
-        writeln!(
-            f,
-            "{:<16}{:>14}{:>12}{:>14}{:>12}{:>12}",
-            row.op,
+        table.row([
+            row.op.to_owned(),
             count(row.bios),
             bytes(row.bio_bytes as f64),
             count(row.requests),
             bytes(row.request_bytes as f64),
             bytes(row.request_bytes as f64 / row.requests.max(1) as f64),
-        )?;
+        ]);
     }
+    table.write(f, width)?;
     for error in &report.errors {
-        writeln!(f, "FAILED with errno {}: {} bios", error.errno, count(error.bios))?;
+        writeln!(f, "FAILED with errno {}: {}", error.errno, plural(error.bios, "bio"))?;
     }
     writeln!(f)
 }
 
-fn sizes(f: &mut Formatter<'_>, classes: &[SizeClass]) -> fmt::Result {
-    let most = classes.iter().map(|class| class.bios.max(class.requests)).max().unwrap_or(0);
+fn sizes(f: &mut Formatter<'_>, classes: &[SizeClass], width: usize) -> fmt::Result {
+    let classes = || classes.iter().filter(|class| class.from_bytes > 0);
+    let most = classes().map(|class| class.bios.max(class.requests)).max().unwrap_or(0);
     if most == 0 {
         return Ok(());
     }
-    writeln!(f, "{:<10}{:>12}  {:<w$}{:>12}  requests", "size", "bios", "", "", w = BAR_WIDTH)?;
-    for class in classes {
-        writeln!(
-            f,
-            "{:<10}{:>12}  {:<w$}{:>12}  {}",
+    // Five columns: the two of counts have at most the digits of `most`.
+    let used = 8 + 2 * count(most).len().max(8) + 8;
+    let bar_width = bar_width(width, used, 2);
+    let mut table = Table::new([
+        Column::left("size"),
+        Column::right("bios"),
+        Column::left("").rank(1),
+        Column::right("requests"),
+        Column::left("").rank(1),
+    ]);
+    for class in classes() {
+        table.row([
             bytes(class.from_bytes as f64),
             count(class.bios),
-            bar(class.bios, most),
+            bar(class.bios, most, bar_width),
             count(class.requests),
-            bar(class.requests, most),
-            w = BAR_WIDTH,
-        )?;
+            bar(class.requests, most, bar_width),
+        ]);
     }
+    table.write(f, width)?;
     writeln!(f)
 }
 
-fn merges(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
-    let events = &report.events;
-    let merged = events.back_merge + events.front_merge;
-    writeln!(
-        f,
-        "merged {}: back {}, front {}, of these {} request with request",
-        count(merged),
+fn flow(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    let (flow, events) = (&report.flow, &report.events);
+    let fates = |total: u64, fates: &[(&str, u64)]| {
+        let shown = fates.iter().filter(|(_, number)| *number > 0);
+        let shown: Vec<String> = shown.map(|(name, number)| format!("{} {name}", count(*number))).collect();
+        format!("{}: {}", count(total), if shown.is_empty() { "none".to_owned() } else { shown.join(", ") })
+    };
+    if flow.bios > 0 {
+        let of_bios = [
+            ("with a request of their own", flow.own_request),
+            ("merged", flow.merged),
+            ("split", flow.split),
+            ("flushes", flow.flushes),
+            ("pending or unknown", flow.pending),
+        ];
+        wrap(f, &format!("bios {}", fates(flow.bios, &of_bios)), width)?;
+    }
+    if flow.pieces > 0 {
+        let pending = flow.pieces - flow.pieces_own_request - flow.pieces_merged;
+        let of_pieces = [
+            ("with a request of their own", flow.pieces_own_request),
+            ("merged", flow.pieces_merged),
+            ("pending or unknown", pending),
+        ];
+        wrap(f, &format!("pieces of split bios {}", fates(flow.pieces, &of_pieces)), width)?;
+    }
+    let merges = format!(
+        "merges {}: back {}, front {}; request-to-request merges: {}",
+        count(events.back_merge + events.front_merge),
         count(events.back_merge),
         count(events.front_merge),
-        count(report.requests_joined),
-    )?;
-    let refusals = report.refusals.rows();
-    let total: u64 = refusals.iter().map(|(_, refused)| refused).sum();
-    writeln!(f, "not merged {}{}", count(total), if total > 0 { ", because of" } else { "" })?;
-    for (reason, refused) in refusals.into_iter().filter(|(_, refused)| *refused > 0) {
-        let share = 100.0 * refused as f64 / total as f64;
-        writeln!(f, "  {reason:<18}{:>14}{share:>7.1}%  {}", count(refused), bar(refused, total))?;
-    }
+        count(flow.requests_joined),
+    );
+    wrap(f, &merges, width)?;
+    reasons(f, "requests inserted unmerged", &report.not_merged, width)?;
+    reasons(f, "merge attempts refused", &report.merges_refused, width)?;
     let plugged = report.plug.requests as f64 / report.plug.unplugs.max(1) as f64;
+    let unplugs = count(report.plug.unplugs);
+    wrap(f, &format!("unplugged {unplugs} times, {plugged:.1} requests each"), width)?;
     let others = [
-        ("bios held for order", events.hold),
-        ("bios split", report.bios_split),
-        ("waits for a slot", events.slot_wait),
-        ("given back by the device", events.requeue),
-        ("tried again alone", events.retry),
+        ("bios held for ordering", events.hold),
+        ("waits for a request slot", events.slot_wait),
+        ("requeued by the device", events.requeue),
+        ("retries after an error", events.retry),
         ("waits for a flush", events.flush),
     ];
-    writeln!(f, "unplugged {} times, {plugged:.1} requests each", count(report.plug.unplugs))?;
-    for (what, times) in others.into_iter().filter(|(_, times)| *times > 0) {
-        writeln!(f, "{what} {}", count(times))?;
+    for (name, times) in others.into_iter().filter(|(_, times)| *times > 0) {
+        writeln!(f, "{name}: {}", count(times))?;
     }
     writeln!(f)
 }
 
-fn seeks(f: &mut Formatter<'_>, seeks: &Seeks) -> fmt::Result {
+fn reasons(f: &mut Formatter<'_>, title: &str, reasons: &Reasons, width: usize) -> fmt::Result {
+    let total = reasons.total();
+    let by_reason = if total > 0 { ", by reason" } else { "" };
+    wrap(f, &format!("{title}: {}{by_reason}", count(total)), width)?;
+    let bar_width = bar_width(width, 2 + 16 + 12 + 8 + 2, 1);
+    for (reason, number) in reasons.rows().into_iter().filter(|(_, number)| *number > 0) {
+        let share = 100.0 * number as f64 / total as f64;
+        let bar = bar(number, total, bar_width);
+        let line = format!("  {reason:<16}{:>12}{share:>7.1}%  {bar}", count(number));
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn seeks(f: &mut Formatter<'_>, seeks: &Seeks, width: usize) -> fmt::Result {
     let share = 100.0 * seeks.count as f64 / seeks.requests.max(1) as f64;
-    write!(f, "seeks {} of {} requests ({share:.0}%)", count(seeks.count), count(seeks.requests))?;
+    let backward = match seeks.count {
+        0 => String::new(),
+        _ => format!(", {} backward", count(seeks.backward)),
+    };
+    let line = format!(
+        "seeks in dispatch order across all queues: {} of {} ({share:.0}%){backward}",
+        count(seeks.count),
+        plural(seeks.requests, "request"),
+    );
+    wrap(f, &line, width)?;
     if seeks.count > 0 {
-        write!(
-            f,
-            ", {} backward\n  distance: mean {}, p50 {}, p90 {}, p99 {}, max {}",
-            count(seeks.backward),
+        let distance = format!(
+            "  distance: mean {}, p50 {}, p90 {}, p99 {}, max {}",
             bytes(seeks.mean_bytes),
             bytes(seeks.p50_bytes as f64),
             bytes(seeks.p90_bytes as f64),
             bytes(seeks.p99_bytes as f64),
             bytes(seeks.max_bytes as f64),
-        )?;
-    }
-    writeln!(f, "\n")
-}
-
-fn stages(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
-    let stages = &report.stages;
-    writeln!(
-        f,
-        "{:<22}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "stage", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
-    )?;
-    let rows: [(&str, &Stage); 5] = [
-        ("Q2G order and slots", &stages.q2g),
-        ("G2I plug", &stages.g2i),
-        ("I2D elevator", &stages.i2d),
-        ("D2C device", &stages.d2c),
-        ("Q2C bio, whole", &stages.q2c),
-    ];
-    for (name, stage) in rows {
-        let Stage { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns, .. } = *stage;
-        write!(f, "{name:<22}{:>12}{:>10}", count(stage.count), time(mean_ns))?;
-        for nanos in [p50_ns, p90_ns, p99_ns, p999_ns, max_ns] {
-            write!(f, "{:>10}", time(nanos as f64))?;
-        }
-        writeln!(f)?;
+        );
+        wrap(f, &distance, width)?;
     }
     writeln!(f)
 }
 
-fn depth(f: &mut Formatter<'_>, depth: &Depth) -> fmt::Result {
-    let line: String = depth.means.iter().map(|mean| spark(*mean, f64::from(depth.max))).collect();
-    writeln!(
-        f,
-        "at the device: mean {:.1}, max {}; each column {}",
+fn stages(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    let stages = &report.stages;
+    let mut table = Table::new([
+        Column::left("stage"),
+        Column::right("count").rank(1),
+        Column::right("mean").rank(2),
+        Column::right("p50"),
+        Column::right("p90").rank(4),
+        Column::right("p99"),
+        Column::right("p99.9").rank(5),
+        Column::right("max").rank(3),
+    ]);
+    let rows: [(&str, &Stage); 5] = [
+        ("Q2G ordering, slots", &stages.q2g),
+        ("G2I plug", &stages.g2i),
+        ("I2D elevator", &stages.i2d),
+        ("D2C device", &stages.d2c),
+        ("Q2C whole bio", &stages.q2c),
+    ];
+    for (name, stage) in rows {
+        let is_timed = stage.timed > 0;
+        let cell = |nanos: f64| if is_timed { time(nanos) } else { "-".to_owned() };
+        table.row([
+            name.to_owned(),
+            count(stage.count),
+            cell(stage.mean_ns),
+            cell(stage.p50_ns as f64),
+            cell(stage.p90_ns as f64),
+            cell(stage.p99_ns as f64),
+            cell(stage.p999_ns as f64),
+            cell(stage.max_ns as f64),
+        ]);
+    }
+    table.write(f, width)?;
+    if rows.iter().any(|(_, stage)| stage.count > 0 && stage.timed == 0) {
+        wrap(f, "- the stage began and ended at the same clock reading: it was not timed", width)?;
+    }
+    writeln!(f)
+}
+
+fn depth(f: &mut Formatter<'_>, depth: &Depth, width: usize) -> fmt::Result {
+    let line = sparkline(&depth.means, f64::from(depth.max), width.saturating_sub(2));
+    let columns = line.chars().count().max(1);
+    let column_ns = depth.span_ns * depth.means.len().div_ceil(columns) as u64;
+    let text = format!(
+        "requests in flight at the device, all queues: mean {:.1}, max {}; each column {}",
         depth.mean,
         depth.max,
-        time(depth.span_ns as f64)
-    )?;
-    writeln!(f, "  {line}\n")
+        time(column_ns as f64)
+    );
+    wrap(f, &text, width)?;
+    writeln!(f, "  {}\n", line.trim_end())
 }
 
-fn streams(f: &mut Formatter<'_>, report: &Report) -> fmt::Result {
-    writeln!(
-        f,
-        "{:<8}{:>12}{:>12}{:>8}{:>12}{:>12}{:>10}{:>10}{:>10}",
-        "stream", "bios", "", "share", "done at", "mean Q2C", "p50", "p99", "max"
-    )?;
+fn streams(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
+    let mut table = Table::new([
+        Column::left("stream"),
+        Column::right("bios"),
+        Column::right("bytes").rank(3),
+        Column::right("share").rank(2),
+        Column::right("done at").rank(1),
+        Column::right("mean Q2C").rank(4),
+        Column::right("p50"),
+        Column::right("p99"),
+        Column::right("max").rank(5),
+    ]);
     for row in report.streams.iter().take(ROWS_MAX) {
         let StreamShare { stream, bios, share, last_ns, mean_q2c_ns, max_q2c_ns, .. } = *row;
-        let (size, percent) = (bytes(row.bytes as f64), 100.0 * share);
-        let (done, mean, max) = (time(last_ns as f64), time(mean_q2c_ns), time(max_q2c_ns as f64));
-        let or_none = |nanos: Option<u64>| nanos.map_or_else(|| "-".to_owned(), |nanos| time(nanos as f64));
-        let (p50, p99) = (or_none(row.p50_q2c_ns), or_none(row.p99_q2c_ns));
-        write!(f, "{stream:<8}{:>12}{size:>12}{percent:>7.1}%{done:>12}{mean:>12}", count(bios))?;
-        writeln!(f, "{p50:>10}{p99:>10}{max:>10}")?;
+        table.row([
+            stream.to_string(),
+            count(bios),
+            bytes(row.bytes as f64),
+            format!("{:.1}%", 100.0 * share),
+            time(last_ns as f64),
+            time(mean_q2c_ns),
+            or_dash(row.p50_q2c_ns),
+            or_dash(row.p99_q2c_ns),
+            time(max_q2c_ns as f64),
+        ]);
     }
-    if report.streams.len() > ROWS_MAX {
-        writeln!(f, "  and {} more streams", count((report.streams.len() - ROWS_MAX) as u64))?;
-    }
-    writeln!(f, "skew: the last stream ended {} after the first\n", time(report.skew_ns as f64))
+    table.write(f, width)?;
+    more(f, report.streams.len(), "streams")?;
+    let of_repeats = if report.repeats.len() > 1 { " (the largest of the repeats)" } else { "" };
+    let skew = format!(
+        "skew: the last stream finished {} after the first{of_repeats}",
+        time(report.skew_ns as f64)
+    );
+    wrap(f, &skew, width)?;
+    writeln!(f)
 }
 
-fn slowest(f: &mut Formatter<'_>, slowest: &[Slow]) -> fmt::Result {
+fn slowest(f: &mut Formatter<'_>, slowest: &[Slow], width: usize) -> fmt::Result {
     writeln!(f, "slowest bios")?;
     for slow in slowest.iter().take(ROWS_MAX) {
-        let Slow { queued_ns, q2c_ns, stream, op, sector, sectors, .. } = *slow;
-        write!(
-            f,
-            "  {:>9}  {op} {sector} + {sectors}, stream {stream}, at {}",
+        let Slow { bios, queued_ns, q2c_ns, queue, stream, op, sector, sectors, .. } = *slow;
+        let what = if bios == 1 {
+            format!("{op} {sector} + {sectors}")
+        } else {
+            format!("{} {op} bios like {sector} + {sectors}", count(bios))
+        };
+        let mut line = format!(
+            "  {:>9}  {what}, stream {stream}, queue {queue}, queued at {}",
             time(q2c_ns as f64),
             time(queued_ns as f64)
-        )?;
+        );
         if let Some(nanos) = slow.d2c_ns {
-            write!(f, ", {} of it at the device", time(nanos as f64))?;
+            line += &format!(", {} at the device", time(nanos as f64));
         }
         if slow.errno != 0 {
-            write!(f, ", errno {}", slow.errno)?;
+            line += &format!(", errno {}", slow.errno);
         }
-        writeln!(f)?;
+        wrap(f, &line, width)?;
     }
     Ok(())
 }
 
-/// `1234567` as `1,234,567`.
-fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let first = (digits.len() - 1) % 3 + 1;
-    let mut text = digits[..first].to_owned();
-    for group in digits.as_bytes()[first..].chunks(3) {
-        text.push(',');
-        text.extend(group.iter().map(|digit| char::from(*digit)));
+/// The rest of a list of `len` rows.
+fn more(f: &mut Formatter<'_>, len: usize, rows: &str) -> fmt::Result {
+    match len.checked_sub(ROWS_MAX) {
+        None | Some(0) => Ok(()),
+        Some(rest) => writeln!(f, "  and {} more {rows}", count(rest as u64)),
     }
-    text
 }
 
-/// Three digits and a unit.
-fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    let (size, unit) =
-        units.iter().rev().find(|(size, _)| value >= *size).or(units.first()).copied().unwrap_or((1.0, ""));
-    let value = value / size;
-    let decimals = match value {
-        _ if size <= 1.0 || value >= 99.95 => 0,
-        _ if value >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$} {unit}")
+fn or_dash(nanos: Option<u64>) -> String {
+    nanos.map_or_else(|| "-".to_owned(), |nanos| time(nanos as f64))
 }
 
-fn time(nanos: f64) -> String {
-    scaled(nanos, &[(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")])
-}
-
-fn bytes(bytes: f64) -> String {
-    const KIB: f64 = 1024.0;
-    let units = [(1.0, "B"), (KIB, "KiB"), (KIB.powi(2), "MiB"), (KIB.powi(3), "GiB"), (KIB.powi(4), "TiB")];
-    scaled(bytes, &units)
-}
-
-fn bar(part: u64, whole: u64) -> String {
-    let width = (part as f64 / whole.max(1) as f64 * BAR_WIDTH as f64).ceil() as usize;
-    "#".repeat(width)
-}
-
-/// An eighth to eight eighths of `max`.
-fn spark(value: f64, max: f64) -> char {
-    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let level = if max > 0.0 { (value / max * 8.0).ceil() } else { 0.0 };
-    LEVELS[(level as usize).min(8)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_written_to_be_read() {
-        assert_eq!((count(0), count(999), count(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
-        assert_eq!(
-            (time(0.0), time(999.0), time(1500.0)),
-            ("0 ns".into(), "999 ns".into(), "1.50 us".into())
-        );
-        assert_eq!((time(12.34e6), time(123.4e9)), ("12.3 ms".into(), "123 s".into()));
-        assert_eq!((bytes(512.0), bytes(4096.0)), ("512 B".into(), "4.00 KiB".into()));
-    }
-
-    #[test]
-    fn a_bar_shows_the_least_and_the_most() {
-        assert_eq!((bar(0, 100).len(), bar(1, 100).len(), bar(100, 100).len()), (0, 1, BAR_WIDTH));
-        assert_eq!(
-            (spark(0.0, 8.0), spark(0.1, 8.0), spark(8.0, 8.0), spark(1.0, 0.0)),
-            (' ', '▁', '█', ' ')
-        );
-    }
+fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }

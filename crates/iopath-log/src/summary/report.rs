@@ -1,76 +1,132 @@
-//! What a summary says, as data: the model of `iopath log --json`, documented in docs/log-summary.md. How it
-//! looks on a page: `page.rs`.
+//! The summary of a log as data: the model of `iopath log --json`, documented in docs/log-summary.md. Not its
+//! layout as text: see `page.rs`.
 
-use super::Tallies;
 use crate::error::Damage;
 use crate::format::LogInfo;
-use crate::reader::End;
 use crate::text::escape_json;
-use iopath_core::NoMerge;
-use iopath_core::log::Event;
 use serde::Serialize;
 
 /// The name and version of the JSON.
-const SCHEMA: &str = "iopath.log-summary/1";
+pub(super) const SCHEMA: &str = "iopath.log-summary/2";
 
 /// The summary of a log.
+///
+/// All counts of one report agree with each other; docs/log-summary.md lists the sums.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Name and version of this form: `iopath.log-summary/1`.
+    /// Name and version of this schema: `iopath.log-summary/2`.
     pub schema: &'static str,
-    /// What the log says of itself.
+    /// The header of the log.
     pub log: LogInfo,
     /// Records read.
     pub records: u64,
-    /// Records that found no room in a ring while the log was taken.
+    /// Records lost because a ring was full while the log was written.
     pub missed: u64,
-    /// Records that came after the file had reached its limit.
+    /// Records dropped after the file had reached its size limit.
     pub over_limit: u64,
-    /// Steps that passed the filter: all below is of these. A record may stand for several.
+    /// Steps that pass the filter. All fields below count these steps. A record stands for one to four steps.
     pub selected: u64,
     /// Whether a filter was given.
     pub is_filtered: bool,
-    /// Where the log is damaged or cut off, if it is.
+    /// The content of the whole log, where a filter was given.
+    pub contents: Option<Contents>,
+    /// Where the log is damaged or truncated, if it is.
     pub damage: Option<Damage>,
-    /// Queues that wrote to it.
+    /// Queues that wrote records.
     pub queues: usize,
-    /// From the first record to the last.
+    /// Time of the first step, since the log began.
+    pub first_ns: u64,
+    /// Time of the last step, since the log began.
+    pub last_ns: u64,
+    /// Time from the first to the last step; with repeats, the sum over the repeats.
     pub span_ns: u64,
-    /// How often each event happened.
+    /// The repeats of a measurement, in order; empty if the log marks none.
+    pub repeats: Vec<RepeatShare>,
+    /// How often each event occurred.
     pub events: EventCounts,
-    /// Elevators that took over, in the order of the file: the first 64. `log` has the one before.
+    /// Changes of the I/O scheduler (elevator), in file order: the first 64. `log.elevator` names the initial one.
     pub elevators: Vec<ElevatorChange>,
-    /// Bios taken and requests dispatched, by operation.
+    /// Bios queued and requests dispatched, by operation.
     pub ops: Vec<OpCounts>,
     /// The same by size.
     pub sizes: Vec<SizeClass>,
-    /// Why pieces of I/O were not merged, and how often.
-    pub refusals: Refusals,
-    /// What the plug gathered.
+    /// What became of the bios.
+    pub flow: Flow,
+    /// Why each request inserted into the elevator was not merged into another one. The sum is `events.insert`.
+    pub not_merged: Reasons,
+    /// Merge attempts refused, by reason. The sum is `events.no_merge`.
+    pub merges_refused: Reasons,
+    /// Use of the plug.
     pub plug: Plugging,
-    /// Bios cut into pieces.
-    pub bios_split: u64,
-    /// Merges of a request with a request, among `events.back_merge` and `front_merge`.
-    pub requests_joined: u64,
-    /// How bios failed.
+    /// Bios that failed, by errno.
     pub errors: Vec<ErrorCount>,
-    /// How far the head moved.
+    /// Distances between consecutive requests at the device.
     pub seeks: Seeks,
-    /// How long each stage took.
+    /// Latency of each stage.
     pub stages: Stages,
-    /// How many requests were at the device.
+    /// Requests in flight at the device.
     pub depth: Depth,
-    /// What each stream got, largest first.
+    /// Share of each stream, largest first.
     pub streams: Vec<StreamShare>,
-    /// How long after the first stream the last had its last bio completed.
+    /// Time between the last completion of the first and of the last stream to finish; with repeats, the largest of
+    /// the repeats.
     pub skew_ns: u64,
-    /// The bios that took longest, slowest first.
+    /// The slowest bios, slowest first. Bios of one batch that took equally long are one entry.
     pub slowest: Vec<Slow>,
-    /// Completions of bios whose beginning was not seen: missed, filtered out or before the log.
+    /// Completed bios without a known start: missed, filtered out or queued before the log began.
     pub unjoined: u64,
+    /// Device events that came too late in the file to be ordered by time across queues. Depth and seeks are
+    /// approximate if this is not 0.
+    pub out_of_order: u64,
 }
 
-/// How often each event happened.
+/// What a whole log contains, whatever passes the filter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Contents {
+    /// Steps.
+    pub steps: u64,
+    /// Time of the last step, since the log began.
+    pub last_ns: u64,
+    /// Streams, in order: the first 64.
+    pub streams: Vec<u32>,
+    /// The first sector that any step touches.
+    pub first_sector: u64,
+    /// The sector after the last one that any step touches.
+    pub end_sector: u64,
+    /// Events that occur.
+    pub events: Vec<&'static str>,
+    /// Numbers of the repeats, in order: the first 64. 0 is what precedes the first repeat.
+    pub repeats: Vec<u32>,
+}
+
+/// One repeat of a measurement.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RepeatShare {
+    /// Its number; 0 is what precedes the first repeat, such as a warm-up.
+    pub repeat: u32,
+    /// Time of its first step, since the log began.
+    pub first_ns: u64,
+    /// Time of its last step, since the log began.
+    pub last_ns: u64,
+    /// Bios queued.
+    pub bios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bios completed whose start is known. The latencies are theirs.
+    pub completed: u64,
+    /// Mean latency of a bio.
+    pub mean_q2c_ns: f64,
+    /// Median latency, to two digits; for the first 64 repeats.
+    pub p50_q2c_ns: Option<u64>,
+    /// 99th percentile, to two digits; for the first 64 repeats.
+    pub p99_q2c_ns: Option<u64>,
+    /// Largest latency.
+    pub max_q2c_ns: u64,
+    /// Time between the last completion of the first and of the last stream to finish. Counts the streams below 1,024.
+    pub skew_ns: u64,
+}
+
+/// How often each event occurred.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[expect(missing_docs, reason = "each is the event of that name")]
 pub struct EventCounts {
@@ -93,127 +149,163 @@ pub struct EventCounts {
     pub elevator: u64,
 }
 
-/// Another elevator took over from here on.
+/// A change of the elevator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ElevatorChange {
-    /// When, since the log began.
+    /// Time, since the log began.
     pub at_ns: u64,
-    /// In which queue.
+    /// The queue.
     pub queue: u16,
-    /// Its name, of which a record holds 11 letters.
+    /// The new elevator; a record holds 11 letters of its name.
     pub elevator: String,
 }
 
 /// Bios and requests of one operation.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OpCounts {
-    /// `read`, `write`, `flush`, `discard`, `write-zeroes`.
+    /// `read`, `write`, `flush`, `discard`, `write-zeroes`, or `unknown`.
     pub op: &'static str,
-    /// Bios taken.
+    /// Bios queued.
     pub bios: u64,
     /// Their bytes.
     pub bio_bytes: u64,
-    /// Requests dispatched and not given back.
+    /// Requests dispatched, without those that were requeued.
     pub requests: u64,
     /// Their bytes.
     pub request_bytes: u64,
 }
 
-/// Bios and requests from one power of two to the next.
+/// Bios and requests of sizes from one power of two up to the next.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct SizeClass {
-    /// The smallest size of the class.
+    /// The smallest size of the class; 0 for those without data.
     pub from_bytes: u64,
-    /// Bios taken.
+    /// Bios queued.
     pub bios: u64,
-    /// Requests dispatched and not given back.
+    /// Their bytes.
+    pub bio_bytes: u64,
+    /// Requests dispatched, without those that were requeued.
     pub requests: u64,
+    /// Their bytes.
+    pub request_bytes: u64,
 }
 
-/// How often a merge was refused, by reason.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Refusals {
-    /// Nothing queued touched it.
+/// What became of the bios: each is counted in one of `flushes`, `merged`, `own_request`, `split` and `pending`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Flow {
+    /// Bios queued: `events.queue`.
+    pub bios: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bios merged into a queued request.
+    pub merged: u64,
+    /// Bios that got a request of their own.
+    pub own_request: u64,
+    /// Bios split into pieces.
+    pub split: u64,
+    /// Other bios: waiting when the log ends, or with records missed or filtered out.
+    pub pending: u64,
+    /// Pieces of split bios.
+    pub pieces: u64,
+    /// Pieces merged into a queued request.
+    pub pieces_merged: u64,
+    /// Pieces that got a request of their own.
+    pub pieces_own_request: u64,
+    /// Requests for bios or pieces of a merged request that failed.
+    pub retried: u64,
+    /// Requests merged into another request, among `events.back_merge` and `events.front_merge`.
+    pub requests_joined: u64,
+}
+
+/// A count for each reason not to merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Reasons {
+    /// No queued request was adjacent.
     pub not_adjacent: u64,
-    /// One did something else than the other.
+    /// The operations differ.
     pub direction: u64,
-    /// More bytes than the device takes.
+    /// The merged request would exceed the device's size limit.
     pub size_limit: u64,
-    /// More segments than the device takes.
+    /// The merged request would exceed the device's segment limit.
     pub segment_limit: u64,
     /// The elevator's latency bound.
     pub latency_bound: u64,
     /// The elevator's starvation bound.
     pub starvation_bound: u64,
-    /// Forced unit access, or tried again after a failure.
+    /// Forced unit access, or a retry after an error.
     pub barrier: u64,
-    /// A chunk boundary of the device.
+    /// The merged request would cross a chunk boundary of the device.
     pub boundary: u64,
-    /// The elevator, for another reason.
+    /// Another reason of the elevator.
     pub elevator: u64,
-    /// One was more urgent than the other.
+    /// The priorities differ.
     pub priority: u64,
+    /// The record gives no reason, or one that this version does not know.
+    pub unknown: u64,
 }
 
-/// What the plug gathered.
+/// Use of the plug.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Plugging {
     /// How often it was emptied.
     pub unplugs: u64,
-    /// Of how many requests in all.
+    /// Requests it held then, in total.
     pub requests: u64,
 }
 
-/// How often one error ended a bio.
+/// Bios that failed with one errno.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ErrorCount {
-    /// The error, as in errno.h.
+    /// The number, as in errno.h.
     pub errno: u32,
     /// Bios.
     pub bios: u64,
 }
 
-/// How far the head moved from the end of one request to the start of the next dispatched.
+/// Distances from the end of one request to the start of the next, in the order of dispatch across all queues.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Seeks {
-    /// Requests that have one before them.
+    /// Requests with a predecessor in the same repeat.
     pub requests: u64,
-    /// Those that do not start where that ended: the seeks. All distances are of these.
+    /// Requests that do not start where their predecessor ends: the seeks. All distances below are theirs.
     pub count: u64,
     /// Seeks to a lower sector.
     pub backward: u64,
-    /// The mean distance.
+    /// Mean distance.
     pub mean_bytes: f64,
-    /// The median.
+    /// Median distance.
     pub p50_bytes: u64,
-    /// Of ten seeks the second longest.
+    /// 90th percentile.
     pub p90_bytes: u64,
-    /// Of a hundred seeks the second longest.
+    /// 99th percentile.
     pub p99_bytes: u64,
-    /// The longest.
+    /// Largest distance.
     pub max_bytes: u64,
 }
 
 /// The stages of the path, named as in btt.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Stages {
-    /// Bio queued to request slot taken: held back by order or waiting for a slot.
+    /// From queueing a bio to its request slot: held by ordering, or waiting for a slot. One for each bio or piece with
+    /// a request of its own.
     pub q2g: Stage,
-    /// Slot taken to request inserted: in the plug.
+    /// From the slot to the insertion into the elevator: in the plug. One for each inserted request.
     pub g2i: Stage,
-    /// Inserted to dispatched: in the elevator.
+    /// From the insertion to the first dispatch: in the elevator. One for each dispatched request, except flushes.
     pub i2d: Stage,
-    /// Dispatched to complete: at the device.
+    /// From the last dispatch to completion: at the device. One for each completed request.
     pub d2c: Stage,
-    /// Bio queued to bio complete.
+    /// From queueing a bio to its completion. One for each completed bio whose start is known.
     pub q2c: Stage,
 }
 
-/// How long one stage took. Percentiles to three digits.
+/// Latency of one stage. Percentiles to three digits.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Stage {
     pub count: u64,
+    /// How many of them were measured with two clock readings, so that the latency is not 0 by construction.
+    pub timed: u64,
     pub mean_ns: f64,
     pub min_ns: u64,
     pub p50_ns: u64,
@@ -223,148 +315,82 @@ pub struct Stage {
     pub max_ns: u64,
 }
 
-/// How many requests were at the device, over time.
+/// Requests in flight at the device, summed over all queues.
 #[derive(Debug, Clone, Serialize)]
 pub struct Depth {
-    /// The mean over the whole log.
+    /// Mean over `span_ns` of the report.
     pub mean: f64,
-    /// The most, of one queue.
+    /// Maximum.
     pub max: u32,
     /// The length of a span.
     pub span_ns: u64,
-    /// The mean in each span, from the beginning of the log.
+    /// Mean of each span, from the beginning of the log; the last span ends with the last completion.
     pub means: Vec<f64>,
 }
 
-/// What one stream got.
+/// One stream.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StreamShare {
-    /// Its number; 65,535 is that and all above.
+    /// Its number; 65,535 stands for that one and all above.
     pub stream: u32,
-    /// Bios taken.
+    /// Bios queued.
     pub bios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Of all bytes, 0 to 1.
+    /// Share of the bytes of all streams, 0 to 1.
     pub share: f64,
-    /// Its first bio queued, since the log began.
+    /// Bios completed whose start is known. The latencies are theirs.
+    pub completed: u64,
+    /// Time of its first step, since the log began.
     pub first_ns: u64,
-    /// Its last bio complete, since the log began.
+    /// Time of its last completion, since the log began.
     pub last_ns: u64,
-    /// How long its bios took, on average.
+    /// Mean latency of a bio.
     pub mean_q2c_ns: f64,
-    /// Half of them took no longer; to two digits, and only for the first 64 streams of the log.
+    /// Median latency, to two digits; for the first 64 streams of the log.
     pub p50_q2c_ns: Option<u64>,
-    /// Of a hundred the second longest, as `p50_q2c_ns`.
+    /// 99th percentile, as `p50_q2c_ns`.
     pub p99_q2c_ns: Option<u64>,
-    /// How long the slowest took.
+    /// Largest latency.
     pub max_q2c_ns: u64,
 }
 
-/// A bio that took long.
-#[derive(Debug, Clone, Copy, Serialize)]
+/// One of the slowest bios, or several of one batch that took equally long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Slow {
-    /// When it was queued, since the log began.
+    /// How many bios: same queue, operation, stream, size and errno, queued and completed at the same times.
+    pub bios: u64,
+    /// Time of queueing, since the log began.
     pub queued_ns: u64,
-    /// How long it took.
+    /// Latency.
     pub q2c_ns: u64,
-    /// How much of that its request was at the device, where that is one request.
+    /// The part of it that the request spent at the device, where the bio was in one request.
     pub d2c_ns: Option<u64>,
-    /// Whose.
+    /// The queue.
+    pub queue: u16,
+    /// The stream.
     pub stream: u32,
-    /// What.
+    /// The operation.
     pub op: &'static str,
-    /// Where.
+    /// The first sector; the lowest of several bios.
     pub sector: u64,
-    /// How long.
+    /// The length of each in sectors.
     pub sectors: u64,
-    /// How it ended: 0 for success.
+    /// 0 for success.
     pub errno: u32,
 }
 
 impl Report {
-    /// The report as JSON, several lines of it, in which nothing is for a terminal to obey.
+    /// The report as JSON on several lines, with every character escaped that controls a terminal.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self).expect("strings and numbers are always JSON");
         escape_json(&json)
     }
-
-    pub(super) fn new(log: LogInfo, end: End, is_filtered: bool, queues: usize, tallies: &Tallies) -> Self {
-        let (streams, skew_ns) = tallies.streams.report(log.start_ns);
-        let errors = tallies.errnos.iter().map(|(errno, bios)| ErrorCount { errno: *errno, bios: *bios });
-        Self {
-            schema: SCHEMA,
-            records: end.totals.records,
-            missed: end.totals.missed,
-            over_limit: end.totals.over_limit,
-            selected: tallies.steps.iter().sum(),
-            is_filtered,
-            damage: end.damage,
-            queues,
-            span_ns: tallies.last_ns.saturating_sub(tallies.first_ns),
-            events: EventCounts::new(tallies),
-            elevators: tallies.elevators.report(log.start_ns),
-            ops: tallies.sizes.ops(),
-            sizes: tallies.sizes.classes(),
-            refusals: Refusals::new(tallies),
-            plug: Plugging { unplugs: tallies.count(Event::Unplug), requests: tallies.unplugged },
-            bios_split: tallies.bios_split,
-            requests_joined: tallies.requests_joined,
-            errors: errors.collect(),
-            seeks: tallies.seeks.report(),
-            stages: tallies.stages.report(),
-            depth: tallies.depth.report(),
-            streams,
-            skew_ns,
-            slowest: tallies.slowest.report(log.start_ns),
-            unjoined: tallies.unjoined,
-            log,
-        }
-    }
 }
 
-impl EventCounts {
-    fn new(tallies: &Tallies) -> Self {
-        Self {
-            queue: tallies.count(Event::Queue),
-            hold: tallies.count(Event::Hold),
-            split: tallies.count(Event::Split),
-            slot_wait: tallies.count(Event::SlotWait),
-            get: tallies.count(Event::Get),
-            back_merge: tallies.count(Event::BackMerge),
-            front_merge: tallies.count(Event::FrontMerge),
-            no_merge: tallies.count(Event::NoMerge),
-            plug: tallies.count(Event::Plug),
-            unplug: tallies.count(Event::Unplug),
-            insert: tallies.count(Event::Insert),
-            dispatch: tallies.count(Event::Dispatch),
-            requeue: tallies.count(Event::Requeue),
-            complete: tallies.count(Event::Complete),
-            flush: tallies.count(Event::Flush),
-            retry: tallies.count(Event::Retry),
-            elevator: tallies.count(Event::Elevator),
-        }
-    }
-}
-
-impl Refusals {
-    fn new(tallies: &Tallies) -> Self {
-        Self {
-            not_adjacent: tallies.refused(NoMerge::NotAdjacent),
-            direction: tallies.refused(NoMerge::Direction),
-            size_limit: tallies.refused(NoMerge::SizeLimit),
-            segment_limit: tallies.refused(NoMerge::SegmentLimit),
-            latency_bound: tallies.refused(NoMerge::LatencyBound),
-            starvation_bound: tallies.refused(NoMerge::StarvationBound),
-            barrier: tallies.refused(NoMerge::Barrier),
-            boundary: tallies.refused(NoMerge::Boundary),
-            elevator: tallies.refused(NoMerge::Elevator),
-            priority: tallies.refused(NoMerge::Priority),
-        }
-    }
-
+impl Reasons {
     /// Each reason by its name, in the order of the page.
-    pub(super) const fn rows(&self) -> [(&'static str, u64); NoMerge::ALL.len()] {
+    pub(super) const fn rows(&self) -> [(&'static str, u64); 11] {
         [
             ("not adjacent", self.not_adjacent),
             ("direction", self.direction),
@@ -376,6 +402,12 @@ impl Refusals {
             ("boundary", self.boundary),
             ("elevator veto", self.elevator),
             ("priority", self.priority),
+            ("unknown", self.unknown),
         ]
+    }
+
+    /// The sum of all reasons.
+    pub fn total(&self) -> u64 {
+        self.rows().iter().map(|(_, count)| count).sum()
     }
 }

@@ -1,28 +1,28 @@
-//! How far the head moved: the distance between where one dispatched request ends and the next starts.
+//! Distances between requests at the device. The order of the requests: `timeline.rs`.
 
+use super::histogram::Histogram;
 use super::report;
-use super::times::Times;
-use iopath_core::{Extent, Record, SECTOR_BYTES};
+use iopath_core::SECTOR_BYTES;
 
-/// Distances between requests, in sectors. Of all queues: each has a [`Head`] of its own.
+/// Distances between consecutive requests, in sectors.
 #[derive(Debug)]
 pub(super) struct Distances {
-    /// Requests that a distance was taken to.
-    of: u64,
+    /// Requests with a predecessor.
+    requests: u64,
     backward: u64,
-    /// Those that are not zero.
-    sectors: Times,
+    /// Distances other than 0.
+    sectors: Histogram,
 }
 
 impl Default for Distances {
     fn default() -> Self {
-        Self { of: 0, backward: 0, sectors: Times::new(Times::FINE_BITS) }
+        Self { requests: 0, backward: 0, sectors: Histogram::new(Histogram::FINE_BITS) }
     }
 }
 
 impl Distances {
     fn add(&mut self, from: u64, to: u64) {
-        self.of += 1;
+        self.requests += 1;
         if from != to {
             self.sectors.add(from.abs_diff(to));
             self.backward += u64::from(to < from);
@@ -32,7 +32,7 @@ impl Distances {
     pub(super) fn report(&self) -> report::Seeks {
         let bytes = |share| self.sectors.quantile(share) * SECTOR_BYTES;
         report::Seeks {
-            requests: self.of,
+            requests: self.requests,
             count: self.sectors.count(),
             backward: self.backward,
             mean_bytes: self.sectors.mean() * SECTOR_BYTES as f64,
@@ -44,35 +44,21 @@ impl Distances {
     }
 }
 
-/// Where the head of one device is.
-#[derive(Debug, Default)]
+/// The position of the device's head, if known.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Head {
     at: Option<u64>,
-    /// The last request dispatched: the head has moved only if the device does not give it back.
-    next: Option<Extent>,
 }
 
 impl Head {
-    #[inline]
-    pub(super) fn dispatch(&mut self, record: Record, distances: &mut Distances) {
-        if record.sectors() > 0 {
-            self.settle(distances);
-            self.next = Some(record.extent());
+    /// The device carries out a request. Requests without sectors, flushes, do not move the head.
+    pub(super) fn access(&mut self, sector: u64, sectors: u32, distances: &mut Distances) {
+        if sectors == 0 {
+            return;
         }
-    }
-
-    pub(super) fn take_back(&mut self, record: Record) {
-        self.next = self.next.filter(|next| *next != record.extent());
-    }
-
-    /// The last request has not been given back.
-    #[inline]
-    pub(super) fn settle(&mut self, distances: &mut Distances) {
-        if let Some(extent) = self.next.take() {
-            if let Some(at) = self.at {
-                distances.add(at, extent.start().0);
-            }
-            self.at = Some(extent.end().0);
+        if let Some(at) = self.at {
+            distances.add(at, sector);
         }
+        self.at = Some(sector + u64::from(sectors));
     }
 }

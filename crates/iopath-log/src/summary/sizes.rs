@@ -1,4 +1,4 @@
-//! How many bios came in and requests went out, by operation and by size.
+//! Bios queued and requests dispatched, by operation and by size.
 
 use super::report::{OpCounts, SizeClass};
 use crate::names::op_name;
@@ -6,13 +6,16 @@ use iopath_core::{Op, Record, SECTOR_BYTES};
 
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
-/// Counts by operation, and by size in powers of two sectors (class 0: none).
+/// The index of operations that this version does not know.
+const UNKNOWN_OP: usize = 7;
+
+/// Counts by operation, and by size in powers of two sectors (class 0: no sectors).
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     bios: [Count; 8],
     requests: [Count; 8],
-    bio_classes: [u64; 32],
-    request_classes: [u64; 32],
+    bio_classes: [Count; 32],
+    request_classes: [Count; 32],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,43 +27,50 @@ struct Count {
 impl Sizes {
     #[inline]
     pub(super) fn add_bio(&mut self, record: Record) {
-        self.bios[op_place(record)].add(record.sectors());
-        self.bio_classes[class(record)] += 1;
+        self.bios[op_index(record)].add(record.sectors());
+        self.bio_classes[class(record)].add(record.sectors());
     }
 
     #[inline]
     pub(super) fn add_request(&mut self, record: Record) {
-        self.requests[op_place(record)].add(record.sectors());
-        self.request_classes[class(record)] += 1;
+        self.requests[op_index(record)].add(record.sectors());
+        self.request_classes[class(record)].add(record.sectors());
     }
 
-    /// The device gave it back.
+    /// The device did not accept a request that has been counted.
     pub(super) fn remove_request(&mut self, record: Record) {
-        self.requests[op_place(record)].remove(record.sectors());
-        let class = &mut self.request_classes[class(record)];
-        *class = class.saturating_sub(1);
+        self.requests[op_index(record)].remove(record.sectors());
+        self.request_classes[class(record)].remove(record.sectors());
+    }
+
+    pub(super) fn bios(&self, op: Op) -> u64 {
+        self.bios[op as usize].count
     }
 
     pub(super) fn ops(&self) -> Vec<OpCounts> {
-        let counts = |op: Op| {
-            let (bios, requests) = (self.bios[op as usize], self.requests[op as usize]);
+        let counts = |(op, index): (&'static str, usize)| {
+            let (bios, requests) = (self.bios[index], self.requests[index]);
             OpCounts {
-                op: op_name(op),
+                op,
                 bios: bios.count,
-                bio_bytes: bios.sectors * SECTOR_BYTES,
+                bio_bytes: bios.bytes(),
                 requests: requests.count,
-                request_bytes: requests.sectors * SECTOR_BYTES,
+                request_bytes: requests.bytes(),
             }
         };
-        OPS.into_iter().map(counts).filter(|counts| counts.bios + counts.requests > 0).collect()
+        let ops = OPS.into_iter().map(|op| (op_name(op), op as usize));
+        let ops = ops.chain([("unknown", UNKNOWN_OP)]);
+        ops.map(counts).filter(|counts| counts.bios + counts.requests > 0).collect()
     }
 
     pub(super) fn classes(&self) -> Vec<SizeClass> {
-        let counts = self.bio_classes.iter().zip(&self.request_classes).skip(1);
+        let counts = self.bio_classes.iter().zip(&self.request_classes);
         let classes = counts.enumerate().map(|(class, (bios, requests))| SizeClass {
-            from_bytes: SECTOR_BYTES << class,
-            bios: *bios,
-            requests: *requests,
+            from_bytes: if class == 0 { 0 } else { SECTOR_BYTES << (class - 1) },
+            bios: bios.count,
+            bio_bytes: bios.bytes(),
+            requests: requests.count,
+            request_bytes: requests.bytes(),
         });
         classes.filter(|class| class.bios + class.requests > 0).collect()
     }
@@ -76,11 +86,14 @@ impl Count {
         self.count = self.count.saturating_sub(1);
         self.sectors = self.sectors.saturating_sub(sectors);
     }
+
+    const fn bytes(self) -> u64 {
+        self.sectors * SECTOR_BYTES
+    }
 }
 
-/// Unknown operations go beyond the known.
-fn op_place(record: Record) -> usize {
-    record.op().map_or(7, |op| op as usize)
+fn op_index(record: Record) -> usize {
+    record.op().map_or(UNKNOWN_OP, |op| op as usize)
 }
 
 /// One more than the power of two; lengths have 24 bits.

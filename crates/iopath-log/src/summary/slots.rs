@@ -1,13 +1,13 @@
-//! What is known of the bios or requests in flight, by number, within a bound on memory. Knows nothing of what
-//! it keeps.
+//! State of the bios or requests in flight, by number, within a bound on memory. Not the meaning of that state: see
+//! `join.rs`.
 
 /// For all queues together. A queue of a million requests and two million bios fits.
 const BYTES_MAX: usize = 128 << 20;
 
-/// A time not known.
+/// An unknown time.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// How much memory slots may still take.
+/// Memory that slots may still allocate.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes_left: usize,
@@ -19,7 +19,7 @@ impl Default for Budget {
     }
 }
 
-/// One state for each number that was seen; what was not set since [`Slots::forget`] is the default.
+/// One state for each number; the default for numbers not set since [`Slots::forget`].
 #[derive(Debug, Default)]
 pub(super) struct Slots<T> {
     states: Vec<(u32, T)>,
@@ -35,17 +35,17 @@ impl<T: Copy + Default> Slots<T> {
         }
     }
 
-    /// Keeps a state, if there is room for one of that number.
+    /// Stores a state, if the budget allows it.
     #[inline]
     pub(super) fn set(&mut self, number: u32, state: T, budget: &mut Budget) {
-        let place = number as usize;
-        if place >= self.states.len() && !self.grow(place, budget) {
+        let index = number as usize;
+        if index >= self.states.len() && !self.grow(index, budget) {
             return;
         }
-        self.states[place] = (self.epoch, state);
+        self.states[index] = (self.epoch, state);
     }
 
-    /// Changes a state that is kept.
+    /// Changes a stored state.
     #[inline]
     pub(super) fn update(&mut self, number: u32, change: impl FnOnce(&mut T)) {
         if let Some((_, state)) =
@@ -61,15 +61,15 @@ impl<T: Copy + Default> Slots<T> {
     }
 
     #[cold]
-    fn grow(&mut self, place: usize, budget: &mut Budget) -> bool {
-        let len = (place + 1).next_power_of_two().max(64);
+    fn grow(&mut self, index: usize, budget: &mut Budget) -> bool {
+        let len = (index + 1).next_power_of_two().max(64);
         let more = len - self.states.len();
         let bytes = more * size_of::<(u32, T)>();
         if bytes > budget.bytes_left {
             return false;
         }
         budget.bytes_left -= bytes;
-        // Exactly: the vector's own doubling would take more than the budget knows of.
+        // Exact, since the doubling of the vector would exceed the budget.
         self.states.reserve_exact(more);
         self.states.resize(len, (self.epoch.wrapping_sub(1), T::default()));
         true
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_forgotten_is_the_default_until_set_again() {
+    fn a_forgotten_state_is_the_default_until_set_again() {
         let (mut slots, mut budget) = (Slots::<u64>::default(), Budget::default());
         slots.set(5, 7, &mut budget);
         slots.update(5, |state| *state += 1);

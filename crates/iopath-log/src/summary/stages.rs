@@ -1,47 +1,50 @@
-//! How long each stage took, in histograms of constant size. Which record ends which stage: `join.rs`.
+//! Latencies of the stages, in histograms of constant size. Which record ends which stage: `join.rs`.
 
+use super::histogram::Histogram;
 use super::report;
 use super::slots::UNKNOWN;
-use super::times::Times;
 
 /// A stage, as btt names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Queued, till it got a request slot.
+    /// From queueing a bio to its request slot.
     Q2g,
-    /// Till it was inserted: in the plug.
+    /// To the insertion: in the plug.
     G2i,
-    /// Till it was dispatched: in the elevator.
+    /// To the dispatch: in the elevator.
     I2d,
-    /// Till it completed: at the device.
+    /// To the completion: at the device.
     D2c,
-    /// Of a bio, from first to last.
+    /// Of a bio, from queueing to completion.
     Q2c,
 }
 
-/// Times of the five stages.
+/// Latencies of the five stages.
 #[derive(Debug)]
 pub(super) struct StageTimes {
-    times: [Times; 5],
+    times: [Histogram; 5],
+    /// Latencies other than 0: both ends were timed.
+    timed: [u64; 5],
 }
 
 impl Default for StageTimes {
     fn default() -> Self {
-        Self { times: std::array::from_fn(|_| Times::new(Times::FINE_BITS)) }
+        Self { times: std::array::from_fn(|_| Histogram::new(Histogram::FINE_BITS)), timed: [0; 5] }
     }
 }
 
 impl StageTimes {
-    /// A stage that began and ended, unless its beginning is not known.
+    /// A stage has ended; it is counted if its start is known.
     #[inline]
     pub(super) fn add(&mut self, stage: Stage, from_ns: u64, to_ns: u64) {
         if from_ns != UNKNOWN {
             self.times[stage as usize].add(to_ns.saturating_sub(from_ns));
+            self.timed[stage as usize] += u64::from(from_ns < to_ns);
         }
     }
 
     pub(super) fn report(&self) -> report::Stages {
-        let stage = |stage: Stage| report(&self.times[stage as usize]);
+        let stage = |stage: Stage| report(&self.times[stage as usize], self.timed[stage as usize]);
         report::Stages {
             q2g: stage(Stage::Q2g),
             g2i: stage(Stage::G2i),
@@ -52,9 +55,10 @@ impl StageTimes {
     }
 }
 
-fn report(times: &Times) -> report::Stage {
+fn report(times: &Histogram, timed: u64) -> report::Stage {
     report::Stage {
         count: times.count(),
+        timed,
         mean_ns: times.mean(),
         min_ns: times.min(),
         p50_ns: times.quantile(0.5),

@@ -1,9 +1,12 @@
-//! Summaries of small logs, worked out by hand, and of a queue's own, against what the queue and its caller saw.
+//! Summaries of small logs, calculated by hand, and of random lives, compared with the statistics of queue and caller.
+
+mod adds_up;
 
 use super::*;
+use crate::LogInfo;
 use crate::writer::{LogOptions, LogWriter};
 use iopath_core::{
-    Bio, Extent, Instant, IoError, LengthOnly, Limits, LogSink, QueueConfig, Record, RecordBatch,
+    Bio, Extent, Instant, IoError, LengthOnly, Limits, LogSink, NoMerge, QueueConfig, Record, RecordBatch,
     RequestQueue, Sector, Stream, Tag,
 };
 use rand::{Rng, SeedableRng};
@@ -22,7 +25,7 @@ fn read(start: u64, sectors: u64, token: u64) -> Bio<LengthOnly> {
     Bio::read(extent, LengthOnly::new(extent.bytes()), token)
 }
 
-/// What `act` makes a queue tell.
+/// Writes the log of a queue while `act` uses it.
 fn log_of(path: &Path, limits: Limits, config: &QueueConfig, act: impl FnOnce(&mut Queue)) {
     let info = LogInfo { start_ns: 1000, elevator: config.elevator.to_string(), ..LogInfo::default() };
     let options = LogOptions { ring_records: 1 << 20, ..LogOptions::default() };
@@ -52,7 +55,7 @@ fn three_bios(queue: &mut Queue) {
 }
 
 #[test]
-fn three_bios_come_to_what_was_worked_out_by_hand() {
+fn three_bios_are_summarised_as_calculated_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
@@ -60,12 +63,14 @@ fn three_bios_come_to_what_was_worked_out_by_hand() {
 
     // Clock; QG P, Q M, QG; U I I; D D; C (with its bio); C, and C of its two bios. Two records are of two steps.
     assert_eq!((report.records, report.selected, report.missed, report.queues), (15, 17, 0, 1));
-    assert_eq!(report.span_ns, 1300);
+    assert_eq!((report.span_ns, report.first_ns, report.last_ns), (1300, 100, 1400));
     let events = report.events;
     assert_eq!((events.queue, events.get, events.back_merge, events.insert), (3, 2, 1, 2));
     assert_eq!((events.plug, events.unplug, events.dispatch, events.complete), (1, 1, 2, 4));
     assert_eq!((report.plug.unplugs, report.plug.requests), (1, 2));
-    assert_eq!(report.refusals.not_adjacent, 2);
+    assert_eq!((report.not_merged.not_adjacent, report.not_merged.total()), (2, 2));
+    let flow = Flow { bios: 3, merged: 1, own_request: 2, ..Flow::default() };
+    assert_eq!((report.flow, report.merges_refused.total()), (flow, 0));
 
     let [reads] = report.ops[..] else { panic!("{:?}", report.ops) };
     assert_eq!((reads.op, reads.bios, reads.bio_bytes), ("read", 3, 20 * 512));
@@ -80,16 +85,16 @@ fn three_bios_come_to_what_was_worked_out_by_hand() {
     assert_eq!((seeks.requests, seeks.count, seeks.backward, seeks.max_bytes), (1, 1, 1, 116 * 512));
 
     let Stages { q2g, g2i, i2d, d2c, q2c } = report.stages;
-    assert_eq!((q2g.count, q2g.max_ns), (2, 0));
+    assert_eq!((q2g.count, q2g.timed, q2g.max_ns), (2, 0, 0));
     assert_eq!((g2i.count, g2i.min_ns, g2i.max_ns), (2, 100, 200));
     assert_eq!((i2d.count, i2d.min_ns, i2d.max_ns), (2, 100, 200));
     assert_eq!((d2c.count, d2c.min_ns, d2c.max_ns), (2, 400, 1000));
     assert_eq!((q2c.count, q2c.min_ns, q2c.max_ns), (3, 700, 1300));
     assert!((q2c.mean_ns - (700.0 + 1250.0 + 1300.0) / 3.0).abs() < 1e-9);
 
-    // From the log's beginning at 1000: one at the device for 100 ns, two for 400, one for 500; of 1400.
+    // One at the device for 100 ns, two for 400, one for 500; of the 1300 ns from the first step to the last.
     assert!(
-        (report.depth.mean - 1400.0 / 1400.0).abs() < 1e-9 && report.depth.max == 2,
+        (report.depth.mean - 1400.0 / 1300.0).abs() < 1e-9 && report.depth.max == 2,
         "{:?}",
         report.depth
     );
@@ -104,7 +109,7 @@ fn three_bios_come_to_what_was_worked_out_by_hand() {
 }
 
 #[test]
-fn a_filter_leaves_the_rest_out_of_every_count() {
+fn a_filter_applies_to_every_count() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
@@ -125,8 +130,8 @@ fn a_filter_leaves_the_rest_out_of_every_count() {
     assert_eq!((of_time.selected, of_time.unjoined), (4, 3), "completions without their beginning");
 }
 
-/// Some that never wait, one that is merged and one that is dispatched late, twice.
-fn in_one_go(queue: &mut Queue) {
+/// Bios that never wait, one that is merged and one that is dispatched late, twice.
+fn without_waiting(queue: &mut Queue) {
     for now in [2000, 3000] {
         queue.plug();
         for (token, start) in [0, 100, 200, 208, 300].into_iter().enumerate() {
@@ -147,24 +152,25 @@ fn in_one_go(queue: &mut Queue) {
 fn records_of_several_steps_count_as_the_steps_by_themselves() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), in_one_go);
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), without_waiting);
     let whole = summary(&path, &Filter::default());
     let events = whole.events;
     assert_eq!((events.queue, events.get, events.insert, events.dispatch), (10, 8, 8, 8));
     assert!(whole.records < whole.selected, "{} records", whole.records);
-    assert_eq!((whole.depth.max, whole.unjoined, whole.refusals.not_adjacent), (4, 0, 8));
+    assert_eq!((whole.depth.max, whole.unjoined, whole.not_merged.not_adjacent), (4, 0, 8));
     assert_eq!([whole.stages.q2g.count, whole.stages.g2i.count, whole.stages.i2d.count], [8; 3]);
     assert_eq!((whole.stages.i2d.max_ns, whole.stages.q2c.count, whole.stages.q2c.min_ns), (100, 10, 500));
-    // A filter that lets everything pass looks at each step by itself.
+    // A filter that passes every step processes each step of a record separately.
     let mut by_step =
         summary(&path, &Filter { time: Some(Duration::ZERO..Duration::MAX), ..Filter::default() });
     assert!(by_step.is_filtered);
     by_step.is_filtered = false;
+    assert_eq!(by_step.contents.take().unwrap().steps, whole.selected);
     assert_eq!(format!("{by_step:?}"), format!("{whole:?}"));
 }
 
 #[test]
-fn after_a_gap_nothing_is_joined_across_it() {
+fn no_bio_is_joined_across_missed_records() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();
@@ -185,22 +191,22 @@ fn after_a_gap_nothing_is_joined_across_it() {
     assert_eq!((report.stages.q2c.count, report.stages.q2c.max_ns, report.unjoined), (1, 5, 1));
 }
 
-/// What the caller of a queue saw itself.
+/// Latencies measured by the caller of a queue.
 #[derive(Default)]
-struct Seen {
+struct Measured {
     submitted: Vec<u64>,
     q2c: Vec<u64>,
     d2c: Vec<u64>,
 }
 
 /// Random bios at random times, through a queue with an elevator, splits, waits and flushes.
-fn random_life(queue: &mut Queue, seed: u64) -> Seen {
+fn random_life(queue: &mut Queue, seed: u64) -> Measured {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut saw = Seen::default();
+    let mut saw = Measured::default();
     let mut at_device: Vec<(Tag, u64)> = Vec::new();
     let mut nanos = 1000;
     let mut last = 0;
-    let collect = |queue: &mut Queue, saw: &mut Seen, nanos: u64| {
+    let collect = |queue: &mut Queue, saw: &mut Measured, nanos: u64| {
         while let Some(done) = queue.poll_completion() {
             saw.q2c.push(nanos - saw.submitted[done.token as usize]);
         }
@@ -249,7 +255,7 @@ fn mean(values: &[u64]) -> f64 {
 }
 
 #[test]
-fn a_random_life_comes_to_what_queue_and_caller_saw() {
+fn a_random_life_matches_the_statistics_of_queue_and_caller() {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits {
         request_bytes_max: 32 << 9,
@@ -262,7 +268,7 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
         let path = folder.path().join(elevator_name);
         let elevator = elevator_name.parse().unwrap();
         let config = QueueConfig { requests_max: 24, depth: 8, elevator, ..QueueConfig::default() };
-        let (mut seen, mut stats) = (Seen::default(), None);
+        let (mut seen, mut stats) = (Measured::default(), None);
         log_of(&path, limits.clone(), &config, |queue| {
             seen = random_life(queue, seed);
             stats = Some(*queue.stats());
@@ -276,16 +282,15 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
         );
         assert_eq!((events.slot_wait, events.hold), (stats.slot_waits, stats.held));
         assert_eq!((events.back_merge, events.front_merge), (stats.back_merges(), stats.front_merges()));
-        assert_eq!(report.bios_split, stats.split);
+        assert_eq!(report.flow.split, stats.split);
         for (reason, (name, refused)) in [
-            (NoMerge::NotAdjacent, report.refusals.rows()[0]),
-            (NoMerge::SizeLimit, report.refusals.rows()[2]),
-            (NoMerge::SegmentLimit, report.refusals.rows()[3]),
-            (NoMerge::Boundary, report.refusals.rows()[7]),
+            (NoMerge::SizeLimit, report.merges_refused.rows()[2]),
+            (NoMerge::SegmentLimit, report.merges_refused.rows()[3]),
+            (NoMerge::Boundary, report.merges_refused.rows()[7]),
         ] {
             assert_eq!(refused, stats.refused(reason), "{name}");
-            // `none` names no candidates, so that a merge is only ever refused in the plug.
-            assert!(refused > 0 || elevator_name == "none", "{name}: the life met none");
+            // `none` names no candidates, so merges are refused in the plug only.
+            assert!(refused > 0 || elevator_name == "none", "{name} never occurred");
         }
 
         let Stages { q2c, d2c, .. } = report.stages;
@@ -310,7 +315,7 @@ fn a_random_life_comes_to_what_queue_and_caller_saw() {
 }
 
 #[test]
-fn a_change_of_the_elevator_is_told_with_its_name_and_time() {
+fn a_change_of_the_elevator_is_reported_with_its_name_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
@@ -335,7 +340,7 @@ fn a_change_of_the_elevator_is_told_with_its_name_and_time() {
     assert_eq!(events, ["T", "Q", "G", "I", "E", "D", "C"]);
 }
 
-/// The events that a dump shows.
+/// The events in a dump.
 fn dumped(path: &Path, filter: &Filter) -> Vec<String> {
     let mut dump = Vec::new();
     LogReader::open(path).unwrap().dump(filter, &mut dump).unwrap();
@@ -359,11 +364,11 @@ fn a_change_of_the_elevator_passes_filters_of_stream_and_sectors_whatever_its_na
         }
     });
     let stream = Filter { streams: vec![3], ..Filter::default() };
-    let place = Filter { sectors: Extent::new(Sector(200), 1), ..Filter::default() };
-    for filter in [stream, place] {
+    let sectors = Filter { sectors: Extent::new(Sector(200), 1), ..Filter::default() };
+    for filter in [stream, sectors] {
         assert_eq!(dumped(&path, &filter), ["Q", "G", "I", "E", "E", "E", "E", "E", "E"], "{filter:?}");
-        let told = summary(&path, &filter).elevators;
-        assert!(told.iter().map(|change| &change.elevator[..]).eq(elevators), "{told:?}");
+        let changes = summary(&path, &filter).elevators;
+        assert!(changes.iter().map(|change| &change.elevator[..]).eq(elevators), "{changes:?}");
     }
     let time = Filter { time: Some(Duration::ZERO..Duration::from_nanos(300)), ..Filter::default() };
     assert_eq!(dumped(&path, &time), ["T", "Q", "G", "P", "Q", "G", "Q", "G", "U", "I", "I", "I"]);
@@ -372,7 +377,7 @@ fn a_change_of_the_elevator_passes_filters_of_stream_and_sectors_whatever_its_na
 }
 
 #[test]
-fn the_first_streams_have_percentiles_of_their_own_and_the_rest_say_that_they_have_none() {
+fn the_first_64_streams_have_percentiles() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
@@ -402,4 +407,60 @@ fn the_first_streams_have_percentiles_of_their_own_and_the_rest_say_that_they_ha
         }
     }
     assert!(report.to_string().contains("p99"));
+}
+
+#[test]
+fn equal_bios_of_one_batch_are_one_line_and_untimed_stages_are_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), |queue| {
+        for bio in 0..8 {
+            queue.submit_bio(read(bio * 100, 8, bio), at(2000)).unwrap();
+        }
+        let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(2000)).map(|io| io.tag)).collect();
+        tags.into_iter().for_each(|tag| queue.handle_completion(tag, Ok(()), at(7000)));
+    });
+    let report = summary(&path, &Filter::default());
+    let slowest: Vec<_> = report.slowest.iter().map(|slow| (slow.bios, slow.q2c_ns, slow.sector)).collect();
+    assert_eq!(slowest, [(8, 5000, 0)]);
+    let page = report.to_string();
+    assert!(page.contains("8 read bios like 0 + 8"), "{page}");
+    let row = |stage: &str| page.lines().find(|line| line.starts_with(stage)).unwrap().to_owned();
+    let cells: Vec<_> = row("I2D").split_whitespace().skip(2).map(str::to_owned).collect();
+    assert_eq!(cells, ["8", "-", "-", "-", "-", "-", "-"], "{page}");
+    assert!(!row("D2C").contains('-') && page.contains("it was not timed"), "{page}");
+}
+
+#[test]
+fn a_page_is_no_wider_than_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let config = QueueConfig { elevator: "ascend".parse().unwrap(), ..QueueConfig::default() };
+    let limits = Limits { request_bytes_max: 32 << 9, ..Limits::with_capacity(1 << 20) };
+    log_of(&path, limits, &config, |queue| drop(random_life(queue, 1)));
+    let report = summary(&path, &Filter::default());
+    for columns in [40, 60, 80, 100, 132] {
+        let page = report.page(columns).to_string();
+        let widest = page.lines().map(|line| line.chars().count()).max().unwrap();
+        let line = page.lines().max_by_key(|line| line.chars().count());
+        assert!(widest <= usize::from(columns), "{widest} of {columns} columns: {line:?}");
+        assert!(page.contains("D2C") && page.contains("slowest bios"), "{page}");
+    }
+    assert!(!report.to_string().contains(" us"), "one spelling of microseconds");
+}
+
+#[test]
+fn a_filter_without_matches_is_one_line_with_the_content_of_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    log_of(&path, Limits::with_capacity(1 << 20), &QueueConfig::default(), three_bios);
+    let filter = Filter { streams: vec![7], ..Filter::default() };
+    let report = summary(&path, &filter);
+    assert!(report.is_empty());
+    let page = report.to_string();
+    assert_eq!(page.lines().count(), 1, "{page}");
+    assert!(page.contains("streams 0, 1") && page.contains("sectors 0 to 115"), "{page}");
+    assert!(page.contains("17 steps") && page.contains("1.40 µs") && page.contains("queue, get"), "{page}");
+    let dumped = LogReader::open(&path).unwrap().dump(&filter, &mut Vec::new()).unwrap();
+    assert_eq!((dumped.lines, dumped.contents), (0, report.contents));
 }

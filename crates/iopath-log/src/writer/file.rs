@@ -1,24 +1,26 @@
-//! The file being written: compresses blocks, keeps to the limit, counts. Threads and rings: `writer.rs`.
+//! The file of a log being written: compresses blocks, enforces the size limit, counts records. Not the thread and the
+//! rings: see `writer.rs`.
 
-use super::LogOptions;
+use super::options::LogOptions;
 use crate::block::{Clock, RECORDS_MAX};
 use crate::error::LogError;
-use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, TRAILER_BYTES, Totals, header};
+use crate::format::{BlockHead, FRAME_HEAD_BYTES, LogInfo, MARKS_MAX, Mark, TRAILER_BYTES, Totals, header};
 use iopath_core::Record;
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use zstd::bulk::Compressor;
 
-/// Records of one queue that are not a block yet.
+/// Records of one queue that are not written yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     queue: u16,
     time_ns: u64,
     clock: Clock,
-    /// The records' words, each kind for itself, as they lie in a block.
+    /// The words of the records: word 0 of all, word 1 of all, word 2 of all, as in a block.
     words: [Vec<u8>; 3],
 }
 
@@ -32,12 +34,12 @@ impl Pending {
         self.words[0].len() / size_of::<u64>()
     }
 
-    /// How many more records it takes.
+    /// How many more records fit.
     pub(super) fn room(&self) -> usize {
         RECORDS_MAX - self.len()
     }
 
-    /// Adds records, for which there must be room.
+    /// Adds records, which must fit.
     pub(super) fn extend(&mut self, records: &[Record]) {
         let is_first = self.words[0].is_empty();
         if let Some(first) = records.first().filter(|_| is_first) {
@@ -46,12 +48,12 @@ impl Pending {
         for record in records {
             self.clock.time(*record);
         }
-        for (kind, words) in self.words.iter_mut().enumerate() {
+        for (index, words) in self.words.iter_mut().enumerate() {
             let start = words.len();
             words.resize(start + records.len() * size_of::<u64>(), 0);
-            let (places, _) = words[start..].as_chunks_mut();
-            for (place, record) in places.iter_mut().zip(records) {
-                *place = record.to_words()[kind].to_le_bytes();
+            let (chunks, _) = words[start..].as_chunks_mut();
+            for (chunk, record) in chunks.iter_mut().zip(records) {
+                *chunk = record.to_words()[index].to_le_bytes();
             }
         }
     }
@@ -62,6 +64,9 @@ pub(super) struct LogFile {
     file: File,
     path: PathBuf,
     compressor: Compressor<'static>,
+    /// Marks to be written before the next block.
+    marks: Receiver<Mark>,
+    marks_written: usize,
     /// The frames of one block.
     frames: Vec<u8>,
     written_bytes: u64,
@@ -73,13 +78,18 @@ pub(super) struct LogFile {
 #[derive(Debug)]
 enum State {
     Growing,
-    /// At its limit. The trailer still fits.
+    /// At its size limit. The trailer still fits.
     Full,
     Failed(io::Error),
 }
 
 impl LogFile {
-    pub(super) fn create(path: &Path, info: &LogInfo, options: &LogOptions) -> Result<Self, LogError> {
+    pub(super) fn create(
+        path: &Path,
+        info: &LogInfo,
+        options: &LogOptions,
+        marks: Receiver<Mark>,
+    ) -> Result<Self, LogError> {
         let level = options.level;
         let mut compressor = Compressor::new(level).map_err(|source| LogError::Level { level, source })?;
         let is_level = zstd::compression_level_range().contains(&level) && level > 0;
@@ -100,6 +110,8 @@ impl LogFile {
             file,
             path: path.to_owned(),
             compressor,
+            marks,
+            marks_written: 0,
             frames: Vec::new(),
             written_bytes: header.len() as u64,
             limit_bytes: options.limit_bytes,
@@ -108,12 +120,13 @@ impl LogFile {
         })
     }
 
-    /// Writes what is pending as a block, if there is anything, and room for it; else counts it.
+    /// Writes the pending records as a block if they fit into the file, and counts them.
     pub(super) fn write(&mut self, pending: &mut Pending, missed: u64) {
         let records = pending.len() as u64;
         if records == 0 {
             return;
         }
+        self.write_marks();
         if matches!(self.state, State::Growing) {
             self.state = self.try_write(pending, missed).unwrap_or_else(State::Failed);
         }
@@ -146,8 +159,25 @@ impl LogFile {
         Ok(State::Growing)
     }
 
-    /// Writes the trailer. What the file and the rings counted.
+    /// Writes marks that the caller has set. A mark is set before any I/O of its repeat, so it is received here before a
+    /// block with such I/O is written.
+    fn write_marks(&mut self) {
+        while let Ok(mark) = self.marks.try_recv() {
+            let frame = mark.to_frame();
+            let bytes = self.written_bytes + frame.len() as u64;
+            let is_growing = matches!(self.state, State::Growing);
+            if is_growing && self.marks_written < MARKS_MAX && bytes + TRAILER_FRAME_BYTES <= self.limit_bytes {
+                match self.file.write_all(&frame) {
+                    Ok(()) => (self.written_bytes, self.marks_written) = (bytes, self.marks_written + 1),
+                    Err(error) => self.state = State::Failed(error),
+                }
+            }
+        }
+    }
+
+    /// Writes the trailer. Returns the totals of file and rings.
     pub(super) fn finish(mut self, missed: u64) -> Result<Totals, LogError> {
+        self.write_marks();
         self.totals.missed = missed;
         let result = match self.state {
             State::Failed(error) => Err(error),
@@ -159,25 +189,25 @@ impl LogFile {
     }
 }
 
-/// A file to begin a log in. Only a regular one is emptied, and no block device is even opened; what keeps nothing
-/// (`/dev/null`, a FIFO) takes the log as it comes.
+/// Opens the file of a new log. Truncates a regular file. Refuses a block device without opening it. A character device
+/// (`/dev/null`) or FIFO is written as it is.
 fn open_empty(path: &Path) -> io::Result<File> {
     if let Ok(about) = fs::metadata(path) {
-        keeps_no_other_bytes(&about)?;
+        refuse_block_device(&about)?;
     }
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    // The name may stand for something else by now.
+    // The path may have been replaced in between.
     let about = file.metadata()?;
-    keeps_no_other_bytes(&about)?;
+    refuse_block_device(&about)?;
     if about.is_file() {
         file.set_len(0)?;
     }
     Ok(file)
 }
 
-fn keeps_no_other_bytes(about: &Metadata) -> io::Result<()> {
+fn refuse_block_device(about: &Metadata) -> io::Result<()> {
     if about.file_type().is_block_device() {
-        let what = "it is a block device, whose bytes the log would destroy; name a file";
+        let what = "it is a block device, and the log would destroy its data; name a file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     Ok(())
@@ -202,23 +232,23 @@ const TRAILER_FRAME_BYTES: u64 = (FRAME_HEAD_BYTES + TRAILER_BYTES) as u64;
 mod tests {
     use super::*;
 
-    /// Asks about the devices there are, and opens none.
+    /// Reads metadata only; opens no device.
     #[test]
-    fn a_block_device_keeps_other_bytes_and_files_and_devices_of_characters_do_not() {
+    fn only_block_devices_are_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for taken in [file.path(), Path::new("/dev/null")] {
-            keeps_no_other_bytes(&fs::metadata(taken).unwrap()).unwrap();
+        for accepted in [file.path(), Path::new("/dev/null")] {
+            refuse_block_device(&fs::metadata(accepted).unwrap()).unwrap();
         }
         let devices = fs::read_dir("/dev").unwrap().filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
         let Some(device) = devices.into_iter().find(|about| about.file_type().is_block_device()) else {
             eprintln!("skipped: there is no block device");
             return;
         };
-        assert!(keeps_no_other_bytes(&device).unwrap_err().to_string().contains("block device"));
+        assert!(refuse_block_device(&device).unwrap_err().to_string().contains("block device"));
     }
 
     #[test]
-    fn a_log_begins_in_an_empty_file_whatever_was_in_it() {
+    fn an_existing_file_is_truncated() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), vec![1; 1 << 16]).unwrap();
         assert_eq!(open_empty(file.path()).unwrap().metadata().unwrap().len(), 0);

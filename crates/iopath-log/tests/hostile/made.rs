@@ -1,5 +1,5 @@
-//! Makes log files from parts, with right checksums around whatever is in them, and takes files of ours apart into the
-//! same parts. Written from docs/log-format.md, not from the crate: it must be able to say what that would not.
+//! Writes log files from parts with valid checksums around any content, and parses log files into the same parts.
+//! Written from docs/log-format.md, not from the crate, whose writer cannot write invalid content.
 
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Record, RequestQueue, Sector, Stream,
@@ -11,17 +11,20 @@ use std::sync::OnceLock;
 const HEADER: u32 = 0x184D_2A50;
 const BLOCK: u32 = 0x184D_2A51;
 const TRAILER: u32 = 0x184D_2A52;
+const MARK: u32 = 0x184D_2A53;
 
 /// A log to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) info: Value,
+    /// Repeats and their times, written before the blocks.
+    pub(crate) marks: Vec<(u32, u64)>,
     pub(crate) blocks: Vec<MadeBlock>,
-    /// Records, missed, over the limit; none for a log that was cut off.
+    /// Records, missed, over the limit; none for a truncated log.
     pub(crate) totals: Option<[u64; 3]>,
 }
 
-/// A block, and what its header claims if that is not so.
+/// A block, and fields of its header that differ from the content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MadeBlock {
     pub(crate) queue: u16,
@@ -38,7 +41,7 @@ impl MadeBlock {
         Self { records: records.into_iter().map(Record::to_words).collect(), ..Self::default() }
     }
 
-    /// The frames of the block behind `first` records.
+    /// The frames of the block after `first` records.
     fn to_bytes(&self, first: u64) -> Vec<u8> {
         let column = |word: usize| self.records.iter().flat_map(move |record| record[word].to_le_bytes());
         let bytes: Vec<u8> = (0..3).flat_map(column).collect();
@@ -56,14 +59,17 @@ impl MadeBlock {
 }
 
 impl Made {
-    /// A whole log of these blocks.
+    /// A complete log of these blocks.
     pub(crate) fn of(blocks: Vec<MadeBlock>) -> Self {
         let records = blocks.iter().map(|block| block.records.len() as u64).sum();
-        Self { info: json!({ "target": "made" }), blocks, totals: Some([records, 0, 0]) }
+        Self { info: json!({ "target": "made" }), marks: Vec::new(), blocks, totals: Some([records, 0, 0]) }
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = header(&serde_json::to_vec(&self.info).unwrap());
+        for (repeat, at_ns) in &self.marks {
+            bytes.extend(frame(MARK, &[&at_ns.to_le_bytes()[..], &repeat.to_le_bytes()].concat()));
+        }
         let mut first = 0;
         for block in &self.blocks {
             bytes.extend(block.to_bytes(first));
@@ -76,14 +82,14 @@ impl Made {
         bytes
     }
 
-    /// Does something with the words of a record, counted over all blocks.
+    /// Changes the words of a record, numbered over all blocks.
     pub(crate) fn with_record(&mut self, number: usize, act: impl FnOnce(&mut [u64; 3])) {
         if let Some(words) = self.blocks.iter_mut().flat_map(|block| &mut block.records).nth(number) {
             act(words);
         }
     }
 
-    /// The parts of a file of ours.
+    /// The parts of a log file.
     fn parse(bytes: &[u8]) -> Self {
         let (mut made, mut rest) = (Self::of(Vec::new()), bytes);
         while let Some((magic, payload, after)) = next_frame(rest) {
@@ -112,6 +118,7 @@ impl Made {
                         ..MadeBlock::default()
                     });
                 }
+                MARK => made.marks.push((number(8, 4) as u32, number(0, 8))),
                 _ => made.totals = Some([0, 8, 16].map(|from| number(from, 8))),
             }
         }

@@ -27,15 +27,15 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// The most that reading a log of these tests takes: they have fewer than 100,000 records.
+/// The time limit for one log of these tests, which have fewer than 100,000 records.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 fn is_plain(text: &str) -> bool {
     text.chars().all(|char| char == '\n' || !char.is_control())
 }
 
-/// Does with a log all that can be done with one. What it comes to is a result or an error; which, if `whole` says.
-fn look_at(bytes: &[u8], whole: Option<bool>) {
+/// Reads a log in every way. The outcome is a result or an error; `whole` states whether it must be undamaged.
+fn check(bytes: &[u8], whole: Option<bool>) {
     let begun = Clock::now();
     let filters = [
         Filter::default(),
@@ -47,6 +47,7 @@ fn look_at(bytes: &[u8], whole: Option<bool>) {
             ..Filter::default()
         },
         Filter { events: Event::ALL.to_vec(), ..Filter::default() },
+        Filter { repeats: vec![0, 1, u32::MAX], ..Filter::default() },
     ];
     for filter in filters {
         let open = || LogReader::new(bytes);
@@ -56,7 +57,8 @@ fn look_at(bytes: &[u8], whole: Option<bool>) {
         let dump = String::from_utf8(dump).expect("a dump is text");
         assert!(is_plain(&dump), "{dump:?}");
         match (&summary, &dumped) {
-            (Ok(report), Ok(end)) => {
+            (Ok(report), Ok(dumped)) => {
+                let end = &dumped.end;
                 let (page, json) = (report.to_string(), report.to_json());
                 assert!(is_plain(&page), "{page:?}");
                 assert!(is_plain(&json), "{json:?}");
@@ -70,7 +72,7 @@ fn look_at(bytes: &[u8], whole: Option<bool>) {
                 assert!(is_plain(&format!("{a}{b}")), "{a}{b}");
                 assert!(whole.is_none(), "{a}");
             }
-            (a, b) => panic!("the summary says {a:?}, the dump {b:?}"),
+            (a, b) => panic!("the summary returns {a:?}, the dump {b:?}"),
         }
     }
     let mut block = Block::default();
@@ -91,14 +93,14 @@ fn record(event: Event, subject: Subject, nanos: u64) -> Record {
     Record::new(&step(event, subject), Instant::from_nanos(nanos))
 }
 
-/// A step of which the full time is `nanos`: what a record has no room for is in the one before.
+/// A step with the full time `nanos`, whose upper bits are in a record of their own.
 fn at(event: Event, subject: Subject, nanos: u64) -> [Record; 2] {
     let high = (nanos >> Record::TIME_BITS) as u32;
     let clock = Step::new(Event::Clock, Subject::Queue).with_other(high);
     [Record::new(&clock, Instant::from_nanos(nanos)), record(event, subject, nanos)]
 }
 
-/// As many bios as that, each queued at the beginning of time and complete at its end.
+/// Bios that are queued at time 0 and complete at the largest time.
 fn long_bios(count: u32) -> Vec<Record> {
     let each = |bio| {
         [at(Event::Queue, Subject::Bio(bio), 0), at(Event::Complete, Subject::Bio(bio), u64::MAX - 1)]
@@ -108,9 +110,9 @@ fn long_bios(count: u32) -> Vec<Record> {
 }
 
 #[test]
-fn times_that_add_up_to_more_than_a_number_are_summed() {
+fn sums_of_times_do_not_overflow() {
     let log = Made::of(vec![MadeBlock::of(long_bios(100))]);
-    look_at(&log.to_bytes(), Some(true));
+    check(&log.to_bytes(), Some(true));
     let report = LogReader::new(&log.to_bytes()[..]).unwrap().summarise(&Filter::default()).unwrap();
     let mean = report.streams[0].mean_q2c_ns;
     assert!((mean / u64::MAX as f64 - 1.0).abs() < 1e-6, "{mean}");
@@ -118,20 +120,20 @@ fn times_that_add_up_to_more_than_a_number_are_summed() {
 }
 
 #[test]
-fn counts_of_missed_records_that_add_up_to_more_than_a_number_are_the_most_there_is() {
+fn sums_of_missed_records_saturate() {
     let block = |queue| MadeBlock { queue, missed: u64::MAX, ..MadeBlock::of(long_bios(1)) };
-    // Whole, and cut off: then what each queue missed is added up.
+    // Complete, and truncated: then the counts of all queues are added.
     let mut whole = Made::of(vec![block(0), block(1)]);
     whole.totals = whole.totals.map(|[records, ..]| [records, u64::MAX, u64::MAX]);
-    look_at(&whole.to_bytes(), Some(true));
-    let cut_off = Made { totals: None, ..whole };
-    look_at(&cut_off.to_bytes(), Some(false));
-    let report = LogReader::new(&cut_off.to_bytes()[..]).unwrap().summarise(&Filter::default()).unwrap();
+    check(&whole.to_bytes(), Some(true));
+    let truncated = Made { totals: None, ..whole };
+    check(&truncated.to_bytes(), Some(false));
+    let report = LogReader::new(&truncated.to_bytes()[..]).unwrap().summarise(&Filter::default()).unwrap();
     assert_eq!(report.missed, u64::MAX);
 }
 
 #[test]
-fn any_number_in_any_place_is_read() {
+fn any_number_in_any_field_is_read() {
     let requests = (0..3).map(Subject::Request).chain((0..3).map(Subject::Bio));
     let subjects: Vec<Subject> = requests.chain([Subject::Queue, Subject::Bio(u32::MAX)]).collect();
     for edge in EDGES {
@@ -147,13 +149,13 @@ fn any_number_in_any_place_is_read() {
             let mut log = Made::of(vec![block.clone(), MadeBlock { queue: u16::MAX, ..block.clone() }]);
             log.info["start_ns"] = start_ns.into();
             log.info["started_unix_ns"] = edge.into();
-            look_at(&log.to_bytes(), Some(true));
+            check(&log.to_bytes(), Some(true));
         }
     }
 }
 
 #[test]
-fn sizes_that_cannot_be_are_damage_or_no_log() {
+fn impossible_sizes_are_damage_or_no_log() {
     let block = || MadeBlock::of(long_bios(2));
     for edge in EDGES {
         let changed = [
@@ -162,25 +164,25 @@ fn sizes_that_cannot_be_are_damage_or_no_log() {
             MadeBlock { claims_first: Some(edge + u64::from(edge == 0)), ..block() },
         ];
         for block in changed {
-            // One that claims a shorter frame, or fewer records, may go on with what is left of it: not for long.
-            look_at(&Made::of(vec![block]).to_bytes(), Some(false));
+            // After a shorter frame or fewer records, the remaining bytes are no block.
+            check(&Made::of(vec![block]).to_bytes(), Some(false));
         }
         let log = Made { totals: Some([edge, edge, edge]), ..Made::of(vec![block()]) };
-        look_at(&log.to_bytes(), Some(edge == block().records.len() as u64));
+        check(&log.to_bytes(), Some(edge == block().records.len() as u64));
         for header_bytes in [edge as u32, u32::MAX] {
             let mut bytes = Made::of(vec![block()]).to_bytes();
             bytes[4..8].copy_from_slice(&header_bytes.to_le_bytes());
-            look_at(&bytes, None);
+            check(&bytes, None);
         }
     }
-    // A frame that unpacks to more than it claims.
+    // A frame that decompresses to more than its header states.
     let bomb =
         MadeBlock { claims_records: Some(1), ..MadeBlock::of(vec![Record::from_words([0; 3]); 90_000]) };
-    look_at(&Made::of(vec![bomb]).to_bytes(), Some(false));
+    check(&Made::of(vec![bomb]).to_bytes(), Some(false));
 }
 
 #[test]
-fn as_many_queues_streams_and_requests_as_there_are_numbers_for_take_bounded_memory() {
+fn the_largest_numbers_of_queues_streams_and_requests_take_bounded_memory() {
     let far = |number: u32| {
         let extent = Extent::new(Sector(8), 8).unwrap();
         let stream = Stream(number & 0xFFFF);
@@ -192,14 +194,14 @@ fn as_many_queues_streams_and_requests_as_there_are_numbers_for_take_bounded_mem
     let records = (0..24).flat_map(|bit| far(((1 << bit) - 1) | 1 << 23)).collect();
     let blocks = (0..2000_u16).map(|queue| MadeBlock { queue: queue * 32, ..MadeBlock::of(vec![far(1)[0]]) });
     let log = Made::of(blocks.chain([MadeBlock { queue: u16::MAX, ..MadeBlock::of(records) }]).collect());
-    look_at(&log.to_bytes(), Some(true));
+    check(&log.to_bytes(), Some(true));
     if let (Some(before), Some(after)) = (before, peak_kib()) {
-        // The budget of the join is 128 MiB, that of all else a few; tests beside this one take some, too.
+        // The budget of the join is 128 MiB; parallel tests allocate memory, too.
         assert!(after - before < 512 << 10, "from {before} to {after} KiB");
     }
 }
 
-/// The most memory that this process has had, in KiB.
+/// The peak memory of this process in KiB.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -207,7 +209,7 @@ fn peak_kib() -> Option<u64> {
 }
 
 #[test]
-fn strings_of_a_log_do_not_reach_the_terminal_as_they_are() {
+fn control_characters_of_a_log_do_not_reach_the_terminal() {
     let evil = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\r\n\t\u{7f}\u{202e}end";
     let mut elevator = *b"\x1b[31mevil\x07\x00\x9b\x00\x00\x00\x00";
     let name = |bytes: &[u8; 16]| {
@@ -223,9 +225,9 @@ fn strings_of_a_log_do_not_reach_the_terminal_as_they_are() {
     for field in ["target", "elevator", "clock", "written_by"] {
         log.info[field] = evil.into();
     }
-    look_at(&log.to_bytes(), Some(true));
+    check(&log.to_bytes(), Some(true));
     let report = LogReader::new(&log.to_bytes()[..]).unwrap().summarise(&Filter::default()).unwrap();
-    assert_eq!(report.log.target, evil, "as data it is what it is");
+    assert_eq!(report.log.target, evil, "the data is unchanged");
     let (page, json) = (report.to_string(), report.to_json());
     assert!(page.starts_with("log of \\u{1b}]0;title\\u{7}"), "{page}");
     assert!(page.contains("elevator \\u{1b}[31mevil"), "{page}");
@@ -235,7 +237,7 @@ fn strings_of_a_log_do_not_reach_the_terminal_as_they_are() {
 }
 
 #[test]
-fn a_header_that_is_no_header_is_an_error() {
+fn an_invalid_header_is_an_error() {
     for json in [
         "",
         "{",
@@ -252,29 +254,31 @@ fn a_header_that_is_no_header_is_an_error() {
         assert!(matches!(error, LogError::NotALog { .. }), "{json}: {error}");
         assert!(is_plain(&error.to_string()), "{error}");
     }
-    // What is not text, and a version from the future.
-    look_at(&made::header(b"{\"target\":\"\xFF\xFE\"}"), None);
+    // Invalid text, and a future version.
+    check(&made::header(b"{\"target\":\"\xFF\xFE\"}"), None);
     let later = made::header_of(u16::MAX, b"\x1b[2J");
     assert!(matches!(LogReader::new(&later[..]).unwrap_err(), LogError::Version { version: u16::MAX }));
 }
 
-/// A change of a log that leaves its checksums right.
+/// A change of a log that keeps its checksums valid.
 #[derive(Debug, Clone)]
 enum Change {
-    /// A word of a record: which, which word, and the bits to change.
+    /// Changes bits of a word of a record.
     Flip(prop::sample::Index, usize, u64),
-    /// The same, to this number.
+    /// Sets a word of a record.
     Word(prop::sample::Index, usize, u64),
-    /// A record stands in the place of another, too.
+    /// Copies a record over another.
     Copy(prop::sample::Index, prop::sample::Index),
-    /// A field of a block's header, to this number.
+    /// Sets a field of a block header.
     Head(prop::sample::Index, u8, u64),
-    /// A block again at the end.
+    /// Repeats a block at the end.
     Again(prop::sample::Index),
-    /// A total.
+    /// Sets a total.
     Total(usize, u64),
-    /// A number or a string of the header.
+    /// Sets a number or a string of the header.
     Info(usize, u64, String),
+    /// Adds a mark.
+    Mark(u32, u64),
 }
 
 fn any_number() -> impl Strategy<Value = u64> {
@@ -294,6 +298,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => (index(), 0_u8..6, any_number()).prop_map(|(at, field, to)| Change::Head(at, field, to)),
         1 => index().prop_map(Change::Again),
         1 => (0_usize..3, any_number()).prop_map(|(which, to)| Change::Total(which, to)),
+        1 => (any::<u32>(), any_number()).prop_map(|(repeat, at_ns)| Change::Mark(repeat, at_ns)),
         1 => (0_usize..6, any_number(), ".{0,12}").prop_map(|(which, to, text)| Change::Info(which, to, text)),
     ]
 }
@@ -332,6 +337,7 @@ fn change(log: &mut Made, change: Change) {
             log.blocks.push(again);
         }
         Change::Total(which, to) => log.totals.get_or_insert_default()[which] = to,
+        Change::Mark(repeat, at_ns) => log.marks.push((repeat, at_ns)),
         Change::Info(which, to, text) => match which {
             0 => log.info["start_ns"] = to.into(),
             1 => log.info["started_unix_ns"] = to.into(),
@@ -347,13 +353,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_of_ours_changed_anywhere_is_read_to_a_result_or_an_error(
+    fn a_changed_log_is_read_to_a_result_or_an_error(
         changes in prop::collection::vec(any_change(), 1..24),
     ) {
         let mut log = made::of_a_queue();
         for each in changes {
             change(&mut log, each);
         }
-        look_at(&log.to_bytes(), None);
+        check(&log.to_bytes(), None);
     }
 }

@@ -1,10 +1,9 @@
-//! A distribution of times or distances, of constant size: counts by value, finer than the digits asked for. Sum and
-//! extremes are exact. Not a general histogram: `hdrhistogram` checks bounds and keeps books at each value, of which
-//! a log has five for each I/O.
+//! A histogram of latencies or distances, of constant size. Sum and extremes are exact, quantiles to a number of binary
+//! digits. Not a general histogram: `hdrhistogram` checks bounds at each value, of which a log has five for each I/O.
 
 /// Counts by value: exact below `2^bits`, above it to `bits` binary digits.
 #[derive(Debug, Clone)]
-pub(super) struct Times {
+pub(super) struct Histogram {
     counts: Box<[u64]>,
     bits: u32,
     count: u64,
@@ -13,20 +12,20 @@ pub(super) struct Times {
     max: u64,
 }
 
-impl Times {
+impl Histogram {
     /// Three digits: 440 KiB.
     pub(super) const FINE_BITS: u32 = 11;
     /// Two digits: 57 KiB.
     pub(super) const COARSE_BITS: u32 = 8;
 
     pub(super) fn new(bits: u32) -> Self {
-        let places = place(u64::MAX, bits) + 1;
-        Self { counts: vec![0; places].into_boxed_slice(), bits, count: 0, sum: 0, min: u64::MAX, max: 0 }
+        let buckets = bucket(u64::MAX, bits) + 1;
+        Self { counts: vec![0; buckets].into_boxed_slice(), bits, count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
     #[inline]
     pub(super) fn add(&mut self, value: u64) {
-        self.counts[place(value, self.bits)] += 1;
+        self.counts[bucket(value, self.bits)] += 1;
         self.count += 1;
         self.sum += u128::from(value);
         self.min = self.min.min(value);
@@ -41,7 +40,7 @@ impl Times {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The least there was, 0 if there was none.
+    /// The smallest value, 0 without values.
     pub(super) const fn min(&self) -> u64 {
         if self.count == 0 { 0 } else { self.min }
     }
@@ -50,35 +49,35 @@ impl Times {
         self.max
     }
 
-    /// What this share of all is not above: rounded up, but not above the largest there was.
+    /// The value that `share` of all values do not exceed: rounded up, at most the largest value.
     pub(super) fn quantile(&self, share: f64) -> u64 {
         let wanted = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        for (place, count) in self.counts.iter().enumerate() {
+        for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return largest_at(place, self.bits).min(self.max);
+                return largest_in(bucket, self.bits).min(self.max);
             }
         }
         0
     }
 }
 
-/// Where a value is counted. Each power of two from `2^bits` on has half as many places as there are below it.
+/// The bucket of a value. Each power of two from `2^bits` on has half as many buckets as there are below it.
 #[inline]
-const fn place(value: u64, bits: u32) -> usize {
+const fn bucket(value: u64, bits: u32) -> usize {
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(bits);
     ((shift as usize) << (bits - 1)) + (value >> shift) as usize
 }
 
-/// The largest value that is counted there.
-const fn largest_at(place: usize, bits: u32) -> u64 {
+/// The largest value of a bucket.
+const fn largest_in(bucket: usize, bits: u32) -> u64 {
     let half = 1_usize << (bits - 1);
-    if place < 2 * half {
-        return place as u64;
+    if bucket < 2 * half {
+        return bucket as u64;
     }
-    let shift = (place / half - 1) as u32;
-    let from = ((place - shift as usize * half) as u64) << shift;
+    let shift = (bucket / half - 1) as u32;
+    let from = ((bucket - shift as usize * half) as u64) << shift;
     from + ((1 << shift) - 1)
 }
 
@@ -89,39 +88,39 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_counted_among_its_like(value: u64, shift in 0_u32..64, bits in 2_u32..12) {
+        fn a_bucket_holds_values_that_share_their_leading_digits(value: u64, shift in 0_u32..64, bits in 2_u32..12) {
             let value = value >> shift;
-            let largest = largest_at(place(value, bits), bits);
+            let largest = largest_in(bucket(value, bits), bits);
             prop_assert!(largest >= value, "{largest} for {value}");
             prop_assert!(largest - value <= value >> (bits - 1), "{largest} for {value}");
-            prop_assert_eq!(place(largest, bits), place(value, bits));
+            prop_assert_eq!(bucket(largest, bits), bucket(value, bits));
             if largest < u64::MAX {
-                prop_assert_eq!(place(largest + 1, bits), place(value, bits) + 1, "no place is left out");
+                prop_assert_eq!(bucket(largest + 1, bits), bucket(value, bits) + 1, "no bucket is left out");
             }
         }
 
         #[test]
-        fn quantiles_are_those_of_the_sorted_values(
+        fn quantiles_match_the_sorted_values(
             mut values in proptest::collection::vec(0_u64..1 << 40, 1..200), share in 0.0..=1.0_f64,
         ) {
-            let mut times = Times::new(Times::FINE_BITS);
+            let mut histogram = Histogram::new(Histogram::FINE_BITS);
             for value in &values {
-                times.add(*value);
+                histogram.add(*value);
             }
             values.sort_unstable();
             let wanted = ((share * values.len() as f64).ceil() as usize).max(1);
             let exact = values[wanted - 1];
-            let quantile = times.quantile(share);
+            let quantile = histogram.quantile(share);
             prop_assert!(quantile >= exact && quantile - exact <= exact / 1000, "{quantile} for {exact}");
-            prop_assert_eq!((times.min(), times.max()), (values[0], values[values.len() - 1]));
-            prop_assert_eq!(times.count(), values.len() as u64);
+            prop_assert_eq!((histogram.min(), histogram.max()), (values[0], values[values.len() - 1]));
+            prop_assert_eq!(histogram.count(), values.len() as u64);
         }
     }
 
     #[test]
-    fn without_values_all_is_zero() {
-        let times = Times::new(Times::COARSE_BITS);
-        assert_eq!((times.count(), times.min(), times.max(), times.quantile(0.5)), (0, 0, 0, 0));
-        assert!(times.mean().abs() < f64::EPSILON);
+    fn an_empty_histogram_is_all_zeroes() {
+        let histogram = Histogram::new(Histogram::COARSE_BITS);
+        assert_eq!((histogram.count(), histogram.min(), histogram.max(), histogram.quantile(0.5)), (0, 0, 0, 0));
+        assert!(histogram.mean().abs() < f64::EPSILON);
     }
 }

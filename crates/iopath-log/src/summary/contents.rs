@@ -1,0 +1,61 @@
+//! The content of a whole log, gathered where a filter was given, so that a filter without matches can be corrected.
+
+use super::report::Contents;
+use crate::block::Entry;
+use crate::names::event_name;
+use iopath_core::log::Event;
+use std::collections::BTreeSet;
+
+/// Streams and repeats listed.
+const LISTED_MAX: usize = 64;
+
+/// The content of a log read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    steps: u64,
+    last_ns: u64,
+    streams: BTreeSet<u32>,
+    repeats: BTreeSet<u32>,
+    sectors: Option<(u64, u64)>,
+    events: u32,
+}
+
+impl Seen {
+    pub(crate) fn note(&mut self, entry: &Entry) {
+        let record = entry.record;
+        self.steps += 1;
+        self.last_ns = self.last_ns.max(entry.time.as_nanos());
+        self.events |= 1 << record.event_code();
+        if self.repeats.len() < LISTED_MAX {
+            self.repeats.insert(entry.repeat);
+        }
+        let is_of_queue =
+            matches!(record.event(), Some(Event::Clock | Event::Missed | Event::Unplug | Event::Elevator));
+        if is_of_queue {
+            return;
+        }
+        if self.streams.len() < LISTED_MAX {
+            self.streams.insert(record.stream().0);
+        }
+        if record.sectors() > 0 {
+            let (first, end) = self.sectors.get_or_insert((u64::MAX, 0));
+            *first = (*first).min(record.sector());
+            *end = (*end).max(record.sector() + record.sectors());
+        }
+    }
+
+    /// For a log that began at `start_ns`.
+    pub(crate) fn report(self, start_ns: u64) -> Contents {
+        let (first_sector, end_sector) = self.sectors.unwrap_or_default();
+        let occurs = |event: &Event| self.events >> event.code() & 1 == 1;
+        Contents {
+            steps: self.steps,
+            last_ns: self.last_ns.saturating_sub(start_ns),
+            streams: self.streams.into_iter().collect(),
+            first_sector,
+            end_sector,
+            events: Event::ALL.into_iter().filter(occurs).map(event_name).collect(),
+            repeats: self.repeats.into_iter().collect(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The repeats of a measurement, told apart by the marks in the log, and the time that each took.
+
+use super::latency::Latencies;
+use super::report::RepeatShare;
+use super::streams::skew_ns;
+use iopath_core::{Record, SECTOR_BYTES};
+
+/// Repeats with percentiles.
+const TIMED_MAX: usize = 64;
+
+/// Streams of a repeat whose end is known: 8 KiB.
+const STREAMS_MAX: usize = 1024;
+
+/// Counters of each repeat. A log without marks is one repeat, which is not reported.
+#[derive(Debug)]
+pub(super) struct Repeats {
+    /// When each begins, in order; the first holds what precedes the first mark.
+    rows: Vec<Repeat>,
+    current: usize,
+    /// The times that are in the current repeat.
+    from_ns: u64,
+    until_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Repeat {
+    begin_ns: u64,
+    number: u32,
+    /// The first and last step, if there is any.
+    steps: Option<(u64, u64)>,
+    bios: u64,
+    sectors: u64,
+    latencies: Latencies,
+    /// The last completion of each stream, 0 for none.
+    ends: Vec<u64>,
+}
+
+/// The time that the steps of a log take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Span {
+    /// The first step, since the log began.
+    pub(super) first_ns: u64,
+    /// The last step, since the log began.
+    pub(super) last_ns: u64,
+    /// From first to last step, summed over repeats.
+    pub(super) measured_ns: u64,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self { rows: vec![Repeat::default()], current: 0, from_ns: 0, until_ns: u64::MAX }
+    }
+}
+
+impl Repeats {
+    /// Repeat `number` begins at `begin_ns`. Marks come in order.
+    pub(super) fn mark(&mut self, number: u32, begin_ns: u64) {
+        let is_timed = self.rows.len() <= TIMED_MAX;
+        let latencies = if is_timed { Latencies::with_percentiles() } else { Latencies::default() };
+        self.rows.push(Repeat { begin_ns, number, latencies, ..Repeat::default() });
+        self.select(begin_ns);
+    }
+
+    /// A step happens at `now`: [`Repeats::queued`] and [`Repeats::completed`] then count in its repeat.
+    #[inline]
+    pub(super) fn note(&mut self, now: u64) {
+        if now < self.from_ns || self.until_ns <= now {
+            self.select(now);
+        }
+        let (first, last) = self.rows[self.current].steps.get_or_insert((now, now));
+        *first = now.min(*first);
+        *last = now.max(*last);
+    }
+
+    #[cold]
+    fn select(&mut self, now: u64) {
+        // The first begins at 0.
+        self.current = self.rows.partition_point(|repeat| repeat.begin_ns <= now).max(1) - 1;
+        self.from_ns = self.rows[self.current].begin_ns;
+        self.until_ns = self.rows.get(self.current + 1).map_or(u64::MAX, |next| next.begin_ns);
+    }
+
+    #[inline]
+    pub(super) fn queued(&mut self, record: Record) {
+        let repeat = &mut self.rows[self.current];
+        repeat.bios += 1;
+        repeat.sectors += record.sectors();
+    }
+
+    #[inline]
+    pub(super) fn completed(&mut self, record: Record, q2c_ns: Option<u64>, now: u64) {
+        if self.rows.len() == 1 {
+            return;
+        }
+        let repeat = &mut self.rows[self.current];
+        if let Some(nanos) = q2c_ns {
+            repeat.latencies.add(nanos);
+        }
+        let stream = record.stream().0 as usize;
+        if stream < STREAMS_MAX {
+            if repeat.ends.len() <= stream {
+                repeat.ends.resize(stream + 1, 0);
+            }
+            repeat.ends[stream] = repeat.ends[stream].max(now);
+        }
+    }
+
+    /// The repeats with any step, and the time of all.
+    pub(super) fn report(&self, start_ns: u64) -> (Vec<RepeatShare>, Span) {
+        let used = || self.rows.iter().filter_map(|repeat| Some((repeat, repeat.steps?)));
+        let since_start = |at_ns: u64| at_ns.saturating_sub(start_ns);
+        let share = |(repeat, (first, last)): (&Repeat, (u64, u64))| RepeatShare {
+            repeat: repeat.number,
+            first_ns: since_start(first),
+            last_ns: since_start(last),
+            bios: repeat.bios,
+            bytes: repeat.sectors * SECTOR_BYTES,
+            completed: repeat.latencies.completed(),
+            mean_q2c_ns: repeat.latencies.mean_ns(),
+            p50_q2c_ns: repeat.latencies.quantile_ns(0.5),
+            p99_q2c_ns: repeat.latencies.quantile_ns(0.99),
+            max_q2c_ns: repeat.latencies.max_ns(),
+            skew_ns: skew_ns(repeat.ends.iter().copied()),
+        };
+        let shares = if self.rows.len() == 1 { Vec::new() } else { used().map(share).collect() };
+        let steps = || used().map(|(_, steps)| steps);
+        let span = Span {
+            first_ns: steps().map(|(first, _)| since_start(first)).min().unwrap_or(0),
+            last_ns: steps().map(|(_, last)| since_start(last)).max().unwrap_or(0),
+            measured_ns: steps().map(|(first, last)| since_start(last) - since_start(first)).sum(),
+        };
+        (shares, span)
+    }
+}
