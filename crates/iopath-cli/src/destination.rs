@@ -1,97 +1,154 @@
-//! Where a command may write what it makes: looked at before it begins, so that no measurement is lost and nothing of the
-//! user's is written over. Writes nothing itself.
+//! Files that a command may write. Checks them before the command begins, so that no result is lost after a measurement
+//! and no file of the user is destroyed. Does not write them.
 
-use anyhow::{Context, ensure};
-use std::fs::{self, Metadata, OpenOptions};
+use crate::args::JsonArgs;
+use anyhow::{Context, bail, ensure};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A file to be made, and the option that names it.
+/// A file to be written, and the option that names it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Destination<'a> {
     path: &'a Path,
-    what: &'static str,
+    /// The content, as messages name it.
+    content: &'static str,
     option: &'static str,
+    /// Whether an existing file has such content, and may be replaced.
+    is_ours: fn(&Path) -> io::Result<bool>,
+    force: bool,
 }
 
 impl<'a> Destination<'a> {
-    /// What was measured or found.
-    pub(crate) fn results(path: &'a Path) -> Self {
-        Self { path, what: "the results", option: "--json" }
+    /// The results, if these arguments name a file.
+    pub(crate) fn results(args: &'a JsonArgs) -> Option<Self> {
+        let path = args.json.as_deref().filter(|path| !is_stdout(path))?;
+        let force = args.force;
+        Some(Self { path, content: "the results", option: "--json", is_ours: is_result, force })
     }
 
     /// The request log.
-    pub(crate) fn log(path: &'a Path) -> Self {
-        Self { path, what: "the log", option: "--log" }
+    pub(crate) fn log(path: &'a Path, force: bool) -> Self {
+        Self { path, content: "the log", option: "--log", is_ours: iopath_log::is_log, force }
     }
 
-    /// What to say where it cannot be written.
+    /// The message for a file that cannot be written.
     pub(crate) fn cannot_write(&self) -> String {
-        let Self { path, what, option } = self;
-        format!("cannot write {what} to {}; name another file ({option})", path.display())
+        let Self { path, content, option, .. } = self;
+        format!("cannot write {content} to {}; name another file ({option})", path.display())
     }
 
-    /// Whether it can be written to and may be. Makes it if it is not there.
-    fn try_out(&self, target: Option<&Path>, others: &[Trial]) -> anyhow::Result<Trial<'a>> {
-        let Self { path, what, option } = *self;
-        let about = fs::metadata(path).ok();
-        let is = |other: &Path| about.as_ref().is_some_and(|about| is_same(about, other));
+    /// Checks that the file may be written. Creates it if it does not exist.
+    fn check(&self, target: Option<&Path>, others: &[Checked]) -> anyhow::Result<Checked<'a>> {
+        let Self { path, content, option, .. } = *self;
+        let metadata = fs::metadata(path).ok();
+        let is = |other: &Path| metadata.as_ref().is_some_and(|metadata| is_same(metadata, other));
         ensure!(
             !target.is_some_and(is),
-            "{} is the target: name another file for {what} ({option})",
+            "{} is the target: name another file for {content} ({option})",
             path.display()
         );
-        let kind = about.as_ref().map(Metadata::file_type);
+        let kind = metadata.as_ref().map(Metadata::file_type);
         ensure!(
             !kind.is_some_and(|kind| kind.is_block_device()),
-            "{} is a block device: name a file for {what} ({option})",
+            "{} is a block device: name a file for {content} ({option})",
             path.display()
         );
-        // What is no file keeps nothing that could be written over: /dev/null may have both.
+        // Other kinds than files store nothing that could be overwritten: /dev/null may be named twice.
         let other = others.iter().find(|other| kind.is_some_and(|kind| kind.is_file()) && is(other.of.path));
-        if let Some(Trial { of: other, .. }) = other {
-            anyhow::bail!(
-                "{} is the file for {} ({}): name another file for {what} ({option})",
+        if let Some(Checked { of: other, .. }) = other {
+            bail!(
+                "{} is the file for {} ({}): name another file for {content} ({option})",
                 path.display(),
-                other.what,
+                other.content,
                 other.option
             );
         }
-        // Whoever reads a FIFO would take this for the whole of it.
+        if metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() > 0) {
+            self.check_replaceable()?;
+        }
+        // A reader of a FIFO would take the opening and closing for all of the content.
         if !kind.is_some_and(|kind| kind.is_fifo()) {
             OpenOptions::new().append(true).create(true).open(path).with_context(|| self.cannot_write())?;
         }
-        // A link that led nowhere stays.
-        Ok(Trial { of: *self, made: path.canonicalize().ok().filter(|_| about.is_none()) })
+        // A symbolic link to a missing file stays; its new target is removed.
+        Ok(Checked { of: *self, created: path.canonicalize().ok().filter(|_| kind.is_none()) })
+    }
+
+    /// Fails if the file has other content than that of iopath, unless the user forces it.
+    fn check_replaceable(&self) -> anyhow::Result<()> {
+        let Self { path, content, option, is_ours, force } = *self;
+        if force || is_ours(path).with_context(|| self.cannot_write())? {
+            return Ok(());
+        }
+        bail!(
+            "{} exists and was not written by iopath: name another file for {content} ({option}), or replace it with \
+             --force",
+            path.display()
+        )
     }
 }
 
-/// A destination that was found good.
+/// A destination that may be written.
 #[derive(Debug)]
-struct Trial<'a> {
+struct Checked<'a> {
     of: Destination<'a>,
-    /// The file, if it was not there before.
-    made: Option<PathBuf>,
+    /// The file, if the check created it.
+    created: Option<PathBuf>,
 }
 
-impl Drop for Trial<'_> {
+impl Drop for Checked<'_> {
     fn drop(&mut self) {
-        if let Some(made) = &self.made {
-            let _ = fs::remove_file(made);
+        if let Some(created) = &self.created {
+            let _ = fs::remove_file(created);
         }
     }
 }
 
-/// Fails if one of them could not be written, or would be written over the target or over one before it. Leaves no file
-/// behind that was not there.
-pub(crate) fn check(wanted: &[Destination], target: Option<&Path>) -> anyhow::Result<()> {
-    let mut found = Vec::new();
-    for destination in wanted {
-        found.push(destination.try_out(target, &found)?);
+/// Fails if one of the files cannot be written, is the target, is named twice, or would destroy a file of the user.
+/// Leaves no new file behind.
+pub(crate) fn check(destinations: &[Destination], target: Option<&Path>) -> anyhow::Result<()> {
+    let mut checked = Vec::new();
+    for destination in destinations {
+        checked.push(destination.check(target, &checked)?);
     }
     Ok(())
 }
 
-fn is_same(about: &Metadata, other: &Path) -> bool {
-    fs::metadata(other).is_ok_and(|other| (about.dev(), about.ino()) == (other.dev(), other.ino()))
+/// Whether the name stands for stdout.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Whether the file begins like a JSON result of iopath.
+fn is_result(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(64).read_to_end(&mut start)?;
+    let compact: Vec<u8> = start.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    Ok(compact.starts_with(b"{\"schema\":\"iopath."))
+}
+
+fn is_same(metadata: &Metadata, other: &Path) -> bool {
+    fs::metadata(other).is_ok_and(|other| (metadata.dev(), metadata.ino()) == (other.dev(), other.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_recognised_by_their_schema() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (content, expected) in [
+            ("{\n  \"schema\": \"iopath.result/1\",\n", true),
+            ("{\"schema\":\"iopath.log-summary/2\"}", true),
+            ("{\"schema\":\"other\"}", false),
+            ("my notes", false),
+            ("", false),
+        ] {
+            fs::write(file.path(), content).unwrap();
+            assert_eq!(is_result(file.path()).unwrap(), expected, "{content}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `iopath elevators`: every elevator with its settings.
+//! `iopath elevators`: the I/O schedulers (elevators) with their settings.
 
 use crate::output;
 use iopath_lab::ELEVATORS;

@@ -1,54 +1,82 @@
 //! `iopath log`: a request log on one page, as JSON, or line by line.
 
-use crate::args::{LogArgs, LogFile};
-use crate::output::plain;
+use crate::args::{LogArgs, LogFile, SummaryArgs};
+use crate::output::{Json, plain};
 use anyhow::Context;
+use clap::error::ErrorKind;
+use iopath_lab::table::terminal_width;
 use iopath_log::{Damage, Filter, LogError, LogReader};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
     match args {
-        LogArgs::Summary(args) => summary(&args.what, args.json),
+        LogArgs::Summary(args) => summary(args),
         LogArgs::Dump(file) => dump(file),
     }
 }
 
-fn summary(file: &LogFile, is_json: bool) -> anyhow::Result<()> {
-    let report = LogReader::open(&file.file).and_then(|log| log.summarise(&filter(file)));
-    let report = report.map_err(|error| named(file, error))?;
-    let text = if is_json { report.to_json() } else { report.to_string() };
-    writeln!(io::stdout(), "{}", text.trim_end())?;
+fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
+    let file = &args.file;
+    let filter = filter(file)?;
+    let json = Json::new(&args.json, Some(&file.file), None)?;
+    let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
+    let text = terminal_width().map_or_else(|| report.to_string(), |width| report.page(width).to_string());
+    json.show(|| report.to_json(), text.trim_end())?;
+    if json.is_alone() && report.is_empty() {
+        eprintln!("iopath: {text}");
+    }
     warn(file, report.damage.as_ref());
     Ok(())
 }
 
 fn dump(file: &LogFile) -> anyhow::Result<()> {
+    let filter = filter(file)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let end = LogReader::open(&file.file).and_then(|log| log.dump(&filter(file), &mut out));
-    let end = end.map_err(|error| named(file, error))?;
+    let dumped = open(file).and_then(|log| log.dump(&filter, &mut out));
+    let dumped = dumped.map_err(|error| with_name(file, error))?;
     out.flush().context("cannot write the dump")?;
-    warn(file, end.damage.as_ref());
+    if let Some(contents) = dumped.contents.filter(|_| dumped.lines == 0) {
+        eprintln!("iopath: {contents}");
+    }
+    warn(file, dumped.end.damage.as_ref());
     Ok(())
 }
 
-/// What is wrong with a log, and with which: readers do not know its name.
-fn named(file: &LogFile, error: LogError) -> anyhow::Error {
+fn open(file: &LogFile) -> Result<LogReader<BufReader<File>>, LogError> {
+    let is_stdin = file.file == Path::new("-");
+    LogReader::open(if is_stdin { Path::new("/dev/stdin") } else { &file.file })
+}
+
+/// Adds the name of the log, which its reader does not know.
+fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
     match error {
         LogError::Open { .. } | LogError::Output(_) => error.into(),
         of_the_log => anyhow::Error::new(of_the_log).context(file.file.display().to_string()),
     }
 }
 
-/// A log that is not whole is read up to the damage, and that is said.
+/// A damaged log is read up to the damage, with a warning.
 fn warn(file: &LogFile, damage: Option<&Damage>) {
     if let Some(damage) = damage {
         eprintln!("iopath: {}", plain(&format!("{}: {damage}", file.file.display())));
     }
 }
 
-fn filter(file: &LogFile) -> Filter {
-    let is_bounded = file.from.is_some() || file.to.is_some();
-    let time = is_bounded.then(|| file.from.unwrap_or_default()..file.to.unwrap_or(Duration::MAX));
-    Filter { time, streams: file.stream.clone(), sectors: file.sectors, events: file.event.clone() }
+fn filter(file: &LogFile) -> anyhow::Result<Filter> {
+    let LogFile { from, to, stream, sectors, event, repeat, .. } = file;
+    let time = from.unwrap_or_default()..to.unwrap_or(Duration::MAX);
+    if time.is_empty() {
+        let message = format!("--from {:?} is not before --to {:?}", time.start, time.end);
+        return Err(clap::Error::raw(ErrorKind::ValueValidation, message).into());
+    }
+    Ok(Filter {
+        time: (from.is_some() || to.is_some()).then_some(time),
+        streams: stream.clone(),
+        sectors: *sectors,
+        events: event.clone(),
+        repeats: repeat.clone(),
+    })
 }

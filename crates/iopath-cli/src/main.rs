@@ -1,4 +1,4 @@
-//! The `iopath` program: arguments in, the lab called, results shown. No logic of its own.
+//! The `iopath` program: parses arguments, calls the lab, shows results.
 
 mod args;
 mod destination;
@@ -16,11 +16,11 @@ use iopath_lab::LabError;
 use iopath_os::HugePages;
 use std::process::ExitCode;
 
-/// Tables of large queues and logs, on huge pages.
+/// Allocates the tables of large queues and logs on huge pages.
 #[global_allocator]
 static ALLOCATOR: HugePages = HugePages;
 
-/// Exit codes: what went wrong lies with the arguments (2) or with anything else (1).
+/// Exit codes: invalid arguments (2), or any other failure (1).
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 
@@ -33,6 +33,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(error) = error.downcast_ref() {
+                return usage(error);
+            }
             let of_lab: Option<&LabError> = error.downcast_ref();
             let line = match of_lab {
                 Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
@@ -65,8 +68,8 @@ fn run(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Help goes to stdout and is no failure, or to stderr where a command is missing; a wrong argument is one line on
-/// stderr.
+/// Writes requested help to stdout, which is a success. Writes help to stderr if the command is missing, and an invalid
+/// argument as one line to stderr.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() {

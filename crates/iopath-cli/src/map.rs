@@ -1,15 +1,16 @@
-//! `iopath map`: where a file lies, and which requests a direct read of it becomes.
+//! `iopath map`: the extents of a file, and the requests of direct reads.
 
 use crate::args::MapArgs;
-use crate::output;
+use crate::output::Json;
 use iopath_lab::map::{MapOptions, map};
 
 pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {
+    let json = Json::new(&args.json, Some(&args.file), None)?;
     let options =
         MapOptions { file: args.file.clone(), block_bytes: args.bs.clone(), boundary: args.boundary };
-    let found = map(&options)?;
-    for warning in &found.warnings {
+    let map = map(&options)?;
+    for warning in &map.warnings {
         eprintln!("iopath: {warning}");
     }
-    output::print(&if args.json { found.to_json() } else { found.text(args.all) + "\n" })
+    json.show(|| map.to_json(), &map.text(args.all))
 }

@@ -1,7 +1,7 @@
-//! Where results go: a table for people or JSON alone on stdout, JSON in a file, errors in one line.
+//! Output: text or JSON on stdout, JSON in a file, errors on one line.
 
-use crate::args::ShowArgs;
-use crate::destination::{self, Destination};
+use crate::args::{JsonArgs, ShowArgs};
+use crate::destination::{self, Destination, is_stdout};
 use anyhow::Context;
 use iopath_lab::{Report, table};
 use std::error::Error;
@@ -9,25 +9,54 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// How to show things on this run.
+/// Where results go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Json<'a> {
+    args: &'a JsonArgs,
+}
+
+impl<'a> Json<'a> {
+    /// Fails before any measurement if the results or the log could not be written, or would replace the target, each
+    /// other or a file of the user.
+    pub(crate) fn new(args: &'a JsonArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
+        let log = log.map(|path| Destination::log(path, args.force));
+        let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(log).collect();
+        destination::check(&wanted, target)?;
+        Ok(Self { args })
+    }
+
+    /// Whether JSON replaces the text on stdout.
+    pub(crate) fn is_alone(self) -> bool {
+        self.args.json.as_deref().is_some_and(is_stdout)
+    }
+
+    /// Writes the text to stdout and the JSON to its file; or the JSON alone to stdout.
+    pub(crate) fn show(self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
+        if self.is_alone() {
+            return print(&format!("{}\n", json().trim_end()));
+        }
+        print(&format!("{text}\n"))?;
+        let (Some(path), Some(results)) = (&self.args.json, Destination::results(self.args)) else {
+            return Ok(());
+        };
+        fs::write(path, json()).with_context(|| results.cannot_write())
+    }
+}
+
+/// How a command shows its results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output<'a> {
-    json: Option<&'a Path>,
+    json: Json<'a>,
     is_plain: bool,
 }
 
 impl<'a> Output<'a> {
-    /// Fails now rather than after the measurement if the results or the log could not be written, or if they would be
-    /// written over the target or over each other.
+    /// Fails as [`Json::new`] does.
     pub(crate) fn new(args: &'a ShowArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
-        let json = args.json.as_deref();
-        let results = json.filter(|path| *path != Path::new("-")).map(Destination::results);
-        let wanted: Vec<Destination> = results.into_iter().chain(log.map(Destination::log)).collect();
-        destination::check(&wanted, target)?;
-        Ok(Self { json, is_plain: args.no_color })
+        Ok(Self { json: Json::new(&args.json, target, log)?, is_plain: args.no_color })
     }
 
-    /// Whether stderr may have moving bars.
+    /// Whether stderr may have progress bars.
     pub(crate) fn has_fancy_stderr(&self) -> bool {
         !self.is_plain && table::is_fancy(&io::stderr())
     }
@@ -37,29 +66,19 @@ impl<'a> Output<'a> {
         !self.is_plain && table::is_fancy(&io::stdout())
     }
 
-    /// Shows a report: its text on stdout, unless `--json -` wants that for JSON alone, and JSON where it is
-    /// wanted.
+    /// Shows a report as text and JSON, as the options say.
     pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {
-        match self.json {
-            Some(path) if path == Path::new("-") => print(&report.to_json())?,
-            Some(path) => {
-                print(&format!("{text}\n"))?;
-                fs::write(path, report.to_json())
-                    .with_context(|| Destination::results(path).cannot_write())?;
-            }
-            None => print(&format!("{text}\n"))?,
-        }
-        Ok(())
+        self.json.show(|| report.to_json(), text)
     }
 }
 
-/// Writes to stdout, which may be full or closed.
+/// Writes to stdout. Fails if it is full or closed.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
-/// A line as a terminal may be sent it: names of files are anybody's.
+/// Escapes control characters, which a file name may contain, for a terminal.
 pub(crate) fn plain(line: &str) -> String {
     let escape = |char: char| match char {
         '\n' => " ".to_owned(),
@@ -69,7 +88,7 @@ pub(crate) fn plain(line: &str) -> String {
     line.chars().map(escape).collect()
 }
 
-/// The error and its causes on one line, each said once.
+/// The error and its causes on one line, without repetition.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -81,22 +100,22 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     plain(&line)
 }
 
-/// What is wrong with the arguments on one line, as clap says it on several.
+/// Joins the lines of an error of clap into one.
 pub(crate) fn usage_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with("For more information"));
-    let mut said = String::new();
+    let mut joined = String::new();
     for line in lines {
-        let is_continued = said.ends_with(':') || line.starts_with('[');
-        if !said.is_empty() {
-            said.push_str(if is_continued { " " } else { "; " });
+        let is_continued = joined.ends_with(':') || line.starts_with('[');
+        if !joined.is_empty() {
+            joined.push_str(if is_continued { " " } else { "; " });
         }
-        said.push_str(line);
+        joined.push_str(line);
     }
-    format!("{}; see --help", said.trim_start_matches("error: "))
+    format!("{}; see --help", joined.trim_start_matches("error: "))
 }
 
-/// Whether whoever read our output has gone: no failure of ours.
+/// Whether the reader of stdout has closed it, which is not a failure.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_broken = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -1,4 +1,4 @@
-//! What is being measured and for how long, on stderr: a moving bar on a terminal, a line a stage elsewhere.
+//! Progress on stderr: a bar on a terminal, otherwise one line for each stage.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use iopath_lab::Progress;
@@ -9,9 +9,9 @@ const STEPS: u64 = 1000;
 
 /// The progress of a command.
 pub(crate) struct Bar {
-    /// None where stderr is no terminal.
+    /// None if stderr is not a terminal.
     bar: Option<ProgressBar>,
-    /// The last round that was said, where each of its turns is not.
+    /// The last round that was reported without a bar.
     round: u32,
 }
 
@@ -25,7 +25,7 @@ impl Bar {
         Self { bar, round: 0 }
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -36,7 +36,7 @@ impl Bar {
 impl Progress for Bar {
     fn stage(&mut self, stage: &Stage) {
         match (&self.bar, stage) {
-            // Turns are short and many, and the bar is that of all.
+            // Turns are short and many, so the bar covers all of them.
             (Some(bar), Stage::Turn { .. }) => bar.set_message(stage.to_string()),
             (Some(bar), _) => {
                 bar.reset();

@@ -1,4 +1,4 @@
-//! `iopath run`: one workload, several repeats, a table.
+//! `iopath run`: measures one workload with repetitions, and shows a table.
 
 use crate::args::RunArgs;
 use crate::output::Output;

@@ -1,4 +1,4 @@
-//! `iopath survey`: measures a target every way in a given time, tables and findings.
+//! `iopath survey`: measures a target on every path in a given time, and shows tables and findings.
 
 use crate::args::SurveyArgs;
 use crate::output::Output;

@@ -1,10 +1,10 @@
-//! The program's numbers, at which arithmetic goes wrong: it does what was asked, or says on one line why not.
+//! Extreme numbers on the command line: the program does its work, or refuses them in one line.
 
 mod support;
 
 use support::iopath;
 
-/// Runs the program; its exit code and stderr. A panic has a code and words of its own.
+/// Runs the program, which must succeed or fail with one line, without a panic.
 fn ends(args: &[&str]) {
     let run = iopath(args).output().unwrap();
     let stderr = String::from_utf8(run.stderr).unwrap();
@@ -18,7 +18,7 @@ fn ends(args: &[&str]) {
 }
 
 #[test]
-fn sizes_counts_and_times_of_any_size_are_heeded_or_refused() {
+fn sizes_counts_and_times_of_any_value_are_accepted_or_refused() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = folder.path().join("target");
     std::fs::write(&target, vec![1; 1 << 20]).unwrap();
@@ -29,7 +29,6 @@ fn sizes_counts_and_times_of_any_size_are_heeded_or_refused() {
     for number in numbers {
         for path in ["null", "iopath-buffered"] {
             for option in options {
-                // As many threads as it takes, and as much memory, are there for some numbers: not for a test.
                 let base = ["run", "--path", path, "--target", target, "--repeat", "1", "--runtime", "10ms"];
                 ends(&[&base[..], &[option, number]].concat());
             }

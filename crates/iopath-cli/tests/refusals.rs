@@ -1,4 +1,4 @@
-//! What the program refuses to write to, `--overwrite` or not, on real loop devices.
+//! Targets that the program refuses to write, even with `--overwrite`, on loop devices.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;
@@ -8,8 +8,8 @@ use loops::{Alone, Loop, run, text};
 use std::path::Path;
 use support::iopath;
 
-/// Writing to `target` is refused in one line that names it and says `told`; nothing on it changes.
-fn refused(target: &Path, told: &str) {
+/// Writing to `target` is refused in one line with its name and `reason`, and its content is unchanged.
+fn refused(target: &Path, reason: &str) {
     let before = std::fs::read(target).unwrap();
     for path in ["kernel-direct", "iopath-direct"] {
         let args = ["run", "--path", path, "--rw", "write", "--size", "1m", "--repeat", "1", "--overwrite"];
@@ -17,7 +17,7 @@ fn refused(target: &Path, told: &str) {
         let stderr = String::from_utf8(run.stderr).unwrap();
         let line = stderr.lines().last().unwrap_or_default();
         assert_eq!(run.status.code(), Some(1), "{path} on {}: {stderr}", target.display());
-        assert!(line.contains(text(target)) && line.contains(told), "{line}");
+        assert!(line.contains(text(target)) && line.contains(reason), "{line}");
     }
     assert!(std::fs::read(target).unwrap() == before, "{} was written to", target.display());
 }
@@ -49,23 +49,23 @@ fn swap_is_refused() {
 }
 
 #[test]
-fn a_free_device_is_read_without_asking_and_written_when_told() {
+fn a_free_device_is_read_freely_and_written_on_request() {
     let alone = or_skip!(Alone::wait());
     let device = or_skip!(Loop::new(&alone, 8, &[]));
     for path in ["kernel-direct", "iopath-direct", "iopath-raw"] {
         let read = ["run", "--path", path, "--size", "1m", "--repeat", "1", "--target", text(&device.device)];
         assert!(iopath(&read).output().unwrap().status.success(), "{path} reads");
         let write = [&read[..], &["--rw", "write"]].concat();
-        assert_eq!(iopath(&write).output().unwrap().status.code(), Some(1), "{path} asks before it writes");
-        let told = [&write[..], &["--overwrite"]].concat();
-        let run = iopath(&told).output().unwrap();
+        assert_eq!(iopath(&write).output().unwrap().status.code(), Some(1), "{path} refuses to write");
+        let overwrite = [&write[..], &["--overwrite"]].concat();
+        let run = iopath(&overwrite).output().unwrap();
         assert!(run.status.success(), "{path}: {}", String::from_utf8_lossy(&run.stderr));
     }
     assert!(std::fs::read(&device.device).unwrap()[..1 << 20].iter().any(|byte| *byte != 0), "written");
 }
 
 #[test]
-fn neither_results_nor_a_log_go_over_a_device() {
+fn results_and_logs_never_replace_a_device() {
     let alone = or_skip!(Alone::wait());
     let device = or_skip!(Loop::new(&alone, 8, &[]));
     let before = std::fs::read(&device.device).unwrap();
@@ -73,9 +73,9 @@ fn neither_results_nor_a_log_go_over_a_device() {
         let args = ["run", "--path", "null", "--size", "1m", "--repeat", "1", option, text(&device.device)];
         let run = iopath(&args).output().unwrap();
         let stderr = String::from_utf8(run.stderr).unwrap();
-        let told = format!("({option})");
+        let named = format!("({option})");
         assert_eq!(run.status.code(), Some(1), "{option}: {stderr}");
-        assert!(stderr.contains("is a block device") && stderr.contains(&told), "{option}: {stderr}");
+        assert!(stderr.contains("is a block device") && stderr.contains(&named), "{option}: {stderr}");
     }
     assert!(std::fs::read(&device.device).unwrap() == before, "the device was written to");
 }

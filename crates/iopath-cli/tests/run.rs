@@ -1,4 +1,4 @@
-//! `iopath run` as a user meets it: results on stdout, JSON alone, exit codes, refusals in one line.
+//! `iopath run`: results, JSON, exit codes, and errors in one line.
 
 mod support;
 
@@ -57,20 +57,20 @@ fn null_needs_no_target() {
 }
 
 #[test]
-fn people_get_a_table_and_programs_a_file() {
+fn the_table_goes_to_stdout_and_the_json_to_a_file() {
     let Some(directory) = scratch_directory() else { return };
     let json = directory.path().join("result.json");
     let run = iopath(&["run", "--path", "null", "--size", "16m", "--json"]).arg(&json).output().unwrap();
     assert!(run.status.success());
     let table = String::from_utf8(run.stdout).unwrap();
     assert!(table.contains("IOPS") && table.contains("null"), "{table}");
-    assert!(!table.contains('\u{1b}'), "no colours when it is not a terminal");
+    assert!(!table.contains('\u{1b}'), "no colours without a terminal");
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(report["runs"][0]["path"], "null");
 }
 
 #[test]
-fn what_cannot_be_done_is_one_line_and_exit_code_1() {
+fn a_failure_is_one_line_and_exit_code_1() {
     let Some(directory) = scratch_directory() else { return };
     let file = directory.path().join("mine");
     std::fs::write(&file, vec![1; 1 << 20]).unwrap();
@@ -95,12 +95,12 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
         (&["--path", "iopath-direct", "--target", file, "--log", file], &["is the target", "--log"]),
         (&["--path", "null", "--log", "/nowhere/at/all"], &["/nowhere/at/all", "name another file (--log)"]),
     ];
-    for (args, told) in cases {
+    for (args, parts) in cases {
         let run = iopath(&["run", "--repeat", "1"]).args(*args).output().unwrap();
         let (code, line) = (run.status.code(), last_line(&run.stderr));
         assert_eq!(code, Some(1), "{args:?}: {line}");
         assert!(
-            line.starts_with("iopath: ") && told.iter().all(|text| line.contains(text)),
+            line.starts_with("iopath: ") && parts.iter().all(|text| line.contains(text)),
             "{args:?}: {line}"
         );
     }
@@ -108,7 +108,96 @@ fn what_cannot_be_done_is_one_line_and_exit_code_1() {
 }
 
 #[test]
-fn results_that_cannot_be_written_are_noticed_before_anything_is_measured() {
+fn an_existing_file_is_replaced_only_if_iopath_wrote_it_or_with_force() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let [notes, json, log, map] = ["notes", "json", "log", "map"].map(|name| directory.path().join(name));
+    std::fs::write(&notes, "my notes").unwrap();
+    let null = ["run", "--path", "null", "--size", "1m", "--repeat", "1"];
+    let run = |args: &[&str], option: &str, file: &Path, more: &[&str]| {
+        let run = iopath(args).arg(option).arg(file).args(more).output().unwrap();
+        (run.status.code(), last_line(&run.stderr))
+    };
+    for _ in 0..2 {
+        assert_eq!(run(&null, "--json", &json, &[]).0, Some(0), "new, then ours");
+        assert_eq!(run(&null, "--log", &log, &[]).0, Some(0), "new, then ours");
+    }
+    let summary = ["log", log.to_str().unwrap()];
+    let map_of = ["map", json.to_str().unwrap()];
+    let (code, line) = run(&map_of, "--json", &map, &[]);
+    assert!(code == Some(0) || line.contains("FIEMAP"), "{line}");
+    let cases: [(&[&str], &str); 5] = [
+        (&null, "--json"),
+        (&null, "--log"),
+        (&summary, "--json"),
+        (&map_of, "--json"),
+        (&["survey", "--time", "2s"], "--json"),
+    ];
+    for (args, option) in cases {
+        let (code, line) = run(args, option, &notes, &[]);
+        assert!(
+            code == Some(1) && line.contains("--force") && line.contains(option),
+            "{args:?} {option}: {line}"
+        );
+        assert_eq!(std::fs::read(&notes).unwrap(), b"my notes", "{args:?} {option}");
+    }
+    assert_eq!(run(&null, "--json", &log, &[]).0, Some(1), "a log is no result");
+    assert_eq!(run(&null, "--log", &json, &[]).0, Some(1), "a result is no log");
+    assert_eq!(run(&null, "--json", &notes, &["--force"]).0, Some(0));
+    assert!(std::fs::read_to_string(&notes).unwrap().contains("iopath.result"));
+}
+
+#[test]
+fn json_goes_to_stdout_without_a_file_on_every_command() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let log = directory.path().join("log");
+    let null = ["run", "--path", "null", "--size", "1m", "--repeat", "1"];
+    assert!(iopath(&null).arg("--log").arg(&log).output().unwrap().status.success());
+    let log = ["log", log.to_str().unwrap()];
+    for (args, schema) in [(&null[..], "iopath.result/1"), (&log, "iopath.log-summary/2")] {
+        for json in [&["--json"][..], &["--json", "-"]] {
+            assert_eq!(
+                json_of(&iopath(args).args(json).output().unwrap())["schema"],
+                schema,
+                "{args:?} {json:?}"
+            );
+        }
+        let file = directory.path().join("json");
+        let run = iopath(args).arg("--json").arg(&file).output().unwrap();
+        let text = String::from_utf8(run.stdout).unwrap();
+        assert!(run.status.success() && !text.starts_with('{'), "{args:?}: text on stdout: {text}");
+        let value: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(value["schema"], schema);
+    }
+}
+
+/// What `nohup` does: SIGHUP is ignored when the program starts.
+#[test]
+fn an_ignored_hangup_stays_ignored() {
+    let Some(directory) = scratch_directory() else { return };
+    let run = |script: &str| {
+        let args = ["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "2s", "--repeat", "1"];
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_iopath")])
+            .args(args)
+            .arg("--target")
+            .arg(directory.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let has_scratch = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
+        assert!(support::within_10_s(has_scratch), "no scratch file appears");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        let status = child.wait().unwrap();
+        assert!(!has_scratch(), "the scratch file is removed");
+        status
+    };
+    assert!(run("trap '' HUP; exec \"$0\" \"$@\"").success(), "an ignored SIGHUP ended the program");
+    assert!(!run("exec \"$0\" \"$@\"").success(), "SIGHUP ends the program otherwise");
+}
+
+#[test]
+fn unwritable_results_are_refused_before_measuring() {
     let directory = tempfile::tempdir().unwrap();
     let run = iopath(&["run", "--path", "null", "--json"]).arg(directory.path()).output().unwrap();
     let stderr = String::from_utf8_lossy(&run.stderr);
@@ -120,7 +209,7 @@ fn results_that_cannot_be_written_are_noticed_before_anything_is_measured() {
 }
 
 #[test]
-fn a_log_goes_over_neither_the_target_nor_the_results_by_whatever_name() {
+fn a_log_never_replaces_the_target_or_the_results_under_any_name() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let [file, hard, soft, new, nowhere] =
         ["mine", "hard", "soft", "new", "nowhere"].map(|name| directory.path().join(name));
@@ -128,14 +217,14 @@ fn a_log_goes_over_neither_the_target_nor_the_results_by_whatever_name() {
     std::fs::hard_link(&file, &hard).unwrap();
     std::os::unix::fs::symlink(&file, &soft).unwrap();
     std::os::unix::fs::symlink("new", &nowhere).unwrap();
-    let refused = |args: &[&str], log: &Path, told: &str| {
+    let refused = |args: &[&str], log: &Path, message: &str| {
         let run = iopath(&[&["run", "--size", "1m", "--repeat", "1"], args].concat())
             .arg("--log")
             .arg(log)
             .output()
             .unwrap();
         let line = last_line(&run.stderr);
-        assert!(run.status.code() == Some(1) && line.contains(told), "{args:?} {}: {line}", log.display());
+        assert!(run.status.code() == Some(1) && line.contains(message), "{args:?} {}: {line}", log.display());
         assert!(!new.exists() && nowhere.is_symlink(), "{args:?} {}: leaves a file", log.display());
     };
     for log in [&file, &hard, &soft] {
@@ -150,7 +239,7 @@ fn a_log_goes_over_neither_the_target_nor_the_results_by_whatever_name() {
 }
 
 #[test]
-fn whoever_stops_reading_is_no_failure_and_a_full_disk_is() {
+fn a_closed_reader_is_a_success_and_a_full_disk_a_failure() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let null = ["run", "--path", "null", "--size", "1m", "--repeat", "1"];
     for args in [&null[..], &["completions", "bash"], &["man"]] {
@@ -165,7 +254,7 @@ fn whoever_stops_reading_is_no_failure_and_a_full_disk_is() {
 }
 
 #[test]
-fn a_user_file_is_overwritten_only_when_told_and_for_its_size_only() {
+fn a_file_is_overwritten_only_on_request_and_only_up_to_size() {
     let Some(directory) = scratch_directory() else { return };
     let file = directory.path().join("mine");
     std::fs::write(&file, vec![1; 1 << 20]).unwrap();
@@ -182,7 +271,7 @@ fn a_user_file_is_overwritten_only_when_told_and_for_its_size_only() {
 }
 
 #[test]
-fn a_signal_takes_the_scratch_file_away() {
+fn a_signal_removes_the_scratch_file() {
     let Some(directory) = scratch_directory() else { return };
     let mut run =
         iopath(&["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "60s", "--target"])

@@ -63,7 +63,10 @@ impl Lab {
         if workload.warm {
             series.warm_up(&*path, progress)?;
         }
-        for _ in 0..workload.repetitions.get() {
+        for number in 1..=workload.repetitions.get() {
+            if let Some(log) = &log {
+                log.begin_repeat(number, iopath_os::now());
+            }
             series.measure(&*path, progress)?;
         }
         drop(path);

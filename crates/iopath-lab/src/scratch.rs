@@ -134,12 +134,21 @@ fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     Err(WorkloadError::NoSpace { directory: directory.to_owned(), needed, margin, free }.into())
 }
 
-/// Starts the thread, once for the process, that removes scratch files when a signal is about to end it, and then
-/// lets the signal do so.
+/// Signals that end the process. An ignored one is left out, and stays ignored: `nohup` ignores SIGHUP, and a shell
+/// ignores SIGINT for its background jobs.
+fn ending_signals() -> Vec<i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
+}
+
+/// Starts a thread, once for the process, that removes scratch files on a signal that ends the process, and then
+/// ends it.
 fn remove_on_signal() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+        let Ok(mut signals) = Signals::new(ending_signals()) else { return };
         let wait = move || {
             for signal in signals.forever() {
                 for path in present().iter() {

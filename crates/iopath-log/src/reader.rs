@@ -3,8 +3,8 @@
 use crate::block::{Block, RECORDS_MAX};
 use crate::error::{Damage, LogError};
 use crate::format::{
-    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES, MARKS_MAX, Mark, NAME,
-    TRAILER_BYTES, Totals, VERSION, parse_header,
+    BLOCK_BYTES, BlockHead, FRAME_HEAD_BYTES, HEADER_BYTES_MAX, Kind, LogInfo, MARK_BYTES, MARKS_MAX, Mark,
+    NAME, TRAILER_BYTES, Totals, VERSION, parse_header,
 };
 use iopath_core::Record;
 use std::collections::BTreeMap;
@@ -116,7 +116,9 @@ impl<R: Read> LogReader<R> {
             }
             Err(Stop::Io(source)) => return Err(LogError::Read { offset: self.offset, source }),
             Err(Stop::End(totals)) if totals.records == self.records => (totals, None),
-            Err(Stop::End(_)) => (self.read_so_far(), Some("the trailer counts a different number of records")),
+            Err(Stop::End(_)) => {
+                (self.read_so_far(), Some("the trailer counts a different number of records"))
+            }
             Err(Stop::Damage(what)) => (self.read_so_far(), Some(what)),
         };
         block.bytes.clear();

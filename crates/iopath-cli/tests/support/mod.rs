@@ -1,4 +1,4 @@
-//! What the tests of the program share: how to call it, and where it may write.
+//! Helpers of the tests: how to call the program, and where it may write.
 
 #![allow(dead_code)] // Each test program uses its own part of this.
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments. Paths of iopath's own get the engine that `IOPATH_TEST_ENGINE` names.
+/// The program with these arguments. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths.
 pub(crate) fn iopath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
     command.args(args).env("NO_COLOR", "1");
@@ -18,7 +18,7 @@ pub(crate) fn iopath(args: &[&str]) -> Command {
     command
 }
 
-/// A directory on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+/// A directory on a filesystem that supports direct I/O; `None` with a line on stderr if there is none.
 pub(crate) fn scratch_directory() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let probe = iopath(&["run", "--path", "kernel-direct", "--size", "64k", "--repeat", "1", "--target"])
@@ -32,18 +32,18 @@ pub(crate) fn scratch_directory() -> Option<tempfile::TempDir> {
     None
 }
 
-/// The JSON on stdout, which is all there is on it.
+/// The JSON that is alone on stdout.
 pub(crate) fn json_of(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}\n{stderr}"))
 }
 
-/// Whether something comes true in 10 seconds.
-pub(crate) fn within_10_s(is_so: impl Fn() -> bool) -> bool {
+/// Whether a condition becomes true within 10 seconds.
+pub(crate) fn within_10_s(holds: impl Fn() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
-        if is_so() {
+        if holds() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn an_empty_histogram_is_all_zeroes() {
         let histogram = Histogram::new(Histogram::COARSE_BITS);
-        assert_eq!((histogram.count(), histogram.min(), histogram.max(), histogram.quantile(0.5)), (0, 0, 0, 0));
+        assert_eq!(
+            (histogram.count(), histogram.min(), histogram.max(), histogram.quantile(0.5)),
+            (0, 0, 0, 0)
+        );
         assert!(histogram.mean().abs() < f64::EPSILON);
     }
 }

@@ -146,12 +146,8 @@ impl Join {
             self.bios.update(record.other(), |bio| bio.state = BioState::Split);
         }
         tallies.flow.pieces += 1;
-        let piece = Bio {
-            queued_ns: whole.queued_ns,
-            state: BioState::Waiting,
-            is_piece: true,
-            ..Bio::default()
-        };
+        let piece =
+            Bio { queued_ns: whole.queued_ns, state: BioState::Waiting, is_piece: true, ..Bio::default() };
         self.bios.set(record.tag(), piece, budget);
     }
 
@@ -272,8 +268,7 @@ impl Join {
             tallies.stages.add(Stage::D2c, request.dispatched_ns, now);
         }
         self.requests.update(record.tag(), |request| {
-            *request =
-                Request { completed_ns: now, since_ns: request.dispatched_ns, ..Request::default() };
+            *request = Request { completed_ns: now, since_ns: request.dispatched_ns, ..Request::default() };
         });
         if record.is_last() {
             self.complete_bio(request.bio, record, now, tallies);
@@ -311,9 +306,8 @@ impl Join {
     /// How long the request that carried a bio was at the device, if that is still known.
     fn d2c_ns(&self, bio: Bio, now: u64) -> Option<u64> {
         let request = self.requests.get(bio.request);
-        let is_its_own = bio.state == BioState::Placed
-            && request.completed_ns == now
-            && request.since_ns != UNKNOWN;
+        let is_its_own =
+            bio.state == BioState::Placed && request.completed_ns == now && request.since_ns != UNKNOWN;
         is_its_own.then(|| now.saturating_sub(request.since_ns))
     }
 }

@@ -2,7 +2,9 @@
 
 mod layout;
 
-use super::report::{Contents, Depth, EventCounts, Reasons, Report, Seeks, SizeClass, Slow, Stage, StreamShare};
+use super::report::{
+    Contents, Depth, EventCounts, Reasons, Report, Seeks, SizeClass, Slow, Stage, StreamShare,
+};
 use crate::text::Plain;
 use layout::{Column, Table, bar, bar_width, bytes, count, sparkline, time, wrap};
 use std::fmt::{self, Display, Formatter};
@@ -112,20 +114,21 @@ fn heading(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result 
         Plain(&log.clock),
     );
     wrap(f, &first, width)?;
-    let mut second = format!("{} records, ", count(*records));
-    if *missed == 0 {
-        second += "none missed";
+    let missed = if *missed == 0 {
+        "none missed".to_owned()
     } else {
         let share = 100.0 * *missed as f64 / (*records as f64 + *missed as f64);
-        second += &format!("{} MISSED ({share:.3}%: the rings were full)", count(*missed));
-    }
-    if *over_limit > 0 {
-        second += &format!(", {} after the file reached its size limit", count(*over_limit));
-    }
-    let steps = if report.is_filtered { "steps pass the filter" } else { "steps" };
-    second += &format!(
-        "; {} {steps}, from {} to {} after the log began",
+        format!("{} MISSED ({share:.3}%: the rings were full)", count(*missed))
+    };
+    let dropped = match over_limit {
+        0 => String::new(),
+        _ => format!(", {} after the file reached its size limit", count(*over_limit)),
+    };
+    let second = format!(
+        "{} records, {missed}{dropped}; {} {}, from {} to {} after the log began",
+        count(*records),
         count(report.selected),
+        if report.is_filtered { "steps pass the filter" } else { "steps" },
         time(report.first_ns as f64),
         time(report.last_ns as f64),
     );
@@ -422,10 +425,8 @@ fn streams(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result 
     table.write(f, width)?;
     more(f, report.streams.len(), "streams")?;
     let of_repeats = if report.repeats.len() > 1 { " (the largest of the repeats)" } else { "" };
-    let skew = format!(
-        "skew: the last stream finished {} after the first{of_repeats}",
-        time(report.skew_ns as f64)
-    );
+    let skew =
+        format!("skew: the last stream finished {} after the first{of_repeats}", time(report.skew_ns as f64));
     wrap(f, &skew, width)?;
     writeln!(f)
 }
@@ -439,17 +440,15 @@ fn slowest(f: &mut Formatter<'_>, slowest: &[Slow], width: usize) -> fmt::Result
         } else {
             format!("{} {op} bios like {sector} + {sectors}", count(bios))
         };
-        let mut line = format!(
-            "  {:>9}  {what}, stream {stream}, queue {queue}, queued at {}",
+        let at_device = slow.d2c_ns.map(|nanos| format!(", {} at the device", time(nanos as f64)));
+        let errno = (slow.errno != 0).then(|| format!(", errno {}", slow.errno));
+        let line = format!(
+            "  {:>9}  {what}, stream {stream}, queue {queue}, queued at {}{}{}",
             time(q2c_ns as f64),
-            time(queued_ns as f64)
+            time(queued_ns as f64),
+            at_device.unwrap_or_default(),
+            errno.unwrap_or_default(),
         );
-        if let Some(nanos) = slow.d2c_ns {
-            line += &format!(", {} at the device", time(nanos as f64));
-        }
-        if slow.errno != 0 {
-            line += &format!(", errno {}", slow.errno);
-        }
         wrap(f, &line, width)?;
     }
     Ok(())

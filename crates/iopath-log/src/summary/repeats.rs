@@ -37,6 +37,7 @@ struct Repeat {
 
 /// The time that the steps of a log take.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "the unit stands last in the name")]
 pub(super) struct Span {
     /// The first step, since the log began.
     pub(super) first_ns: u64,

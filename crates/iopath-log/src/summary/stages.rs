@@ -55,16 +55,16 @@ impl StageTimes {
     }
 }
 
-fn report(times: &Histogram, timed: u64) -> report::Stage {
+fn report(latencies: &Histogram, timed: u64) -> report::Stage {
     report::Stage {
-        count: times.count(),
+        count: latencies.count(),
         timed,
-        mean_ns: times.mean(),
-        min_ns: times.min(),
-        p50_ns: times.quantile(0.5),
-        p90_ns: times.quantile(0.9),
-        p99_ns: times.quantile(0.99),
-        p999_ns: times.quantile(0.999),
-        max_ns: times.max(),
+        mean_ns: latencies.mean(),
+        min_ns: latencies.min(),
+        p50_ns: latencies.quantile(0.5),
+        p90_ns: latencies.quantile(0.9),
+        p99_ns: latencies.quantile(0.99),
+        p999_ns: latencies.quantile(0.999),
+        max_ns: latencies.max(),
     }
 }

@@ -418,7 +418,9 @@ fn equal_bios_of_one_batch_are_one_line_and_untimed_stages_are_marked() {
             queue.submit_bio(read(bio * 100, 8, bio), at(2000)).unwrap();
         }
         let tags: Vec<_> = std::iter::from_fn(|| queue.poll_dispatch(at(2000)).map(|io| io.tag)).collect();
-        tags.into_iter().for_each(|tag| queue.handle_completion(tag, Ok(()), at(7000)));
+        for tag in tags {
+            queue.handle_completion(tag, Ok(()), at(7000));
+        }
     });
     let report = summary(&path, &Filter::default());
     let slowest: Vec<_> = report.slowest.iter().map(|slow| (slow.bios, slow.q2c_ns, slow.sector)).collect();

@@ -166,7 +166,8 @@ impl LogFile {
             let frame = mark.to_frame();
             let bytes = self.written_bytes + frame.len() as u64;
             let is_growing = matches!(self.state, State::Growing);
-            if is_growing && self.marks_written < MARKS_MAX && bytes + TRAILER_FRAME_BYTES <= self.limit_bytes {
+            if is_growing && self.marks_written < MARKS_MAX && bytes + TRAILER_FRAME_BYTES <= self.limit_bytes
+            {
                 match self.file.write_all(&frame) {
                     Ok(()) => (self.written_bytes, self.marks_written) = (bytes, self.marks_written + 1),
                     Err(error) => self.state = State::Failed(error),

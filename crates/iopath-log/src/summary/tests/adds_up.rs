@@ -7,7 +7,7 @@ use iopath_core::elevator::ELEVATORS;
 use iopath_core::log::NoRoom;
 use proptest::prelude::*;
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A sink that loses batches.
 #[derive(Debug)]
@@ -284,7 +284,7 @@ fn check_replay(report: &Report, bytes: &[u8]) {
     }
     let mut order: Vec<usize> = (0..steps.len()).filter(|index| !is_requeued[*index]).collect();
     order.sort_by_key(|index| steps[*index].time);
-    let (mut in_flight, mut head, mut repeat) = (BTreeMap::new(), None, 0);
+    let (mut in_flight, mut head, mut repeat) = (BTreeSet::new(), None, 0);
     let (mut last_ns, mut area, mut max, mut requests, mut seeks) = (0, 0.0, 0, 0, 0);
     for Entry { queue, time, record, repeat: of_repeat, .. } in order.iter().map(|index| &steps[*index]) {
         let now = time.as_nanos();
@@ -295,7 +295,9 @@ fn check_replay(report: &Report, bytes: &[u8]) {
         }
         let request = (*queue, record.tag());
         let is_of_device = record.event() == Some(Event::Dispatch)
-            || (record.event() == Some(Event::Complete) && record.is_request() && in_flight.contains_key(&request));
+            || (record.event() == Some(Event::Complete)
+                && record.is_request()
+                && in_flight.contains(&request));
         if is_of_device && now > last_ns {
             max = max.max(in_flight.len());
             area += in_flight.len() as f64 * (now - last_ns) as f64;
@@ -303,16 +305,18 @@ fn check_replay(report: &Report, bytes: &[u8]) {
         }
         match record.event() {
             Some(Event::Dispatch) => {
-                in_flight.insert(request, ());
+                in_flight.insert(request);
                 if record.sectors() > 0 {
                     requests += u64::from(head.is_some());
                     seeks += u64::from(head.is_some_and(|head| head != record.sector()));
                     head = Some(record.sector() + record.sectors());
                 }
             }
-            Some(Event::Complete) if record.is_request() => drop(in_flight.remove(&request)),
+            Some(Event::Complete) if record.is_request() => {
+                in_flight.remove(&request);
+            }
             Some(Event::Missed) => {
-                in_flight.retain(|(other, _), ()| other != queue);
+                in_flight.retain(|(other, _)| other != queue);
                 head = None;
             }
             _ => {}
@@ -385,8 +389,11 @@ fn repeats_are_told_apart() {
     drop(queue);
     log.finish().unwrap();
     let report = summary(&path, &Filter::default());
-    let repeats: Vec<_> =
-        report.repeats.iter().map(|repeat| (repeat.repeat, repeat.bios, repeat.first_ns, repeat.last_ns)).collect();
+    let repeats: Vec<_> = report
+        .repeats
+        .iter()
+        .map(|repeat| (repeat.repeat, repeat.bios, repeat.first_ns, repeat.last_ns))
+        .collect();
     assert_eq!(repeats, [(0, 1, 1000, 1500), (1, 2, 11_000, 11_501), (2, 3, 21_000, 21_502)]);
     assert_eq!((report.span_ns, report.seeks.requests), (500 + 501 + 502, 3));
     let page = report.to_string();

@@ -1,0 +1,83 @@
+//! The command line of `iopath log`. Not the command itself: see `crate::log`.
+
+use super::JsonArgs;
+use super::values::{event, moment, repeat, sectors, stream};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use iopath_core::Extent;
+use iopath_core::log::Event;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A summary without a subcommand, or a dump.
+#[derive(Debug)]
+pub(crate) enum LogArgs {
+    Summary(SummaryArgs),
+    Dump(LogFile),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    #[command(flatten)]
+    pub(crate) file: LogFile,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum LogCommand {
+    /// Write one line for each step
+    Dump(LogFile),
+}
+
+/// Implemented by hand: a command line has either a subcommand or a file, which a derived struct cannot express.
+impl Args for LogArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        LogCommand::augment_subcommands(SummaryArgs::augment_args(command))
+            .subcommand_required(false)
+            .arg_required_else_help(false)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LogArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if matches.subcommand_name().is_none() {
+            return SummaryArgs::from_arg_matches(matches).map(Self::Summary);
+        }
+        LogCommand::from_arg_matches(matches).map(|LogCommand::Dump(file)| Self::Dump(file))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A log and a filter.
+#[derive(Debug, Args)]
+pub(crate) struct LogFile {
+    /// The log; - is stdin
+    pub(crate) file: PathBuf,
+    /// Only steps from this time on, counted from the beginning of the log (5s, 500ms; a plain number is seconds)
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub(crate) from: Option<Duration>,
+    /// Only steps before this time, counted from the beginning of the log
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub(crate) to: Option<Duration>,
+    /// Only this stream (the number of the job); may be repeated
+    #[arg(long, value_parser = stream, value_name = "N")]
+    pub(crate) stream: Vec<u32>,
+    /// Only steps that overlap these sectors, first and count: 2048+8
+    #[arg(long, value_parser = sectors, value_name = "FIRST+COUNT")]
+    pub(crate) sectors: Option<Extent>,
+    /// Only this event; may be repeated
+    #[arg(long, value_parser = event, value_name = "NAME")]
+    pub(crate) event: Vec<Event>,
+    /// Only this repetition of a measurement, from 1; may be repeated
+    #[arg(long, value_parser = repeat, value_name = "N")]
+    pub(crate) repeat: Vec<u32>,
+}

@@ -1,0 +1,104 @@
+//! Values of options: sizes, times, names. Each error states the value and the valid ones.
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::log::Event;
+use iopath_core::{Extent, Sector};
+use iopath_lab::ELEVATORS;
+use iopath_lab::size::parse_size;
+use iopath_lab::survey::TIME_MIN;
+use iopath_log::{event_name, event_named};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Names from a table, each with its line in the long help.
+pub(super) fn described(rows: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+    PossibleValuesParser::new(rows.map(|(name, about)| PossibleValue::new(name).help(about)))
+}
+
+/// An elevator with its settings.
+pub(super) fn elevator(text: &str) -> Result<ElevatorSpec, String> {
+    text.parse::<ElevatorSpec>().map_err(|error| error.to_string())
+}
+
+pub(super) fn elevators_help() -> String {
+    let rows = ELEVATORS.iter().map(|row| format!("\n- {}: {}", row.name, row.about));
+    format!(
+        "The I/O scheduler (elevator) of iopath's own paths, with settings: deadline:read_expire_ms=100\n{}",
+        rows.collect::<String>()
+    )
+}
+
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}
+
+pub(super) fn page_bytes(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    u32::try_from(bytes).map_err(|_| format!("{bytes} bytes is more than a page may have; use 4k to 64k"))
+}
+
+pub(super) fn survey_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time >= TIME_MIN {
+        return Ok(time);
+    }
+    Err(format!(
+        "{} s is too short for a survey; the minimum is {} s",
+        time.as_secs_f64(),
+        TIME_MIN.as_secs()
+    ))
+}
+
+/// A point in time, counted from a beginning.
+pub(super) fn moment(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let parsed = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
+    parsed.map_err(|_| format!("`{text}` is not a time; write 5s, 500ms, 1m or a number of seconds"))
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    match moment(text) {
+        Ok(duration) if duration.is_zero() => {
+            Err("the time must be longer than 0; write 1s, for example".to_owned())
+        }
+        parsed => parsed,
+    }
+}
+
+pub(super) fn stream(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a stream; write its number"))
+}
+
+pub(super) fn sectors(text: &str) -> Result<Extent, String> {
+    let parts =
+        text.split_once('+').and_then(|(first, count)| Some((first.parse().ok()?, count.parse().ok()?)));
+    let extent = parts.and_then(|(first, count)| Extent::new(Sector(first), count));
+    extent.filter(|extent| !extent.is_empty()).ok_or_else(|| {
+        format!("`{text}` is not a range of sectors; write the first sector and a count from 1 on: 2048+8")
+    })
+}
+
+pub(super) fn event(text: &str) -> Result<Event, String> {
+    let known = || Event::ALL.map(event_name).join(", ");
+    event_named(text).ok_or_else(|| format!("`{text}` is not an event; choose one of: {}", known()))
+}
+
+pub(super) fn repeat(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a repetition; write its number, from 1"))
+}
+
+pub(super) fn read_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("a read has at least 1 byte; write 4k, for example".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A log is written to a file only: stdout is for results.
+pub(super) fn log_file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("the log is not written to stdout; name a file".to_owned()),
+        file => Ok(PathBuf::from(file)),
+    }
+}
