@@ -1,11 +1,12 @@
-//! What every row of `ELEVATORS` owes: each request comes out once, within the starvation bound it states, in
-//! the order that its published definition gives. That the queue keeps its own promises over every elevator
-//! (bytes, order of overlapping bios, flushes, limits) is checked by `tests/model`.
+//! Conformance of every row of `ELEVATORS`: each request is dispatched once, within the stated starvation bound, in the
+//! order of the published definition. The guarantees of the queue over every elevator (data, order of overlapping bios,
+//! flushes, limits) are tested in `tests/model`.
 
 mod fairness;
 mod merging;
 mod oracle;
 mod order;
+mod seek;
 mod starvation;
 mod switching;
 mod tunables;

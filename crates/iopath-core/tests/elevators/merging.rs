@@ -1,4 +1,4 @@
-//! What merging does to an elevator: a grown request is where it is now, an absorbed one is gone, limits refuse.
+//! Merges in an elevator: a grown request is found at its new extent, an absorbed one is gone, limits refuse merges.
 
 use crate::{every_elevator, read, spec, write};
 use iopath_core::elevator::{Harness, Outline};
@@ -6,7 +6,7 @@ use iopath_core::{Duration, Extent, Instant, NoMerge, Op, Priority, Sector};
 
 const T0: Instant = Instant::ZERO;
 
-/// What comes out, as start and length.
+/// Start and length of all requests, in the order of dispatch.
 fn drain(harness: &mut Harness) -> Vec<(u64, u64)> {
     std::iter::from_fn(|| harness.dispatch(T0))
         .map(|(_, io)| (io.extent.start().0, io.extent.sectors()))
@@ -26,7 +26,7 @@ fn a_request_that_grows_at_its_front_is_found_at_its_new_start() {
 }
 
 #[test]
-fn what_closes_a_gap_makes_one_request_of_three() {
+fn a_request_that_closes_a_gap_joins_both_neighbours() {
     for spec in every_elevator().filter(|spec| spec.name() != "none") {
         let mut harness = Harness::new(&spec, 8);
         harness.insert(&read(100), T0);
@@ -54,7 +54,7 @@ fn a_request_of_any_length_is_found_at_its_end() {
 }
 
 #[test]
-fn neither_direction_nor_priority_nor_distance_is_bridged() {
+fn requests_of_other_directions_or_priorities_or_apart_do_not_merge() {
     for spec in every_elevator() {
         let mut harness = Harness::new(&spec, 8);
         harness.insert(&read(100), T0);
@@ -65,7 +65,7 @@ fn neither_direction_nor_priority_nor_distance_is_bridged() {
 }
 
 #[test]
-fn ascend_keeps_writes_short_while_reads_wait() {
+fn ascend_limits_writes_while_reads_are_queued() {
     let mut harness = Harness::new(&spec("ascend:max_bomb_segments=2,max_read_pending=1"), 8);
     let tag = harness.insert(&write(0), T0);
     assert_eq!(harness.merge(&write(8), T0), Ok(tag));
@@ -79,11 +79,11 @@ fn ascend_keeps_writes_short_while_reads_wait() {
 }
 
 #[test]
-fn ascend_lets_nothing_past_a_request_without_allowance() {
+fn ascend_refuses_merges_past_a_request_without_allowance() {
     let mut harness = Harness::new(&spec("ascend:read_latency=2"), 8);
     harness.insert(&read(0), T0);
     harness.insert(&read(1000), T0);
-    // Each merge passes the first; it is number 0 and has 2 to lose.
+    // Each merge passes the first request, which has an allowance of 2.
     assert!(harness.merge(&read(1008), T0).is_ok());
     assert!(harness.merge(&read(1016), T0).is_ok());
     assert_eq!(harness.merge(&read(1024), T0), Err(NoMerge::StarvationBound));
@@ -94,7 +94,7 @@ fn ascend_lets_nothing_past_a_request_without_allowance() {
 }
 
 #[test]
-fn deadline_keeps_the_earlier_of_two_deadlines() {
+fn deadline_keeps_the_earlier_expiry_time_of_two_merged_requests() {
     let ms = |ms| T0 + Duration::from_millis(ms);
     let mut harness = Harness::new(&spec("deadline:read_expire_ms=100,fifo_batch=1"), 8);
     harness.insert(&read(0), ms(0));
@@ -103,14 +103,14 @@ fn deadline_keeps_the_earlier_of_two_deadlines() {
     harness.insert(&read(5000), ms(20));
     harness.insert(&read(1000), ms(50));
     harness.insert(&read(500), ms(50));
-    // The request at 1000 takes in that at 1016, which is to expire at 110.
+    // The request at 1016, which expires at 110, is merged into the request at 1000.
     assert!(harness.merge(&read(1008), ms(60)).is_ok());
     let (_, expired) = harness.dispatch(ms(110)).unwrap();
     assert_eq!((expired.extent.start().0, expired.extent.sectors()), (1000, 24));
 }
 
 #[test]
-fn deadline_starts_a_batch_with_what_has_expired_and_no_sooner() {
+fn deadline_checks_expiry_only_when_a_batch_starts() {
     let mut harness = Harness::new(&spec("deadline:read_expire_ms=100,fifo_batch=2"), 8);
     for start in [900, 100, 200, 300, 400] {
         harness.insert(&read(start), T0);
@@ -118,13 +118,13 @@ fn deadline_starts_a_batch_with_what_has_expired_and_no_sooner() {
     let late = T0 + Duration::from_millis(100);
     let start_at = |harness: &mut Harness, now| harness.dispatch(now).unwrap().1.extent.start().0;
     assert_eq!(start_at(&mut harness, T0), 100);
-    assert_eq!(start_at(&mut harness, late), 200, "deadlines are soft: the batch goes on");
+    assert_eq!(start_at(&mut harness, late), 200, "expiry times are soft: the batch continues");
     assert_eq!(start_at(&mut harness, late), 900);
-    assert_eq!(start_at(&mut harness, late), 300, "nothing lies upward: the oldest");
+    assert_eq!(start_at(&mut harness, late), 300, "no request lies upward: the oldest");
 }
 
 #[test]
-fn deadline_lets_reads_pass_writes_twice() {
+fn deadline_dispatches_two_batches_of_reads_before_writes() {
     let mut harness = Harness::new(&spec("deadline:fifo_batch=1"), 16);
     (0..4).for_each(|block| {
         harness.insert(&read(block * 100), T0);

@@ -1,5 +1,5 @@
-//! The order of each elevator as its published definition gives it, written as plainly as can be: a list of
-//! requests and a look at all of them. Shares nothing with the elevators but their description.
+//! The order of each elevator by its published definition, in the simplest form: a list of requests that is searched as a
+//! whole. It shares no code with the elevators.
 
 use iopath_core::elevator::Outline;
 use iopath_core::{Duration, Instant, Tag};
@@ -11,7 +11,7 @@ pub(crate) struct Item {
     pub(crate) tag: Tag,
     pub(crate) io: Outline,
     pub(crate) arrived: Instant,
-    /// What came before it.
+    /// The number of earlier arrivals.
     number: u64,
 }
 
@@ -25,27 +25,27 @@ impl Item {
     }
 }
 
-/// What is queued and what has been. `Policy` says what goes next.
+/// The queued requests and the counts so far. A `Policy` chooses the next request.
 pub(crate) struct Oracle {
     pub(crate) items: Vec<Item>,
-    came: u64,
-    gone: u64,
+    arrived: u64,
+    departed: u64,
     head: u64,
     policy: Box<dyn Policy>,
 }
 
-/// What every policy may look at.
+/// The input of a policy.
 struct View<'a> {
-    /// In the order they came.
+    /// In the order of arrival.
     items: &'a [Item],
-    gone: u64,
+    departed: u64,
     head: u64,
     now: Instant,
 }
 
 trait Policy {
-    fn came(&mut self, _item: &Item, _head: u64) {}
-    /// Chooses one of the items, of which there is one or more.
+    fn arrived(&mut self, _item: &Item, _head: u64) {}
+    /// Chooses one of the items, which are not empty.
     fn next(&mut self, view: &View<'_>) -> Item;
     fn passes_count(&self) -> bool {
         false
@@ -64,30 +64,30 @@ impl Oracle {
             "fair" => Box::new(Fair::new(values)),
             name => panic!("{name} has no oracle: write one from its definition"),
         };
-        Self { items: Vec::new(), came: 0, gone: 0, head: 0, policy }
+        Self { items: Vec::new(), arrived: 0, departed: 0, head: 0, policy }
     }
 
     pub(crate) fn insert(&mut self, tag: Tag, io: Outline, now: Instant) {
-        let item = Item { tag, io, arrived: now, number: self.came };
-        self.came += 1;
-        self.policy.came(&item, self.head);
+        let item = Item { tag, io, arrived: now, number: self.arrived };
+        self.arrived += 1;
+        self.policy.arrived(&item, self.head);
         self.items.push(item);
     }
 
-    /// `tag` is now `io`; what else lies inside that is part of it.
+    /// `tag` has grown to `io` and has absorbed the other request inside that extent, if there is one.
     pub(crate) fn merged(&mut self, tag: Tag, io: Outline) {
         let is_absorbed = |item: &Item| item.tag != tag && item.io.extent.overlaps(io.extent);
-        let absorbed = self.items.iter().position(is_absorbed).map(|place| self.items.remove(place));
-        let place = self.items.iter().position(|item| item.tag == tag).expect("merged into a queued request");
-        self.items[place].io = io;
+        let absorbed = self.items.iter().position(is_absorbed).map(|index| self.items.remove(index));
+        let index = self.items.iter().position(|item| item.tag == tag).expect("merged into a queued request");
+        self.items[index].io = io;
         if let Some(absorbed) = absorbed {
-            self.gone += 1;
+            self.departed += 1;
             self.pass();
-            if absorbed.arrived < self.items[place].arrived {
-                self.items[place].arrived = absorbed.arrived;
+            if absorbed.arrived < self.items[index].arrived {
+                self.items[index].arrived = absorbed.arrived;
                 if !self.policy.passes_count() {
-                    // It takes the place in the order of arrival, too.
-                    let survivor = self.items.remove(place);
+                    // It also takes that position in the order of arrival.
+                    let survivor = self.items.remove(index);
                     let at = self.items.partition_point(|item| item.number < absorbed.number);
                     self.items.insert(at, Item { number: absorbed.number, ..survivor });
                 }
@@ -96,20 +96,20 @@ impl Oracle {
         self.pass();
     }
 
-    /// What joins another comes and goes at once.
+    /// Counts a merged request: it arrives and departs at once.
     fn pass(&mut self) {
-        self.came += 1;
-        self.gone += 1;
+        self.arrived += 1;
+        self.departed += 1;
     }
 
     pub(crate) fn dispatch(&mut self, now: Instant) -> Option<Tag> {
         if self.items.is_empty() {
             return None;
         }
-        let view = View { items: &self.items, gone: self.gone, head: self.head, now };
+        let view = View { items: &self.items, departed: self.departed, head: self.head, now };
         let next = self.policy.next(&view);
         self.items.retain(|item| item.tag != next.tag);
-        self.gone += 1;
+        self.departed += 1;
         self.head = next.end();
         Some(next.tag)
     }
@@ -128,7 +128,8 @@ impl Policy for Fifo {
     }
 }
 
-/// The lowest at the head or above, or the lowest; but first what has run out of allowance, the most overdue first.
+/// The lowest request at the head or above, or else the lowest of all. Requests without allowance go first, the most
+/// overdue before others.
 struct Ascend {
     read: u64,
     write: u64,
@@ -136,12 +137,12 @@ struct Ascend {
 
 impl Policy for Ascend {
     fn next(&mut self, view: &View<'_>) -> Item {
-        // Two may be as overdue: then the read.
+        // Of a read and a write that are equally overdue, the read goes first.
         let due = |item: &Item| {
             let allowance = if item.io.op.is_write() { self.write } else { self.read };
             (item.number + allowance) * 2 + u64::from(item.io.op.is_write())
         };
-        let overdue = view.items.iter().copied().filter(|item| due(item) / 2 <= view.gone);
+        let overdue = view.items.iter().copied().filter(|item| due(item) / 2 <= view.departed);
         let ahead = view.items.iter().copied().filter(|item| item.start() >= view.head);
         least_by(overdue, due)
             .or_else(|| least_by(ahead, Item::start))
@@ -154,7 +155,7 @@ impl Policy for Ascend {
     }
 }
 
-/// The nearest to the head, the higher of two; but first what has run out of patience.
+/// The request nearest to the head; of two, the higher. Requests out of patience go first.
 struct Closest {
     patience: u64,
 }
@@ -162,7 +163,7 @@ struct Closest {
 impl Policy for Closest {
     fn next(&mut self, view: &View<'_>) -> Item {
         let oldest = view.items.iter().min_by_key(|item| item.number).expect("there are items");
-        if oldest.number + self.patience <= view.gone {
+        if oldest.number + self.patience <= view.departed {
             return *oldest;
         }
         let distance =
@@ -175,16 +176,16 @@ impl Policy for Closest {
     }
 }
 
-/// Two lists: what starts at the head or above joins this sweep unless it has gone on for too long.
+/// Two lists: requests at the head or above join the current sweep, until it has had `max` dispatches.
 struct TwoList {
     max: u64,
     swept: u64,
-    /// Tags in the next sweep's list; all others are in this one's.
+    /// The tags in the list of the next sweep; all others are in the current one.
     next: Vec<Tag>,
 }
 
 impl Policy for TwoList {
-    fn came(&mut self, item: &Item, head: u64) {
+    fn arrived(&mut self, item: &Item, head: u64) {
         self.next.retain(|tag| *tag != item.tag);
         if item.start() < head || self.swept >= self.max {
             self.next.push(item.tag);
@@ -204,16 +205,16 @@ impl Policy for TwoList {
     }
 }
 
-/// Batches per priority and direction, as mq-deadline forms them.
+/// Batches per priority and direction, as in mq-deadline.
 struct Deadline {
     expire_ms: [u64; 2],
     writes_starved: u64,
     fifo_batch: u64,
     aging_ms: u64,
     was_aged: bool,
-    /// Per priority: direction and length of the batch so far, batches of reads that writes waited for.
+    /// Per priority: direction and length of the batch so far, and batches of reads dispatched while writes waited.
     batches: [(usize, u64, u64); 3],
-    /// Per priority and direction: where the last one ended.
+    /// Per priority and direction: the end of the last request.
     heads: [[u64; 2]; 3],
 }
 
@@ -237,12 +238,12 @@ impl Deadline {
             };
             view.items.iter().copied().filter(is_of)
         };
-        let onward = |direction: usize, head: u64| {
+        let upward = |direction: usize, head: u64| {
             least_by(of(direction).filter(|item| item.start() >= head), Item::start)
         };
         let (direction, length, starved) = self.batches[level];
         if length < self.fifo_batch
-            && let Some(item) = onward(direction, self.heads[level][direction])
+            && let Some(item) = upward(direction, self.heads[level][direction])
         {
             self.batches[level].1 += 1;
             return item;
@@ -253,8 +254,8 @@ impl Deadline {
         self.batches[level] = (direction, 1, starved);
         let oldest = of(direction).next().expect("the direction has items");
         let is_expired = view.now - oldest.arrived >= Duration::from_millis(self.expire_ms[direction]);
-        let onward = onward(direction, self.heads[level][direction]);
-        if is_expired { oldest } else { onward.unwrap_or(oldest) }
+        let upward = upward(direction, self.heads[level][direction]);
+        if is_expired { oldest } else { upward.unwrap_or(oldest) }
     }
 }
 
@@ -275,16 +276,16 @@ impl Policy for Deadline {
     }
 }
 
-/// The stream with the least virtual time goes next, for a quantum of cost.
+/// The stream with the least virtual time is served for a quantum of cost.
 struct Fair {
     request_sectors: u64,
     quantum_sectors: u64,
     clock: u64,
-    /// Virtual time and number of each stream, in the order they first came.
+    /// Virtual time of each stream, and its number in the order of first arrival.
     times: BTreeMap<u32, (u64, usize)>,
-    /// The stream that is served, and what is left of its quantum.
+    /// The stream being served, and the rest of its quantum.
     serving: Option<(u32, u64)>,
-    /// Streams with requests.
+    /// The queued requests of each stream.
     waiting: BTreeMap<u32, u64>,
 }
 
@@ -302,7 +303,7 @@ impl Fair {
 }
 
 impl Policy for Fair {
-    fn came(&mut self, item: &Item, _head: u64) {
+    fn arrived(&mut self, item: &Item, _head: u64) {
         let stream = item.io.stream.0;
         let number = self.times.len();
         let (time, _) = self.times.entry(stream).or_insert((0, number));
@@ -314,7 +315,7 @@ impl Policy for Fair {
     }
 
     fn next(&mut self, view: &View<'_>) -> Item {
-        // Absorbed requests have gone without our help.
+        // Count again: absorbed requests were not dispatched.
         for (stream, waiting) in &mut self.waiting {
             *waiting = view.items.iter().filter(|item| item.io.stream.0 == *stream).count() as u64;
         }

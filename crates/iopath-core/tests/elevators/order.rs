@@ -1,4 +1,4 @@
-//! Random requests, merges and dispatches: each elevator against its oracle, and each request out once.
+//! Random requests, merges and dispatches: each elevator is compared with its oracle, and dispatches each request once.
 
 use crate::oracle::Oracle;
 use crate::{every_elevator, spec};
@@ -10,10 +10,10 @@ use rand_chacha::ChaCha8Rng;
 
 const REQUESTS_MAX: usize = 48;
 const BLOCKS: u64 = 256;
-/// So many that elevators look ahead for memory.
+/// Enough requests that elevators prefetch.
 const DEEP: usize = 4500;
 
-/// Random I/O over blocks of which none is queued twice.
+/// Random I/O. No block is queued twice at one time.
 struct Traffic {
     rng: ChaCha8Rng,
     queued: Vec<bool>,
@@ -40,11 +40,11 @@ impl Traffic {
         Some(Outline { op, extent, stream: Stream(self.rng.random_range(0..5)), priority, segments: 1 })
     }
 
-    fn out(&mut self, io: &Outline) {
+    fn dispatched(&mut self, io: &Outline) {
         for block in io.extent.start().0 / 8..io.extent.end().0 / 8 {
             assert!(
                 std::mem::replace(&mut self.queued[block as usize], false),
-                "block {block} came out twice"
+                "block {block} was dispatched twice"
             );
         }
     }
@@ -62,14 +62,14 @@ fn follow_with(spec: &ElevatorSpec, mut traffic: Traffic, seed: u64, ops: u32, r
         let expected = oracle.dispatch(traffic.now);
         assert_eq!(out.map(|(tag, _)| tag), expected, "{spec}, seed {seed}, of {:?}", oracle.items);
         if let Some((_, io)) = out {
-            traffic.out(&io);
+            traffic.dispatched(&io);
         }
         out.is_some()
     };
     for _ in 0..ops {
         traffic.now = traffic.now + Duration::from_micros(traffic.rng.random_range(0..3000));
         let is_full = oracle.items.len() == requests_max;
-        // A deep queue fills up first: then one goes for each that comes.
+        // A deep queue fills up first. Then there is one dispatch for each arrival.
         if is_full || (requests_max < DEEP && traffic.rng.random_bool(0.45)) {
             compare(&mut harness, &mut oracle, &mut traffic);
         } else if let Some(io) = traffic.arrival() {
@@ -81,11 +81,14 @@ fn follow_with(spec: &ElevatorSpec, mut traffic: Traffic, seed: u64, ops: u32, r
         }
     }
     while compare(&mut harness, &mut oracle, &mut traffic) {}
-    assert!(traffic.queued.iter().all(|queued| !queued), "{spec}, seed {seed}: a request never came out");
+    assert!(
+        traffic.queued.iter().all(|queued| !queued),
+        "{spec}, seed {seed}: a request was never dispatched"
+    );
     assert!(harness.elevator().is_empty());
 }
 
-/// The elevator with tunables small enough to matter in so short a life.
+/// The elevator with tunables that are small enough to take effect in a short run.
 fn random_settings(spec: ElevatorSpec, seed: u64) -> ElevatorSpec {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let kind = ElevatorKind::named(spec.name()).expect("it is in the table");
@@ -100,7 +103,7 @@ fn random_settings(spec: ElevatorSpec, seed: u64) -> ElevatorSpec {
 }
 
 #[test]
-fn every_elevator_orders_as_its_definition_says() {
+fn every_elevator_follows_its_definition() {
     for plain in every_elevator() {
         for seed in 0..60 {
             follow(&plain, seed, 1000);
@@ -110,29 +113,29 @@ fn every_elevator_orders_as_its_definition_says() {
 }
 
 #[test]
-fn looking_ahead_for_memory_changes_no_order() {
+fn prefetching_changes_no_order() {
     for plain in every_elevator() {
         for spec in [random_settings(plain.clone(), 1), plain] {
-            // Far more blocks than requests, or most would merge.
+            // Many more blocks than requests, so that few merge.
             follow_with(&spec, Traffic::new(1, 1 << 18), 1, DEEP as u32 + 2000, DEEP);
         }
     }
 }
 
 #[test]
-fn an_oracle_of_another_order_is_told_apart() {
+fn every_elevator_disagrees_with_the_oracles_of_the_others() {
     for this in every_elevator() {
         for other in every_elevator().filter(|other| other.name() != this.name()) {
             let disagree = (0..20).any(|seed| {
                 let settings = |spec: &ElevatorSpec| random_settings(spec.clone(), seed);
                 disagrees(&settings(&this), &settings(&other), seed)
             });
-            assert!(disagree, "the order of {this} is that of {other}: the traffic tells nothing");
+            assert!(disagree, "{this} and {other} have the same order in this traffic");
         }
     }
 }
 
-/// Whether an elevator and the oracle of another differ on some request.
+/// Whether an elevator and the oracle of another differ in some dispatch.
 fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
     let mut harness = Harness::new(this, REQUESTS_MAX);
     let mut oracle = Oracle::new(other.name(), other.build(1).settings().values());
@@ -140,7 +143,7 @@ fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
     for _ in 0..200 {
         if oracle.items.len() == REQUESTS_MAX {
             let (out, io) = harness.dispatch(traffic.now).expect("the queue is full");
-            traffic.out(&io);
+            traffic.dispatched(&io);
             if oracle.dispatch(traffic.now) != Some(out) {
                 return true;
             }
@@ -152,35 +155,38 @@ fn disagrees(this: &ElevatorSpec, other: &ElevatorSpec, seed: u64) -> bool {
 }
 
 #[test]
-fn tens_of_thousands_of_requests_come_out_once_each() {
+fn tens_of_thousands_of_requests_are_dispatched_once_each() {
     const QUEUED: usize = 20_000;
     for spec in every_elevator() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let mut harness = Harness::new(&spec, QUEUED);
-        let mut places: Vec<u64> = (0..2 * QUEUED as u64).collect();
-        places.shuffle(&mut rng);
-        let mut came_out = vec![false; places.len()];
-        for plug in places.chunks(32) {
-            let plug: Vec<_> = plug.iter().map(|place| crate::read(place * 16)).collect();
+        let mut positions: Vec<u64> = (0..2 * QUEUED as u64).collect();
+        positions.shuffle(&mut rng);
+        let mut was_dispatched = vec![false; positions.len()];
+        for plug in positions.chunks(32) {
+            let plug: Vec<_> = plug.iter().map(|position| crate::read(position * 16)).collect();
             harness.prefetch(&plug);
             for io in &plug {
                 if harness.elevator().len() == QUEUED {
                     let (_, out) = harness.dispatch(Instant::ZERO).expect("the queue is full");
-                    assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
+                    assert!(!std::mem::replace(
+                        &mut was_dispatched[out.extent.start().0 as usize / 16],
+                        true
+                    ));
                 }
                 assert_eq!(harness.merge(io, Instant::ZERO), Err(NoMerge::NotAdjacent));
                 harness.insert(io, Instant::ZERO);
             }
         }
         while let Some((_, out)) = harness.dispatch(Instant::ZERO) {
-            assert!(!std::mem::replace(&mut came_out[out.extent.start().0 as usize / 16], true));
+            assert!(!std::mem::replace(&mut was_dispatched[out.extent.start().0 as usize / 16], true));
         }
-        assert!(came_out.iter().all(|out| *out), "{spec}: some never came out");
+        assert!(was_dispatched.iter().all(|out| *out), "{spec}: some were never dispatched");
     }
 }
 
 #[test]
-fn what_is_refused_a_merge_is_told_why() {
+fn a_refused_merge_has_a_reason() {
     let mut harness = Harness::new(&spec("deadline"), 4);
     let io = crate::read(0);
     harness.insert(&io, Instant::ZERO);

@@ -1,5 +1,5 @@
-//! Adversaries that feed the head for as long as a victim waits: the bound that each elevator states must hold.
-//! Prints what was measured beside what was stated (`--nocapture`).
+//! Adversaries submit requests that keep a victim waiting: the stated starvation bound of each elevator must hold. Prints
+//! the measured and the stated bound (`--nocapture`).
 
 use crate::{every_elevator, read, spec};
 use iopath_core::elevator::{ElevatorSpec, Harness, Outline, StarvationBound};
@@ -9,22 +9,22 @@ use rand_chacha::ChaCha8Rng;
 
 const MIDDLE: u64 = 1 << 40;
 
-/// Who feeds the queue, so that a victim waits.
+/// The requests submitted to make a victim wait.
 #[derive(Debug, Clone, Copy)]
 enum Adversary {
-    /// Reads just where the head is.
+    /// Reads at the head.
     Ahead,
-    /// Reads the same sectors for ever.
+    /// Reads of the same sectors.
     Again,
-    /// Reads ahead of the head, urgently.
+    /// Reads at the head with the highest priority.
     Urgent,
-    /// Writes ahead of the head.
+    /// Writes at the head.
     Writes,
-    /// Small reads at the head, each by a stream that has never been seen.
-    Strangers,
-    /// Has the victim's own stream ask for much before, then lets others ask for little.
+    /// Small reads at the head, each by a new stream.
+    NewStreams,
+    /// Large reads of the victim's own stream before the victim, small reads of other streams after it.
     Shares,
-    /// All of it, anywhere.
+    /// Random requests.
     Random,
 }
 
@@ -33,7 +33,7 @@ const ADVERSARIES: [Adversary; 7] = [
     Adversary::Again,
     Adversary::Urgent,
     Adversary::Writes,
-    Adversary::Strangers,
+    Adversary::NewStreams,
     Adversary::Shares,
     Adversary::Random,
 ];
@@ -46,7 +46,7 @@ impl Adversary {
             Self::Again => Outline { stream: own, ..read(MIDDLE) },
             Self::Urgent => Outline { priority: Priority::RealTime, stream: own, ..read(head) },
             Self::Writes => Outline { op: Op::Write, stream: own, ..read(head) },
-            Self::Strangers => {
+            Self::NewStreams => {
                 let extent = Extent::new(Sector(head), 1).unwrap();
                 Outline { stream: Stream(1000 + count), extent, ..read(head) }
             }
@@ -68,7 +68,7 @@ impl Adversary {
     }
 }
 
-/// How many dispatches `victim` waits from the end of the bound's time on, in a queue kept full.
+/// The number of dispatches that `victim` waits after the time of the bound, in a queue that is kept full.
 fn wait(
     spec: &ElevatorSpec,
     adversary: Adversary,
@@ -83,7 +83,7 @@ fn wait(
         count += 1;
         harness.insert(&adversary.next(head, count, is_waiting, &mut rng), now);
     };
-    // The head is where the adversary is, and its requests have come before the victim.
+    // The adversary moves the head and fills the queue before the victim arrives.
     for _ in 0..4 * queued_max {
         while harness.elevator().len() < queued_max - 1 {
             feed(&mut harness, head, false, now);
@@ -99,10 +99,10 @@ fn wait(
     let mut waited = 0;
     loop {
         now = now + Duration::from_millis(1);
-        let (out, io) = harness.dispatch(now).expect("the queue is full: something goes");
+        let (out, io) = harness.dispatch(now).expect("the queue is full");
         waited += u64::from(now - arrived > bound.after);
         if out == tag {
-            // Fair learns the cost of what it is given as it goes along.
+            // The bound of `fair` depends on the highest cost so far.
             return (waited, harness.elevator().starvation_bound(victim.op, victim.priority, queued_max));
         }
         assert!(waited <= bound.dispatches, "{spec}: {adversary:?} starves {victim:?} past {bound:?}");
@@ -112,15 +112,15 @@ fn wait(
 }
 
 fn victims() -> impl Iterator<Item = Outline> {
-    let places = [0, MIDDLE, 2 * MIDDLE];
-    places.into_iter().flat_map(|start| {
+    let starts = [0, MIDDLE, 2 * MIDDLE];
+    starts.into_iter().flat_map(|start| {
         [Op::Read, Op::Write].into_iter().flat_map(move |op| {
             Priority::ALL.into_iter().map(move |priority| Outline { op, priority, ..read(start) })
         })
     })
 }
 
-/// The longest wait of any victim, beside the bound it comes nearest to, and who made it wait.
+/// The longest wait of any victim, its bound, and the adversary.
 fn worst(spec: &ElevatorSpec, queued_max: usize) -> (u64, StarvationBound, Adversary) {
     let cases =
         ADVERSARIES.into_iter().flat_map(|adversary| victims().map(move |victim| (adversary, victim)));
@@ -136,7 +136,7 @@ fn worst(spec: &ElevatorSpec, queued_max: usize) -> (u64, StarvationBound, Adver
 }
 
 #[test]
-fn no_adversary_keeps_a_request_past_the_stated_bound() {
+fn no_adversary_makes_a_request_wait_past_the_stated_bound() {
     for queued_max in [4, 32] {
         for spec in every_elevator() {
             let (waited, bound, adversary) = worst(&spec, queued_max);
@@ -170,7 +170,7 @@ fn the_bound_follows_the_settings() {
 
 #[test]
 fn a_sort_without_a_limit_would_starve() {
-    // The adversary is one: without its limit the elevator keeps the victim for as long as one looks.
+    // Without its limit, the elevator keeps this victim waiting for as long as the adversary continues.
     for text in
         ["ascend:read_latency=1000000000", "two-list:sweep_max=1000000000", "closest:patience=1000000000"]
     {
@@ -182,7 +182,7 @@ fn a_sort_without_a_limit_would_starve() {
         for _ in 0..100_000 {
             harness.insert(&read(head), Instant::ZERO);
             let (out, io) = harness.dispatch(Instant::ZERO).unwrap();
-            assert_ne!(out, victim, "{text} is no test of its limit");
+            assert_ne!(out, victim, "{text}: the victim was dispatched without the limit");
             head = io.extent.end().0;
         }
     }

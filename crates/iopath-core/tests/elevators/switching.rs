@@ -1,5 +1,5 @@
-//! Elevators exchanged under a queue in use, in every pair and at every moment: nothing lost, overlapping bios
-//! in order, flushes behind what they cover.
+//! Changes of the elevator of a queue in use, for every pair of elevators and at every step: no request is lost,
+//! overlapping bios stay in order, flushes follow the writes that they cover.
 
 use crate::every_elevator;
 use iopath_core::elevator::ElevatorSpec;
@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 const BIOS: u64 = 64;
 const T0: Instant = Instant::ZERO;
 
-/// A queue and the device it is in front of, which takes 4 requests and completes the oldest.
-struct Path {
+/// A queue and a device of depth 4 that completes requests in order.
+struct Harness {
     queue: RequestQueue<LengthOnly>,
     at_device: VecDeque<Tag>,
     /// Tokens in the order they completed.
     done: Vec<u64>,
 }
 
-impl Path {
+impl Harness {
     fn new(elevator: ElevatorSpec) -> Self {
         let limits =
             Limits { volatile_cache: true, request_bytes_max: 32 << 9, ..Limits::with_capacity(1 << 20) };
@@ -27,10 +27,10 @@ impl Path {
         Self { queue: RequestQueue::new(limits, &config), at_device: VecDeque::new(), done: Vec::new() }
     }
 
-    /// Every third bio writes where the next but one reads; some touch, some flush, all in disorder.
+    /// Reads, writes and flushes in random-looking order: many writes overlap later reads, some extents are adjacent.
     fn bio(token: u64) -> Bio<LengthOnly> {
         let memory = LengthOnly::new(4096);
-        let extent = |place: u64| Extent::new(Sector(place * 8), 8).unwrap();
+        let extent = |block: u64| Extent::new(Sector(block * 8), 8).unwrap();
         let bio = match token % 8 {
             0 => Bio::write(extent(token * 7 % 50), memory, token),
             1 | 2 => Bio::read(extent((token - token % 8) * 7 % 50), memory, token),
@@ -67,48 +67,48 @@ fn check(done: &[u64], what: &str) {
     let mut sorted = done.to_vec();
     sorted.sort_unstable();
     assert!(sorted.into_iter().eq(0..BIOS), "{what}: lost or twice: {done:?}");
-    let place = |token| done.iter().position(|done| *done == token).expect("all are there");
+    let position = |token| done.iter().position(|done| *done == token).expect("all tokens have completed");
     for late in 0..BIOS {
         for early in 0..late {
-            let (a, b) = (Path::bio(early), Path::bio(late));
-            let in_the_way = a.op.is_write() || b.op.is_write();
-            let overlap = in_the_way && a.extent.overlaps(b.extent);
-            assert!(!overlap || place(early) < place(late), "{what}: {late} overtook {early}");
+            let (a, b) = (Harness::bio(early), Harness::bio(late));
+            let has_write = a.op.is_write() || b.op.is_write();
+            let overlap = has_write && a.extent.overlaps(b.extent);
+            assert!(!overlap || position(early) < position(late), "{what}: {late} overtook {early}");
         }
     }
 }
 
 #[test]
-fn a_switch_at_any_moment_loses_and_reorders_nothing() {
+fn a_switch_at_any_step_loses_no_request_and_keeps_the_order() {
     for from in every_elevator() {
         for to in every_elevator() {
-            for moment in (0..BIOS).step_by(3) {
-                let mut path = Path::new(from.clone());
+            for step in (0..BIOS).step_by(3) {
+                let mut harness = Harness::new(from.clone());
                 for token in 0..BIOS {
-                    path.queue.submit_bio(Path::bio(token), T0).unwrap();
-                    if token == moment {
-                        path.queue.set_elevator(&to, T0);
-                        assert_eq!(path.queue.elevator(), to.name());
+                    harness.queue.submit_bio(Harness::bio(token), T0).unwrap();
+                    if token == step {
+                        harness.queue.set_elevator(&to, T0);
+                        assert_eq!(harness.queue.elevator(), to.name());
                     }
                     if token % 3 == 0 {
-                        path.step();
+                        harness.step();
                     }
                 }
-                check(&path.finish(), &format!("{from} to {to} at {moment}"));
+                check(&harness.finish(), &format!("{from} to {to} at {step}"));
             }
         }
     }
 }
 
 #[test]
-fn what_waited_longest_is_still_the_oldest_after_a_switch() {
+fn age_survives_a_switch() {
     for from in every_elevator() {
         let limits = Limits::with_capacity(1 << 20);
         let mut queue =
             RequestQueue::new(limits, &QueueConfig { elevator: from.clone(), ..QueueConfig::default() });
-        let places = [500, 100, 900, 300, 700];
-        for (arrival, place) in places.into_iter().enumerate() {
-            let extent = Extent::new(Sector(place), 8).unwrap();
+        let sectors = [500, 100, 900, 300, 700];
+        for (arrival, sector) in sectors.into_iter().enumerate() {
+            let extent = Extent::new(Sector(sector), 8).unwrap();
             let now = Instant::from_nanos(arrival as u64);
             queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), 0), now).unwrap();
         }
@@ -118,6 +118,6 @@ fn what_waited_longest_is_still_the_oldest_after_a_switch() {
             assert_eq!(io.op, Op::Read);
             order.push(io.extent.start().0);
         }
-        assert_eq!(order, places, "after {from}");
+        assert_eq!(order, sectors, "after {from}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every tunable of every elevator: described, within its range, readable and settable while I/O runs.
+//! Every tunable of every elevator: it is described, has a valid default, and can be read and set while I/O runs.
 
 use crate::every_elevator;
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
@@ -6,7 +6,7 @@ use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Request
 use std::collections::BTreeSet;
 
 #[test]
-fn every_tunable_has_a_name_a_unit_a_meaning_and_a_default_within_its_range() {
+fn every_tunable_has_a_name_a_unit_a_description_and_a_valid_default() {
     for kind in ELEVATORS {
         let tunables = kind.tunables();
         let names: BTreeSet<_> = tunables.iter().map(|tunable| tunable.name).collect();
@@ -23,7 +23,7 @@ fn every_tunable_has_a_name_a_unit_a_meaning_and_a_default_within_its_range() {
 }
 
 #[test]
-fn every_tunable_is_set_while_requests_are_queued() {
+fn every_tunable_can_be_set_while_requests_are_queued() {
     for spec in every_elevator() {
         let tunables = spec.build(1).settings().tunables();
         let config = QueueConfig { elevator: spec, ..QueueConfig::default() };
@@ -53,7 +53,7 @@ fn every_tunable_is_set_while_requests_are_queued() {
 }
 
 #[test]
-fn settings_as_written_reach_the_elevator_of_a_queue() {
+fn settings_in_text_reach_the_elevator_of_a_queue() {
     let elevator: ElevatorSpec = "deadline:read_expire_ms=100,fifo_batch=8".parse().unwrap();
     let config = QueueConfig { elevator, ..QueueConfig::default() };
     let queue = RequestQueue::<LengthOnly>::new(Limits::with_capacity(8), &config);
@@ -64,13 +64,13 @@ fn settings_as_written_reach_the_elevator_of_a_queue() {
 }
 
 #[test]
-fn a_queue_that_follows_keeps_an_elevator_of_the_same_kind() {
-    // Of the two that are queued the further one comes first if the head has been there.
+fn following_a_spec_of_the_same_kind_keeps_the_elevator() {
+    // Of two queued requests, an elevator that kept its head dispatches the one above it.
     let order_after = |spec: &ElevatorSpec| {
         let config = QueueConfig { elevator: "two-list".parse().unwrap(), ..QueueConfig::default() };
         let mut queue = RequestQueue::new(Limits::with_capacity(1 << 20), &config);
-        let read = |queue: &mut RequestQueue<LengthOnly>, place| {
-            let extent = Extent::new(Sector(place), 8).unwrap();
+        let read = |queue: &mut RequestQueue<LengthOnly>, sector| {
+            let extent = Extent::new(Sector(sector), 8).unwrap();
             queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), 0), Instant::ZERO).unwrap();
         };
         read(&mut queue, 500);
@@ -83,8 +83,8 @@ fn a_queue_that_follows_keeps_an_elevator_of_the_same_kind() {
         let next = queue.poll_dispatch(Instant::ZERO).map(|io| io.extent.start().0);
         next.unwrap()
     };
-    assert_eq!(order_after(&"two-list".parse().unwrap()), 900, "it kept its head");
-    assert_eq!(order_after(&"ascend".parse().unwrap()), 100, "another took over");
+    assert_eq!(order_after(&"two-list".parse().unwrap()), 900, "the head is kept");
+    assert_eq!(order_after(&"ascend".parse().unwrap()), 100, "a new elevator starts at sector 0");
     let spec = ElevatorSpec::default();
     assert!(spec.is_of_kind(&"none".parse().unwrap()) && !spec.is_of_kind(&"ascend".parse().unwrap()));
 }
