@@ -1,31 +1,31 @@
-//! The bio: one read, write, flush or discard as its submitter sees it, and how it ended.
+//! The bio: one read, write, flush, discard or write-zeroes as its submitter sees it, and its result.
 
 use crate::error::IoError;
 use crate::sector::Extent;
 use std::fmt;
 
-/// What an I/O does.
+/// The operation of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Device to memory.
+    /// Moves data from the device to memory.
     Read,
-    /// Memory to device.
+    /// Moves data from memory to the device.
     Write,
-    /// Every write completed before this was submitted goes to the medium.
+    /// Makes every write that completed before its submission durable.
     Flush,
-    /// The contents of the extent are no longer needed; what it reads as afterwards is undefined.
+    /// Discards the contents of the extent; a later read returns undefined data.
     Discard,
-    /// The extent reads as zeroes afterwards.
+    /// Makes the extent read as zeroes.
     WriteZeroes,
 }
 
 impl Op {
-    /// Whether it changes what a later read of its extent returns.
+    /// Whether the operation changes the contents of its extent.
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::Discard | Self::WriteZeroes)
     }
 
-    /// Whether it carries memory.
+    /// Whether the operation has memory.
     pub const fn has_memory(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
@@ -43,49 +43,48 @@ impl fmt::Display for Op {
     }
 }
 
-/// Who submits: bios of one stream belong together for fairness and in the log. Chosen by the caller.
+/// The stream of a bio, chosen by the caller. Elevators share the device among streams, and the log reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stream(pub u32);
 
-/// How urgent an I/O is, as Linux's I/O priority classes have it. Elevators that order by priority go by it;
-/// what differs in it is never merged.
+/// The I/O priority class, as in Linux. Some elevators order by it. I/Os of different priorities are never merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// Before all others.
+    /// Goes before all others.
     RealTime,
-    /// What most I/O is.
+    /// The class of most I/O.
     #[default]
     BestEffort,
-    /// When nothing else is to be done.
+    /// Goes when no other I/O is queued.
     Idle,
 }
 
 impl Priority {
-    /// All of them, the most urgent first, in the order of [`Priority::index`].
+    /// All priorities, the highest first, in the order of [`Priority::index`].
     pub const ALL: [Self; 3] = [Self::RealTime, Self::BestEffort, Self::Idle];
 
-    /// Its place in [`Priority::ALL`], for tables.
+    /// The index in [`Priority::ALL`], for tables.
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// One I/O as submitted, of any length the device's capacity allows. The queue splits and merges.
+/// One I/O as submitted, of any length up to the capacity of the device. The queue splits and merges bios.
 #[derive(Debug, Clone, Copy)]
 pub struct Bio<M> {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Where; empty for a flush.
+    /// The sectors; empty for a flush.
     pub extent: Extent,
-    /// The caller's memory, as long as the extent: for reads and writes.
+    /// The caller's memory, of the length of the extent: for reads and writes only.
     pub memory: Option<M>,
-    /// Write only: on the medium when complete (forced unit access).
+    /// Forced unit access, for writes only: the data is durable on completion.
     pub fua: bool,
-    /// Whose it is.
+    /// The stream it belongs to.
     pub stream: Stream,
-    /// How urgent it is.
+    /// The I/O priority.
     pub priority: Priority,
-    /// Comes back with the completion; means nothing to the path.
+    /// Returned with the completion; not used by the queue.
     pub token: u64,
 }
 
@@ -94,51 +93,51 @@ impl<M> Bio<M> {
         Self { op, extent, memory, fua: false, stream: Stream(0), priority: Priority::BestEffort, token }
     }
 
-    /// Reads `extent` into `memory`.
+    /// A read of `extent` into `memory`.
     pub const fn read(extent: Extent, memory: M, token: u64) -> Self {
         Self::new(Op::Read, extent, Some(memory), token)
     }
 
-    /// Writes `memory` to `extent`.
+    /// A write of `memory` to `extent`.
     pub const fn write(extent: Extent, memory: M, token: u64) -> Self {
         Self::new(Op::Write, extent, Some(memory), token)
     }
 
-    /// Sends every write completed by now to the medium.
+    /// A flush.
     pub const fn flush(token: u64) -> Self {
         Self::new(Op::Flush, Extent::EMPTY, None, token)
     }
 
-    /// Says that `extent` is no longer needed.
+    /// A discard of `extent`.
     pub const fn discard(extent: Extent, token: u64) -> Self {
         Self::new(Op::Discard, extent, None, token)
     }
 
-    /// Makes `extent` read as zeroes.
+    /// A write of zeroes to `extent`.
     pub const fn write_zeroes(extent: Extent, token: u64) -> Self {
         Self::new(Op::WriteZeroes, extent, None, token)
     }
 
-    /// How many bytes of memory belong with it.
+    /// The bytes of memory that the bio requires.
     pub const fn memory_bytes(&self) -> u64 {
         if self.op.has_memory() { self.extent.bytes() } else { 0 }
     }
 
-    /// The same with forced unit access.
+    /// The bio with forced unit access.
     #[must_use]
     pub const fn with_fua(mut self) -> Self {
         self.fua = true;
         self
     }
 
-    /// The same on behalf of `stream`.
+    /// The bio as one of `stream`.
     #[must_use]
     pub const fn on_stream(mut self, stream: Stream) -> Self {
         self.stream = stream;
         self
     }
 
-    /// The same at `priority`.
+    /// The bio at `priority`.
     #[must_use]
     pub const fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -146,11 +145,11 @@ impl<M> Bio<M> {
     }
 }
 
-/// A bio that has completed. Comes exactly once for each bio the queue took.
+/// A completed bio: exactly one for each bio that the queue accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BioDone {
-    /// The token it was submitted with.
+    /// The token of the bio.
     pub token: u64,
-    /// Whole success, or the first error of any part of it.
+    /// Success of all parts, or the first error of any part.
     pub result: Result<(), IoError>,
 }

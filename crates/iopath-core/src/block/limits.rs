@@ -1,9 +1,9 @@
-//! What a device can take in one request. The queue splits and merges within these limits.
+//! The limits of a device on a request. The queue splits and merges within them.
 
 use crate::block::bio::Op;
 use crate::sector::{Extent, SECTOR_SHIFT};
 
-/// What a device is able to take. A device states these once; they do not change while it is in use.
+/// The limits of a device. They are constant while the device is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Size in sectors.
@@ -12,27 +12,27 @@ pub struct Limits {
     pub logical_block_bytes: u32,
     /// Memory addresses are multiples of this many bytes.
     pub memory_align_bytes: u32,
-    /// The most bytes of one read or write request.
+    /// Maximum bytes of a read or write request.
     pub request_bytes_max: u64,
-    /// The most segments (contiguous pieces of memory) of one request.
+    /// Maximum segments (contiguous pieces of memory) of a request.
     pub segments_max: u16,
     /// No request crosses a multiple of this many sectors (the chunk of a stripe); 0 for no boundary.
     pub chunk_sectors: u64,
-    /// The most requests at once.
+    /// Maximum requests in flight.
     pub depth_max: u32,
-    /// The most bytes of one discard, 0 where the device cannot discard.
+    /// Maximum bytes of a discard; 0 if the device does not support it.
     pub discard_bytes_max: u64,
-    /// The most bytes of one write-zeroes, 0 where the device cannot do that.
+    /// Maximum bytes of a write-zeroes; 0 if the device does not support it.
     pub write_zeroes_bytes_max: u64,
-    /// Completed writes may be lost at power failure until a flush: a flush reaches the device.
+    /// Completed writes may be lost at power failure before a flush, so the queue sends flushes to the device.
     pub volatile_cache: bool,
-    /// The device understands forced unit access; else the queue sends a flush after the write.
+    /// The device supports forced unit access. Otherwise the queue sends a flush after the write.
     pub fua: bool,
 }
 
 impl Limits {
-    /// A device of `capacity` sectors with 512-byte blocks that takes requests of up to 1 MiB in up to
-    /// 128 segments, 256 at once, without cache, discard or write-zeroes. Struct-update from here.
+    /// A device of `capacity` sectors with 512-byte blocks, requests of up to 1 MiB in up to 128 segments, 256 in flight,
+    /// without cache, discard or write-zeroes. Use struct update for others.
     pub const fn with_capacity(capacity: u64) -> Self {
         Self {
             capacity,
@@ -49,7 +49,7 @@ impl Limits {
         }
     }
 
-    /// The most sectors of one request of `op`; 0 where the device cannot do it.
+    /// Maximum sectors of a request of `op`; 0 if the device does not support it.
     pub const fn sectors_max(&self, op: Op) -> u64 {
         let bytes = match op {
             Op::Read | Op::Write => self.request_bytes_max,
@@ -60,8 +60,8 @@ impl Limits {
         bytes >> SECTOR_SHIFT
     }
 
-    /// How much of `extent` the next request may take: whole blocks from its start on, up to the size
-    /// limit and the chunk's end.
+    /// The sectors of `extent` that the next request may cover: whole blocks from its start, up to the size limit and the
+    /// end of the chunk.
     pub fn first_piece(&self, op: Op, extent: Extent) -> u64 {
         let block = self.block_sectors();
         let sectors = (self.sectors_max(op) / block * block).min(extent.sectors());
@@ -72,22 +72,22 @@ impl Limits {
         }
     }
 
-    /// Whether a request of `op` may cover `extent`, whole blocks, as a whole.
-    pub fn takes_whole(&self, op: Op, extent: Extent) -> bool {
+    /// Whether one request of `op` may cover all of `extent`, which is whole blocks.
+    pub fn fits(&self, op: Op, extent: Extent) -> bool {
         extent.sectors() <= self.sectors_max(op) && !self.crosses_chunk(extent)
     }
 
-    /// Whether a chunk ends inside `extent`.
+    /// Whether `extent` contains the end of a chunk.
     pub fn crosses_chunk(&self, extent: Extent) -> bool {
         self.chunk_sectors != 0 && extent.sectors_to_boundary(self.chunk_sectors) < extent.sectors()
     }
 
-    /// Whether `extent` is whole logical blocks, which are a power of two.
+    /// Whether `extent` is a multiple of the logical block, which is a power of two.
     pub const fn is_whole_blocks(&self, extent: Extent) -> bool {
         (extent.start().0 | extent.sectors()) & (self.block_sectors() - 1) == 0
     }
 
-    /// The logical block in sectors, one at least.
+    /// The logical block in sectors, at least one.
     pub const fn block_sectors(&self) -> u64 {
         let sectors = (self.logical_block_bytes >> SECTOR_SHIFT) as u64;
         if sectors == 0 { 1 } else { sectors }
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_ends_at_the_size_limit_or_the_chunk() {
+    fn a_piece_ends_at_the_size_limit_or_the_end_of_the_chunk() {
         let limits =
             Limits { request_bytes_max: 8 << 9, chunk_sectors: 16, ..Limits::with_capacity(1 << 20) };
         assert_eq!(limits.first_piece(Op::Read, extent(0, 100)), 8);
         assert_eq!(limits.first_piece(Op::Read, extent(12, 100)), 4);
         assert_eq!(limits.first_piece(Op::Read, extent(12, 2)), 2);
-        assert!(limits.takes_whole(Op::Write, extent(8, 8)));
-        assert!(!limits.takes_whole(Op::Write, extent(9, 8)));
+        assert!(limits.fits(Op::Write, extent(8, 8)));
+        assert!(!limits.fits(Op::Write, extent(9, 8)));
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_cannot_do_has_no_piece() {
+    fn an_unsupported_operation_has_no_piece() {
         assert_eq!(Limits::with_capacity(8).first_piece(Op::Discard, extent(0, 8)), 0);
     }
 }

@@ -1,6 +1,5 @@
-//! The request log's record: one step of one bio or request in 24 bytes, and who takes them. Neither ring nor
-//! file: those are `iopath-log`'s. The bits are in docs/log-format.md; which step is told when, in
-//! `queue/log.rs`.
+//! The request log of a queue: a record of 24 bytes for each step of a bio or request, and the sink for records. The ring
+//! and the file are in `iopath-log`, the format in docs/log-format.md, the calls in `queue/log.rs`.
 
 mod batch;
 mod collect;
@@ -12,36 +11,36 @@ pub use record::{Event, Record, Step, Subject, UnknownCode};
 
 use std::fmt;
 
-/// Takes the records of one queue.
+/// Receives the records of one queue.
 ///
-/// Called on the path of an I/O, once for many records: it neither waits nor fails.
+/// The queue calls it on the path of an I/O, once for many records: it must not wait.
 pub trait LogSink: fmt::Debug + Send {
-    /// Takes a batch of records, in order, and leaves an empty one in its place: another, or the same if it has
-    /// copied the records out.
+    /// Takes a batch of records, in order, and replaces it with an empty one: another batch, or the same one after the
+    /// records were copied.
     ///
     /// # Errors
-    /// If it can keep no more now. The batch is left as it was: the queue then forgets it, and says how many
-    /// records are missing with one of [`Event::Missed`] at the beginning of the next.
+    /// If the sink has no room now; the batch must be unchanged. The queue then drops its records and begins the next
+    /// batch with an [`Event::Missed`] that has their number.
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom>;
 
-    /// Has a batch that is not full for as long as the queue is idle, and leaves an empty one in its place. What it
-    /// has done nothing with when the queue goes on, [`LogSink::resume`] gives back: so a queue that is idle often
-    /// hands over no more batches than a busy one. A sink that nobody looks into meanwhile needs neither.
+    /// Borrows a batch that is not full while the queue is idle, and replaces it with an empty one. [`LogSink::resume`]
+    /// returns the batch if its records are still unread, so that a queue that is often idle fills batches as a busy one
+    /// does. A sink that is never read while the queue is idle needs neither method.
     ///
     /// # Errors
-    /// If it does not want the batch. It is left as it was, and the queue keeps it.
+    /// If the sink refuses; the batch must be unchanged, and the queue keeps it.
     fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         let _ = batch;
         Err(NoRoom)
     }
 
-    /// The queue goes on: puts the batch that rests in the place of this empty one, unless its records are taken.
+    /// The queue continues: replaces this empty batch with the borrowed one, unless its records were read.
     fn resume(&mut self, batch: &mut RecordBatch) {
         let _ = batch;
     }
 }
 
-/// A sink can keep no more records at the moment.
+/// A sink has no room for more records now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the log has no room for more records at the moment")]
 pub struct NoRoom;

@@ -1,33 +1,32 @@
-//! Which pieces of I/O may become one request, and if not, why. Rules only: who looks for candidates
-//! and joins them is `queue/merge.rs`.
+//! The conditions for a merge. The search for candidates and the merge itself are in `queue/merge.rs`.
 
 use crate::block::limits::Limits;
 use crate::block::request::Chain;
 use crate::sector::Extent;
 
-/// Why two pieces of I/O are not merged. The order is part of the log's format: new reasons go last.
+/// The reason why two I/Os are not merged. The log stores the index: add new reasons at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NoMerge {
-    /// Nothing queued touches it.
+    /// No queued request is adjacent.
     NotAdjacent,
-    /// One does something else than the other.
+    /// The operations differ.
     Direction,
-    /// The request would have more bytes than the device takes.
+    /// The request would exceed the maximum size of the device.
     SizeLimit,
-    /// The request would have more segments than the device takes.
+    /// The request would exceed the maximum number of segments of the device.
     SegmentLimit,
     /// The request would cross a chunk boundary of the device.
     Boundary,
-    /// One of them must stay as it is: forced unit access, or tried again after a failure.
+    /// One of them must not be merged: forced unit access, or a retry after a failure.
     Barrier,
-    /// The elevator does not want it, for a reason of its own.
+    /// The elevator refuses, for another reason than those below.
     Elevator,
-    /// The elevator's latency bound: others that wait would wait too long.
+    /// The latency bound of the elevator: other queued requests would wait too long.
     LatencyBound,
-    /// The elevator's starvation bound: it has been passed over as often as it may.
+    /// The starvation bound of the elevator: a queued request may not be passed again.
     StarvationBound,
-    /// One is more urgent than the other.
+    /// The I/O priorities differ.
     Priority,
 }
 
@@ -46,28 +45,28 @@ impl NoMerge {
         Self::Priority,
     ];
 
-    /// Its place in [`NoMerge::ALL`], for tables of counts.
+    /// The index in [`NoMerge::ALL`], for tables of counts.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its code in a log record, from 1 on.
+    /// The code in a log record, from 1.
     pub const fn code(self) -> u8 {
         self as u8 + 1
     }
 
-    /// The reason of that code.
+    /// The reason with that code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).wrapping_sub(1)).copied()
     }
 }
 
-/// On which side of a request something is added.
+/// The side of a request at which another is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// After its end.
+    /// At the end.
     Back,
-    /// Before its start.
+    /// At the start.
     Front,
 }
 
@@ -82,7 +81,7 @@ impl Side {
     }
 }
 
-/// Whether `low` and the `high` that follows it may be one request, in `segments` segments together.
+/// Whether `low` and `high` may become one request of `segments` segments. Returns its extent.
 pub(crate) fn may_merge(
     low: &Chain,
     high: &Chain,
@@ -132,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_kind_merge() {
+    fn adjacent_requests_of_one_kind_merge() {
         let joined = may_merge(&chain(Op::Read, 0, 8), &chain(Op::Read, 8, 8), 2, &limits());
         assert_eq!(joined, Ok(Extent::new(Sector(0), 16).unwrap()));
     }
 
     #[test]
-    fn each_limit_gives_its_own_reason() {
+    fn each_limit_has_its_own_reason() {
         let read = chain(Op::Read, 0, 8);
         let reason =
             |low: &Chain, high: &Chain, segments| may_merge(low, high, segments, &limits()).unwrap_err();
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_know_their_place() {
+    fn reasons_survive_a_round_trip() {
         for (index, reason) in NoMerge::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
             assert_eq!(NoMerge::from_code(reason.code()), Some(reason));

@@ -1,6 +1,6 @@
-//! The request queue: what a bio passes between its submitter and the device. The state machine and its
-//! face; each stage is a file of its own: `order`, `split`, `plug`, `merge`, `flush`, `complete`; `log` tells of each;
-//! `tune` changes the elevator.
+//! The request queue between the submitters of bios and the device. This file has the state and the public methods. Each
+//! stage is a file: `order`, `split`, `plug`, `merge`, `flush`, `complete`. `log` records the steps, `tune` changes the
+//! elevator, `refusal` has the errors of submission.
 
 mod complete;
 mod flush;
@@ -29,24 +29,23 @@ use plug::Plug;
 pub use refusal::SubmitError;
 use std::collections::VecDeque;
 
-/// How large a queue is and which elevator orders it. Memory is taken for all of it at once.
+/// The size of a queue and its elevator. All memory is allocated when the queue is made.
 #[derive(Debug, Clone)]
 pub struct QueueConfig {
-    /// Bios that may be submitted and not yet collected with [`RequestQueue::poll_completion`].
+    /// Maximum bios submitted and not yet collected with [`RequestQueue::poll_completion`].
     pub bios_max: u32,
-    /// Request slots: what waits in plug and elevator or is at the device.
+    /// Request slots: for requests in the plug, in the elevator and in flight.
     pub requests_max: u32,
-    /// Requests at the device at once; the device's own limit applies, too.
+    /// Maximum requests in flight; the limit of the device applies, too.
     pub depth: u32,
-    /// A plug that holds this many requests is emptied before it takes another.
+    /// A plug with this many requests is emptied before another is added.
     pub plug_requests_max: u32,
     /// The elevator and its settings.
     pub elevator: ElevatorSpec,
 }
 
 impl QueueConfig {
-    /// The most bios and the most request slots of a queue; numbers above are taken for this one. A queue takes the
-    /// memory for its slots when it is made.
+    /// The maximum of `bios_max` and `requests_max`; greater values are clamped to it.
     pub const SLOTS_MAX: u32 = 1 << 22;
 }
 
@@ -62,58 +61,58 @@ impl Default for QueueConfig {
     }
 }
 
-/// What a queue has done since it was made.
+/// The counters of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueStats {
-    /// Bios taken.
+    /// Bios accepted.
     pub bios: u64,
-    /// Requests given to the device, again ones included.
+    /// Requests dispatched, including requeued ones.
     pub dispatched: u64,
-    /// Bios cut into pieces.
+    /// Bios split into pieces.
     pub split: u64,
-    /// Bios held back because an earlier one was in their way.
+    /// Bios held back by an earlier overlapping one.
     pub held: u64,
-    /// Requests that the device gave back because it was busy.
+    /// Requests that the device refused because it was busy.
     pub requeued: u64,
-    /// How often a bio or piece found no free request slot.
+    /// Bios or pieces that found no free request slot.
     pub slot_waits: u64,
     merges: [u64; 2],
     refused: [u64; NoMerge::ALL.len()],
 }
 
 impl QueueStats {
-    /// How often something was added at the end of a request.
+    /// Merges at the end of a request.
     pub const fn back_merges(&self) -> u64 {
         self.merges[0]
     }
 
-    /// How often something was added at the start of a request.
+    /// Merges at the start of a request.
     pub const fn front_merges(&self) -> u64 {
         self.merges[1]
     }
 
-    /// How often a merge with something that touched was refused for this reason.
+    /// Merges with an adjacent request that were refused for this reason.
     pub const fn refused(&self, reason: NoMerge) -> u64 {
         self.refused[reason.index()]
     }
 }
 
-/// How many requests the elevator is told of together: few enough for their memory to stay close.
+/// Requests announced to the elevator together: few enough for their memory to stay in the cache.
 const PREFETCHED_MAX: usize = 32;
 
-/// Whether the device may be given requests.
+/// Whether requests may be dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// It was busy: not before something completes.
+    /// The device was busy: wait for a completion.
     UntilCompletion,
-    /// It was busy with nothing of ours in flight: only time can help.
+    /// The device was busy with no request of this queue in flight: wait until then.
     Until(Instant),
 }
 
-/// Splits, plugs, merges, orders and dispatches bios. See the crate's documentation for an example.
+/// Splits, plugs, merges, orders and dispatches bios. The documentation of the crate has an example.
 ///
-/// Memory, slots and lists are allocated when the queue is made: nothing afterwards allocates.
+/// All memory is allocated when the queue is made; no later call allocates, except where documented.
 #[derive(Debug)]
 pub struct RequestQueue<M> {
     limits: Limits,
@@ -122,23 +121,23 @@ pub struct RequestQueue<M> {
     order: Order,
     plug: Plug,
     elevator: Box<dyn Elevator>,
-    /// What `elevator` is and how it is set.
+    /// The kind and settings of `elevator`.
     spec: ElevatorSpec,
     flush: Flush,
-    /// Requests that the device gave back, to be dispatched before all others.
+    /// Requests that the device refused; they are dispatched before all others.
     requeued: VecDeque<Tag>,
     /// Bios that wait for a request slot.
     waiting: VecDeque<u32>,
     done: VecDeque<BioDone>,
-    /// How the last flush failed that failed and was not asked for.
+    /// The error of a failed flush, until [`RequestQueue::take_failed_flush`].
     failed_flush: Option<IoError>,
     gate: Gate,
     depth: u32,
     in_flight: u32,
-    /// Bios taken and not collected, and the most there may be.
+    /// Bios accepted and not collected, and their maximum.
     bios_in: u32,
     bios_max: u32,
-    /// Pieces cut from bios and not over, and the most there may be.
+    /// Pieces split from bios and not completed, and their maximum.
     pieces: u32,
     pieces_max: u32,
     stats: QueueStats,
@@ -146,14 +145,14 @@ pub struct RequestQueue<M> {
 }
 
 impl<M: Memory> RequestQueue<M> {
-    /// How long to leave a device alone that is busy though nothing of this queue is in flight.
+    /// The delay before a retry on a device that is busy while no request of this queue is in flight.
     const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-    /// A queue in front of a device of these limits.
+    /// A queue for a device with these limits.
     pub fn new(limits: Limits, config: &QueueConfig) -> Self {
         let bios_max = config.bios_max.clamp(1, QueueConfig::SLOTS_MAX);
         let requests_max = config.requests_max.clamp(1, QueueConfig::SLOTS_MAX) as usize;
-        // Pieces cut from bios have slots besides the bios' own, so that a queue full of bios can cut them.
+        // Pieces have slots of their own, so that a queue full of bios can split them.
         let pieces_max = requests_max as u32;
         let bio_slots = (bios_max + pieces_max) as usize;
         let mut requests = RequestTable::new(requests_max + 1);
@@ -185,7 +184,10 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Takes a bio; its completion comes from [`RequestQueue::poll_completion`].
+    /// Submits a bio; [`RequestQueue::poll_completion`] returns its completion.
+    ///
+    /// # Errors
+    /// If the bio is invalid for this device or the queue is full. The error returns the bio.
     pub fn submit_bio(&mut self, bio: Bio<M>, now: Instant) -> Result<(), SubmitError<M>> {
         self.check(&bio)?;
         self.bios_in += 1;
@@ -204,22 +206,22 @@ impl<M: Memory> RequestQueue<M> {
         Ok(())
     }
 
-    /// Holds requests back until [`RequestQueue::unplug`], so that what follows can join them. Plugs nest.
+    /// Holds requests back until [`RequestQueue::unplug`], so that later bios can merge with them. Plugs nest.
     pub fn plug(&mut self) {
         self.plug.plug();
     }
 
-    /// Takes a plug off; the last hands what it held to the elevator.
+    /// Ends a plug. The outermost one moves the plugged requests to the elevator.
     ///
     /// # Panics
-    /// Without a plug: a bug of the caller.
+    /// If the queue is not plugged: a bug of the caller.
     pub fn unplug(&mut self, now: Instant) {
         if self.plug.unplug() {
             self.empty_plug(now);
         }
     }
 
-    /// Hands what is plugged to the elevator without taking the plug off: for whoever is about to wait.
+    /// Moves the plugged requests to the elevator; the queue stays plugged. For callers that are about to wait.
     pub fn empty_plug(&mut self, now: Instant) {
         let tags = self.plug.take();
         self.log_unplug(tags.len(), now);
@@ -230,7 +232,7 @@ impl<M: Memory> RequestQueue<M> {
         self.plug.restore(tags);
     }
 
-    /// The next request for the device; `None` when there is none or the device has all it can take.
+    /// The next request for the device. `None` if no request is queued or the maximum is in flight.
     pub fn poll_dispatch(&mut self, now: Instant) -> Option<Io<'_, M>> {
         if self.gate != Gate::Open || self.in_flight >= self.depth {
             return None;
@@ -249,11 +251,11 @@ impl<M: Memory> RequestQueue<M> {
         Some(Io::of_bios(tag, &request.chain, fua, &self.bios))
     }
 
-    /// Takes a request back that the device had no room for. No other is dispatched before something
-    /// completes or, if nothing is in flight, a millisecond has passed.
+    /// Returns a request that the device refused because it was busy. The queue dispatches again after the next
+    /// completion, or after a millisecond if no request is in flight.
     ///
     /// # Panics
-    /// If the request is not at the device: a bug of the caller.
+    /// If the request is not in flight: a bug of the caller.
     pub fn requeue(&mut self, tag: Tag, now: Instant) {
         self.leave_device(tag, State::Requeued);
         self.stats.requeued += 1;
@@ -263,35 +265,34 @@ impl<M: Memory> RequestQueue<M> {
             if self.in_flight > 0 { Gate::UntilCompletion } else { Gate::Until(now + Self::RETRY_AFTER) };
     }
 
-    /// The next bio that has completed.
+    /// The next completed bio.
     pub fn poll_completion(&mut self) -> Option<BioDone> {
         let done = self.done.pop_front()?;
         self.bios_in -= 1;
         Some(done)
     }
 
-    /// Whether the device could not be flushed since this was last asked, or may not have been where write and flush
-    /// are one (forced unit access), and why: what it has taken since its last flush may be lost, whoever wrote it.
-    /// Known as soon as it has happened, not when [`RequestQueue::poll_completion`] comes to the bio.
+    /// The error of a flush that failed since the last call. Writes since the last successful flush may be lost, whichever
+    /// caller submitted them. Includes forced-unit-access writes whose error may come from the flush. The error is
+    /// available at the completion of the request, before [`RequestQueue::poll_completion`] returns the bio.
     pub const fn take_failed_flush(&mut self) -> Option<IoError> {
         self.failed_flush.take()
     }
 
-    /// How many bios have completed and not collected.
+    /// The number of bios completed and not collected.
     pub fn completions(&self) -> usize {
         self.done.len()
     }
 
-    /// Something that [`RequestQueue::poll_timeout`] announced may be due.
+    /// Call this at the time of [`RequestQueue::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         if matches!(self.gate, Gate::Until(due) if due <= now) {
             self.gate = Gate::Open;
         }
     }
 
-    /// When to call [`RequestQueue::handle_timeout`] and then [`RequestQueue::poll_dispatch`] although
-    /// nothing completed. While the device has all it can take nothing is due, whatever the elevator says: only a
-    /// completion helps.
+    /// The time at which to call [`RequestQueue::handle_timeout`] and [`RequestQueue::poll_dispatch`] if no request
+    /// completes before. `None` while the maximum is in flight: then only a completion allows a dispatch.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.gate {
             Gate::Until(due) => Some(due),
@@ -300,18 +301,18 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Requests at the device.
+    /// The number of requests in flight.
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Bios taken and not yet collected.
+    /// The number of bios submitted and not collected.
     pub const fn bios_in(&self) -> u32 {
         self.bios_in
     }
 
-    /// Whether [`RequestQueue::poll_dispatch`] has something to give: so it may be while the queue is plugged,
-    /// when the plug has overflowed.
+    /// Whether [`RequestQueue::poll_dispatch`] may return a request. Also possible while the queue is plugged, after the
+    /// plug has overflowed.
     pub fn has_dispatchable(&self) -> bool {
         let has_room = self.gate == Gate::Open && self.in_flight < self.depth;
         has_room && !(self.elevator.is_empty() && self.requeued.is_empty())
@@ -322,12 +323,12 @@ impl<M: Memory> RequestQueue<M> {
         &self.limits
     }
 
-    /// The device ends after `sectors` sectors from now on: bios that reach further are refused.
+    /// Sets the capacity of the device in sectors; later bios beyond it are refused.
     pub fn set_capacity(&mut self, sectors: u64) {
         self.limits.capacity = sectors;
     }
 
-    /// What the queue has done so far.
+    /// The counters of the queue.
     pub const fn stats(&self) -> &QueueStats {
         &self.stats
     }
@@ -357,11 +358,11 @@ impl<M: Memory> RequestQueue<M> {
         Ok(())
     }
 
-    /// Gives a request to the elevator, or to a request that is there already.
+    /// Merges a request into one in the elevator, or inserts it there.
     fn insert(&mut self, tag: Tag, now: Instant) {
         let chain = self.requests[tag].chain;
-        let who = Subject::Request(tag.index() as u32);
-        if let Err(reason) = self.merge_in_elevator(who, &chain, now) {
+        let subject = Subject::Request(tag.index() as u32);
+        if let Err(reason) = self.merge_in_elevator(subject, &chain, now) {
             self.log_insert(tag, &chain, reason, now);
             self.requests[tag].state = State::Queued;
             self.elevator.insert(tag, &self.requests, now);
@@ -370,7 +371,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Tells the elevator of requests that it is about to be given.
+    /// Announces requests to the elevator before they are inserted.
     fn prefetch(&mut self, tags: &[Tag]) {
         let mut arrivals = [Chain::EMPTY.outline(); PREFETCHED_MAX];
         for tags in tags.chunks(PREFETCHED_MAX) {
@@ -383,7 +384,7 @@ impl<M: Memory> RequestQueue<M> {
 
     fn leave_device(&mut self, tag: Tag, state: State) {
         let request = &mut self.requests[tag];
-        assert!(request.state == State::InFlight, "{tag:?} is not at the device but {:?}", request.state);
+        assert!(request.state == State::InFlight, "{tag:?} is not in flight but {:?}", request.state);
         request.state = state;
         self.in_flight -= 1;
     }

@@ -338,6 +338,6 @@ fn take_apart<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: imp
 
 fn check<M: Memory>(limits: &Limits, io: &Io<'_, M>) {
     let Io { op, extent, .. } = *io;
-    let within = !extent.is_empty() && extent.end().0 <= limits.capacity && limits.takes_whole(op, extent);
+    let within = !extent.is_empty() && extent.end().0 <= limits.capacity && limits.fits(op, extent);
     assert!(op == Op::Flush || within, "{op} of {extent} does not keep to the stripe's {limits:?}");
 }

@@ -49,7 +49,7 @@ fn check_limits(extent: Extent) {
         for op in OPS {
             assert!(limits.first_piece(op, extent) <= extent.sectors());
             assert!(limits.sectors_max(op) <= Sector::MAX.0);
-            limits.takes_whole(op, extent);
+            limits.fits(op, extent);
         }
         limits.is_whole_blocks(extent);
     }

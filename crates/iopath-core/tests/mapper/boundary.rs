@@ -27,7 +27,7 @@ fn requests_a_mib(mapper: &mut dyn Mapper, write_mib: u64, boundary: Boundary) -
         for step in write(mapper, &mut space, &mut medium, &limits, plan) {
             match step {
                 Step::Transfer { place, .. } => {
-                    assert!(limits.takes_whole(Op::Write, place), "{place} is one request");
+                    assert!(limits.fits(Op::Write, place), "{place} is one request");
                     *by_disk.entry(place.start().0 / CHUNK_SECTORS % MEMBERS).or_default() += 1;
                 }
                 Step::Submit => {}

@@ -136,7 +136,7 @@ impl Disk {
         assert!(self.in_flight.len() < self.depth as usize, "deeper than {}", self.depth);
         assert!(io.extent.end().0 <= limits.capacity, "{} is past the end", io.extent);
         assert!(
-            limits.takes_whole(io.op, io.extent) || io.op == Op::Flush,
+            limits.fits(io.op, io.extent) || io.op == Op::Flush,
             "{} {} is too long",
             io.op,
             io.extent

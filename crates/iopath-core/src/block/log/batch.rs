@@ -1,51 +1,51 @@
-//! Memory for many records: filled by a queue, then owned by whoever keeps them. What goes into it: `collect.rs`.
+//! Memory for many records: a queue fills it, then a sink owns it. The queue's side is in `collect.rs`.
 
 use super::record::Record;
 use std::fmt;
 
-/// Records handed over at once, 48 KiB of them.
+/// Records that pass from a queue to a sink together, 48 KiB of them.
 ///
-/// Written in place and then given away whole, they are copied nowhere on the path of an I/O, and the exchange,
-/// which has the two cores wait for each other's cache lines, is spread over some hundred I/Os.
+/// Records are written in place and never copied on the path of an I/O. The exchange, in which two processors wait for
+/// each other's cache lines, is spread over several hundred I/Os.
 pub struct RecordBatch {
     pub(super) records: Box<[Record; Self::CAPACITY]>,
     pub(super) len: usize,
-    /// How many missing records its first one tells of; 0 if that is an ordinary one.
+    /// The number of missing records that the first record states; 0 if that is another record.
     pub(super) missed: u64,
 }
 
 impl RecordBatch {
-    /// The most records in one.
+    /// The maximum number of records.
     pub const CAPACITY: usize = 2048;
 
-    /// An empty one. Its memory has been written to, so that the system has given all of it.
+    /// An empty batch. All of its memory has been written to, so that it is backed by pages.
     pub fn new() -> Self {
         let records = vec![Record::UNUSED; Self::CAPACITY].into_boxed_slice();
-        let records = records.try_into().expect("it has the length it was made with");
+        let records = records.try_into().expect("the length is that of the array");
         Self { records, len: 0, missed: 0 }
     }
 
-    /// The records, in order. A record may stand for several steps: see [`Record::parts`].
+    /// The records, in order. A record may combine several steps: see [`Record::parts`].
     pub fn records(&self) -> &[Record] {
         &self.records[..self.len]
     }
 
-    /// Adds a record, for whoever has them from elsewhere than a queue.
+    /// Adds a record that does not come from a queue.
     ///
     /// # Panics
-    /// If it is full: a bug of the caller.
+    /// If the batch is full: a bug of the caller.
     pub fn push(&mut self, record: Record) {
         assert!(self.len < Self::CAPACITY, "a batch holds {} records", Self::CAPACITY);
         self.records[self.len] = record;
         self.len += 1;
     }
 
-    /// How many records are lost if this batch is: not the one that tells of others.
+    /// The number of records lost with this batch, without the one that states earlier losses.
     pub fn lost(&self) -> u64 {
         self.len as u64 - u64::from(self.missed > 0)
     }
 
-    /// Forgets the records.
+    /// Removes all records.
     pub const fn clear(&mut self) {
         self.len = 0;
         self.missed = 0;

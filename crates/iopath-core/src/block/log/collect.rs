@@ -1,6 +1,6 @@
-//! Collects a queue's records, so that the sink is called once for many, and makes one record of steps that come
-//! together. Holds no more than a batch back, none that is older than [`HELD_MAX_NS`] when the next comes, and
-//! none from a sink that looks while the queue is idle.
+//! Collects the records of a queue into batches for the sink, and combines steps at the same time into one record. At most
+//! one batch is pending. A record goes to the sink with the first step after [`PENDING_MAX_NS`] at the latest, and while
+//! the queue is idle if the sink supports that.
 
 use super::record::{Event, Record, Step, Subject};
 use super::{LogSink, RecordBatch};
@@ -9,40 +9,39 @@ use crate::block::request::{NONE, Tag};
 use crate::time::Instant;
 
 /// A batch that is not full goes to the sink with the first step after this time.
-const HELD_MAX_NS: u64 = 1_000_000_000;
+const PENDING_MAX_NS: u64 = 1_000_000_000;
 
-/// So many records ahead of those written, their memory is this processor's: see [`Log::own_ahead`].
+/// The number of records ahead whose memory is prefetched for writing: see [`Log::own_ahead`].
 const AHEAD: usize = 128;
 
-/// No batch ends here.
+/// A position at which no batch ends.
 const NO_RUN: usize = usize::MAX;
 
-/// The log of one queue: records not yet handed over, and whom they go to.
+/// The log of one queue: the pending records and the sink.
 #[derive(Debug)]
 pub(crate) struct Log {
     batch: RecordBatch,
     len: usize,
-    /// A bio that has been queued and is not told of, or [`NONE`]: most get their request at once.
+    /// A bio whose `Queue` is pending, or [`NONE`]: most bios get their request at once.
     queued: u32,
-    /// The run: the last records of the batch, up to `run_end`, if that is where the batch ends, of the time `run_at`.
-    /// From `inserted` to `got` they are of requests inserted and, for all we know, not dispatched; from there on, of
-    /// requests that got their slot with their bio queued, and are not inserted. What happens to these in the same
-    /// order at the same time needs no other record. Some between them may be passed ([`Record::may_be_passed`]).
+    /// The run: the last records of the batch, up to `run_end`, at the time `run_at`; it is open if the batch ends there.
+    /// Records from `inserted` to `got` are of requests inserted and not known to be dispatched. Records from `got` on
+    /// are of requests that got their slot and are not inserted. Later steps of these requests, in the same order at the
+    /// same time, are added to these records. Records between them may be skipped ([`Record::may_be_skipped`]).
     inserted: usize,
     got: usize,
     run_end: usize,
     run_at: Instant,
-    /// Up to this place of the batch, for all we know, the memory is this processor's.
+    /// The position in the batch up to which memory was prefetched for writing.
     owned: usize,
-    /// Steps within `valid_ns` of this time need no look at the clock's upper bits or the batch's age.
+    /// Steps within `valid_ns` of this time need no check of the upper bits of the time and of the age of the batch.
     valid_from_ns: u64,
     valid_ns: u64,
-    /// The upper bits of the time as last told: those of every record since.
+    /// The upper bits of the time, as recorded last.
     time_high: u64,
-    /// Records lost and not told of.
+    /// Records lost and not yet recorded as missing.
     missed: u64,
-    /// While the sink has the batch that is not full, what `valid_ns` will be again. That is 0 meanwhile, so that the
-    /// next step asks for the batch.
+    /// The saved `valid_ns` while the sink has borrowed the batch. `valid_ns` is 0 then, so that the next step resumes.
     at_rest: Option<u64>,
     sink: Box<dyn LogSink>,
 }
@@ -60,7 +59,7 @@ impl Log {
             owned: 0,
             valid_from_ns: 0,
             valid_ns: 0,
-            // No time has these upper bits: the first record is preceded by one that tells them.
+            // No time has these upper bits, so that a `Clock` precedes the first record.
             time_high: u64::MAX,
             missed: 0,
             at_rest: None,
@@ -68,8 +67,8 @@ impl Log {
         }
     }
 
-    /// Keeps a step. Always inlined, so that what a caller knows of it is packed when compiled, and the step
-    /// itself never is in memory: a third of the cost.
+    /// Records a step. Always inlined, so that constants of the caller are encoded at compile time and the step is never
+    /// stored in memory.
     #[expect(clippy::inline_always, reason = "measured")]
     #[inline(always)]
     pub(crate) fn push(&mut self, step: &Step, now: Instant) {
@@ -77,27 +76,26 @@ impl Log {
         self.append(Record::new(step, now));
     }
 
-    /// Keeps a step that does not end the run: see [`Record::may_be_passed`].
-    pub(crate) fn push_passed(&mut self, step: &Step, now: Instant) {
+    /// Records a step that does not end the run: see [`Record::may_be_skipped`].
+    pub(crate) fn push_skippable(&mut self, step: &Step, now: Instant) {
         self.keep_time(now);
         let record = Record::new(step, now);
         if self.run_end == self.len { self.append_to_run(record) } else { self.append(record) }
     }
 
-    /// A bio has been queued. What becomes of it is to be told before anything else, by [`Log::push_get`] if it gets
-    /// its request.
+    /// A bio was queued. The caller must record its next step before any other, by [`Log::push_get`] if it gets a request.
     #[inline]
     pub(crate) const fn note_queued(&mut self, slot: u32) {
         self.queued = slot;
     }
 
-    /// The bio that has been queued and is not told of, which the caller is to do.
+    /// The bio whose `Queue` is pending; the caller records it.
     #[inline]
     pub(crate) fn take_queued(&mut self) -> Option<u32> {
         (self.queued != NONE).then(|| std::mem::replace(&mut self.queued, NONE))
     }
 
-    /// Keeps the `Get` of a request for a bio that was queued just now, if it was, in a record that says both.
+    /// Records the `Get` of a request for `bio`, combined with the `Queue` of the bio if that is pending.
     #[inline]
     pub(crate) fn push_get(&mut self, bio: u32, step: &Step, now: Instant) {
         if self.queued != bio {
@@ -112,27 +110,27 @@ impl Log {
         self.own_ahead();
     }
 
-    /// Writes into memory of records to come. Who took a batch had it in the caches of another processor, and to
-    /// get it back takes longer than to fill it. That is waited for where many records come at once, as completions do;
-    /// so it is asked for while bios come, one for each, as much as each will need.
+    /// Writes to the memory of later records. The reader of a batch had it in the cache of another processor, and the
+    /// transfer back takes longer than filling it. Completions record many steps at once and would wait for it. So each
+    /// bio requests as many cache lines as it will need.
     #[inline]
     fn own_ahead(&mut self) {
-        let place = self.owned.max(self.len);
-        if place < (self.len + AHEAD).min(RecordBatch::CAPACITY) {
-            self.batch.records[place] = Record::UNUSED;
-            // No two that far apart leave out a line of 64 bytes.
-            self.owned = place + 2;
+        let position = self.owned.max(self.len);
+        if position < (self.len + AHEAD).min(RecordBatch::CAPACITY) {
+            self.batch.records[position] = Record::UNUSED;
+            // Every line of 64 bytes has one of every second record.
+            self.owned = position + 2;
         }
     }
 
-    /// Whether the batch ends in a run of this time, so that the time need not be looked at.
+    /// Whether the batch ends in a run of this time; then the time needs no check.
     #[inline]
     fn is_run(&self, now: Instant) -> bool {
         self.run_end == self.len && self.run_at == now
     }
 
-    /// Keeps the `Insert` of a request, for [`Log::push_dispatch`] to find. If it is the next that got its slot just
-    /// now, that record now says it, too.
+    /// Records the `Insert` of a request, for [`Log::push_dispatch`] to find. Added to the record of the `Get` if the
+    /// request is the next of the run.
     #[inline]
     pub(crate) fn push_insert(
         &mut self,
@@ -148,7 +146,7 @@ impl Log {
                 self.got += 1;
                 return;
             }
-            if !record.may_be_passed() {
+            if !record.may_be_skipped() {
                 break;
             }
             self.got += 1;
@@ -165,7 +163,7 @@ impl Log {
         self.got = self.len;
     }
 
-    /// Keeps the `Dispatch` of a request. If it is the next of those inserted just now, that record now says it, too.
+    /// Records the `Dispatch` of a request. Added to the record of the `Insert` if the request is the next of the run.
     #[inline]
     pub(crate) fn push_dispatch(&mut self, tag: Tag, step: impl FnOnce() -> Step, now: Instant) {
         let is_run = self.is_run(now);
@@ -175,7 +173,7 @@ impl Log {
                 self.inserted += 1;
                 return;
             }
-            if !record.may_be_passed() {
+            if !record.may_be_skipped() {
                 break;
             }
             self.inserted += 1;
@@ -183,7 +181,7 @@ impl Log {
         self.push(&step(), now);
     }
 
-    /// Keeps the change to an elevator of this name.
+    /// Records a new elevator.
     pub(crate) fn push_elevator(&mut self, name: &str, now: Instant) {
         self.keep_time(now);
         self.append(Record::elevator(name, now));
@@ -198,23 +196,23 @@ impl Log {
 
     #[inline]
     fn append(&mut self, record: Record) {
-        // The remainder changes nothing, and spares a check.
-        let place = self.len % RecordBatch::CAPACITY;
-        self.batch.records[place] = record;
-        self.len = place + 1;
+        // The remainder never changes the value, and removes a bounds check.
+        let position = self.len % RecordBatch::CAPACITY;
+        self.batch.records[position] = record;
+        self.len = position + 1;
         if self.len == RecordBatch::CAPACITY {
             self.flush();
         }
     }
 
-    /// A run ends with its batch.
+    /// Appends a record that extends the run. A run ends with its batch.
     #[inline]
     fn append_to_run(&mut self, record: Record) {
         self.run_end = self.len + 1;
         self.append(record);
     }
 
-    /// Lets the sink have what there is until the next step.
+    /// Lets the sink borrow the pending records until the next step.
     pub(crate) fn rest(&mut self) {
         if self.len == 0 {
             return;
@@ -230,7 +228,7 @@ impl Log {
         (self.len, self.inserted, self.got, self.run_end, self.owned) = (0, 0, 0, NO_RUN, 0);
     }
 
-    /// Takes back what the sink has not used. Whether it was let have anything.
+    /// Gets the unread records back from the sink. Returns whether it had borrowed any.
     fn resume(&mut self) -> bool {
         let Some(valid_ns) = self.at_rest.take() else { return false };
         self.sink.resume(&mut self.batch);
@@ -238,7 +236,7 @@ impl Log {
         true
     }
 
-    /// Hands over what there is.
+    /// Passes the pending records to the sink.
     #[cold]
     fn flush(&mut self) {
         if self.len == 0 {
@@ -248,13 +246,13 @@ impl Log {
         if self.sink.take(&mut self.batch).is_err() {
             self.missed = self.batch.missed + self.batch.lost();
             self.batch.clear();
-            // The next step is to tell.
+            // The next step records the loss.
             self.valid_ns = 0;
         }
         self.begin_batch();
     }
 
-    /// Hands over what has been held long enough, and tells what the next record cannot do without.
+    /// Passes records that are old enough to the sink, and records the upper bits of the time or a loss if needed.
     #[cold]
     fn renew(&mut self, now: Instant) {
         if self.resume() && now.as_nanos().wrapping_sub(self.valid_from_ns) < self.valid_ns {
@@ -273,9 +271,9 @@ impl Log {
         }
         self.time_high = time_high;
         self.valid_from_ns = nanos;
-        // The last there are end where the numbers do.
+        // Wraps to the correct distance for the last upper bits.
         let till_next_high = ((time_high + 1) << Record::TIME_BITS).wrapping_sub(nanos);
-        self.valid_ns = till_next_high.min(HELD_MAX_NS);
+        self.valid_ns = till_next_high.min(PENDING_MAX_NS);
     }
 }
 

@@ -1,5 +1,5 @@
-//! A record, packed bit by bit, and what it says. The layout is a file format: see docs/log-format.md before
-//! changing a line here.
+//! The packed record and the step that it encodes. The layout is a file format: read docs/log-format.md before changing
+//! it.
 
 use crate::block::bio::{Bio, Op, Stream};
 use crate::block::merge::NoMerge;
@@ -17,7 +17,7 @@ mod parts;
 /// | 1 | 0–47 | sector |
 /// | 1 | 48–63 | stream |
 /// | 2 | 0–23 | tag: the bio's or request's number |
-/// | 2 | 24–47 | other: what it has to do with |
+/// | 2 | 24–47 | other: depends on the event |
 /// | 2 | 48–52 | event |
 /// | 2 | 53–55 | operation |
 /// | 2 | 56–59 | reason |
@@ -28,48 +28,48 @@ pub struct Record([u64; 3]);
 
 const _: () = assert!(size_of::<Record>() == Record::BYTES);
 
-/// What happened.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Event {
-    /// A bio was taken.
+    /// A bio was accepted.
     Queue = 1,
-    /// A bio waits because an earlier one overlaps it.
+    /// A bio waits for an earlier overlapping one.
     Hold = 2,
-    /// A piece (`tag`) was cut from a bio (`other`).
+    /// A piece (`tag`) was split from a bio (`other`).
     Split = 3,
-    /// A bio or piece found no free request slot. A piece is given up, and cut again later.
+    /// A bio or piece found no free request slot. A piece is dropped and split again later.
     SlotWait = 4,
     /// A request slot (`tag`) was taken for a bio or piece (`other`).
     Get = 5,
-    /// A bio or request was added at the end of a request (`other`).
+    /// A bio or request was merged at the end of a request (`other`).
     BackMerge = 6,
-    /// A bio or request was added at the start of a request (`other`).
+    /// A bio or request was merged at the start of a request (`other`).
     FrontMerge = 7,
-    /// A bio or request touches a request (`other`) and may not be added to it; `reason` says why.
+    /// A bio or request is adjacent to a request (`other`) and not merged, for `reason`.
     NoMerge = 8,
-    /// A request is the first in an empty plug.
+    /// A request is the first in the plug.
     Plug = 9,
     /// The plug was emptied of `other` requests.
     Unplug = 10,
-    /// A request went to the elevator; `reason` says why it joined none there.
+    /// A request was inserted in the elevator, not merged there for `reason`.
     Insert = 11,
-    /// A request went to the device.
+    /// A request was dispatched to the device.
     Dispatch = 12,
-    /// The device had no room for a request.
+    /// The device refused a request because it was busy.
     Requeue = 13,
     /// A request or bio has completed; `other` is the errno, 0 for success.
     Complete = 14,
     /// A bio waits for the next flush of the device.
     Flush = 15,
-    /// A bio is tried again on its own because the request it was merged into failed.
+    /// A bio is retried alone because the merged request failed.
     Retry = 16,
-    /// The time has new upper bits: `other`.
+    /// The upper bits of the time change to `other`.
     Clock = 17,
-    /// So many records (`sector`) are missing here; the upper bits of the time are `other`.
+    /// `sector` records are missing here; the upper bits of the time are `other`.
     Missed = 18,
-    /// Another elevator has taken over, of the name in [`Record::name`].
+    /// The elevator was replaced by the one in [`Record::name`].
     Elevator = 19,
 }
 
@@ -97,53 +97,53 @@ impl Event {
         Self::Elevator,
     ];
 
-    /// The event's code in a record.
+    /// The code in a record.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The event of that code.
+    /// The event with that code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).wrapping_sub(1)).copied()
     }
 }
 
-/// What a step is about.
+/// The subject of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The queue as a whole.
     Queue,
-    /// The bio in that slot: the slot's from its `Queue` or `Split` to its `Complete`.
+    /// The bio in that slot, from its `Queue` or `Split` to its `Complete`.
     Bio(u32),
-    /// The request in that slot ([`Tag::index`](crate::Tag::index)): from its `Get` to its `Complete`.
+    /// The request in that slot ([`Tag::index`](crate::Tag::index)), from its `Get` to its `Complete`.
     Request(u32),
 }
 
-/// What a record says, spelled out.
+/// The decoded form of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What happened.
+    /// The kind.
     pub event: Event,
-    /// What to.
+    /// The bio, request or queue.
     pub subject: Subject,
-    /// What else has to do with it: see [`Event`].
+    /// A value that depends on the event: see [`Event`].
     pub other: u32,
-    /// What the bio or request does.
+    /// The operation of the bio or request.
     pub op: Op,
-    /// Where; cut to [`Record::SECTOR_MAX`] and [`Record::SECTORS_MAX`].
+    /// The sectors, clamped to [`Record::SECTOR_MAX`] and [`Record::SECTORS_MAX`].
     pub extent: Extent,
-    /// Whose it is; streams from [`Record::STREAM_MAX`] on are one.
+    /// The stream, clamped to [`Record::STREAM_MAX`].
     pub stream: Stream,
-    /// Why not merged.
+    /// The reason against a merge.
     pub reason: Option<NoMerge>,
     /// Forced unit access.
     pub is_fua: bool,
-    /// `Complete` of a request only: its one bio has completed with it, and has no record of its own.
+    /// `Complete` of a request only: its only bio has completed with it and has no record of its own.
     pub is_last: bool,
 }
 
 impl Step {
-    /// A step that says no more than this.
+    /// A step without further values.
     pub const fn new(event: Event, subject: Subject) -> Self {
         Self {
             event,
@@ -169,14 +169,14 @@ impl Step {
         }
     }
 
-    /// The same, with what else has to do with it.
+    /// The step with `other`.
     #[must_use]
     pub const fn with_other(mut self, other: u32) -> Self {
         self.other = other;
         self
     }
 
-    /// The same, with why it was not merged.
+    /// The step with the reason against a merge.
     #[must_use]
     pub const fn because(mut self, reason: NoMerge) -> Self {
         self.reason = Some(reason);
@@ -184,13 +184,13 @@ impl Step {
     }
 }
 
-/// A record of a code that this version does not know, or of no use.
+/// A record has a code that this version does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a record has {field} {code}, which this version does not know; read it with a newer iopath")]
 pub struct UnknownCode {
-    /// Which field.
+    /// The field.
     pub field: &'static str,
-    /// What is in it.
+    /// Its value.
     pub code: u8,
 }
 
@@ -209,27 +209,27 @@ const fn low(bits: u32) -> u64 {
 }
 
 impl Record {
-    /// A record's size.
+    /// The size of a record.
     pub const BYTES: usize = 24;
-    /// How many bits of the time are in a record; the rest is in the last `Clock` or `Missed` before it.
+    /// The lower bits of the time in a record; the upper bits are in the last `Clock` or `Missed` before it.
     pub const TIME_BITS: u32 = 40;
-    /// The highest sector a record can name (ATA's 48 bits); what lies further up is written as that.
+    /// The highest sector in a record (48 bits, as in ATA); higher ones are clamped.
     pub const SECTOR_MAX: u64 = low(48);
-    /// The longest extent a record can name: 8 GiB less a sector; what is longer is written as that.
+    /// The longest extent in a record: 8 GiB less a sector; longer ones are clamped.
     pub const SECTORS_MAX: u64 = low(24);
-    /// The highest stream a record can name; what is above is written as that.
+    /// The highest stream in a record; higher ones are clamped.
     pub const STREAM_MAX: u32 = low(16) as u32;
-    /// The tag of a step that is about no bio and no request.
+    /// The tag of a step of the queue.
     pub const NO_TAG: u32 = low(24) as u32;
 
-    /// No event has this code; not zero, so that memory filled with it has been written to.
+    /// No event has this code. It is not zero, so that filling memory with it writes to the memory.
     pub(crate) const UNUSED: Self = Self([u64::MAX; 3]);
 
-    /// How many letters of a name are in a record.
+    /// The maximum length of a name in a record, in bytes.
     pub const NAME_LEN_MAX: usize = 11;
 
-    /// Packs a step that happens `now`.
-    #[expect(clippy::inline_always, reason = "see where it is called in `batch.rs`")]
+    /// Encodes a step at the time `now`.
+    #[expect(clippy::inline_always, reason = "see `Log::push` in `collect.rs`")]
     #[inline(always)]
     pub fn new(step: &Step, now: Instant) -> Self {
         let (tag, flag_request) = match step.subject {
@@ -240,7 +240,7 @@ impl Record {
         let mut sectors = step.extent.sectors();
         let mut sector = step.extent.start().0;
         let mut stream = u64::from(step.stream.0);
-        // Asked of all at once: what is too large is rare.
+        // One check for all three: values that are too large are rare.
         if sectors >> 24 | sector >> 48 | stream >> 16 != 0 {
             sectors = sectors.min(Self::SECTORS_MAX);
             sector = sector.min(Self::SECTOR_MAX);
@@ -261,7 +261,7 @@ impl Record {
         ])
     }
 
-    /// Says that `count` records are missing before one of the time `now`.
+    /// The record that states `count` missing records before one of the time `now`.
     pub fn missed(count: u64, now: Instant) -> Self {
         let start = Sector(count.min(Self::SECTOR_MAX));
         let extent = Extent::new(start, 0).unwrap_or_default();
@@ -270,7 +270,7 @@ impl Record {
         Self::new(&step, now)
     }
 
-    /// Says that the elevator of this name has taken over. What is longer than [`Record::NAME_LEN_MAX`] is cut off.
+    /// The record of a new elevator. The name is truncated to [`Record::NAME_LEN_MAX`].
     pub(crate) fn elevator(name: &str, now: Instant) -> Self {
         let mut bytes = [0; 16];
         for (byte, letter) in bytes.iter_mut().zip(name.bytes().take(Self::NAME_LEN_MAX)) {
@@ -283,25 +283,28 @@ impl Record {
         Self([time | rest << Self::TIME_BITS, letters as u64, what])
     }
 
-    /// The name that a record of [`Event::Elevator`] tells.
+    /// The name in a record of [`Event::Elevator`].
     pub fn name(self) -> String {
         let letters = u128::from(self.0[1]) | u128::from(self.sectors()) << 64;
         let bytes = letters.to_le_bytes();
         String::from_utf8_lossy(&bytes[..Self::NAME_LEN_MAX]).trim_end_matches('\0').to_owned()
     }
 
-    /// The record in these words, whatever they hold.
+    /// The record with these words, valid or not.
     pub const fn from_words(words: [u64; 3]) -> Self {
         Self(words)
     }
 
-    /// The words, as they lie in memory and, little-endian, in files.
+    /// The words, as in memory and, little-endian, in files.
     pub const fn to_words(self) -> [u64; 3] {
         self.0
     }
 
-    /// What it says, spelled out; if it stands for several steps, the last, and what the others say besides: see
+    /// The decoded step. Of a record that combines several steps, the last one with the values of the others: see
     /// [`Record::parts`].
+    ///
+    /// # Errors
+    /// If the record has a code that this version does not know.
     pub fn step(self) -> Result<Step, UnknownCode> {
         let event = self.event().ok_or(UnknownCode { field: "event", code: self.event_code() })?;
         let op = self.op().ok_or(UnknownCode { field: "operation", code: (self.0[2] >> 53) as u8 & 7 })?;
@@ -323,12 +326,12 @@ impl Record {
         })
     }
 
-    /// The lower bits of its time in nanoseconds.
+    /// The lower bits of the time in nanoseconds.
     pub const fn time_low(self) -> u64 {
         self.0[0] & low(Self::TIME_BITS)
     }
 
-    /// The event's code, known or not.
+    /// The code of the event, known or not.
     pub const fn event_code(self) -> u8 {
         (self.0[2] >> 48) as u8 & 31
     }
@@ -343,7 +346,7 @@ impl Record {
         OPS.get((self.0[2] >> 53) as usize & 7).copied()
     }
 
-    /// What it is about.
+    /// The subject.
     pub const fn subject(self) -> Subject {
         let tag = (self.0[2] & low(24)) as u32;
         if self.is_request() {
@@ -360,17 +363,17 @@ impl Record {
         (self.0[2] & low(24)) as u32
     }
 
-    /// Whether it is about a request.
+    /// Whether the subject is a request.
     pub const fn is_request(self) -> bool {
         self.0[2] & FLAG_REQUEST != 0
     }
 
-    /// Whether the request's one bio has completed with it.
+    /// Whether the only bio of the request has completed with it.
     pub const fn is_last(self) -> bool {
         self.0[2] & FLAG_LAST != 0 && self.event_code() == COMPLETE
     }
 
-    /// What else has to do with it: see [`Event`].
+    /// A value that depends on the event: see [`Event`].
     pub const fn other(self) -> u32 {
         (self.0[2] >> 24 & low(24)) as u32
     }
@@ -385,12 +388,12 @@ impl Record {
         self.0[1] & Self::SECTOR_MAX
     }
 
-    /// How many sectors.
+    /// The number of sectors.
     pub const fn sectors(self) -> u64 {
         self.0[0] >> Self::TIME_BITS
     }
 
-    /// Where.
+    /// The sectors.
     pub const fn extent(self) -> Extent {
         match Extent::new(Sector(self.sector()), self.sectors()) {
             Some(extent) => extent,
@@ -398,7 +401,7 @@ impl Record {
         }
     }
 
-    /// Whose.
+    /// The stream.
     pub const fn stream(self) -> Stream {
         Stream((self.0[1] >> 48) as u32)
     }
@@ -430,7 +433,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_comes_out(step in steps(), nanos: u64) {
+        fn an_encoded_step_survives_a_round_trip(step in steps(), nanos: u64) {
             let record = Record::new(&step, Instant::from_nanos(nanos));
             prop_assert_eq!(record.step(), Ok(step));
             prop_assert_eq!(record.time_low(), nanos % (1 << Record::TIME_BITS));
@@ -438,11 +441,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bits_say_something_or_what_is_unknown(words: [u64; 3]) {
+        fn any_words_decode_or_name_the_unknown_code(words: [u64; 3]) {
             let record = Record::from_words(words);
             match record.step() {
                 Ok(step) => {
-                    // That there were other steps is all that a step does not carry.
+                    // A step has no flags for combined steps.
                     let again = Record::new(&step, Instant::from_nanos(record.time_low())).to_words();
                     let others = if step.event == Event::Complete { 1 << 63 } else { 1 << 63 | FLAG_LAST };
                     prop_assert_eq!(again, [words[0], words[1], words[2] & !others]);
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_lies_where_the_document_says() {
+    fn each_field_lies_at_its_documented_position() {
         let step = Step {
             event: Event::NoMerge,
             subject: Subject::Request(0x0A_BCDE),
@@ -475,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_written_as_the_largest() {
+    fn values_that_are_too_large_are_clamped() {
         let extent = Extent::new(Sector(Record::SECTOR_MAX + 5), 1 << 30).unwrap();
         let step = Step { extent, stream: Stream(u32::MAX), ..Step::new(Event::Queue, Subject::Bio(0)) };
         let record = Record::new(&step, Instant::ZERO);
@@ -484,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn events_know_their_code() {
+    fn event_codes_survive_a_round_trip() {
         for event in Event::ALL {
             assert_eq!(Event::from_code(event.code()), Some(event));
         }

@@ -1,4 +1,4 @@
-//! The way back: from a request that has completed to the bios it was made of, and on to what waited for them.
+//! Completion: from a completed request to its bios, and to the bios that waited for them.
 
 use super::log::errno;
 use super::{Gate, RequestQueue};
@@ -11,13 +11,12 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// A request that [`RequestQueue::poll_dispatch`] gave out has completed.
+    /// A request from [`RequestQueue::poll_dispatch`] has completed.
     ///
-    /// If several bios were merged into a request that failed, each is tried again on its own: the
-    /// neighbour of a bad sector is not bad.
+    /// If a merged request fails, each of its bios is retried alone, since only one of them may cover the bad sector.
     ///
     /// # Panics
-    /// If the request is not at the device: a bug of the device.
+    /// If the request is not in flight: a bug of the device.
     pub fn handle_completion(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
         self.leave_device(tag, State::Done);
         self.gate = Gate::Open;
@@ -34,29 +33,29 @@ impl<M: Memory> RequestQueue<M> {
             self.requests.release(tag);
         }
         self.admit_waiting(now);
-        // A bio that goes on may end at once, and so release others.
+        // A released bio may complete at once and so release others.
         while let Some(slot) = self.order.poll_released() {
             self.admit(slot, now);
             self.admit_waiting(now);
         }
     }
 
-    /// Each bio of a request has been carried out, or is tried again on its own if a merged request failed.
+    /// Completes each bio of a request, or retries each alone if a merged request failed.
     fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
         let chain = self.requests[tag].chain;
         if !chain.is_merged() && self.is_whole(chain.first) {
             self.log_completion(tag, &chain, result, true, now);
-            self.forget(chain.first, result, LastStep::Transfer);
+            self.release(chain.first, result, LastStep::Transfer);
             return;
         }
         self.log_completion(tag, &chain, result, false, now);
-        let try_alone = result.is_err() && chain.is_merged();
+        let retry_alone = result.is_err() && chain.is_merged();
         let mut slot = chain.first;
         while slot != NONE {
             let next = self.bios[slot].next;
-            if try_alone {
+            if retry_alone {
                 self.bios[slot].alone = true;
-                // Ahead of bios yet to be cut: they may need the slot that this piece holds.
+                // Before bios not yet split: they may need the slot that this piece holds.
                 self.waiting.push_front(slot);
                 self.log_bio(Event::Retry, slot, 0, now);
             } else {
@@ -66,13 +65,13 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Whether a bio has completed as soon as its request is: neither a piece nor followed by a flush.
+    /// Whether a bio completes with its request: it is not a piece and needs no flush.
     fn is_whole(&self, slot: u32) -> bool {
         let BioSlot { bio, parent, .. } = &self.bios[slot];
         *parent == NONE && (!bio.fua || self.limits.fua)
     }
 
-    /// Bio or piece `slot` has been carried out.
+    /// The transfer of a bio or piece has completed.
     pub(super) fn finish(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
         if self.bios[slot].parent != NONE {
             self.finish_piece(slot, result, now);
@@ -83,7 +82,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// The first error of a split bio wins, and ends it as soon as its other pieces have completed.
+    /// Completes a split bio with its first error, once all of its pieces have completed.
     fn finish_piece(&mut self, slot: u32, result: Result<(), IoError>, now: Instant) {
         let parent_slot = self.bios.remove(slot).parent;
         self.pieces -= 1;
@@ -96,7 +95,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Lets a bio wait for the next flush, if the device has anything to flush.
+    /// Lets a bio wait for the next flush, if the device has a volatile cache.
     pub(super) fn flush_or_complete(&mut self, slot: u32, now: Instant) {
         if self.limits.volatile_cache {
             self.log_bio(Event::Flush, slot, 0, now);
@@ -108,11 +107,11 @@ impl<M: Memory> RequestQueue<M> {
 
     fn complete(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep, now: Instant) {
         self.log_bio(Event::Complete, slot, errno(result), now);
-        self.forget(slot, result, last);
+        self.release(slot, result, last);
     }
 
-    /// The bio has completed: its submitter may collect it, and what waited for it may go on.
-    fn forget(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep) {
+    /// Releases a completed bio: its submitter may collect it, and bios that it held back may continue.
+    fn release(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep) {
         let Bio { op, token, fua, .. } = self.bios.remove(slot).bio;
         if op != Op::Flush {
             self.order.complete(slot);
@@ -127,7 +126,7 @@ impl<M: Memory> RequestQueue<M> {
     }
 }
 
-/// What a bio was at when it ended.
+/// The last step of a bio.
 #[derive(Debug, Clone, Copy)]
 enum LastStep {
     Transfer,

@@ -1,15 +1,16 @@
-//! Flushes: one covers every write completed before it was submitted, so flushes that wait go together.
+//! Flushes of the device. A flush covers every write that completed before its submission, so one flush serves all bios
+//! that wait for one.
 
 use crate::block::request::Tag;
 
-/// Bios that wait for a flush of the device: flushes, and writes with forced unit access on a device that
-/// has none.
+/// Bios that wait for a flush of the device: flushes, and writes with forced unit access if the device does not support
+/// it.
 #[derive(Debug)]
 pub(crate) struct Flush {
-    /// The request slot kept for flushes: there is never more than one at the device.
+    /// The request slot reserved for flushes: at most one is in flight.
     pub(crate) tag: Tag,
     waiting: Vec<u32>,
-    /// Bios that the flush at the device covers.
+    /// The bios that the flush in flight covers.
     covered: Vec<u32>,
     is_running: bool,
 }
@@ -24,12 +25,12 @@ impl Flush {
         }
     }
 
-    /// Adds a bio to those that the next flush covers.
+    /// Adds a bio for the next flush to cover.
     pub(crate) fn wait(&mut self, slot: u32) {
         self.waiting.push(slot);
     }
 
-    /// Starts a flush for all that wait, unless one is running or nothing waits.
+    /// Starts a flush for all waiting bios, unless one is in flight or no bio waits.
     pub(crate) fn start(&mut self) -> Option<Tag> {
         if self.is_running || self.waiting.is_empty() {
             return None;
@@ -39,13 +40,13 @@ impl Flush {
         Some(self.tag)
     }
 
-    /// The running flush has completed.
+    /// The flush in flight has completed.
     pub(crate) fn finish(&mut self) {
-        assert!(self.is_running, "a flush completed that was not at the device");
+        assert!(self.is_running, "a flush completed that was not in flight");
         self.is_running = false;
     }
 
-    /// The next bio that the finished flush covered.
+    /// The next bio that the completed flush covered.
     pub(crate) fn poll_covered(&mut self) -> Option<u32> {
         if self.is_running { None } else { self.covered.pop() }
     }

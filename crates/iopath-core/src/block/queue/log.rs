@@ -1,4 +1,4 @@
-//! What a queue tells its log, and in which words. Without a log each of these is one branch.
+//! Records the steps of the queue in its log. Without a log, each call is one branch.
 
 use super::RequestQueue;
 use crate::block::log::{Event, Log, LogSink, Step, Subject};
@@ -9,8 +9,8 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Tells `sink` every step from now on, in place of whoever was told before. Bios and requests in flight
-    /// appear there without their beginning.
+    /// Records every later step in `sink`, which replaces an earlier sink. The first steps of bios and requests in flight
+    /// are missing in it.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.log = Some(Box::new(Log::new(sink)));
     }
@@ -20,13 +20,13 @@ impl<M: Memory> RequestQueue<M> {
         self.log.is_some()
     }
 
-    /// Hands over the records held back, a batch at most, and lets go of the sink. So does dropping the queue.
+    /// Passes the pending records, at most one batch, to the sink and drops it. Dropping the queue does the same.
     pub fn end_log(&mut self) {
         self.log = None;
     }
 
-    /// Lets the sink have the records held back until the next step: for whoever has nothing more to do at the
-    /// moment, and may have for long. See [`LogSink::rest`].
+    /// Makes the pending records visible to the sink until the next step: for callers that become idle. See
+    /// [`LogSink::rest`].
     #[inline]
     pub fn rest_log(&mut self) {
         if let Some(log) = &mut self.log {
@@ -34,7 +34,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A bio has been taken. Told together with its request's `Get`, if that is what comes next.
+    /// A bio was accepted. The step is recorded with the `Get` of its request, if that is the next step.
     #[inline]
     pub(super) fn log_queued(&mut self, slot: u32) {
         if let Some(log) = &mut self.log {
@@ -42,7 +42,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Something else comes next, or nothing: tells of a bio that has been taken and is not told of yet.
+    /// Records the step of an accepted bio, if it is still pending.
     #[inline]
     pub(super) fn log_queued_alone(&mut self, now: Instant) {
         if let Some(log) = &mut self.log
@@ -52,7 +52,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A step of a bio or piece.
+    /// Records a step of a bio or piece.
     #[inline]
     pub(super) fn log_bio(&mut self, event: Event, slot: u32, other: u32, now: Instant) {
         self.log_queued_alone(now);
@@ -61,7 +61,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A step of a request.
+    /// Records a step of a request.
     #[inline]
     pub(super) fn log_request(&mut self, event: Event, tag: Tag, other: u32, now: Instant) {
         if let Some(log) = &mut self.log {
@@ -69,7 +69,7 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A request got its slot for a bio or piece.
+    /// A request slot was taken for a bio or piece.
     #[inline]
     pub(super) fn log_got(&mut self, tag: Tag, chain: &Chain, now: Instant) {
         if let Some(log) = &mut self.log {
@@ -82,21 +82,21 @@ impl<M: Memory> RequestQueue<M> {
     #[inline]
     pub(super) fn log_plugged(&mut self, tag: Tag, now: Instant) {
         if let Some(log) = &mut self.log {
-            log.push_passed(&of_request(Event::Plug, tag, &self.requests[tag]), now);
+            log.push_skippable(&of_request(Event::Plug, tag, &self.requests[tag]), now);
         }
     }
 
-    /// A request goes to the elevator, having joined none there.
+    /// A request was inserted in the elevator, since it could not be merged there.
     #[inline]
     pub(super) fn log_insert(&mut self, tag: Tag, chain: &Chain, reason: NoMerge, now: Instant) {
         if let Some(log) = &mut self.log {
-            let who = Subject::Request(tag.index() as u32);
-            let step = || of_chain(Event::Insert, who, chain).because(reason);
+            let subject = Subject::Request(tag.index() as u32);
+            let step = || of_chain(Event::Insert, subject, chain).because(reason);
             log.push_insert(tag, reason, step, now);
         }
     }
 
-    /// A request goes to the device.
+    /// A request was dispatched.
     #[inline]
     pub(super) fn log_dispatch(&mut self, tag: Tag, now: Instant) {
         if let Some(log) = &mut self.log {
@@ -104,35 +104,35 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Another elevator has taken over.
+    /// The elevator was replaced.
     pub(super) fn log_elevator(&mut self, now: Instant) {
         if let Some(log) = &mut self.log {
             log.push_elevator(self.elevator.name(), now);
         }
     }
 
-    /// A step that ends, for now, a search for something to join.
+    /// Records a step after a search that found no merge.
     #[inline]
     pub(super) fn log_unmerged(
         &mut self,
         event: Event,
-        who: Subject,
+        subject: Subject,
         chain: &Chain,
         reason: NoMerge,
         now: Instant,
     ) {
         self.log_queued_alone(now);
         if let Some(log) = &mut self.log {
-            log.push(&of_chain(event, who, chain).because(reason), now);
+            log.push(&of_chain(event, subject, chain).because(reason), now);
         }
     }
 
-    /// `chain` joined the request `tag`, or `refused` says why not.
+    /// `chain` was merged into the request `tag`, or the merge was `refused`.
     #[inline]
     pub(super) fn log_join(
         &mut self,
         event: Event,
-        who: Subject,
+        subject: Subject,
         chain: &Chain,
         tag: Tag,
         refused: Option<NoMerge>,
@@ -140,21 +140,21 @@ impl<M: Memory> RequestQueue<M> {
     ) {
         self.log_queued_alone(now);
         if let Some(log) = &mut self.log {
-            let step = Step { reason: refused, ..of_chain(event, who, chain) };
+            let step = Step { reason: refused, ..of_chain(event, subject, chain) };
             log.push(&step.with_other(tag.index() as u32), now);
         }
     }
 
-    /// The plug has been emptied of so many requests.
+    /// The plug was emptied of `requests` requests.
     #[inline]
     pub(super) fn log_unplug(&mut self, requests: usize, now: Instant) {
         self.log_queued_alone(now);
         if let Some(log) = self.log.as_mut().filter(|_| requests > 0) {
-            log.push_passed(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
+            log.push_skippable(&Step::new(Event::Unplug, Subject::Queue).with_other(requests as u32), now);
         }
     }
 
-    /// A request, of this chain, has completed, and with it its one bio if `is_last`.
+    /// A request with this chain has completed, and with it its only bio if `is_last`.
     #[inline]
     pub(super) fn log_completion(
         &mut self,
@@ -171,22 +171,22 @@ impl<M: Memory> RequestQueue<M> {
     }
 }
 
-/// What stands in the log for how something ended.
+/// The result as the log stores it.
 pub(super) fn errno(result: Result<(), IoError>) -> u32 {
     result.map_or_else(|error| error.errno().unsigned_abs(), |()| 0)
 }
 
-const fn of_chain(event: Event, who: Subject, chain: &Chain) -> Step {
+const fn of_chain(event: Event, subject: Subject, chain: &Chain) -> Step {
     Step {
         op: chain.op,
         extent: chain.extent,
         stream: chain.stream,
         is_fua: chain.fua,
-        ..Step::new(event, who)
+        ..Step::new(event, subject)
     }
 }
 
 const fn of_request(event: Event, tag: Tag, request: &Request) -> Step {
-    let who = Subject::Request(tag.index() as u32);
-    of_chain(event, who, &request.chain)
+    let subject = Subject::Request(tag.index() as u32);
+    of_chain(event, subject, &request.chain)
 }

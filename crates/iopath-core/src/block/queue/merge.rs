@@ -1,5 +1,5 @@
-//! Finds what a bio or request can join, and joins them: plug first, then what the elevator names.
-//! The rules are in `crate::block::merge`; the order is the elevator's.
+//! Merges bios and requests: finds an adjacent request in the plug, then in the elevator. The conditions are in
+//! `block/merge.rs`.
 
 use super::RequestQueue;
 use crate::block::elevator::Neighbours;
@@ -11,12 +11,12 @@ use crate::sector::Extent;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Joins `chain` to a request in the plug, the likeliest and cheapest place; whether there was one.
+    /// Merges `chain` into a request in the plug, where most merges are found at the least cost. Returns whether it did.
     pub(super) fn merge_in_plug(&mut self, chain: &Chain, now: Instant) -> bool {
-        let who = Subject::Bio(chain.first);
+        let subject = Subject::Bio(chain.first);
         let mut below = self.plug.len();
-        while let Some((index, tag, side)) = self.plug.touching(chain.extent, below) {
-            if self.join(tag, side, who, chain, now).is_ok() {
+        while let Some((index, tag, side)) = self.plug.adjacent(chain.extent, below) {
+            if self.join(tag, side, subject, chain, now).is_ok() {
                 self.close_gap_in_plug(index, tag, now);
                 return true;
             }
@@ -25,16 +25,16 @@ impl<M: Memory> RequestQueue<M> {
         false
     }
 
-    /// A request in the plug has grown and may touch another: joins that too.
+    /// A request in the plug has grown: merges another one that is now adjacent.
     fn close_gap_in_plug(&mut self, index: usize, tag: Tag, now: Instant) {
         let grown = self.requests[tag].extent();
         self.plug.resize(index, grown);
         let mut below = self.plug.len();
-        while let Some((other_index, other, side)) = self.plug.touching(grown, below) {
+        while let Some((other_index, other, side)) = self.plug.adjacent(grown, below) {
             let chain = self.requests[other].chain;
-            let who = Subject::Request(other.index() as u32);
-            // `side` tells where `grown` lies of the other: the other lies opposite.
-            if self.join(tag, side.opposite(), who, &chain, now).is_ok() {
+            let subject = Subject::Request(other.index() as u32);
+            // `side` is that of the other request at which `grown` lies: the other lies at the opposite side.
+            if self.join(tag, side.opposite(), subject, &chain, now).is_ok() {
                 self.plug.resize(index, self.requests[tag].extent());
                 self.plug.remove(other_index);
                 self.requests.release(other);
@@ -44,10 +44,10 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Joins `chain`, which is `who`'s, to a request that the elevator names, or says why to none.
+    /// Merges `chain`, of `subject`, into a request that the elevator finds, or returns the reason against it.
     pub(super) fn merge_in_elevator(
         &mut self,
-        who: Subject,
+        subject: Subject,
         chain: &Chain,
         now: Instant,
     ) -> Result<(), NoMerge> {
@@ -55,7 +55,7 @@ impl<M: Memory> RequestQueue<M> {
         let mut refused = NoMerge::NotAdjacent;
         for (candidate, side) in [(neighbours.before, Side::Back), (neighbours.after, Side::Front)] {
             let Some(tag) = candidate else { continue };
-            match self.join_queued(tag, side, who, chain, now) {
+            match self.join_queued(tag, side, subject, chain, now) {
                 Ok(()) => {
                     self.close_gap_in_elevator(tag, now);
                     return Ok(());
@@ -67,7 +67,7 @@ impl<M: Memory> RequestQueue<M> {
         Err(refused)
     }
 
-    /// After `tag` has grown it may touch another request in the elevator: joins that too.
+    /// A request in the elevator has grown: merges another one that is now adjacent.
     fn close_gap_in_elevator(&mut self, tag: Tag, now: Instant) {
         let grown = self.requests[tag].outline();
         let neighbours = self.elevator.neighbours(&grown, &self.requests);
@@ -75,9 +75,9 @@ impl<M: Memory> RequestQueue<M> {
             let Some(other) = candidate.filter(|other| *other != tag) else { continue };
             let chain = self.requests[other].chain;
             if self.may_join(tag, side, &chain).is_ok() {
-                let who = Subject::Request(other.index() as u32);
-                let joined = self.join_queued(tag, side, who, &chain, now);
-                assert!(joined.is_ok(), "a merge that was allowed a moment ago is refused");
+                let subject = Subject::Request(other.index() as u32);
+                let joined = self.join_queued(tag, side, subject, &chain, now);
+                assert!(joined.is_ok(), "a merge was allowed and then refused");
                 self.elevator.absorb(other, tag, &self.requests);
                 self.requests.release(other);
                 return;
@@ -89,22 +89,22 @@ impl<M: Memory> RequestQueue<M> {
         &mut self,
         tag: Tag,
         side: Side,
-        who: Subject,
+        subject: Subject,
         chain: &Chain,
         now: Instant,
     ) -> Result<(), NoMerge> {
         let before = self.requests[tag].extent();
-        self.join(tag, side, who, chain, now)?;
+        self.join(tag, side, subject, chain, now)?;
         self.elevator.merged(tag, before, &self.requests, now);
         Ok(())
     }
 
-    /// Adds `chain`, which is `who`'s, to the request on that side, if rules and elevator allow it.
+    /// Merges `chain`, of `subject`, into the request on that side, if limits and elevator allow it.
     fn join(
         &mut self,
         tag: Tag,
         side: Side,
-        who: Subject,
+        subject: Subject,
         chain: &Chain,
         now: Instant,
     ) -> Result<(), NoMerge> {
@@ -117,12 +117,12 @@ impl<M: Memory> RequestQueue<M> {
                     Chain { extent, segments, first: low.first, last: high.last, ..own };
                 self.stats.merges[side as usize] += 1;
                 let event = if side == Side::Back { Event::BackMerge } else { Event::FrontMerge };
-                self.log_join(event, who, chain, tag, None, now);
+                self.log_join(event, subject, chain, tag, None, now);
                 Ok(())
             }
             Err(reason) => {
                 self.stats.refused[reason.index()] += 1;
-                self.log_join(Event::NoMerge, who, chain, tag, Some(reason), now);
+                self.log_join(Event::NoMerge, subject, chain, tag, Some(reason), now);
                 Err(reason)
             }
         }
@@ -143,13 +143,13 @@ impl<M: Memory> RequestQueue<M> {
         Ok((extent, segments))
     }
 
-    /// One segment less than the sum where the memory goes on, too.
+    /// The sum of segments, less one if the memory of both is contiguous.
     fn segments_joined(&self, low: &Chain, high: &Chain) -> u32 {
-        let touching = match (self.bios[low.last].bio.memory, self.bios[high.first].bio.memory) {
+        let is_contiguous = match (self.bios[low.last].bio.memory, self.bios[high.first].bio.memory) {
             (Some(end), Some(start)) => end.join(start).is_some(),
             _ => false,
         };
-        (low.segments + high.segments).saturating_sub(u32::from(touching))
+        (low.segments + high.segments).saturating_sub(u32::from(is_contiguous))
     }
 }
 

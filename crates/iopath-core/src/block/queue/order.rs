@@ -1,30 +1,31 @@
-//! Keeps bios that overlap in the order they were submitted (rule 1 of the path). Knows nothing of
-//! requests: a bio is held here, before it is split or merged, until every earlier one in its way has completed.
+//! Keeps overlapping bios in the order of submission (rule 1 of the path). A bio is held here, before it is split or
+//! merged, until every earlier bio that conflicts with it has completed. Two bios conflict if they overlap and at least
+//! one is a write.
 //!
-//! A bio waits for *one* other, the latest in its way; when that has completed it looks again. So a bio needs one
-//! link, however many are in its way. Reads do not get in each other's way, and are only made findable
-//! when a write arrives that must look for them: a queue of reads pays a list insert and no look-up.
+//! A bio waits for *one* other, the latest that conflicts; when that completes, the search is repeated. So a bio needs
+//! one link for any number of conflicts. Reads are indexed only when a write arrives, since reads do not conflict with
+//! each other: a queue of reads costs a list insert and no search.
 
 use crate::block::request::NONE;
 use crate::collections::sorted::SortedSet;
 use crate::sector::Extent;
 
-/// Start sectors of one size class take this many bits of a key.
+/// The bits of a key below the size class.
 const START_BITS: u32 = 55;
 
-/// What lies between submission and completion, and what waits for what.
+/// The bios between submission and completion, and the bio that each held one waits for.
 #[derive(Debug)]
 pub(crate) struct Order {
     nodes: Box<[Node]>,
-    /// Bios by size class and start, so that a look-up need not go further back than the longest of a class.
+    /// Bios by size class and start, so that a search goes back only by the longest extent of a class.
     index: SortedSet,
-    /// How many bios of each size class `index` holds.
+    /// The number of bios of each size class in `index`.
     class_counts: [u32; 64],
     /// Reads not in `index`.
     unindexed: u32,
     /// Writes between submission and completion.
     writes: usize,
-    /// Bios that nothing is in the way of any more.
+    /// The first bio that was held and may continue.
     released: u32,
     /// Counts submissions.
     sequence: u64,
@@ -39,7 +40,7 @@ struct Node {
     after: u32,
     /// The first bio that waits for this one.
     waiters: u32,
-    /// The next that waits for the same one, or the next released.
+    /// The next bio that waits for the same one, or the next released.
     next: u32,
     is_write: bool,
     is_indexed: bool,
@@ -68,7 +69,7 @@ impl Order {
         }
     }
 
-    /// Takes note of a bio. Whether it may go on now; if not, [`Order::poll_released`] names it later.
+    /// Adds a bio. Returns whether it may continue now; if not, [`Order::poll_released`] returns it later.
     pub(crate) fn admit(&mut self, slot: u32, extent: Extent, is_write: bool) -> bool {
         self.sequence += 1;
         self.nodes[slot as usize] = Node {
@@ -84,17 +85,17 @@ impl Order {
         if is_write {
             self.index_reads();
             self.writes += 1;
-            let goes_on = !self.wait_for_earlier(slot);
+            let may_continue = !self.wait_for_earlier(slot);
             self.index(slot);
-            goes_on
+            may_continue
         } else {
-            let goes_on = self.writes == 0 || !self.wait_for_earlier(slot);
+            let may_continue = self.writes == 0 || !self.wait_for_earlier(slot);
             self.list(slot);
-            goes_on
+            may_continue
         }
     }
 
-    /// Forgets a bio that has completed; what waited for it looks again.
+    /// Removes a completed bio. Those that waited for it search again.
     pub(crate) fn complete(&mut self, slot: u32) {
         let Node { extent, waiters, is_write, is_indexed, .. } = self.nodes[slot as usize];
         if is_indexed {
@@ -115,7 +116,7 @@ impl Order {
         }
     }
 
-    /// The next bio that was held and may go on.
+    /// The next bio that was held and may continue now.
     pub(crate) fn poll_released(&mut self) -> Option<u32> {
         if self.released == NONE {
             return None;
@@ -125,15 +126,15 @@ impl Order {
         Some(slot)
     }
 
-    /// Makes `slot` wait for the latest earlier bio in its way; whether there is one.
+    /// Makes `slot` wait for the latest earlier bio that conflicts. Returns whether there is one.
     fn wait_for_earlier(&mut self, slot: u32) -> bool {
-        let Some(blocker) = self.latest_in_the_way(slot) else { return false };
+        let Some(blocker) = self.latest_conflict(slot) else { return false };
         self.nodes[slot as usize].next = self.nodes[blocker as usize].waiters;
         self.nodes[blocker as usize].waiters = slot;
         true
     }
 
-    fn latest_in_the_way(&self, slot: u32) -> Option<u32> {
+    fn latest_conflict(&self, slot: u32) -> Option<u32> {
         let Node { extent, sequence, is_write, .. } = self.nodes[slot as usize];
         let mut latest = None;
         for class in (0..64).filter(|class| self.class_counts[*class as usize] > 0) {
@@ -141,8 +142,8 @@ impl Order {
             let from = key(class, extent.start().0.saturating_sub(longest));
             for (_, other) in self.index.range(from..key(class, extent.end().0)) {
                 let node = &self.nodes[other as usize];
-                let in_the_way = (is_write || node.is_write) && node.sequence < sequence;
-                if in_the_way && node.extent.overlaps(extent) {
+                let may_conflict = (is_write || node.is_write) && node.sequence < sequence;
+                if may_conflict && node.extent.overlaps(extent) {
                     latest = latest.max(Some((node.sequence, other)));
                 }
             }
@@ -188,7 +189,7 @@ impl Order {
     }
 }
 
-/// Extents of 2^class to 2^(class + 1) - 1 sectors are of one class.
+/// The size class of an extent: 2^class to 2^(class + 1) - 1 sectors.
 fn class(extent: Extent) -> u32 {
     extent.sectors().ilog2()
 }
@@ -238,25 +239,25 @@ mod tests {
     fn a_write_waits_for_a_read_it_overlaps_and_holds_later_reads() {
         let mut bios = Bios::new();
         let (read, _) = bios.submit(0, 8, false);
-        let (write, goes_on) = bios.submit(7, 8, true);
-        assert!(!goes_on);
-        let (later, goes_on) = bios.submit(14, 1, false);
-        assert!(!goes_on);
-        let (_, goes_on) = bios.submit(15, 8, false);
-        assert!(goes_on, "touching is not overlapping");
+        let (write, may_continue) = bios.submit(7, 8, true);
+        assert!(!may_continue);
+        let (later, may_continue) = bios.submit(14, 1, false);
+        assert!(!may_continue);
+        let (_, may_continue) = bios.submit(15, 8, false);
+        assert!(may_continue, "adjacent is not overlapping");
         assert_eq!(bios.complete(read), [write]);
         assert_eq!(bios.complete(write), [later]);
     }
 
     #[test]
-    fn whoever_waits_for_several_goes_on_after_the_last_of_them() {
+    fn a_bio_with_several_conflicts_continues_after_the_last_of_them() {
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
             let mut bios = Bios::new();
             for start in [0, 8, 16] {
                 assert!(bios.submit(start, 8, true).1);
             }
-            let (waiter, goes_on) = bios.submit(0, 24, true);
-            assert!(!goes_on);
+            let (waiter, may_continue) = bios.submit(0, 24, true);
+            assert!(!may_continue);
             assert!(bios.complete(order[0]).is_empty());
             assert!(bios.complete(order[1]).is_empty());
             assert_eq!(bios.complete(order[2]), [waiter]);
@@ -264,20 +265,20 @@ mod tests {
     }
 
     #[test]
-    fn a_long_bio_far_ahead_of_its_end_is_found() {
+    fn a_conflict_at_the_end_of_a_long_bio_is_found() {
         let mut bios = Bios::new();
         let (long, _) = bios.submit(0, 1 << 40, true);
-        let (short, goes_on) = bios.submit((1 << 40) - 1, 1, false);
-        assert!(!goes_on);
+        let (short, may_continue) = bios.submit((1 << 40) - 1, 1, false);
+        assert!(!may_continue);
         assert_eq!(bios.complete(long), [short]);
     }
 
     #[test]
-    fn the_last_sector_is_as_good_as_any() {
+    fn a_conflict_at_the_last_sector_is_found() {
         let mut bios = Bios::new();
         let (first, _) = bios.submit(Sector::MAX.0 - 1, 1, true);
-        let (second, goes_on) = bios.submit(Sector::MAX.0 - 1, 1, true);
-        assert!(!goes_on);
+        let (second, may_continue) = bios.submit(Sector::MAX.0 - 1, 1, true);
+        assert!(!may_continue);
         assert_eq!(bios.complete(first), [second]);
     }
 }

@@ -1,18 +1,18 @@
-//! The plug: holds requests back for a moment so that the next bio can join them. Finds what touches;
-//! whether it may be joined and in which order requests go are not decided here.
+//! The plug: holds requests back for a short time, so that the next bios can merge with them. It finds adjacent requests;
+//! the conditions for a merge are in `merge.rs`.
 
 use crate::block::merge::Side;
 use crate::block::request::Tag;
 use crate::sector::Extent;
 
-/// Requests that are not with the elevator yet, newest last.
+/// The plugged requests, newest last.
 #[derive(Debug)]
 pub(crate) struct Plug {
     tags: Vec<Tag>,
-    /// Where each of `tags` is, side by side for a quick search.
+    /// The extent of each request in `tags`, contiguous for a fast search.
     extents: Vec<Extent>,
     requests_max: usize,
-    /// How many plugs are on: they nest.
+    /// The nesting of plugs.
     depth: u32,
 }
 
@@ -26,7 +26,7 @@ impl Plug {
         self.depth += 1;
     }
 
-    /// Takes one plug off; whether it was the last.
+    /// Ends one plug; returns whether it was the outermost.
     pub(crate) fn unplug(&mut self) -> bool {
         assert!(self.depth > 0, "unplug without plug");
         self.depth -= 1;
@@ -50,26 +50,26 @@ impl Plug {
         self.extents.push(extent);
     }
 
-    /// The newest request before place `below` that `extent` touches, its place, and on which side of it
-    /// `extent` lies.
-    pub(crate) fn touching(&self, extent: Extent, below: usize) -> Option<(usize, Tag, Side)> {
-        let touches = |held: &Extent| held.is_followed_by(extent) | extent.is_followed_by(*held);
-        let place = self.extents[..below].iter().rposition(touches)?;
-        let side = if self.extents[place].is_followed_by(extent) { Side::Back } else { Side::Front };
-        Some((place, self.tags[place], side))
+    /// The newest request below index `below` that is adjacent to `extent`: its index, its tag, and the side of it at
+    /// which `extent` lies.
+    pub(crate) fn adjacent(&self, extent: Extent, below: usize) -> Option<(usize, Tag, Side)> {
+        let is_adjacent = |held: &Extent| held.is_followed_by(extent) | extent.is_followed_by(*held);
+        let index = self.extents[..below].iter().rposition(is_adjacent)?;
+        let side = if self.extents[index].is_followed_by(extent) { Side::Back } else { Side::Front };
+        Some((index, self.tags[index], side))
     }
 
-    /// The request at that place covers `extent` now.
-    pub(crate) fn resize(&mut self, place: usize, extent: Extent) {
-        self.extents[place] = extent;
+    /// Sets the extent of the request at `index`.
+    pub(crate) fn resize(&mut self, index: usize, extent: Extent) {
+        self.extents[index] = extent;
     }
 
-    pub(crate) fn remove(&mut self, place: usize) {
-        self.tags.remove(place);
-        self.extents.remove(place);
+    pub(crate) fn remove(&mut self, index: usize) {
+        self.tags.remove(index);
+        self.extents.remove(index);
     }
 
-    /// Takes all requests out, oldest first; give the list back with [`Plug::restore`] to use it again.
+    /// Removes all requests, oldest first. [`Plug::restore`] returns the memory of the list for reuse.
     pub(crate) fn take(&mut self) -> Vec<Tag> {
         self.extents.clear();
         std::mem::take(&mut self.tags)
@@ -87,15 +87,15 @@ mod tests {
     use crate::sector::Sector;
 
     #[test]
-    fn finds_the_newest_that_touches_and_then_older_ones() {
+    fn finds_the_newest_adjacent_request_then_older_ones() {
         let extent = |start| Extent::new(Sector(start), 8).unwrap();
         let mut plug = Plug::new(4);
         for (bits, start) in [(0, 0), (1, 16), (2, 100)] {
             plug.push(Tag::from_bits(bits), extent(start));
         }
-        assert_eq!(plug.touching(extent(8), 3), Some((1, Tag::from_bits(1), Side::Front)));
-        assert_eq!(plug.touching(extent(8), 1), Some((0, Tag::from_bits(0), Side::Back)));
-        assert_eq!(plug.touching(extent(8), 0), None);
-        assert_eq!(plug.touching(extent(50), 3), None);
+        assert_eq!(plug.adjacent(extent(8), 3), Some((1, Tag::from_bits(1), Side::Front)));
+        assert_eq!(plug.adjacent(extent(8), 1), Some((0, Tag::from_bits(0), Side::Back)));
+        assert_eq!(plug.adjacent(extent(8), 0), None);
+        assert_eq!(plug.adjacent(extent(50), 3), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Turns bios into requests: cuts what the device does not take whole, merges what touches, and takes a
-//! request slot for the rest. What finds no slot waits its turn.
+//! Turns bios into requests: splits a bio that exceeds the limits of the device, merges adjacent ones, and takes request
+//! slots for the others. A bio or piece that finds no slot waits in order.
 
 use super::RequestQueue;
 use crate::block::bio::Bio;
@@ -11,14 +11,14 @@ use crate::sector::SECTOR_SHIFT;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Lets a bio go on whose way is free.
+    /// Continues with a bio that no earlier overlapping bio holds back.
     pub(super) fn admit(&mut self, slot: u32, now: Instant) {
         if !self.waiting.is_empty() || !self.stage(slot, now) {
             self.waiting.push_back(slot);
         }
     }
 
-    /// Lets bios go on that waited for a request slot, as far as there are slots.
+    /// Continues with bios that wait for a request slot, as long as there are free slots.
     pub(super) fn admit_waiting(&mut self, now: Instant) {
         while let Some(slot) = self.waiting.front().copied() {
             if !self.stage(slot, now) {
@@ -28,15 +28,15 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// Brings a bio, or what is left of it, into requests; whether all of it is.
+    /// Turns a bio, or the rest of it, into requests. Returns whether all of it is in requests.
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
         let BioSlot { bio, sectors_split, .. } = &self.bios[slot];
-        if *sectors_split == 0 && self.limits.takes_whole(bio.op, bio.extent) {
+        if *sectors_split == 0 && self.limits.fits(bio.op, bio.extent) {
             return self.stage_piece(slot, now);
         }
-        while self.has_uncut(slot, now) {
+        while self.has_rest(slot, now) {
             if self.pieces == self.pieces_max {
-                // Who waits unplugs: the pieces it waits for may be plugged.
+                // Waiting unplugs: the pieces that it waits for may be plugged.
                 self.empty_plug(now);
                 return false;
             }
@@ -47,8 +47,8 @@ impl<M: Memory> RequestQueue<M> {
         true
     }
 
-    /// Whether a bio is yet to be cut further. After an error the rest of it is not tried.
-    fn has_uncut(&mut self, slot: u32, now: Instant) -> bool {
+    /// Whether a bio has sectors that are not yet split off. After an error, the rest is not submitted.
+    fn has_rest(&mut self, slot: u32, now: Instant) -> bool {
         let parent = &mut self.bios[slot];
         let sectors = parent.bio.extent.sectors();
         let Some(error) = parent.error else { return parent.sectors_split < sectors };
@@ -60,10 +60,10 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     fn stage_next_piece(&mut self, slot: u32, now: Instant) -> bool {
-        let BioSlot { bio, sectors_split: cut, .. } = self.bios[slot];
-        let (_, rest) = bio.extent.split_at(cut);
+        let BioSlot { bio, sectors_split: split, .. } = self.bios[slot];
+        let (_, rest) = bio.extent.split_at(split);
         let (extent, _) = rest.split_at(self.limits.first_piece(bio.op, rest));
-        let memory = bio.memory.map(|memory| memory.slice(cut << SECTOR_SHIFT, extent.bytes()));
+        let memory = bio.memory.map(|memory| memory.slice(split << SECTOR_SHIFT, extent.bytes()));
         let piece_slot = self.bios.insert(Bio { extent, memory, ..bio }, slot);
         self.log_bio(Event::Split, piece_slot, slot, now);
         if !self.stage_piece(piece_slot, now) {
@@ -78,7 +78,7 @@ impl<M: Memory> RequestQueue<M> {
         true
     }
 
-    /// Joins a piece to a request or takes a slot for it; `false` when there is none.
+    /// Merges a piece into a request or takes a slot for it. Returns `false` if no slot is free.
     fn stage_piece(&mut self, slot: u32, now: Instant) -> bool {
         let piece = &self.bios[slot].bio;
         let chain = Chain {
@@ -113,15 +113,15 @@ impl<M: Memory> RequestQueue<M> {
         true
     }
 
-    /// What joins a queued request needs no slot of its own. Else it waits, and who waits unplugs: a
-    /// plugged request would not free its slot.
+    /// Merges a piece into a queued request, which needs no slot. Empties the plug first: waiting unplugs, since a plugged
+    /// request would never release its slot.
     fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
         self.empty_plug(now);
-        let who = Subject::Bio(chain.first);
-        let merged = self.merge_in_elevator(who, chain, now);
+        let subject = Subject::Bio(chain.first);
+        let merged = self.merge_in_elevator(subject, chain, now);
         if let Err(reason) = merged {
             self.stats.slot_waits += 1;
-            self.log_unmerged(Event::SlotWait, who, chain, reason, now);
+            self.log_unmerged(Event::SlotWait, subject, chain, reason, now);
         }
         merged.is_ok()
     }

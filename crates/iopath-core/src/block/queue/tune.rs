@@ -1,5 +1,4 @@
-//! The elevator of a queue in use: how it is set, and how another takes over. What can be set is each elevator's own
-//! (`elevator/tunable.rs`).
+//! Changes the elevator of a queue in use, or its tunables. The tunables themselves are in `elevator/settings.rs`.
 
 use super::RequestQueue;
 use crate::block::bio::Stream;
@@ -9,8 +8,7 @@ use crate::memory::Memory;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Lets another elevator take over what is queued, the oldest first. Allocates; weights of streams go
-    /// with the elevator that they were set in.
+    /// Replaces the elevator; the new one gets the queued requests, oldest first. Allocates. Weights of streams are lost.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec, now: Instant) {
         let mut next = spec.build(self.requests.capacity());
         let mut queued: Vec<Tag> = std::iter::from_fn(|| self.elevator.take_any(&self.requests)).collect();
@@ -23,8 +21,8 @@ impl<M: Memory> RequestQueue<M> {
         self.log_elevator(now);
     }
 
-    /// Makes the elevator what `spec` says: one of that kind stays, with its head and its shares, and is only set
-    /// anew; from any other that of `spec` takes over.
+    /// Applies `spec`: an elevator of the same kind keeps its head and shares and gets the new settings; any other is
+    /// replaced.
     pub fn follow(&mut self, spec: &ElevatorSpec, now: Instant) {
         if !self.spec.is_of_kind(spec) {
             return self.set_elevator(spec, now);
@@ -34,28 +32,33 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// The value of a tunable of the elevator.
+    ///
+    /// # Errors
+    /// If the elevator has no tunable of that name.
     pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
         self.elevator.tunable(name)
     }
 
-    /// Sets a tunable of the elevator; it counts from the next request on.
+    /// Sets a tunable of the elevator, from the next request on.
+    ///
+    /// # Errors
+    /// If the elevator has no tunable of that name, or the value is out of its range.
     pub fn set_tunable(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
         self.spec.set(name, value)?;
         self.elevator.set_tunable(name, value)
     }
 
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others; what lies outside is taken for
-    /// the nearest of these. Only elevators with shares (`fair`) heed it.
+    /// Sets the weight of a stream, clamped to 1..=10,000. The default is 100. Only elevators with shares (`fair`) use it.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.elevator.set_weight(stream, weight);
     }
 
-    /// The name of the elevator.
+    /// The name of the elevator in use.
     pub fn elevator(&self) -> &'static str {
         self.elevator.name()
     }
 
-    /// The elevator and how it is set now.
+    /// The elevator in use and its settings.
     pub const fn elevator_spec(&self) -> &ElevatorSpec {
         &self.spec
     }

@@ -1,4 +1,4 @@
-//! What a log makes of steps: records, batches, and one record of several steps where that says the same.
+//! Tests of the log of a queue: batches, borrowing by the sink, and steps combined in one record.
 
 use super::*;
 use crate::block::bio::{Bio, Stream};
@@ -7,20 +7,20 @@ use crate::block::merge::NoMerge;
 use crate::sector::{Extent, Sector};
 use std::sync::{Arc, Mutex};
 
-/// Keeps what it is given, unless told to have no room.
+/// A sink that keeps all records, unless it is set to be full.
 #[derive(Debug, Clone, Default)]
-struct Kept(Arc<Mutex<Has>>);
+struct Kept(Arc<Mutex<Contents>>);
 
 #[derive(Debug, Default)]
-struct Has {
+struct Contents {
     records: Vec<Record>,
     is_full: bool,
-    resting: Option<RecordBatch>,
+    borrowed: Option<RecordBatch>,
 }
 
 impl LogSink for Kept {
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let Has { records, is_full, .. } = &mut *self.0.lock().unwrap();
+        let Contents { records, is_full, .. } = &mut *self.0.lock().unwrap();
         if *is_full {
             return Err(NoRoom);
         }
@@ -30,16 +30,16 @@ impl LogSink for Kept {
     }
 
     fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let Has { is_full, resting, .. } = &mut *self.0.lock().unwrap();
+        let Contents { is_full, borrowed, .. } = &mut *self.0.lock().unwrap();
         if *is_full {
             return Err(NoRoom);
         }
-        *resting = Some(std::mem::take(batch));
+        *borrowed = Some(std::mem::take(batch));
         Ok(())
     }
 
     fn resume(&mut self, batch: &mut RecordBatch) {
-        *batch = self.0.lock().unwrap().resting.take().unwrap_or_default();
+        *batch = self.0.lock().unwrap().borrowed.take().unwrap_or_default();
     }
 }
 
@@ -52,21 +52,21 @@ impl Kept {
         self.records().iter().map(|record| (record.event().unwrap(), record.is_both())).collect()
     }
 
-    /// What each record stands for, but the first, which tells the time's upper bits.
+    /// The steps of each record after the first, which is a `Clock`.
     fn parts(&self) -> Vec<Vec<Event>> {
         let events = |record: &Record| record.parts().map(|part| part.event().unwrap()).collect();
         self.records()[1..].iter().map(events).collect()
     }
 
-    /// Of records that their queue does not need at the moment, so many are there.
-    fn resting(&self) -> usize {
-        self.0.lock().unwrap().resting.as_ref().map_or(0, |batch| batch.records().len())
+    /// The number of records borrowed from an idle queue.
+    fn borrowed(&self) -> usize {
+        self.0.lock().unwrap().borrowed.as_ref().map_or(0, |batch| batch.records().len())
     }
 
-    /// Takes the records of an idle queue.
-    fn take_resting(&self) {
-        let Has { records, resting, .. } = &mut *self.0.lock().unwrap();
-        records.extend(resting.take().unwrap().records());
+    /// Reads the borrowed records of an idle queue.
+    fn read_borrowed(&self) {
+        let Contents { records, borrowed, .. } = &mut *self.0.lock().unwrap();
+        records.extend(borrowed.take().unwrap().records());
     }
 
     fn set_full(&self, is_full: bool) {
@@ -113,52 +113,52 @@ fn get(log: &mut Log, tag: u32, bio: u32, nanos: u64) {
     log.push_get(bio, &got(tag, bio), at(nanos));
 }
 
-/// A bio that gets its request as it is queued.
+/// Queues a bio that gets its request at once.
 fn queue_and_get(log: &mut Log, tag: u32, bio: u32, nanos: u64) {
     log.note_queued(bio);
     get(log, tag, bio, nanos);
 }
 
-/// What a record says, at `nanos`.
+/// The record of a step at `nanos`.
 fn record(step: &Step, nanos: u64) -> Record {
     Record::new(step, at(nanos))
 }
 
 #[test]
-fn the_upper_bits_of_the_time_are_told_once_and_when_they_change() {
+fn the_upper_bits_of_the_time_are_recorded_when_they_change() {
     let (kept, mut log) = log();
     let times = [5, 6, (1 << Record::TIME_BITS) - 1, 1 << Record::TIME_BITS, u64::MAX - 1, u64::MAX];
     for nanos in times {
         log.push(&bio_step(0), at(nanos));
     }
     drop(log);
-    let told: Vec<_> =
+    let clocks: Vec<_> =
         kept.records().into_iter().filter(|record| record.event() == Some(Event::Clock)).collect();
-    assert_eq!(told.iter().map(|record| record.other()).collect::<Vec<_>>(), [0, 1, (1 << 24) - 1]);
-    assert_eq!(kept.records().len(), times.len() + told.len());
+    assert_eq!(clocks.iter().map(|record| record.other()).collect::<Vec<_>>(), [0, 1, (1 << 24) - 1]);
+    assert_eq!(kept.records().len(), times.len() + clocks.len());
     assert_eq!(kept.events()[0].0, Event::Clock);
 }
 
 #[test]
-fn a_full_batch_goes_at_once_an_old_one_with_the_next_step_and_the_rest_at_the_end() {
+fn a_batch_goes_to_the_sink_when_full_or_old_or_at_the_end() {
     let (kept, mut log) = log();
-    // One less than the batch holds: the time's upper bits come first.
+    // One less than the capacity: the batch begins with a `Clock`.
     for nanos in 1..RecordBatch::CAPACITY as u64 {
         assert_eq!(kept.records().len(), 0);
         log.push(&bio_step(0), at(nanos));
     }
     assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
     log.push(&bio_step(0), at(2000));
-    log.push(&bio_step(0), at(HELD_MAX_NS));
+    log.push(&bio_step(0), at(PENDING_MAX_NS));
     assert_eq!(kept.records().len(), RecordBatch::CAPACITY);
-    log.push(&bio_step(0), at(HELD_MAX_NS + 1));
+    log.push(&bio_step(0), at(PENDING_MAX_NS + 1));
     assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 2);
     drop(log);
     assert_eq!(kept.records().len(), RecordBatch::CAPACITY + 3);
 }
 
 #[test]
-fn what_found_no_room_is_told_before_the_next_record_with_the_time_in_full() {
+fn a_record_of_missing_ones_precedes_the_next_and_has_the_whole_time() {
     let (kept, mut log) = log();
     let hour = at(3_600_000_000_000);
     kept.set_full(true);
@@ -172,14 +172,14 @@ fn what_found_no_room_is_told_before_the_next_record_with_the_time_in_full() {
     drop(log);
     let records = kept.records();
     assert_eq!(kept.events(), [(Event::Missed, false), (Event::Queue, false)]);
-    // Clock, bio 0, 1 and 2; not the record that told of the first two.
+    // Clock, bio 0, 1 and 2; not the record that stated the first two.
     assert_eq!(records[0].sector(), 4);
     assert_eq!(u64::from(records[0].other()), hour.as_nanos() >> Record::TIME_BITS);
     assert_eq!(records[1].tag(), 3);
 }
 
 #[test]
-fn a_bio_that_gets_its_request_as_it_is_queued_is_one_record_of_both() {
+fn queue_and_get_at_the_same_time_are_one_record() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 3, 7, 50);
     assert_eq!(log.take_queued(), None);
@@ -190,7 +190,7 @@ fn a_bio_that_gets_its_request_as_it_is_queued_is_one_record_of_both() {
 }
 
 #[test]
-fn a_bio_of_which_something_else_is_to_be_told_is_told_of_by_itself() {
+fn a_bio_with_another_next_step_has_a_record_of_its_own() {
     let (kept, mut log) = log();
     log.note_queued(7);
     get(&mut log, 3, 8, 50);
@@ -202,12 +202,12 @@ fn a_bio_of_which_something_else_is_to_be_told_is_told_of_by_itself() {
 }
 
 #[test]
-fn requests_inserted_and_dispatched_as_their_bios_are_queued_are_one_record_each() {
+fn plugged_requests_dispatched_at_the_time_of_their_bios_are_one_record_each() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 0, 7, 50);
-    log.push_passed(&request_step(Event::Plug, 0), at(50));
+    log.push_skippable(&request_step(Event::Plug, 0), at(50));
     (1..4).for_each(|tag| queue_and_get(&mut log, tag, 7 + tag, 50));
-    log.push_passed(&Step::new(Event::Unplug, Subject::Queue).with_other(3), at(50));
+    log.push_skippable(&Step::new(Event::Unplug, Subject::Queue).with_other(3), at(50));
     (0..3).for_each(|tag| insert(&mut log, tag, 50));
     (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
     drop(log);
@@ -229,7 +229,7 @@ fn requests_inserted_and_dispatched_as_their_bios_are_queued_are_one_record_each
 }
 
 #[test]
-fn requests_dispatched_one_by_one_as_their_bios_are_queued_are_one_record_each() {
+fn single_requests_dispatched_at_the_time_of_their_bios_are_one_record_each() {
     let (kept, mut log) = log();
     for (tag, nanos) in [(0, 50), (1, 50), (0, 51)] {
         queue_and_get(&mut log, tag, tag, nanos);
@@ -242,9 +242,9 @@ fn requests_dispatched_one_by_one_as_their_bios_are_queued_are_one_record_each()
 }
 
 #[test]
-fn whatever_comes_between_or_later_is_told_by_itself() {
+fn steps_after_another_step_or_at_another_time_have_their_own_records() {
     let between: [fn(&mut Log); 3] = [
-        // Something joined the request: it is longer than it was.
+        // The request has grown by a merge.
         |log| log.push(&Step { event: Event::BackMerge, ..bio_step(9) }, at(50)),
         |log| log.push(&request_step(Event::NoMerge, 0), at(50)),
         |log| log.push_elevator("none", at(50)),
@@ -279,16 +279,16 @@ fn whatever_comes_between_or_later_is_told_by_itself() {
 }
 
 #[test]
-fn inserts_in_another_order_than_their_requests_came_keep_it_and_so_do_dispatches() {
+fn inserts_and_dispatches_in_another_order_keep_that_order() {
     let (kept, mut log) = log();
     (0..3).for_each(|tag| queue_and_get(&mut log, tag, tag, 50));
     insert(&mut log, 1, 50);
     (0..3).for_each(|tag| dispatch(&mut log, tag, 50));
     drop(log);
-    let told: Vec<_> =
+    let recorded: Vec<_> =
         kept.records()[4..].iter().map(|record| (record.event().unwrap(), record.tag())).collect();
     let dispatches = [0, 1, 2].map(|tag| (Event::Dispatch, tag));
-    assert_eq!(told, [&[(Event::Insert, 1)][..], &dispatches].concat());
+    assert_eq!(recorded, [&[(Event::Insert, 1)][..], &dispatches].concat());
 
     let (kept, mut log) = self::log();
     (0..3).for_each(|tag| queue_and_get(&mut log, tag, tag, 50));
@@ -304,7 +304,7 @@ fn inserts_in_another_order_than_their_requests_came_keep_it_and_so_do_dispatche
 }
 
 #[test]
-fn requests_dispatched_as_they_are_inserted_are_one_record_each() {
+fn insert_and_dispatch_at_the_same_time_are_one_record() {
     let (kept, mut log) = log();
     (0..3).for_each(|tag| insert(&mut log, tag, 50));
     (0..2).for_each(|tag| dispatch(&mut log, tag, 50));
@@ -318,7 +318,7 @@ fn requests_dispatched_as_they_are_inserted_are_one_record_each() {
 }
 
 #[test]
-fn requests_dispatched_later_or_in_another_order_keep_their_order_in_the_log() {
+fn requests_dispatched_later_or_in_another_order_have_their_own_records() {
     let (kept, mut log) = log();
     (0..3).for_each(|tag| insert(&mut log, tag, 50));
     dispatch(&mut log, 1, 50);
@@ -343,7 +343,7 @@ fn a_run_of_inserts_ends_with_its_batch() {
     let (kept, mut log) = log();
     let tags = RecordBatch::CAPACITY as u32 + 10;
     (0..tags).for_each(|tag| insert(&mut log, tag, 50));
-    // The first batch has gone: of its requests, nothing can be told there any more.
+    // The sink has the first batch: no step can be added to its records.
     dispatch(&mut log, 0, 50);
     drop(log);
     assert_eq!(kept.records().len() as u32, 1 + tags + 1);
@@ -352,47 +352,47 @@ fn a_run_of_inserts_ends_with_its_batch() {
     dispatch(&mut log, RecordBatch::CAPACITY as u32 - 1, 50);
     drop(log);
     assert_eq!(kept.events().last(), Some(&(Event::Insert, false)));
-    assert_eq!(kept.records().len() as u32, 1 + tags, "the first of the second batch is told as both");
+    assert_eq!(kept.records().len() as u32, 1 + tags, "the first of the second batch includes its dispatch");
 }
 
 #[test]
-fn what_rests_untouched_is_gone_on_with_as_if_it_never_had() {
+fn an_unread_borrowed_batch_is_continued() {
     let (kept, mut log) = log();
     log.push(&bio_step(0), at(50));
     for number in 1..4 {
         log.rest();
         log.rest();
-        assert_eq!((kept.resting() as u64, kept.records().len()), (number + 1, 0));
+        assert_eq!((kept.borrowed() as u64, kept.records().len()), (number + 1, 0));
         log.push(&bio_step(number as u32), at(50 + number));
-        assert_eq!(kept.resting(), 0);
+        assert_eq!(kept.borrowed(), 0);
     }
     log.rest();
-    log.push(&bio_step(4), at(49 + HELD_MAX_NS));
+    log.push(&bio_step(4), at(49 + PENDING_MAX_NS));
     assert_eq!(kept.records().len(), 0);
     log.rest();
-    log.push(&bio_step(5), at(50 + HELD_MAX_NS));
-    assert_eq!(kept.records().len(), 1 + 5, "what is old goes when the queue goes on");
+    log.push(&bio_step(5), at(50 + PENDING_MAX_NS));
+    assert_eq!(kept.records().len(), 1 + 5, "an old batch goes to the sink when the queue continues");
     log.rest();
     drop(log);
     let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
-    assert_eq!((kept.resting(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
+    assert_eq!((kept.borrowed(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
 }
 
 #[test]
-fn what_was_taken_at_rest_is_not_told_again_nor_added_to() {
+fn a_borrowed_batch_that_was_read_is_not_continued() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 3, 7, 50);
     log.rest();
-    kept.take_resting();
+    kept.read_borrowed();
     insert(&mut log, 3, 50);
     assert_eq!(kept.events(), [(Event::Clock, false), (Event::Get, true)]);
     drop(log);
-    assert_eq!(kept.events()[2..], [(Event::Insert, false)], "no clock, since it is told already");
+    assert_eq!(kept.events()[2..], [(Event::Insert, false)], "no second clock");
     assert!(!kept.records()[2].is_first());
 }
 
 #[test]
-fn what_a_sink_does_not_want_to_rest_is_kept() {
+fn a_batch_that_the_sink_does_not_borrow_is_continued() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 3, 7, 50);
     kept.set_full(true);
@@ -400,5 +400,5 @@ fn what_a_sink_does_not_want_to_rest_is_kept() {
     kept.set_full(false);
     insert(&mut log, 3, 50);
     drop(log);
-    assert_eq!(kept.parts(), [[Event::Queue, Event::Get, Event::Insert]], "nothing lost, nothing cut short");
+    assert_eq!(kept.parts(), [[Event::Queue, Event::Get, Event::Insert]], "no step is lost or separate");
 }
