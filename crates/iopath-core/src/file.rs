@@ -2,6 +2,7 @@
 //! nothing itself: it names the I/O that is to be done.
 
 pub mod cache;
+pub mod mapped;
 pub mod mapper;
 pub(crate) mod page;
 mod rate;

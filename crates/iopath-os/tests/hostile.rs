@@ -383,8 +383,8 @@ fn devices_and_waits_take_any_count() {
 fn a_mapped_file_has_any_size_that_its_map_has() {
     for kind in MAPPERS {
         for size_bytes in EDGES {
-            for capacity in [SIZE / 512, u64::MAX] {
-                let layout = FileLayout { block_bytes: 4096, size_bytes, capacity_bytes: 512 * capacity };
+            for capacity_bytes in [SIZE, u64::MAX] {
+                let layout = FileLayout { block_bytes: 4096, size_bytes, capacity_bytes };
                 let Ok(file) = FileMap::fresh(kind.name, &layout) else { continue };
                 let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
                 let Ok(mut mapped) = Mapped::new(disk.open(), &file, Boundary::Once) else { continue };
