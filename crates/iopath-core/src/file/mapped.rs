@@ -14,7 +14,7 @@ use crate::block::device::{BlockDevice, Busy, Completion, Io};
 use crate::block::limits::Limits;
 use crate::block::queue::{QueueConfig, QueueStats};
 use crate::block::queued::QueuedDevice;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::file::mapper::Boundary;
 use crate::sector::Extent;

@@ -8,7 +8,7 @@ use super::file::{ClaimId, EngineId, FlushId, MappedFile};
 use super::host::MappedHost;
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
-use crate::block::table::Tag;
+use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::file::mapper::{
     Boundary, FileRange, MapError, PlanError, PunchPlan, ReadPlan, Step, Ticket, WritePlan, ZeroPlan,
