@@ -179,9 +179,14 @@ impl Command {
         match self {
             Self::Run(_) => run_flag,
             Self::Survey(_) => survey_flag,
+            Self::Map(_) => map_flag,
             _ => |_| None,
         }
     }
+}
+
+fn map_flag(field: Field) -> Option<&'static str> {
+    (field == Field::BlockSize).then_some("--bs")
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the type is that of `FieldNames`")]
@@ -266,7 +271,7 @@ mod tests {
 
     #[test]
     fn messages_name_only_flags_that_the_command_has() {
-        let names: [(&str, FieldNames); 2] = [("run", run_flag), ("survey", survey_flag)];
+        let names: [(&str, FieldNames); 3] = [("run", run_flag), ("survey", survey_flag), ("map", map_flag)];
         for (command, name) in names {
             let flags = flags_of(command);
             for flag in Field::ALL.into_iter().filter_map(name) {

@@ -1,5 +1,5 @@
-//! `iopath map` as a user meets it, on real filesystems: what it says lies on the device where it says, and reads become
-//! as many requests as it says extents cut them into.
+//! `iopath map` on real filesystems: extents hold the file's bytes at their physical offsets, and the counts of requests
+//! match the extents.
 
 #[path = "../../iopath-os/tests/support/mod.rs"]
 mod loops;
@@ -71,7 +71,7 @@ fn requests(map: &Value, block_bytes: u64) -> &Value {
 }
 
 #[test]
-fn holes_and_unwritten_space_are_told_and_data_lies_where_it_says() {
+fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() {
     on_each(|name, device, directory, is_placed| {
         let path = directory.join("file");
         let file = File::create(&path).unwrap();
@@ -195,20 +195,48 @@ fn an_empty_file_has_no_extent_and_no_request() {
 }
 
 #[test]
-fn a_block_size_that_direct_reads_cannot_have_is_refused_by_name() {
+fn an_unaligned_block_size_is_refused_with_the_alignment() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, noise(8192, 4)).unwrap();
     let answer = iopath(&["map", text(&path), "--bs", "4k,1000"]).output().unwrap();
     let stderr = String::from_utf8(answer.stderr).unwrap();
-    if stderr.contains("does not tell extents") || answer.status.success() {
+    if stderr.contains("does not support FIEMAP") || answer.status.success() {
         return eprintln!("skipped: no FIEMAP or no direct I/O here: {stderr}");
     }
-    assert!(stderr.contains("block size 1000 bytes") && stderr.lines().count() == 1, "{stderr}");
+    assert!(
+        stderr.contains("--bs 1000 is out of range: a multiple of") && stderr.lines().count() == 1,
+        "{stderr}"
+    );
 }
 
 #[test]
-fn the_help_tells_what_a_boundary_does_where_nothing_is_said() {
+fn a_block_size_of_zero_is_refused_with_sizes_that_work() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, noise(8192, 4)).unwrap();
+    let answer = iopath(&["map", text(&path), "--bs", "0"]).output().unwrap();
+    let stderr = String::from_utf8(answer.stderr).unwrap();
+    if stderr.contains("does not support FIEMAP") || answer.status.success() {
+        return eprintln!("skipped: no FIEMAP or no direct I/O here: {stderr}");
+    }
+    assert!(stderr.contains("--bs 0 is out of range: a multiple of"), "{stderr}");
+    assert!(!stderr.contains("use 0 bytes") && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn a_fifo_is_refused_as_a_pipe_without_extents() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fifo");
+    run("mkfifo", &[text(&path)]).unwrap();
+    let answer = iopath(&["map", text(&path)]).output().unwrap();
+    let stderr = String::from_utf8(answer.stderr).unwrap();
+    assert!(stderr.contains("is a pipe, which has no extents; name a regular file"), "{stderr}");
+    assert!(!stderr.contains("block device"), "{stderr}");
+}
+
+#[test]
+fn the_help_names_the_default_of_boundary() {
     let help = String::from_utf8(iopath(&["map", "--help"]).output().unwrap().stdout).unwrap();
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let default = iopath_core::mapper::Boundary::default();

@@ -1,5 +1,5 @@
-//! Where a file lies, and which requests a direct read of it becomes. Asks the filesystem and the disk; reads no byte of
-//! the file. How it looks to people is in `map/view.rs`.
+//! Maps a file to its extents on the device, and counts the requests of direct reads. Reads metadata only, no byte of the
+//! file. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
 mod requests;
 mod view;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use iopath_core::mapper::Boundary;
 use iopath_os::target::extents::{ExtentFlags, FileExtent, extents};
-use iopath_os::target::{DioAlignment, Kind, Target};
+use iopath_os::target::{Backing, DioAlignment, Kind, Target, TargetError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
@@ -19,82 +19,82 @@ use requests::{Layout, requests};
 
 pub use requests::Requests;
 
-/// The name and version of the form.
+/// The name and version of the JSON schema.
 pub const SCHEMA: &str = "iopath.map/1";
 
-/// What to look at.
+/// The options of a map.
 #[derive(Debug, Clone)]
 pub struct MapOptions {
     /// The file.
     pub file: PathBuf,
-    /// Sizes of reads to lay over it, in bytes.
+    /// Block sizes of the reads to count, in bytes.
     pub block_bytes: Vec<u64>,
-    /// What a boundary does to a read; where nothing is said, what is right.
+    /// The treatment of boundaries; unset is the correct one.
     pub boundary: Option<Boundary>,
 }
 
-/// Where a file lies, and what reads of it become: the whole of what `--json` writes.
+/// The extents of a file and the requests of reads: the whole of the output of `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileMap {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The file, symbolic links followed; what is no UTF-8 in it is replaced.
+    /// The file, symbolic links resolved; bytes that are not UTF-8 are replaced.
     pub path: String,
     /// Its size in bytes.
     pub size_bytes: u64,
     /// The type of the filesystem.
     pub filesystem: Option<String>,
-    /// The filesystem's block, bytes.
+    /// The filesystem's block size, bytes.
     pub block_bytes: u32,
-    /// `extents`, or `blocks` where an inode and indirect blocks point to single blocks.
+    /// `extents`, or `blocks` if the inode and indirect blocks point to single blocks.
     pub mapped_by: String,
-    /// The disk beneath; none where there is no single one.
+    /// The disk beneath; none without a single disk.
     pub disk: Option<DiskFacts>,
-    /// In order of offset; what lies between them are holes.
+    /// In order of offset, with holes between them.
     pub extents: Vec<MapExtent>,
-    /// What a direct read must be aligned to and is cut to; none where there is no direct I/O.
+    /// The limits of direct reads; none if direct I/O is refused.
     pub limits: Option<ReadLimits>,
     /// One for each block size.
     pub requests: Vec<Requests>,
-    /// What there is to say against it.
+    /// Warnings about the accuracy of the map.
     pub warnings: Vec<String>,
 }
 
-/// A run of a file that lies in one piece.
+/// A range of a file that is contiguous on the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapExtent {
     /// Offset in the file, bytes.
     pub logical_bytes: u64,
-    /// Offset on the filesystem's device, bytes; none where there is no place that could be told.
+    /// Offset on the filesystem's device, bytes; none if it is not known.
     pub physical_bytes: Option<u64>,
     /// Length, bytes. The last may reach beyond the end of the file.
     pub bytes: u64,
-    /// What is special about it, in words.
+    /// Its flags, in words.
     pub flags: Vec<String>,
 }
 
-/// What a direct read must be aligned to and is cut to.
+/// The limits of direct reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadLimits {
-    /// Offset and length are multiples of this, bytes.
+    /// Offset and length are multiples of this number of bytes.
     pub align_bytes: u32,
     /// The largest request the kernel sends to the disk, bytes.
     pub request_bytes_max: u64,
-    /// Requests do not cross multiples of this on the disk, bytes; none where it has no such limit.
+    /// Requests do not cross multiples of this number of bytes on the disk; none if it has no such limit.
     pub chunk_bytes: Option<u64>,
-    /// What a boundary does; none where the file has none.
+    /// The treatment of boundaries; none if the file has none.
     pub boundary: Option<BoundaryName>,
 }
 
-/// What a boundary does, by name.
+/// The treatment of boundaries, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundaryName {
-    /// Every block of a mapping before a boundary is a request.
+    /// Each block of a mapping before a boundary is a request.
     EveryBlock,
     /// A request ends at a boundary.
     Once,
-    /// Nothing.
+    /// Boundaries have no effect.
     Ignore,
 }
 
@@ -114,7 +114,7 @@ impl FileMap {
         serde_json::to_string_pretty(self).expect("strings and numbers have a form in JSON") + "\n"
     }
 
-    /// Extents that reads reach the disk for.
+    /// The number of extents of which reads access the disk.
     pub fn written(&self) -> usize {
         let is_written = |extent: &&MapExtent| {
             extent.physical_bytes.is_some() && !extent.flags.iter().any(|flag| flag == "unwritten")
@@ -123,21 +123,24 @@ impl FileMap {
     }
 }
 
-/// Looks where a file lies and lays reads over it.
+/// Finds the extents of a file and counts the requests of reads.
 ///
 /// # Errors
-/// [`LabError`]: it is missing, no regular file, on a filesystem that does not tell extents, or a block size does not fit
-/// direct I/O there.
+/// [`LabError`]: the file is missing or not a regular file, its filesystem does not support FIEMAP, or a block size is not
+/// a multiple of the alignment of direct I/O.
 pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
     let target = inspect(&options.file).map_err(|error| match error {
         LabError::Missing { target } => LabError::NoFile { target },
+        LabError::Target(TargetError::NotATarget { kind, .. }) => {
+            LabError::NotAFile { target: options.file.clone(), kind }
+        }
         other => other,
     })?;
     let kind = match target.kind {
         Kind::RegularFile => None,
         Kind::Directory => Some("directory"),
         Kind::BlockDevice => Some("block device"),
-        Kind::Memory => Some("piece of memory"),
+        Kind::Memory => Some("range of memory"),
     };
     if let Some(kind) = kind {
         return Err(LabError::NotAFile { target: options.file.clone(), kind });
@@ -189,7 +192,7 @@ fn map_extent(extent: &FileExtent) -> MapExtent {
     }
 }
 
-/// What makes the map less than the truth.
+/// Reasons why the map is not exact.
 fn warnings(
     target: &Target,
     found: &[FileExtent],
@@ -199,21 +202,20 @@ fn warnings(
     let mut warnings = Vec::new();
     let filesystem = target.filesystem.as_ref().map(|filesystem| filesystem.name.as_str());
     if filesystem == Some("btrfs") {
-        warnings
-            .push("places are addresses of the btrfs volume, which may lie elsewhere on its disk".to_owned());
+        warnings.push("physical offsets are addresses of the btrfs volume, not of its disks".to_owned());
     }
-    if let iopath_os::target::Backing::None { reason } = &target.backing {
-        warnings.push(format!("no disk ({reason}): its limits are not known"));
+    if let Backing::None { reason } = &target.backing {
+        warnings.push(format!("the disk is not known ({reason}), nor are its limits"));
     }
     if found.iter().any(|extent| !extent.has_place()) {
         warnings.push(
-            "some bytes are compressed, inline or without a place: the kernel reads them its own way"
+            "some extents are compressed, inline or without a known offset: their requests are not counted"
                 .to_owned(),
         );
     }
     if let (Some(boundary), false) = (boundary, is_blocks) {
         warnings.push(format!(
-            "the file is mapped by extents, which have no boundaries: {boundary} changes nothing"
+            "the file is mapped by extents, which have no boundaries: --boundary {boundary} has no effect"
         ));
     }
     warnings

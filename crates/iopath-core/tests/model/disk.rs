@@ -135,12 +135,7 @@ impl Disk {
         let limits = &self.limits;
         assert!(self.in_flight.len() < self.depth as usize, "deeper than {}", self.depth);
         assert!(io.extent.end().0 <= limits.capacity, "{} is past the end", io.extent);
-        assert!(
-            limits.fits(io.op, io.extent) || io.op == Op::Flush,
-            "{} {} is too long",
-            io.op,
-            io.extent
-        );
+        assert!(limits.fits(io.op, io.extent) || io.op == Op::Flush, "{} {} is too long", io.op, io.extent);
         let block = limits.block_sectors();
         assert_eq!((io.extent.start().0 % block, io.extent.sectors() % block), (0, 0), "not whole blocks");
         assert!(io.segments.len() <= usize::from(limits.segments_max), "{} segments", io.segments.len());

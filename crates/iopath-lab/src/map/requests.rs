@@ -1,5 +1,5 @@
-//! Counts the requests that direct reads of a file become: the core's plan over the file's extents, cut to the disk's
-//! limits. Does no I/O.
+//! Counts the requests of direct reads: the core's read plan over the file's extents, within the disk's limits. Does no
+//! I/O.
 
 use std::path::Path;
 
@@ -13,38 +13,41 @@ use serde::{Deserialize, Serialize};
 
 use super::ReadLimits;
 use crate::error::LabError;
+use crate::field::Field;
+use crate::refusal::WorkloadError;
+use crate::size::format_size;
 
-/// Reads laid over a file at most, so that a large file is answered in a moment.
+/// The most reads that are counted, which bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;
 
-/// What reads of one size, one after another from the start, become.
+/// The requests of sequential reads of one block size, from the start of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     /// The size of each read, bytes.
     pub block_bytes: u64,
-    /// How many reads.
+    /// The number of reads.
     pub reads: u64,
-    /// Bytes of the file that they cover: all, or as many as four million reads do.
+    /// Bytes of the file that they cover: all, or those of four million reads.
     pub covered_bytes: u64,
-    /// Requests that reach the disk.
+    /// Requests at the disk.
     pub requests: u64,
-    /// What these read, bytes.
+    /// Bytes that these read.
     pub request_bytes: u64,
     /// The most requests of one read.
     pub requests_of_a_read_max: u64,
-    /// Bytes of holes and unwritten space: zeroes without a request.
+    /// Bytes in holes and unwritten extents: zeroes without a request.
     pub zero_bytes: u64,
-    /// Bytes that the kernel reads its own way: compressed, inline, without a place.
+    /// Bytes whose requests are not counted: compressed, inline or without a known offset.
     pub other_bytes: u64,
-    /// Indirect blocks that a reader who has none in memory reads beside the data; 0 where the file is mapped by extents.
+    /// Indirect blocks that a reader without cached metadata reads in addition; 0 if extents map the file.
     pub metadata_requests: u64,
 }
 
-/// A file's extents as the core maps them, on the whole disk.
+/// A file's extents as a map of the core, on the whole disk.
 #[derive(Debug)]
 pub(super) struct Layout {
     map: ExtentMap,
-    /// What has no place of its own, in order.
+    /// Ranges without a known offset, in order.
     other: Vec<FileRange>,
     disk: Option<Disk>,
     shape: Option<IndirectShape>,
@@ -79,7 +82,7 @@ impl Layout {
         Self { map, other, disk, shape, extents }
     }
 
-    /// What reads are cut to. Where no disk is known, what this program asks for at once.
+    /// The limits of reads. Without a known disk, requests have the size that iopath submits.
     pub(super) fn read_limits(&self, align_bytes: u32, boundary: Option<Boundary>) -> ReadLimits {
         let disk = self.disk.as_ref();
         ReadLimits {
@@ -92,14 +95,14 @@ impl Layout {
         }
     }
 
-    /// Bytes of `file` that have no place of their own.
+    /// Bytes of `file` without a known offset.
     fn other_bytes(&self, file: FileRange) -> u64 {
         let first = self.other.partition_point(|other| other.end() <= file.start());
         let meeting = self.other[first..].iter().take_while(|other| other.start() < file.end());
         meeting.map(|other| other.and(file).bytes()).sum()
     }
 
-    /// Indirect blocks on the ways to what lies in `file`, each once.
+    /// Indirect blocks that lead to the blocks of `file`, each once.
     fn metadata_requests(&self, file: FileRange) -> u64 {
         let Some(shape) = self.shape else { return 0 };
         let unit = u64::from(shape.block_bytes());
@@ -114,7 +117,7 @@ impl Layout {
     }
 }
 
-/// Lays reads of `block_bytes` over a file.
+/// Counts the requests of sequential reads of `block_bytes`.
 pub(super) fn requests(
     layout: &Layout,
     limits: &ReadLimits,
@@ -124,11 +127,16 @@ pub(super) fn requests(
 ) -> Result<Requests, LabError> {
     let alignment = u64::from(limits.align_bytes);
     if block_bytes == 0 || !block_bytes.is_multiple_of(alignment) {
-        return Err(LabError::Unaligned { block_bytes, alignment, target: file.to_owned() });
+        let range = format!(
+            "a multiple of {}, the alignment of direct reads of {}",
+            format_size(alignment),
+            file.display()
+        );
+        return Err(WorkloadError::OutOfRange { field: Field::BlockSize, value: block_bytes, range }.into());
     }
     let size_bytes = layout.map.size_bytes();
     let device = Limits {
-        // Blocks of a filesystem are whole blocks of its disk, even where direct I/O asks for more.
+        // A block of a filesystem consists of whole blocks of its disk, even if direct I/O requires a larger alignment.
         logical_block_bytes: limits.align_bytes.min(layout.map.block_bytes()),
         request_bytes_max: limits.request_bytes_max.max(alignment),
         chunk_sectors: limits.chunk_bytes.unwrap_or(0) / SECTOR_BYTES,

@@ -1,5 +1,5 @@
-//! How a map looks to people: a line on the file, a table of extents and holes, a table of requests. Computes nothing that
-//! is not in the map.
+//! Prints a map: a line about the file, a table of extents and holes, a table of requests. Computes nothing that is not in
+//! the map.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{BoundaryName, FileMap, MapExtent, Requests};
 use crate::size::format_size;
 use crate::table::{mean_size, ruled};
 
-/// Rows of the table of extents, unless all are wanted.
+/// The most rows of the table of extents, unless the caller asks for all.
 const ROWS_MAX: usize = 24;
 
 impl FileMap {
@@ -20,7 +20,7 @@ impl FileMap {
         if !rows.is_empty() {
             let shown = if all { rows.len() } else { rows.len().min(ROWS_MAX) };
             let _ =
-                write!(text, "\n{}", table(&["logical", "physical", "length", "what"], 3, &rows[..shown]));
+                write!(text, "\n{}", table(&["logical", "physical", "length", "state"], 3, &rows[..shown]));
             if shown < rows.len() {
                 let _ = writeln!(text, "… {} more: --all", rows.len() - shown);
             }
@@ -28,12 +28,12 @@ impl FileMap {
         if let (Some(limits), false) = (&self.limits, self.requests.is_empty()) {
             let _ = write!(
                 text,
-                "\nDirect reads, aligned to {}; the disk takes {} at once",
+                "\nDirect reads: alignment {}, requests of up to {}",
                 format_size(limits.align_bytes.into()),
                 format_size(limits.request_bytes_max)
             );
             if let Some(chunk_bytes) = limits.chunk_bytes {
-                let _ = write!(text, ", none across {}", format_size(chunk_bytes));
+                let _ = write!(text, ", not across multiples of {}", format_size(chunk_bytes));
             }
             if let Some(boundary) = limits.boundary {
                 let _ = write!(text, "\n{}", at_boundaries(boundary));
@@ -53,7 +53,7 @@ impl FileMap {
         }
         let _ = writeln!(
             text,
-            "; {}, {} written; mapped by {}, blocks of {}",
+            "; {}, {} written; mapped by {}, block size {}",
             counted(self.extents.len(), "extent"),
             self.written(),
             self.mapped_by,
@@ -85,9 +85,9 @@ impl FileMap {
     fn request_table(&self) -> String {
         let has_metadata = self.mapped_by == "blocks";
         let has_other = self.requests.iter().any(|requests| requests.other_bytes > 0);
-        let mut columns = vec!["block", "reads", "requests", "mean size", "most a read", "zeroes"];
+        let mut columns = vec!["block", "reads", "requests", "mean size", "max requests per read", "zeroes"];
         columns.extend(has_metadata.then_some("indirect blocks"));
-        columns.extend(has_other.then_some("read otherwise"));
+        columns.extend(has_other.then_some("not counted"));
         let rows = self.requests.iter().map(|requests| {
             let mut row = request_row(requests);
             row.extend(has_metadata.then(|| requests.metadata_requests.to_string()));
@@ -98,7 +98,7 @@ impl FileMap {
         if let Some(cut) = self.requests.iter().find(|requests| requests.covered_bytes < self.size_bytes) {
             let _ = write!(
                 text,
-                "Only the first {} are covered by {} reads of {}.",
+                "The first {} only: {} reads of {}.",
                 format_size(cut.covered_bytes),
                 cut.reads,
                 format_size(cut.block_bytes)
@@ -109,7 +109,7 @@ impl FileMap {
 }
 
 fn row(extent: &MapExtent) -> Vec<String> {
-    // That it is the last is seen.
+    // The position in the table shows that.
     let flags: Vec<&str> = extent.flags.iter().map(String::as_str).filter(|flag| *flag != "last").collect();
     let what = if flags.is_empty() { "written".to_owned() } else { flags.join(", ") };
     let physical = extent.physical_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
@@ -130,9 +130,11 @@ fn request_row(requests: &Requests) -> Vec<String> {
 
 fn at_boundaries(boundary: BoundaryName) -> &'static str {
     match boundary {
-        BoundaryName::EveryBlock => "Before an indirect block every block is a request (every-block)",
-        BoundaryName::Once => "A request ends before an indirect block (once)",
-        BoundaryName::Ignore => "Requests reach over indirect blocks (ignore)",
+        BoundaryName::EveryBlock => {
+            "Boundaries: each block before an indirect block is a request (every-block)"
+        }
+        BoundaryName::Once => "Boundaries: a request ends before an indirect block (once)",
+        BoundaryName::Ignore => "Boundaries: no effect on requests (ignore)",
     }
 }
 

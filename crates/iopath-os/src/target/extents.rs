@@ -1,6 +1,6 @@
-//! Where a file's bytes lie on its device (FIEMAP, kernel `Documentation/filesystems/fiemap.rst`).
+//! The extents of a file on its device (FIEMAP, kernel `Documentation/filesystems/fiemap.rst`).
 //!
-//! Asks the filesystem; does not map offsets to requests. On btrfs "physical" is an address of the filesystem's own
+//! Does not map offsets to requests. On btrfs "physical" is an address of the filesystem's own
 //! volume, not of a device.
 
 use std::fs::File;
@@ -9,36 +9,36 @@ use std::ops::Range;
 
 use super::ffi;
 
-/// Writes delayed data out first, so that it has a place.
+/// Makes the filesystem allocate and write delayed data first.
 const FIEMAP_FLAG_SYNC: u32 = 0x1;
 
-/// A run of a file's bytes that lie next to one another on the device.
+/// A range of a file that is contiguous on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileExtent {
     /// Offset in the file, bytes.
     pub logical: u64,
-    /// Offset on the filesystem's device, bytes; means nothing if [`ExtentFlags::UNKNOWN`] is set.
+    /// Offset on the filesystem's device, bytes; undefined if [`ExtentFlags::UNKNOWN`] is set.
     pub physical: u64,
     /// Length, bytes. The last extent may reach beyond the end of the file.
     pub bytes: u64,
-    /// What is special about it.
+    /// Its flags.
     pub flags: ExtentFlags,
 }
 
 impl FileExtent {
-    /// The range of the file it covers.
+    /// Its range in the file.
     pub fn logical_range(&self) -> Range<u64> {
         self.logical..self.logical.saturating_add(self.bytes)
     }
 
-    /// Whether it has blocks of its own at a known place, that hold the file's bytes as they are once written.
+    /// Whether it has blocks of its own at a known offset, which hold the file's bytes unchanged once written.
     pub fn has_place(&self) -> bool {
         let elsewhere =
             ExtentFlags::UNKNOWN | ExtentFlags::INLINE | ExtentFlags::ENCODED | ExtentFlags(0x100);
         !self.flags.intersects(elsewhere)
     }
 
-    /// Whether a direct read of it reaches the device: data is there, at a known place, on blocks of its own.
+    /// Whether a direct read accesses the device: the extent is written, at a known offset, on blocks of its own.
     pub fn is_written(&self) -> bool {
         !self.flags.intersects(ExtentFlags::UNWRITTEN | ExtentFlags::UNKNOWN | ExtentFlags::INLINE)
     }
@@ -51,9 +51,9 @@ pub struct ExtentFlags(u32);
 impl ExtentFlags {
     /// The last extent of the file.
     pub const LAST: Self = Self(0x1);
-    /// It has no place that could be told.
+    /// Its offset on the device is not known.
     pub const UNKNOWN: Self = Self(0x2);
-    /// Written to memory, not yet given a place; [`ExtentFlags::UNKNOWN`] is set too.
+    /// In memory, not yet allocated on the device; [`ExtentFlags::UNKNOWN`] is set too.
     pub const DELALLOC: Self = Self(0x4);
     /// Compressed or encrypted: the device holds other bytes, and fewer.
     pub const ENCODED: Self = Self(0x8);
@@ -105,13 +105,11 @@ impl std::ops::BitOr for ExtentFlags {
     }
 }
 
-/// Why the extents of a file cannot be told.
+/// Why the extents of a file are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtentError {
     /// The filesystem has no FIEMAP.
-    #[error(
-        "this filesystem does not tell extents (FIEMAP: {source}); use one that does, such as ext4 or xfs"
-    )]
+    #[error("this filesystem does not support FIEMAP ({source}); use one that does, such as ext4 or xfs")]
     Unsupported {
         /// What the system said.
         source: io::Error,
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_told_in_words() {
+    fn flags_have_words() {
         let flags = ExtentFlags::UNWRITTEN | ExtentFlags::LAST | ExtentFlags::MERGED;
         assert_eq!(flags.words().collect::<Vec<_>>(), ["last", "unwritten", "block-mapped"]);
         assert_eq!(ExtentFlags::default().words().count(), 0);
