@@ -50,9 +50,11 @@ pub enum Readahead {
 /// # let _ = options;
 /// ```
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each set by its name")]
 pub struct Options {
     pub(crate) mode: IoMode,
     pub(crate) write: bool,
+    pub(crate) extend: bool,
     pub(crate) overwrite: bool,
     pub(crate) claim: bool,
     pub(crate) create_bytes: Option<u64>,
@@ -73,6 +75,7 @@ impl Default for Options {
         Self {
             mode: IoMode::Direct,
             write: false,
+            extend: false,
             overwrite: false,
             claim: true,
             create_bytes: None,
@@ -108,6 +111,25 @@ impl Options {
     #[must_use]
     pub const fn write(mut self, write: bool) -> Self {
         self.write = write;
+        self
+    }
+
+    /// Lets writes extend a file, a mapped file or a disk in memory, as those of [`std::fs::File`] do. A write past the end
+    /// fails otherwise. Implies [`Options::write`].
+    ///
+    /// It holds for [`Volume::write_at`](crate::Volume::write_at) and all that builds on it, on direct and buffered volumes;
+    /// not on raw volumes, nor for batches: [`Volume::resize`](crate::Volume::resize) first. A gap between the old end and the
+    /// write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A write that fails
+    /// does not extend.
+    ///
+    /// On a buffered volume the file is extended in steps of 1 MiB, so that appends are as cheap as those to a file of the
+    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume cut it to its size. After a crash of
+    /// the program or a power failure the file may therefore be longer than what was written: the rest is zeroes. Appends
+    /// that were flushed are whole, in a file that was as long as the volume at that time.
+    #[must_use]
+    pub const fn extend(mut self, extend: bool) -> Self {
+        self.extend = extend;
+        self.write |= extend;
         self
     }
 

@@ -7,6 +7,7 @@ mod check;
 mod cursor;
 mod direct;
 mod elevator;
+mod extend;
 mod open;
 mod range;
 mod resize;
@@ -67,6 +68,9 @@ struct Shared {
     resizes: AtomicU64,
     /// Held by the thread that moves the end.
     resizing: Mutex<()>,
+    /// The length of a file that was extended beyond the size, to append cheaply: see `volume/extend.rs`. Else not above the
+    /// size. Changed while `resizing` is held.
+    file_bytes: AtomicU64,
 }
 
 impl Volume {
@@ -132,7 +136,9 @@ impl Volume {
         };
         let (shards, size_bytes) = (Shards::new(first), AtomicU64::new(facts.size_bytes));
         let (resizes, resizing) = (AtomicU64::new(0), Mutex::new(()));
-        let shared = Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing };
+        let file_bytes = AtomicU64::new(0);
+        let shared =
+            Shared { source, facts, shards, cache, bounce, size_bytes, resizes, resizing, file_bytes };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -177,8 +183,8 @@ impl Volume {
     /// cache, which writes them back later. They are on the medium after the next [`Volume::flush`].
     ///
     /// # Errors
-    /// [`Error`] if the volume is read-only, the range is unaligned on a volume that refuses this, or reaches past the end,
-    /// or the device fails. After an error of the device a part of the range may be written.
+    /// [`Error`] if the volume is read-only, the range is unaligned on a volume that refuses this, or reaches past the end
+    /// (unless [`Options::extend`] is set), or the device fails. After an error of the device a part of the range may be written.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, false)
     }
@@ -224,6 +230,14 @@ impl Volume {
     }
 
     fn write(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        if self.source().options.extend && self.is_past_end(offset, buffer.len()) {
+            return self.write_extending(buffer, offset, fua);
+        }
+        self.write_within(buffer, offset, fua)
+    }
+
+    /// Writes a range inside the volume.
+    fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         match (self.way(offset, buffer), &self.shared.bounce) {
             (Way::Direct, None) => self.write_direct(buffer, offset, fua),
             (Way::Direct, Some(bounce)) => self.write_beside_bounced(bounce, buffer, offset, fua),

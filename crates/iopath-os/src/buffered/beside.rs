@@ -90,6 +90,17 @@ impl Buffered {
     }
 }
 
+impl Buffered {
+    /// The volume ends at `size_bytes` from now on, if it ended before: the file is as long already, and the bytes that are
+    /// added read as zeroes. Unlike [`Buffered::resize`] it waits for nothing: for writes that append.
+    pub fn extend(&self, size_bytes: u64) {
+        let mut state = self.shared.lock();
+        if size_bytes > state.place.size_bytes {
+            self.shared.set_size_in(&mut state, size_bytes);
+        }
+    }
+}
+
 impl Beside<'_> {
     /// Keeps the promise open beyond the borrow of the cache: to be given to [`Buffered::end_direct`].
     pub fn into_tag(mut self) -> Option<DirectTag> {

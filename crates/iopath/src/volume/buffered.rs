@@ -73,10 +73,11 @@ impl Volume {
         self.check_within(Op::Write, offset, bytes)?;
         let failed = |error| self.uncached(Op::Write, offset, bytes, error);
         cache.write_at(buffer, offset).map_err(failed)?;
-        if fua { cache.flush_range(offset, bytes).map_err(failed) } else { Ok(()) }
+        if fua { self.flush_range(offset, bytes) } else { Ok(()) }
     }
 
     pub(crate) fn flush_cached(&self, cache: &Buffered) -> Result<()> {
+        self.trim_file()?;
         cache.flush().map_err(|error| self.uncached(Op::Flush, 0, 0, error))
     }
 

@@ -83,6 +83,17 @@ impl Volume {
         extent.ok_or_else(|| self.past_end(op, offset, bytes))
     }
 
+    /// Checks a write that takes the direct way: before it extends the volume.
+    pub(super) fn check_alignment(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let bytes = buffer.len() as u64;
+        self.check_writable(Op::Write, offset, bytes)?;
+        if self.cache_if_any().is_some() || self.bounce().is_some() {
+            return Ok(());
+        }
+        self.whole_blocks(Op::Write, offset, bytes)?;
+        self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, bytes)
+    }
+
     pub(super) fn check_memory(&self, op: Op, address: usize, offset: u64, bytes: u64) -> Result<()> {
         let align_bytes = self.facts().memory_align_bytes;
         if address.is_multiple_of(align_bytes as usize) {

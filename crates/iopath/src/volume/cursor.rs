@@ -8,8 +8,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 /// Reads, writes and seeks in a volume by the traits of `std::io`: [`Volume::cursor`].
 ///
 /// Each read and write is one [`Volume::read_at`] or [`Volume::write_at`], so on a direct volume positions and lengths must
-/// be aligned; a buffered or bounced volume takes any. Reading ends at the end of the volume. A write there fails, and a
-/// write across it writes the part before.
+/// be aligned; a buffered or bounced volume takes any. Reading ends at the end of the volume. A write extends the volume if it
+/// was opened with [`Options::extend`](crate::Options::extend); else a write at the end fails, and a write across it writes the
+/// part before.
 ///
 /// ```
 /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
@@ -58,6 +59,9 @@ impl Cursor {
     /// How many of `bytes` bytes a write at the position can write.
     fn writable(&self, bytes: usize) -> Result<usize, Error> {
         let size_bytes = self.volume.size_bytes();
+        if self.volume.can_extend() {
+            return Ok(bytes);
+        }
         let left = size_bytes.saturating_sub(self.position);
         if bytes > 0 && left == 0 {
             let error = self.volume.error(ErrorKind::PastEnd { size_bytes });

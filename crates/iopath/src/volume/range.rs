@@ -111,6 +111,7 @@ impl Volume {
         self.check_writable(Op::Flush, offset, bytes)?;
         match self.cache_if_any() {
             Some(cache) => {
+                self.trim_file()?;
                 let flushed = cache.flush_range(offset, bytes);
                 flushed.map_err(|error| self.uncached(Op::Flush, offset, bytes, error))
             }

@@ -28,6 +28,11 @@ impl Volume {
             return Err(self.cannot_resize(size_bytes, io::ErrorKind::Unsupported.into()));
         }
         let _alone = self.lock_end();
+        self.resize_locked(size_bytes)
+    }
+
+    /// Resizes while the end is locked.
+    pub(super) fn resize_locked(&self, size_bytes: u64) -> Result<()> {
         let kept = size_bytes.min(self.size_bytes());
         let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, kept, u64::MAX));
         let Some(cache) = self.cache_if_any() else {
@@ -54,7 +59,11 @@ impl Volume {
     fn set_length(&self, size_bytes: u64) -> Result<()> {
         let failed = |source| self.cannot_resize(size_bytes, source);
         match self.backing() {
-            Backing::File(file) => file.set_len(size_bytes).map_err(failed),
+            Backing::File(file) => {
+                file.set_len(size_bytes).map_err(failed)?;
+                self.set_file_bytes(size_bytes);
+                Ok(())
+            }
             Backing::Memory(disk) => disk.resize(size_bytes).map_err(|error| failed(io::Error::other(error))),
             Backing::Stripe(_) => Err(failed(io::ErrorKind::Unsupported.into())),
             Backing::Mapped(mapped) => {
@@ -65,7 +74,7 @@ impl Volume {
         }
     }
 
-    fn cannot_resize(&self, size_bytes: u64, source: io::Error) -> crate::Error {
+    pub(super) fn cannot_resize(&self, size_bytes: u64, source: io::Error) -> crate::Error {
         self.error(ErrorKind::Resize { size_bytes }).because(Cause::System(source))
     }
 

@@ -1,0 +1,131 @@
+//! Writes that extend the volume.
+//!
+//! A resize of a file under a page cache is slow: it writes the last page back, and no direct I/O may be in flight, since the
+//! kernel zeroes the rest of the last block in its own page cache. So appends to a buffered file do not resize it each time.
+//! The file is extended in steps that end at a multiple of [`STEP_BYTES`], where there is no rest to zero. Between steps only
+//! the size of the page cache moves. A flush, and closing, cut the file to the size of the volume.
+//!
+//! ```text
+//!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush
+//!   volume  ├───────────────────────────┤ its size: what reads see
+//! ```
+
+use super::{Shared, Volume};
+use crate::error::Result;
+use crate::options::IoMode;
+use crate::source::Backing;
+use iopath_core::{Extent, Op, SECTOR_BYTES};
+use std::sync::atomic::Ordering;
+
+/// A multiple of every block and page.
+const STEP_BYTES: u64 = 1 << 20;
+
+impl Volume {
+    /// Whether a write of `bytes` bytes at `offset` would extend the volume.
+    #[inline]
+    pub(super) fn is_past_end(&self, offset: u64, bytes: usize) -> bool {
+        offset.checked_add(bytes as u64).is_some_and(|end| bytes > 0 && end > self.size_bytes())
+    }
+
+    /// Whether writes past the end extend the volume.
+    pub(super) fn can_extend(&self) -> bool {
+        let options = &self.source().options;
+        options.extend && options.mode != IoMode::Raw && !self.has_fixed_size()
+    }
+
+    /// A write that reaches past the end. Writes that extend run one after another.
+    #[cold]
+    pub(super) fn write_extending(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
+        if !self.can_extend() {
+            return self.write_within(buffer, offset, fua);
+        }
+        let bytes = buffer.len() as u64;
+        self.check_alignment(buffer, offset)?;
+        {
+            let _alone = self.lock_end();
+            let old_bytes = self.size_bytes();
+            self.extend_locked(offset + bytes)?;
+            if let Err(error) = self.write_within(buffer, offset, false) {
+                // The error of the write is the one to report.
+                let _ = self.resize_locked(old_bytes);
+                return Err(error);
+            }
+        }
+        if fua { self.flush_range(offset, bytes) } else { Ok(()) }
+    }
+
+    /// Makes the volume end at `size_bytes`, if it ends before.
+    fn extend_locked(&self, size_bytes: u64) -> Result<()> {
+        if size_bytes <= self.size_bytes() {
+            return Ok(());
+        }
+        let (Some(cache), true) = (self.cache_if_any(), self.is_regular_file()) else {
+            return self.resize_locked(size_bytes);
+        };
+        if size_bytes > self.shared.file_bytes() && !self.extend_file(size_bytes)? {
+            return self.resize_locked(size_bytes);
+        }
+        cache.extend(size_bytes);
+        self.set_size(size_bytes);
+        Ok(())
+    }
+
+    /// Extends the file beyond `size_bytes` to the next step. `false` if it cannot be as long.
+    fn extend_file(&self, size_bytes: u64) -> Result<bool> {
+        let (Backing::File(file), Some(file_bytes)) =
+            (self.backing(), size_bytes.checked_next_multiple_of(STEP_BYTES))
+        else {
+            return Ok(false);
+        };
+        let old_bytes = self.shared.file_bytes().max(self.size_bytes());
+        let is_extended = if old_bytes.is_multiple_of(STEP_BYTES) {
+            file.set_len(file_bytes).is_ok()
+        } else {
+            // The kernel zeroes the rest of the last page of the file. No I/O on that page may be in flight.
+            let last = Extent::from_bytes(old_bytes / SECTOR_BYTES * SECTOR_BYTES, SECTOR_BYTES);
+            let _guard = self.begin_direct(Op::WriteZeroes, last.unwrap_or_default())?;
+            self.alone(|| file.set_len(file_bytes)).is_ok()
+        };
+        if is_extended {
+            self.set_file_bytes(file_bytes);
+        }
+        Ok(is_extended)
+    }
+
+    /// Cuts the file to the size of the volume, if appends have extended it further.
+    pub(super) fn trim_file(&self) -> Result<()> {
+        if self.shared.file_bytes() <= self.size_bytes() {
+            return Ok(());
+        }
+        let _alone = self.lock_end();
+        if self.shared.file_bytes() <= self.size_bytes() {
+            return Ok(());
+        }
+        self.resize_locked(self.size_bytes())
+    }
+
+    pub(super) fn set_file_bytes(&self, bytes: u64) {
+        self.shared.file_bytes.store(bytes, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Shared {
+    /// Cuts the file as [`Volume::flush`] does, after dirty pages are written back.
+    fn drop(&mut self) {
+        let size_bytes = *self.size_bytes.get_mut();
+        if self.file_bytes() <= size_bytes {
+            return;
+        }
+        drop(self.cache.take());
+        if let Backing::File(file) = &self.source.backing {
+            // Nothing is lost if it fails: the rest is zeroes.
+            let _ = file.set_len(size_bytes);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Writes that extend a volume, against a model and against a plain file.
+
+mod support;
+
+use iopath::{
+    AlignedBuf, ErrorKind, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use support::{filled, options, scratch};
+
+const SPAN: usize = 3 << 20;
+
+fn buffered() -> Options {
+    options().extend(true).direct(false).cache_bytes(64 * 4096)
+}
+
+/// Appends, overwrites, gaps, cuts and flushes, each followed by a look at what the volume holds.
+fn check_against_a_model(name: &str, volume: &Volume, mut check_file: impl FnMut(&[u8])) {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut model = vec![0; volume.size_bytes() as usize];
+    let data = filled(1 << 20, 7).to_vec();
+    for step in 0..300 {
+        let size = model.len();
+        let bytes =
+            if step % 20 == 0 { random.random_range(1..1 << 20) } else { random.random_range(1..3000) };
+        let offset = match random.random_range(0..10) {
+            0 => size + random.random_range(0..20_000),
+            1 | 2 => random.random_range(0..=size),
+            _ => size,
+        };
+        if offset + bytes <= SPAN {
+            let from = random.random_range(0..=data.len() - bytes);
+            let source = &data[from..from + bytes];
+            if random.random_range(0..30) == 0 {
+                volume.write_durably_at(source, offset as u64).unwrap();
+            } else {
+                volume.write_at(source, offset as u64).unwrap();
+            }
+            model.resize(size.max(offset + bytes), 0);
+            model[offset..offset + bytes].copy_from_slice(source);
+        } else {
+            let size = random.random_range(0..size);
+            volume.resize(size as u64).unwrap();
+            model.truncate(size);
+        }
+        assert_eq!(volume.size_bytes(), model.len() as u64, "{name}, step {step}");
+        let start = random.random_range(0..=model.len());
+        let mut found = vec![0xee; (model.len() - start).min(50_000) + 100];
+        let read = volume.read_at(&mut found, start as u64).unwrap();
+        assert_eq!(read, found.len().min(model.len() - start), "{name}, step {step}");
+        assert!(found[..read] == model[start..start + read], "{name}, step {step}: bytes from {start} on");
+        if random.random_range(0..25) == 0 {
+            volume.flush().unwrap();
+            check_file(&model);
+        }
+    }
+    let mut found = vec![0xee; model.len()];
+    volume.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == model, "{name}: at the end");
+    volume.flush().unwrap();
+    check_file(&model);
+}
+
+#[test]
+fn writes_extend_every_source_that_can_grow() {
+    let ways = [("buffered", buffered()), ("bounced", options().extend(true).unaligned(Unaligned::Bounce))];
+    for (name, options) in ways {
+        if let Some((_directory, path)) = scratch(1000) {
+            let volume = Volume::open(&path, &options).unwrap();
+            check_against_a_model(&format!("{name}, a file"), &volume, |model| {
+                assert!(std::fs::read(&path).unwrap() == model, "{name}: the file after a flush");
+            });
+        }
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1000)).unwrap();
+        check_against_a_model(name, &Volume::memory(&disk, &options).unwrap(), |model| {
+            assert_eq!(disk.size_bytes(), model.len() as u64, "{name}: the disk after a flush");
+        });
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(16 << 20)).unwrap();
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1000, capacity_bytes: disk.size_bytes() };
+        let file = FileMap::fresh("extent", &layout).unwrap();
+        let volume = Volume::memory_mapped(&disk, &file, &options).unwrap();
+        check_against_a_model(&format!("{name}, mapped"), &volume, |_| ());
+    }
+}
+
+#[test]
+fn direct_writes_extend_by_whole_blocks() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let volume = Volume::open(&path, &options().extend(true)).unwrap();
+    for block in 0..4 {
+        volume.write_at(&filled(4096, block), block * 4096).unwrap();
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * 4096);
+    let refused = volume.write_at(&filled(4096, 1)[..100], 4 * 4096).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Unaligned { .. }), "{refused}");
+    assert_eq!(volume.size_bytes(), 4 * 4096, "a refused write does not extend");
+    let mut found = AlignedBuf::new(4096).unwrap();
+    volume.read_exact_at(&mut found, 3 * 4096).unwrap();
+    assert!(found[..] == filled(4096, 3)[..]);
+}
+
+#[test]
+fn the_file_is_as_long_as_the_volume_after_flush_close_and_drop() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let length = || std::fs::metadata(&path).unwrap().len();
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    volume.write_at(&[1; 1000], 0).unwrap();
+    assert!(length() >= 1000, "the file is never shorter");
+    volume.flush().unwrap();
+    assert_eq!(length(), 1000);
+    volume.write_at(&[2; 1000], 1000).unwrap();
+    volume.flush_range(1500, 1).unwrap();
+    assert_eq!(length(), 2000);
+    volume.write_durably_at(&[3; 1000], 2000).unwrap();
+    assert_eq!(length(), 3000);
+    volume.write_at(&[4; 1000], 3000).unwrap();
+    drop(volume);
+    assert_eq!(length(), 4000);
+    let found = std::fs::read(&path).unwrap();
+    assert!(found.chunks(1000).zip(1_u8..).all(|(part, byte)| part.iter().all(|it| *it == byte)));
+}
+
+#[test]
+fn a_write_past_the_end_is_refused_where_nothing_grows() {
+    let Some((directory, path)) = scratch(8192) else { return };
+    let block = filled(4096, 1);
+    let refused = |name: &str, volume: &Volume| {
+        let size = volume.size_bytes();
+        let error = volume.write_at(&block, size).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PastEnd { .. }), "{name}: {error}");
+        assert_eq!((error.errno(), volume.size_bytes()), (27, size), "{name}: EFBIG");
+    };
+    refused("raw", &Volume::open(&path, &options().extend(true).mode(IoMode::Raw)).unwrap());
+    refused("not asked for", &Volume::open(&path, &options().write(true)).unwrap());
+    let other = directory.path().join("other");
+    std::fs::write(&other, vec![0; 8192]).unwrap();
+    refused("a stripe", &Volume::open_stripe(&[&path, &other], 4096, &options().extend(true)).unwrap());
+}
+
+/// The file cannot be as long as the step: the limit of the process is in between.
+#[test]
+fn a_size_that_the_system_refuses_fails_and_changes_nothing() {
+    let Some((_directory, path)) = scratch(1000) else { return };
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    let error = volume.write_at(&[1], u64::MAX - 1).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Resize { .. }), "{error}");
+    assert_eq!(volume.size_bytes(), 1000);
+    volume.flush().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000);
+}
+
+/// Appenders, readers and a flusher at once: each record is there, once, whole.
+#[test]
+fn threads_append_and_read_at_once() {
+    const RECORD: usize = 777;
+    let Some((_directory, path)) = scratch(0) else { return };
+    let volume = &Volume::open(&path, &buffered()).unwrap();
+    let next = &std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    let record = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    volume.write_at(&[record as u8 | 1; RECORD], record * RECORD as u64).unwrap();
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut found = [0; 5000];
+            while volume.size_bytes() < 4000 * RECORD as u64 {
+                let from = volume.size_bytes().saturating_sub(5000);
+                let read = volume.read_at(&mut found, from).unwrap();
+                for (byte, at) in found[..read].iter().zip(from..) {
+                    let record = (at / RECORD as u64) as u8 | 1;
+                    assert!(*byte == record || *byte == 0, "{byte} at {at}");
+                }
+            }
+        });
+        scope.spawn(move || {
+            for _ in 0..20 {
+                volume.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+    });
+    volume.flush().unwrap();
+    let found = std::fs::read(&path).unwrap();
+    assert_eq!(found.len(), 4000 * RECORD);
+    for (part, record) in found.chunks(RECORD).zip(0_u64..) {
+        assert!(part.iter().all(|byte| *byte == record as u8 | 1), "record {record}");
+    }
+}
+
+fn appends(mut append: impl FnMut(&[u8; 1000], u64)) -> Duration {
+    const COUNT: u64 = 20_000;
+    let started = Instant::now();
+    for number in 0..COUNT {
+        append(&[number as u8; 1000], number * 1000);
+    }
+    started.elapsed()
+}
+
+/// A loose bound, for builds without optimization on busy machines: without the fast way, appends take 12 to 80 times as long
+/// as those to a plain file.
+#[test]
+fn an_append_costs_about_as_much_as_one_to_a_plain_file() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        std::fs::write(&path, []).unwrap();
+        let volume = Volume::open(&path, &buffered().cache_bytes(64 << 20)).unwrap();
+        ours.push(appends(|record, at| volume.write_at(record, at).unwrap()));
+        drop(volume);
+        std::fs::write(&path, []).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        plain.push(appends(|record, _| file.write_all(record).unwrap()));
+    }
+    let (ours, plain) = (ours.into_iter().min().unwrap(), plain.into_iter().min().unwrap());
+    eprintln!("20,000 appends of 1,000 bytes: {ours:?}, to a plain file {plain:?}");
+    assert!(ours < 6 * plain, "{ours:?}, to a plain file {plain:?}");
+}
