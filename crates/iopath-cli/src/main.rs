@@ -79,7 +79,23 @@ fn usage(error: &clap::Error) -> ExitCode {
     if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
     } else {
-        eprintln!("iopath: {}", output::usage_line(&error.to_string()));
+        let line = option_of_run(error).unwrap_or_else(|| output::usage_line(&error.to_string()));
+        eprintln!("iopath: {line}");
     }
     ExitCode::from(USAGE)
+}
+
+/// The message for an option of `iopath run` that `iopath survey` lacks because it selects the values itself.
+fn option_of_run(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_survey = std::env::args_os().nth(1).is_some_and(|command| command == "survey");
+    let cli = Cli::command();
+    let of_run = cli.find_subcommand("run")?.get_arguments().filter_map(clap::Arg::get_long);
+    let is_known = of_run.into_iter().any(|long| option.strip_prefix("--") == Some(long));
+    (error.kind() == ErrorKind::UnknownArgument && is_survey && is_known).then(|| {
+        format!(
+            "survey selects paths, block sizes and depths itself and has no {option}; use iopath run {option}"
+        )
+    })
 }

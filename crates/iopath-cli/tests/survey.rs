@@ -159,9 +159,43 @@ fn a_target_that_is_missing_too_small_or_of_a_wrong_kind_is_named() {
 }
 
 #[test]
+fn an_option_of_run_is_refused_with_the_command_that_has_it() {
+    let parts = ["has no --bs", "use iopath run --bs"];
+    assert_refused(&survey(Path::new("."), &["--bs", "4k"]), 2, &parts);
+    assert_refused(&survey(Path::new("."), &["--bogus"]), 2, &["unexpected argument '--bogus'"]);
+}
+
+/// A tmpfs of so many MiB; unmounted when dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new(mib: u64) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={mib}m");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(directory.path()).status();
+        mounted.is_ok_and(|mounted| mounted.success()).then_some(Self(directory))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_filesystem_is_refused_with_options_that_survey_has() {
+    let Some(small) = Small::new(33) else { return eprintln!("skipped: no tmpfs can be mounted") };
+    let output = survey(small.0.path(), &["--time", "2s"]);
+    assert_refused(&output, 1, &["a scratch file", "name another directory"]);
+    assert!(!text(&output.stderr).contains("--size"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn too_little_time_is_a_usage_error() {
-    assert_refused(&survey(Path::new("."), &["--time", "1s"]), 2, &["--time", "2 s is the least"]);
-    assert_refused(&survey(Path::new("."), &["--time", "soon"]), 2, &["--time", "`soon` is no time"]);
+    assert_refused(&survey(Path::new("."), &["--time", "1s"]), 2, &["--time", "the minimum is 2 s"]);
+    assert_refused(&survey(Path::new("."), &["--time", "soon"]), 2, &["--time", "`soon` is not a time"]);
 }
 
 #[test]
