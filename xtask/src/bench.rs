@@ -1,8 +1,7 @@
-//! `cargo xtask bench`: our figures against their peers, alternating in one run. The figures: `bench/figures.rs`;
-//! those of the queue by itself: `bench/queue.rs`; of the request log: `bench/log.rs`; of the buffered path:
-//! `bench/buffered.rs`.
+//! `cargo xtask bench`: our figures and those of peers, measured alternately. The figures: `bench/figures.rs`; of the
+//! queue alone: `bench/queue.rs`; of the request log: `bench/log.rs`; of the buffered path: `bench/buffered.rs`.
 //!
-//! States ratios on this machine, today. Says nothing about another machine, and nothing about significance.
+//! The ratios are of this machine and this time; they state no significance.
 
 mod buffered;
 mod contest;
@@ -24,11 +23,11 @@ use figures::{CONTESTS, Contest, Target};
 use scratch::Scratch;
 use zram::{SetUp, Zram};
 
-/// Figures that benches of our own libraries measure.
+/// Figures measured by benches of our libraries.
 struct Own {
-    /// What `--only` calls them.
+    /// Their name for `--only`.
     name: &'static str,
-    /// All of them, as medians over about so many runs.
+    /// Measures all of them, as medians over about this many runs.
     measure: fn(u32) -> Result<Vec<report::Figure>>,
 }
 
@@ -37,7 +36,7 @@ const OWN: &[Own] =
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Runs of each side; the median counts
+    /// Runs of each side, whose median is the result
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Length of each run
@@ -51,9 +50,9 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// Builds the program, holds the contests, prints the table and writes `target/bench.json`; true if none failed.
+/// Builds the program, runs the contests, prints the table and writes `target/bench.json`. Returns whether none failed.
 ///
-/// A goal that is missed is shown, and fails nothing: a bench informs, tests decide.
+/// A missed goal is shown, but is not a failure.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let (contests, own) = chosen(options.only.as_deref())?;
     if !contests.is_empty() || buffered::is_chosen(options.only.as_deref()) {
@@ -103,7 +102,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(!failed)
 }
 
-/// Prepares the target of `contest` and holds it; none if this machine lacks what it needs, with a line that says so.
+/// Prepares the target of `contest` and runs it. Skips it with a line if this machine lacks its requirements.
 fn hold(
     contest: &Contest,
     bench: &Bench,

@@ -1,23 +1,23 @@
-//! `cargo xtask explore`: the blocking code under a scheduler that controls its threads. The scenarios are the tests
-//! `explore` of `iopath-os` and `iopath`; this builds them with `--cfg iopath_explore`, in a target folder of their own,
-//! and names seeds and time.
+//! `cargo xtask explore`: runs the blocking code under a scheduler that controls its threads. The scenarios are the tests
+//! `explore` of `iopath-os` and `iopath`. This file builds them with `--cfg iopath_explore` in a target folder of their
+//! own, and passes seeds and time.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::workspace;
+use crate::{seed, workspace};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// Run this one schedule again, with the stack of each thread if it hangs
+    /// Run only this schedule again, and print the stack of each thread if it hangs
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// The first seed; each schedule has the next [default: the time]
     #[arg(long, value_name = "N", conflicts_with = "seed")]
     pub(crate) from: Option<u64>,
-    /// How long each scenario is explored
+    /// Time for each scenario
     #[arg(long, value_name = "SECONDS", default_value_t = 20, conflicts_with = "seed")]
     pub(crate) seconds: u64,
     /// Explore only the scenarios whose name contains this
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) name: Option<String>,
 }
 
-/// Runs it to its end; true if no schedule failed.
+/// Runs the scenarios; returns whether no schedule failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut command = command(options)?;
     command.args(["--", "--nocapture"]).args(&options.name).stdout(Stdio::piped());
@@ -46,18 +46,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(is_ok)
 }
 
-/// Cargo, told to do what the options say.
+/// The cargo command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    let from = match options.from {
-        Some(from) => from,
-        None => std::time::UNIX_EPOCH.elapsed().context("the clock is before 1970")?.as_secs() << 20,
-    };
+    // A time in the upper bits: runs that start in different seconds share no seed.
+    let from = options.from.map_or_else(|| seed::or_time(None).map(|time| time << 20), Ok)?;
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = workspace::cargo();
     command
         .args(["test", "--profile", "checked", "--package", "iopath-os", "--package", "iopath"])
         .args(["--test", "explore"])
-        // A build with other flags would have cargo build all of the workspace anew each time.
+        // Other flags in the same folder would make cargo rebuild the workspace each time.
         .env("CARGO_TARGET_DIR", workspace::target_dir().join("explore"))
         .env("RUSTFLAGS", format!("{flags} --cfg iopath_explore -D warnings"))
         .env("IOPATH_EXPLORE_FROM", from.to_string())

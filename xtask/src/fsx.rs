@@ -1,7 +1,9 @@
-//! `cargo xtask fsx`: the program fsx, which nobody here wrote, against a volume mounted with FUSE. Random operations by
-//! one process and by several on windows of one volume; fsx compares every byte that it reads. The volume is served by
-//! the example `fuse_file` of the crate `iopath`; this chooses variants and seeds and reports.
+//! `cargo xtask fsx`: runs fsx, a program of another project, on a volume mounted with FUSE. One process or several do
+//! random operations on windows of one volume; fsx compares every byte that it reads. The example `fuse_file` of the crate
+//! `iopath` serves the volume. This file chooses variants and seeds, and reports.
 
+mod diagnosis;
+mod mount;
 mod round;
 mod scratch;
 mod server;
@@ -16,39 +18,39 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::workspace;
+use crate::{seed, workspace};
 use round::Programs;
 use scratch::Scratch;
 use server::Server;
 use variant::{Medium, Variant};
 
-/// The crate that is installed, and its version: the operations of a seed may differ in another.
+/// The installed crate and its version. The operations of a seed may differ in other versions.
 const FSX: &str = "fsx";
 const FSX_VERSION: &str = "0.3.2";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// The seed of the first round; each further round takes the next number [default: the time]
+    /// The seed of the first round; each further round uses the next number [default: the time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Stop after the round that completes so many operations, whatever time that takes
+    /// Stop after the round that completes this many operations, without a time limit
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     ops: Option<u64>,
-    /// Stop after the round in which so many seconds have passed
+    /// Stop after the first round that ends after this time in seconds
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
-    /// Rounds at the same time, each on a volume of its own
+    /// Concurrent rounds, each on a volume of its own
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
-    /// Only variants whose name has all of these words, separated by commas: `buffered,windows,disk`
+    /// Only variants whose name contains all of these words, separated by commas: `buffered,windows,disk`
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     variant: String,
-    /// Print the names of the variants and do nothing
+    /// Print the names of the variants and exit
     #[arg(long)]
     list: bool,
 }
 
-/// Runs rounds until a limit is reached or one fails; true if none did, also where nothing can be mounted.
+/// Runs rounds until a limit is reached or one fails. Returns whether none failed; also true if nothing can be mounted.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut variants = chosen(&options.variant)?;
     if options.list {
@@ -61,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    if let Some(reason) = server::missing() {
+    if let Some(reason) = mount::missing() {
         println!("skipped: {reason}");
         return Ok(true);
     }
@@ -82,16 +84,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("skipped: FUSE does not work here: {error:#}");
         return scratch.remove().map(|()| true);
     }
-    let is_right = rounds(options, &variants, &programs, &scratch, &interrupted)?;
-    if is_right {
+    let passed = rounds(options, &variants, &programs, &scratch, &interrupted)?;
+    if passed {
         scratch.remove()?;
     } else {
         println!("the files of the failed round are in {}", scratch.directory().display());
     }
-    Ok(is_right)
+    Ok(passed)
 }
 
-/// What the threads that run rounds share.
+/// State shared by the threads that run rounds.
 struct Progress<'a> {
     limit: Limit,
     first: u64,
@@ -116,14 +118,14 @@ enum Limit {
 }
 
 impl Progress<'_> {
-    /// The seed and variant of the next round, or none if it is time to stop.
+    /// The seed and variant of the next round, or none at a limit.
     fn next(&self, variants: &[Variant]) -> Option<(u64, Variant)> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = match self.limit {
+        let is_done = match self.limit {
             Limit::Ops(limit) => counts.ops_begun >= limit,
             Limit::Time(limit) => self.started.elapsed() >= limit && counts.rounds > 0,
         };
-        if is_over || self.is_stopped() {
+        if is_done || self.is_stopped() {
             return None;
         }
         let seed = self.first.wrapping_add(counts.rounds);
@@ -133,12 +135,12 @@ impl Progress<'_> {
         Some((seed, variant))
     }
 
-    /// Whether rounds in flight are to end at once.
+    /// Whether running rounds must end immediately.
     fn is_stopped(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Prints how a round ended, unless another round or the user ended it.
+    /// Prints the result of a round, unless another round or the user ended it.
     fn report(&self, seed: u64, variant: &Variant, elapsed: Duration, result: Result<()>) {
         let seconds = elapsed.as_secs_f64();
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,9 +153,9 @@ impl Progress<'_> {
             Err(error) => {
                 self.failed.store(true, Ordering::Relaxed);
                 println!("seed {seed}  {variant}  FAILED after {seconds:.1} s\n{error:#}");
-                println!("again: cargo xtask fsx --variant {variant} --seed {seed} --ops 1");
+                println!("run again: cargo xtask fsx --variant {variant} --seed {seed} --ops 1");
                 println!(
-                    "The processes interleave differently each time. If this passes, repeat it without --ops: it goes on \
+                    "The processes interleave differently each time. If this passes, run it without --ops, which continues \
                      with further seeds."
                 );
             }
@@ -181,10 +183,7 @@ fn rounds(
     scratch: &Scratch,
     interrupted: &AtomicBool,
 ) -> Result<bool> {
-    let first = match options.seed {
-        Some(seed) => seed,
-        None => std::time::UNIX_EPOCH.elapsed().context("the clock is before 1970")?.as_secs(),
-    };
+    let first = seed::or_time(options.seed)?;
     let limit = options.ops.map_or(Limit::Time(Duration::from_secs(options.seconds)), Limit::Ops);
     let progress = Progress {
         limit,
@@ -194,13 +193,13 @@ fn rounds(
         failed: AtomicBool::new(false),
         counts: Mutex::default(),
     };
-    let places = (0..options.jobs).map(|job| scratch.place(job)).collect::<Result<Vec<_>>>()?;
+    let jobs = (0..options.jobs).map(|job| scratch.job(job)).collect::<Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
-        for place in &places {
+        for files in &jobs {
             scope.spawn(|| {
                 while let Some((seed, variant)) = progress.next(variants) {
                     let started = Instant::now();
-                    let result = round::run(programs, place, &variant, seed, &|| progress.is_stopped());
+                    let result = round::run(programs, files, &variant, seed, &|| progress.is_stopped());
                     progress.report(seed, &variant, started.elapsed(), result);
                 }
             });
@@ -213,7 +212,7 @@ fn rounds(
     Ok(!progress.failed.into_inner())
 }
 
-/// The variants whose names have all of the words; an error if none has.
+/// The variants whose names contain all of the words; an error if there is none.
 fn chosen(words: &str) -> Result<Vec<Variant>> {
     let variants = variant::all().into_iter().filter(|variant| is_chosen(variant, words)).collect::<Vec<_>>();
     ensure!(!variants.is_empty(), "no variant has all words of `{words}`: see `cargo xtask fsx --list`");
@@ -227,15 +226,15 @@ fn is_chosen(variant: &Variant, words: &str) -> bool {
     words.split(',').filter(|word| !word.is_empty()).all(has)
 }
 
-/// Mounts and unmounts once: what fails here is the machine's, not the volume's.
+/// Mounts and unmounts once. A failure here is one of the machine, not of the volume.
 fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
     let variant = variant::all()[0];
-    let place = scratch.place(0)?;
-    let (backing, log) = (place.backing(Medium::Disk)?, place.file("probe.log"));
-    Server::start(program, &variant, &backing, &place.mount(), &log)?.unmount()
+    let files = scratch.job(0)?;
+    let (backing, log) = (files.backing(Medium::Disk)?, files.file("probe.log"));
+    Server::start(program, &variant, &backing, &files.mount(), &log)?.unmount()
 }
 
-/// The server, built with every assertion.
+/// Builds the server with all assertions.
 fn build() -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command.args([
@@ -253,7 +252,7 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_dir().join("checked/examples/fuse_file"))
 }
 
-/// The program fsx, installed below target/ if it is not there yet.
+/// Installs the program fsx below target/, unless it is there already.
 fn install() -> Result<PathBuf> {
     let root = workspace::target_dir().join(format!("fsx-{FSX_VERSION}"));
     let program = root.join("bin").join(FSX);
@@ -280,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_choose_variants_and_a_whole_name_chooses_one() {
+    fn words_select_variants_and_a_full_name_selects_one() {
         let all = variant::all();
         assert_eq!(chosen("").expect("all").len(), all.len());
         let buffered = chosen("buffered,windows").expect("some");
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_begin_until_the_limit_and_none_after_a_failure() {
+    fn rounds_start_until_the_limit_and_never_after_a_failure() {
         let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
         let two = progress(Limit::Ops(2 * variants[0].ops()), &interrupted);
         let seeds: Vec<_> = std::iter::from_fn(|| two.next(&variants)).map(|(seed, _)| seed).collect();
@@ -315,7 +314,7 @@ mod tests {
         let once = progress(Limit::Time(Duration::ZERO), &interrupted);
         assert!(
             once.next(&variants).is_some() && once.next(&variants).is_none(),
-            "one round, however short the time"
+            "one round, even without any time"
         );
 
         let long = progress(Limit::Time(Duration::from_secs(1000)), &interrupted);
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_operations_of_rounds_that_were_right() {
+    fn the_summary_counts_operations_of_successful_rounds() {
         let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
         let progress = progress(Limit::Ops(u64::MAX), &interrupted);
         for result in [Ok(()), Err(anyhow::anyhow!("miscompare"))] {

@@ -1,12 +1,13 @@
-//! Habits as commands: `cargo xtask test | tidy | bench | torture | explore | fsx | sanitize`.
+//! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | sanitize`.
 //!
-//! Holds no code of the product and is depended on by nothing: what is checked here is checked from outside.
+//! Contains no product code, and no crate depends on it: it checks the product from outside.
 
 mod bench;
 mod explore;
 mod fsx;
 mod refuse;
 mod sanitize;
+mod seed;
 mod test;
 mod tidy;
 mod torture;
@@ -26,21 +27,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check everything that a change must pass: format, lints, docs, tidy, tests
+    /// Run all checks that a change must pass: format, lints, docs, tidy, tests
     Test(test::Options),
-    /// Check the rules of style that no compiler checks
+    /// Check style rules that the compiler does not check
     Tidy(tidy::Options),
-    /// Measure the bench of record against its peers and write target/bench.json
+    /// Run the benchmark against its peers and write target/bench.json
     Bench(bench::Options),
-    /// Do random operations on a volume, with faults and power failures, and compare each byte
+    /// Run random operations on a volume, with faults and power failures, and compare each byte
     Torture(torture::Options),
-    /// Run the blocking code under many thread schedules and find those that hang
+    /// Run the blocking code under many thread schedules to find deadlocks
     Explore(explore::Options),
-    /// Run the program fsx on a volume mounted with FUSE, by one process and by several
+    /// Run fsx, in one process and in several, on a volume mounted with FUSE
     Fsx(fsx::Options),
-    /// Run tests under Miri and the sanitizers of threads and addresses, with a nightly toolchain
+    /// Run tests under Miri, `ThreadSanitizer` and `AddressSanitizer`, with a nightly toolchain
     Sanitize(sanitize::Options),
-    /// Run a command to which the kernel refuses `io_uring`
+    /// Run a command without access to `io_uring`
     #[command(hide = true)]
     WithoutIoUring {
         /// The command and its arguments

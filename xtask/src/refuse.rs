@@ -1,6 +1,7 @@
-//! Refuses `io_uring` to a command, as containers do. Only that command is touched: the sysctl would hit the machine.
+//! Runs a command without access to `io_uring`, as containers do. A seccomp filter affects that command only, whereas the
+//! sysctl would affect the machine.
 //!
-//! Not a sandbox: every other system call passes.
+//! Not a sandbox: all other system calls are allowed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,10 +15,10 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 /// (linux/include/uapi/asm-generic/unistd.h).
 const IO_URING_SYSCALLS: [i64; 3] = [425, 426, 427];
 
-/// What container runtimes answer to a system call outside their profile.
+/// The error of container runtimes for a system call outside their profile.
 const EPERM: u32 = 1;
 
-/// Becomes `command`, with `io_uring` refused to it and all its children. Returns only on failure.
+/// Replaces this process by `command`, which has no access to `io_uring`. Returns only on failure.
 pub(crate) fn run_without_io_uring(command: &[OsString]) -> Result<bool> {
     let (program, arguments) = command.split_first().context("no command given")?;
     refuse_io_uring()?;
@@ -25,7 +26,7 @@ pub(crate) fn run_without_io_uring(command: &[OsString]) -> Result<bool> {
     Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
 
-/// From now on each `io_uring` system call of this thread, and of all it starts, fails with EPERM.
+/// Makes each `io_uring` system call of this thread, and of all threads and processes that it starts, fail with EPERM.
 fn refuse_io_uring() -> Result<()> {
     let arch = std::env::consts::ARCH;
     let arch = TargetArch::try_from(arch).map_err(|_| {
@@ -34,7 +35,8 @@ fn refuse_io_uring() -> Result<()> {
     let refused: BTreeMap<_, _> = IO_URING_SYSCALLS.map(|syscall| (syscall, Vec::new())).into();
     let filter = SeccompFilter::new(refused, SeccompAction::Allow, SeccompAction::Errno(EPERM), arch)?;
     let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter(&program).context("the kernel takes no seccomp filter (CONFIG_SECCOMP_FILTER)")
+    seccompiler::apply_filter(&program)
+        .context("the kernel accepts no seccomp filter (CONFIG_SECCOMP_FILTER)")
 }
 
 #[cfg(test)]
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_a_ring_to_this_thread_alone() {
+    fn only_this_thread_is_refused_a_ring() {
         let before = io_uring::IoUring::new(2).map(drop);
         let refused = std::thread::spawn(|| {
             refuse_io_uring().expect("a filter can be installed");
@@ -52,11 +54,11 @@ mod tests {
         let after = io_uring::IoUring::new(2).map(drop);
 
         assert_eq!(refused.expect_err("a ring is refused").raw_os_error(), Some(EPERM.cast_signed()));
-        assert_eq!(before.is_ok(), after.is_ok(), "other threads keep what they had");
+        assert_eq!(before.is_ok(), after.is_ok(), "other threads are not affected");
     }
 
     #[test]
-    fn names_the_command_that_cannot_run() {
+    fn a_missing_command_is_named() {
         let command = [OsString::from("/no/such/program")];
         let error = std::thread::spawn(move || run_without_io_uring(&command).expect_err("nothing to run"));
         let error = error.join().expect("the thread ends");

@@ -1,6 +1,6 @@
-//! `cargo xtask sanitize`: Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they can run, with a nightly
-//! toolchain. Not a step of `cargo xtask test`: it takes minutes, and builds the standard library. A tool that is missing
-//! is skipped with a line.
+//! `cargo xtask sanitize`: runs Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they support, with a
+//! nightly toolchain. Not a step of `cargo xtask test`, since it takes minutes and builds the standard library. Skips a
+//! missing tool with a line.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub(crate) struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Tool {
-    /// Undefined behaviour and data races, in an interpreter: without `io_uring`, files and C code
+    /// Interpreter that finds undefined behaviour and data races; without `io_uring`, files and C code
     Miri,
-    /// Data races between threads of the program; blind to the kernel's side of `io_uring`
+    /// Data races between threads; does not see the kernel's side of `io_uring`
     Thread,
-    /// Use of freed memory, overflows of buffers
+    /// Use after free and buffer overflows
     Address,
 }
 
@@ -32,13 +32,13 @@ enum Tool {
 #[derive(Debug)]
 struct Job {
     tool: Tool,
-    /// What follows `cargo miri test` or `cargo test`.
+    /// Arguments after `cargo miri test` or `cargo test`.
     arguments: &'static [&'static str],
-    /// For the tests.
+    /// Environment of the tests.
     variables: &'static [(&'static str, &'static str)],
 }
 
-/// A volume shared by threads, briefly: the sanitizers make it ten times slower.
+/// A short test of a volume shared by threads: the sanitizers slow it down ten times.
 const TORTURE: &[(&str, &str)] = &[
     ("IOPATH_TORTURE_SEED", "1"),
     ("IOPATH_TORTURE_OPS", "60000"),
@@ -46,11 +46,11 @@ const TORTURE: &[(&str, &str)] = &[
     ("IOPATH_TORTURE_TARGET", "memory"),
 ];
 
-/// Miri interprets: property tests do few cases.
+/// Few cases for property tests, since Miri interprets.
 const FEW_CASES: &[(&str, &str)] = &[("PROPTEST_CASES", "4")];
 
 const JOBS: &[Job] = &[
-    // Of the core the tables that threads share: it has no `unsafe`, and Miri takes minutes for each model.
+    // From the core only the tables that threads share: it has no `unsafe`, and Miri takes minutes for each model.
     Job {
         tool: Tool::Miri,
         arguments: &["-p", "iopath-core", "--lib", "cache::table::"],
@@ -64,7 +64,7 @@ const JOBS: &[Job] = &[
     Job { tool: Tool::Miri, arguments: &["-p", "iopath-log", "--lib", "ring::"], variables: FEW_CASES },
     Job {
         tool: Tool::Miri,
-        // Where `unsafe` is and no system call that Miri lacks. The test left out copies megabytes.
+        // Code with `unsafe` and without system calls that Miri lacks. The skipped test copies megabytes.
         arguments: &[
             "-p",
             "iopath-os",
@@ -89,7 +89,7 @@ const JOBS: &[Job] = &[
     Job { tool: Tool::Address, arguments: &["-p", "iopath", "--tests"], variables: TORTURE },
 ];
 
-/// Runs the jobs of the tools that are here; true if none failed.
+/// Runs the jobs of the installed tools; returns whether none failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let Some(host) = nightly_host() else {
         println!("skipped: there is no nightly toolchain: `rustup toolchain install nightly`");
@@ -110,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             println!("\n=== {title}");
             let started = Instant::now();
             let (succeeded, passed) = run_shown(&mut job.command(&host))?;
-            // No test at all is a failure: the name of a filter has changed.
+            // No test is a failure: the name in a filter has changed.
             let verdict = if succeeded && passed > 0 { "ok    " } else { "FAILED" };
             is_right &= succeeded && passed > 0;
             lines.push(format!(
@@ -123,19 +123,19 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(is_right)
 }
 
-/// Runs to the end and shows what is written. Returns whether it succeeded, and how many tests passed.
+/// Runs the command and shows its output. Returns whether it succeeded, and how many tests passed.
 fn run_shown(command: &mut Command) -> Result<(bool, u64)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run rustup")?;
     let mut passed = 0;
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
-        let line = line.context("the output is no text")?;
+        let line = line.context("the output is not text")?;
         passed += passed_tests(&line);
         println!("{line}");
     }
     Ok((child.wait()?.success(), passed))
 }
 
-/// Of a line `test result: ok. 3 passed; …`, 3.
+/// The number of passed tests in a line such as `test result: ok. 3 passed; …`.
 fn passed_tests(line: &str) -> u64 {
     let count = |line: &str| line.split_once(". ")?.1.split_once(" passed")?.0.parse().ok();
     line.strip_prefix("test result: ").and_then(count).unwrap_or(0)
@@ -148,30 +148,29 @@ impl Job {
         let (sanitizer, variable, settings) = match self.tool {
             Tool::Miri => {
                 command.args(["miri", "test"]).args(self.arguments);
-                // Isolation hides the clock and the variables that choose a seed. A segment joined of two borrows keeps
-                // an exposed address.
+                // Isolation hides the clock and the variables with seeds. A segment joined from two borrows has an
+                // exposed address.
                 command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance");
                 return command;
             }
             Tool::Thread => ("thread", "TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),
-            // Tests of hangs leak what a thread that hangs would use.
+            // Tests of hangs leak the memory that a hanging thread would use.
             Tool::Address => ("address", "ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=1"),
         };
         command
-            // The standard library as well: else its locks are no order to ThreadSanitizer.
+            // Otherwise ThreadSanitizer does not see the locks of the standard library.
             .args(["test", "-Zbuild-std", "--profile", "checked", "--no-fail-fast", "--target", host])
             .arg("--target-dir")
             .arg(workspace::target_dir().join("sanitize").join(sanitizer))
             .args(self.arguments)
-            // System calls through the C library, which the sanitizers watch: memory that one thread unmaps and another
-            // maps again is no race.
+            // The sanitizers intercept the C library, so memory that one thread unmaps and another maps is not a race.
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
             .env(variable, settings);
         command
     }
 }
 
-/// Installs what the tool needs, if it is not there.
+/// Installs the components that the tool needs.
 fn prepare(tool: Tool) -> Result<()> {
     let source = || Some(nightly_sysroot()?.join("lib/rustlib/src/rust/library/std/Cargo.toml"));
     let has_source = || source().is_some_and(|path| path.exists());
@@ -187,7 +186,7 @@ fn prepare(tool: Tool) -> Result<()> {
     Ok(())
 }
 
-/// What is missing afterwards is told by the caller.
+/// Tries to install a component. The caller reports a failure.
 fn add_component(name: &str) {
     println!("installing {name} for the nightly toolchain");
     let _ = succeeds(Command::new("rustup").args(["component", "add", name, "--toolchain", "nightly"]));
@@ -198,7 +197,7 @@ fn succeeds(command: &mut Command) -> bool {
     silent.status().is_ok_and(|status| status.success())
 }
 
-/// A program of the nightly toolchain, in the workspace's root.
+/// A program of the nightly toolchain, in the root of the workspace.
 fn nightly(program: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", program]).current_dir(workspace::root());
@@ -212,7 +211,7 @@ fn output(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The triple of this machine as the nightly compiler names it.
+/// The host triple of the nightly compiler.
 fn nightly_host() -> Option<String> {
     host_of(&output(nightly("rustc").arg("-vV"))?)
 }
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_passed_are_counted() {
+    fn passed_tests_are_counted() {
         assert_eq!(passed_tests("test result: ok. 12 passed; 0 failed; 0 ignored"), 12);
         assert_eq!(passed_tests("test result: FAILED. 3 passed; 1 failed"), 3);
         assert_eq!(passed_tests("test a ... ok"), 0);

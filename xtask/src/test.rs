@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that a change must pass, as a table of steps. Knows no rule itself: each step does.
+//! `cargo xtask test`: all checks that a change must pass, as a table of steps. Not the checks themselves.
 
 mod logged;
 mod peers;
@@ -13,16 +13,16 @@ use anyhow::Result;
 use crate::{explore, tidy, torture, workspace};
 use logged::Logged;
 
-/// Crates whose property tests do so many operations that they run optimised (profile `checked`), not in `dev`.
+/// Crates whose property tests run with optimisation (profile `checked`), since they do many operations.
 const OPTIMISED: &[&str] = &["iopath-core"];
 
-/// Crates that do real I/O: their tests run a second time where the kernel refuses `io_uring`.
-const TOUCH_THE_KERNEL: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
+/// Crates with real I/O. Their tests run a second time without `io_uring`.
+const WITH_IO: &[&str] = &["iopath-os", "iopath", "iopath-lab", "iopath-cli"];
 
-/// How a step ended, if it did not fail.
+/// The result of a step that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// With what to say about it; empty if there is nothing to say.
+    /// With a note, which may be empty.
     Passed(String),
     /// With the reason.
     Skipped(String),
@@ -52,15 +52,15 @@ const STEPS: &[Step] = &[
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow steps: docs, torture, explore, fsx, the second pass without `io_uring`, dependencies
+    /// Skip the slow steps: docs, torture, explore, fsx, the second pass without `io_uring`, dependencies
     #[arg(long)]
     quick: bool,
-    /// Run only the steps of this name
+    /// Run only the step of this name
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
 }
 
-/// Runs the steps, each to its end whatever became of the one before; true if none failed.
+/// Runs all steps, also after a failure; returns whether none failed.
 pub(crate) fn run(options: &Options) -> bool {
     let wanted = |step: &&Step| match &options.only {
         Some(name) => step.name == name,
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> bool {
 
 fn run_step(step: &Step) -> Result<Outcome> {
     print!("{:<19}", step.name);
-    let _ = std::io::stdout().flush(); // only a courtesy to who watches: the line is written again at its end
+    let _ = std::io::stdout().flush(); // The result is printed in any case.
     let started = Instant::now();
     let result = (step.run)();
     let seconds = started.elapsed().as_secs_f64();
@@ -92,7 +92,7 @@ fn run_step(step: &Step) -> Result<Outcome> {
     result
 }
 
-/// What failed and what was skipped, then the closing line that counts steps.
+/// The failed steps, then a line that counts steps.
 fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     let failed: Vec<_> =
         results.iter().filter(|(_, result)| result.is_err()).map(|(name, _)| *name).collect();
@@ -101,7 +101,7 @@ fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     let verdict = match failed.as_slice() {
         [] => "every step that could run passed".to_owned(),
         names => format!(
-            "failed: {}; again: cargo xtask test --only {}",
+            "failed: {}; run again: cargo xtask test --only {}",
             names.join(", "),
             names.first().unwrap_or(&"STEP")
         ),
@@ -159,7 +159,7 @@ fn test_optimised() -> Result<Outcome> {
 }
 
 fn test_without_io_uring() -> Result<Outcome> {
-    // Not by its path: cargo may have put a newer xtask there since this one started.
+    // Not by its path, where cargo may have put a newer xtask in the meantime.
     let mut xtask = Command::new("/proc/self/exe");
     xtask
         .current_dir(workspace::root())
@@ -168,12 +168,11 @@ fn test_without_io_uring() -> Result<Outcome> {
     let tests = Logged::new("test-without-uring", xtask)
         .args(["test", "--no-fail-fast"])
         .env(torture::ENGINE_VARIABLE, "threads");
-    select(tests, TOUCH_THE_KERNEL).run_tests()
+    select(tests, WITH_IO).run_tests()
 }
 
-/// Some of what `cargo xtask torture` can do, from the same seed each time: a change is what may make it fail. Several
-/// threads meet at a file's end only while the device takes its time, so the file lies on a disk; and they find out how
-/// quick a device is only where it is, on tmpfs.
+/// A part of `cargo xtask torture` with a fixed seed, so that only a change can make it fail. Races of threads at the end of a
+/// file need a slow device, so that file is on a disk; the path for a fast device needs tmpfs.
 fn torture() -> Result<Outcome> {
     let directory = workspace::target_dir().join("xtask");
     std::fs::create_dir_all(&directory)?;
@@ -199,11 +198,11 @@ fn torture() -> Result<Outcome> {
             note.push_str(line);
         }
     }
-    anyhow::ensure!(note.contains("operations"), "nothing was done");
+    anyhow::ensure!(note.contains("operations"), "no operation was run");
     Ok(Outcome::Passed(note))
 }
 
-/// Some of what `cargo xtask explore` can do, from the same seed each time: a change is what may make it fail.
+/// A part of `cargo xtask explore` with a fixed seed, so that only a change can make it fail.
 fn explore() -> Result<Outcome> {
     let options = explore::Options { seed: None, from: Some(1), seconds: 3, name: None };
     let log = Logged::new("explore", explore::command(&options)?).args(["--", "--show-output"]).run()?;
@@ -215,9 +214,9 @@ fn explore() -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{schedules} schedules of {scenarios} scenarios")))
 }
 
-/// Two minutes of `cargo xtask fsx`, from other seeds each time.
+/// Two minutes of `cargo xtask fsx`, with new seeds each time.
 fn fsx() -> Result<Outcome> {
-    // Not by its path: cargo may have put a newer xtask there since this one started.
+    // Not by its path, where cargo may have put a newer xtask in the meantime.
     let mut xtask = Command::new("/proc/self/exe");
     xtask.current_dir(workspace::root());
     let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", "120"]).run()?;
@@ -225,7 +224,7 @@ fn fsx() -> Result<Outcome> {
         return Ok(Outcome::Skipped(reason.to_owned()));
     }
     let summary = log.lines().find_map(|line| line.strip_prefix("fsx: "));
-    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("nothing was done"))?.to_owned()))
+    Ok(Outcome::Passed(summary.ok_or_else(|| anyhow::anyhow!("no operation was run"))?.to_owned()))
 }
 
 fn select(mut tests: Logged, crates: &[&str]) -> Logged {
@@ -249,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closes_with_a_line_that_counts_steps() {
+    fn the_last_line_counts_steps() {
         let results = [
             ("format", Ok(Outcome::Passed(String::new()))),
             ("deny", Ok(Outcome::Skipped("not installed".to_owned()))),
@@ -260,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn names_what_failed_and_how_to_run_it_again() {
+    fn failed_steps_are_named_with_a_command_to_run_them_again() {
         let results =
             [("format", Ok(Outcome::Passed(String::new()))), ("clippy", Err(anyhow::anyhow!("2 warnings")))];
         let text = summary(&results, Duration::from_secs(1));
         assert_eq!(text.lines().last(), Some("1 passed, 1 failed"));
-        assert!(text.contains("failed: clippy; again: cargo xtask test --only clippy"), "{text}");
+        assert!(text.contains("failed: clippy; run again: cargo xtask test --only clippy"), "{text}");
     }
 
     #[test]

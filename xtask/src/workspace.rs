@@ -1,15 +1,15 @@
-//! Where the workspace lies and which programs are at hand. Starts nothing.
+//! Directories of the workspace, and installed programs. Starts nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the workspace: the folder above xtask's own.
+/// The root of the workspace: the parent folder of xtask.
 pub(crate) fn root() -> &'static Path {
     let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest_dir.parent().expect("xtask lies in a folder of the workspace")
 }
 
-/// Where cargo puts what it builds, and where xtask puts its logs and scratch files.
+/// The folder for build output of cargo, and for logs and scratch files of xtask.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -17,21 +17,21 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The same cargo that runs xtask, in the workspace's root.
+/// The cargo that runs xtask, in the root of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// The path of `program`, if it can be found in `PATH` or in the system folders that a user's `PATH` often lacks.
+/// The path of `program` in `PATH`, or in system folders that the `PATH` of a user often lacks.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-/// Whether this process runs as root: by `/proc/self/status`, which needs no system call of our own.
+/// Whether this process runs as root, according to `/proc/self/status`.
 pub(crate) fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| effective_user(&status) == Some(0))
 }
@@ -47,20 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_effective_user_not_the_real_one() {
+    fn the_effective_user_is_read() {
         assert_eq!(effective_user("Name:\tx\nUid:\t1000\t0\t0\t0\n"), Some(0));
         assert_eq!(effective_user("Uid:\t0\t1000\t0\t0\n"), Some(1000));
         assert_eq!(effective_user("Name:\tx\n"), None);
     }
 
     #[test]
-    fn root_holds_the_workspace_manifest() {
+    fn the_root_contains_the_workspace_manifest() {
         let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the root has a manifest");
         assert!(manifest.contains("[workspace]"));
     }
 
     #[test]
-    fn finds_a_program_and_misses_one_that_is_not_there() {
+    fn programs_are_found_if_they_exist() {
         assert!(find_program("sh").is_some());
         assert_eq!(find_program("no-program-has-this-name"), None);
     }

@@ -1,6 +1,6 @@
-//! The buffered path beside the kernel's and beside direct I/O: whole passes over a cold file, hits of a warm one, all
-//! block sizes, several readers at once. What is measured is in [`DUELS`]; programs account for themselves here, since
-//! a pass has completed too soon to be watched from outside.
+//! The buffered path compared with the kernel's and with direct I/O: whole passes over a cold file, hits of a warm one, all
+//! block sizes, several readers. The measurements are in [`DUELS`]. Programs report their own CPU time here, since a pass
+//! is too short to be observed from outside.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ use super::report::Figure;
 use super::side::{Side, TargetFile, number};
 use crate::workspace;
 
-/// Two programs, one file, and the figures that come of it.
+/// Two programs, one file, and the figures to compare.
 #[derive(Debug)]
 struct Duel {
     name: &'static str,
@@ -22,10 +22,10 @@ struct Duel {
     goals: &'static [(Metric, Goal)],
 }
 
-/// Who reads or writes, and how.
+/// A program that reads or writes.
 #[derive(Debug, Clone, Copy)]
 enum Party {
-    /// `iopath run` on a path, with these words behind it, over the whole file once or for some seconds.
+    /// `iopath run` on a path with these arguments, over the whole file once or for some seconds.
     Iopath { path: &'static str, words: &'static str, is_timed: bool },
     /// `fio`, direct, over the whole file once.
     Fio { label: &'static str, words: &'static str },
@@ -35,12 +35,12 @@ enum Party {
 enum Metric {
     Bandwidth,
     Iops,
-    /// CPU of the whole machine less its idle rate, or of the process where that is more: write-back and interrupts
-    /// cost too.
+    /// CPU of the whole machine without its idle rate, or of the process if that is more: includes write-back and
+    /// interrupts.
     MachineCpu,
     /// CPU of the process alone.
     ProcessCpu,
-    /// When the first of several jobs ended, as a share of when the last did.
+    /// The end of the first of several jobs as a share of the end of the last.
     FirstEnded,
 }
 
@@ -52,7 +52,7 @@ const fn timed(path: &'static str, words: &'static str) -> Party {
     Party::Iopath { path, words, is_timed: true }
 }
 
-/// Throughput and CPU that a stream has to reach against the kernel's page cache.
+/// Goals for throughput and CPU of a stream against the kernel's page cache.
 const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
     [
         (Metric::Bandwidth, Goal::AtLeast(times)),
@@ -64,16 +64,16 @@ const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
 const READS: &[(Metric, Goal)] = &stream_goals(1.3, 0.25);
 const WRITES: &[(Metric, Goal)] = &stream_goals(1.2, 0.35);
 
-/// Hits of so many bytes. The clock is read for one of 64 on both sides: it takes as long as a hit does.
+/// Hits in a file of this size. Both sides read the clock for one of 64, since that takes as long as a hit.
 macro_rules! hits {
     ($size:literal) => {
         concat!("--rw randread --bs 4k --warm --latency-every 64 --size ", $size)
     };
 }
 
-/// What a path costs: the pages are in the processor's caches.
+/// The cost of a path: the pages are in the CPU caches.
 const HITS_OF_1_MIB: &str = hits!("1m");
-/// What memory costs.
+/// The cost of memory.
 const HITS_OF_64_MIB: &str = hits!("64m");
 
 const DUELS: &[Duel] = &[
@@ -116,7 +116,7 @@ const DUELS: &[Duel] = &[
         peer: timed("iopath-buffered", HITS_OF_1_MIB),
         goals: &[(Metric::Iops, Goal::AtLeast(1.8))],
     },
-    // Here both wait for memory, the consumer of a borrowed page for its first byte.
+    // Both wait for memory here, the reader of a borrowed page for its first byte.
     Duel {
         name: "buffered, 4 KiB hit in 64 MiB, copied",
         ours: timed("iopath-buffered", HITS_OF_64_MIB),
@@ -153,7 +153,7 @@ const DUELS: &[Duel] = &[
         peer: pass("iopath-buffered", "--rw read --bs 16k"),
         goals: &[(Metric::Bandwidth, Goal::AtLeast(0.9)), (Metric::FirstEnded, Goal::AtLeast(0.95))],
     },
-    // A cache too small for a block to be met again.
+    // A cache too small for any hit.
     Duel {
         name: "buffered, 4 KiB random read, cold, 1 job",
         ours: timed("iopath-buffered", "--rw randread --bs 4k --cache 16m"),
@@ -168,12 +168,12 @@ const DUELS: &[Duel] = &[
     },
 ];
 
-/// What the sweep over block sizes is called, its sizes, and how far the slowest may lie below the fastest.
+/// The sweep over block sizes: its name, its sizes, and the minimum ratio of slowest to fastest.
 const SWEEP: &str = "buffered, sequential read, slowest against fastest block of 4 KiB to 64 MiB";
 const SWEEP_SIZES: &[&str] = &["4k", "16k", "64k", "256k", "1m", "4m", "16m", "64m"];
 const SWEEP_GOAL: Goal = Goal::AtLeast(0.9);
 
-/// All that can be chosen with `--only`.
+/// All names for `--only`.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     DUELS.iter().map(|duel| duel.name).chain([SWEEP])
 }
@@ -186,7 +186,7 @@ fn is_called(name: &str, only: Option<&str>) -> bool {
     only.is_none_or(|text| name.contains(text))
 }
 
-/// Holds those duels whose name contains `only`.
+/// Runs the duels whose name contains `only`.
 pub(super) fn measure(
     only: Option<&str>,
     runs: u32,
@@ -208,7 +208,7 @@ pub(super) fn measure(
         figures.extend(duel.goals.iter().map(|&(metric, goal)| {
             let of =
                 |party: usize| median(accounts[party].iter().map(|account| account.value(metric)).collect());
-            // A share is compared with the whole, whoever the peer is.
+            // A share is compared with 1 for any peer.
             let is_share = metric == Metric::FirstEnded;
             Figure {
                 name: format!("{}: {}", duel.name, metric.name()),
@@ -251,7 +251,7 @@ fn sweep(runs: u32, target: &TargetFile) -> Result<Figure> {
     })
 }
 
-/// Runs all commands so many times, one after another, the order turned round each time.
+/// Runs all commands `runs` times, one after another, in alternating order.
 fn in_turns(
     name: &str,
     runs: u32,
@@ -322,7 +322,7 @@ fn iopath(path: &str, words: &[&str], seconds: Option<u32>, target: &TargetFile)
     command
 }
 
-/// What a program says of its own run.
+/// The report of a program about its run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Account {
     bytes_per_second: f64,
@@ -347,7 +347,7 @@ impl Account {
         })
     }
 
-    /// fio knows its own CPU only, and that is not asked for here.
+    /// fio reports its own CPU only, which is not used here.
     fn of_fio(output: &[u8]) -> Result<Self> {
         let claim = Side::fio("fio", "read", "512k", &[]).claim(output)?;
         Ok(Self {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn names_differ_and_are_chosen_by_a_part() {
+    fn names_are_unique_and_selected_by_a_part() {
         let all: Vec<_> = names().collect();
         let mut unique = all.clone();
         unique.sort_unstable();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_ends_with_the_file_and_hits_have_a_size_of_their_own() {
+    fn a_pass_covers_the_file_and_hits_have_their_own_size() {
         let target = TargetFile { path: "t/x".into(), mib: 1024 };
         let of = |party: Party| arguments(&party.command(&target, 3));
         assert_eq!(
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_run_says_of_itself() {
+    fn the_report_of_a_run_is_parsed() {
         let output = br#"{"runs":[{"bytes":536870912,"seconds":2.0,"iops":{"mean":5.0},
             "bytes_per_second":{"mean":1048576.0},"repeats":[{"first_ended_seconds":1.5}],
             "cpu":{"user_seconds":0.25,"system_seconds":0.5,"seconds_per_gib":2.0}}]}"#;

@@ -1,4 +1,4 @@
-//! Holds a contest: runs both sides in turn, looks on from outside, takes medians. What is compared: `figures.rs`.
+//! Runs a contest: both sides alternately, observed from outside, and takes medians. Not the figures: see `figures.rs`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::figures::{Contest, Metric};
 use super::report::Figure;
 use super::side::{Claim, Side, TargetFile};
 
-/// How far a program's own account of its CPU may lie from what is seen from outside before that is said.
+/// Maximum difference of CPU time reported by a program and observed from outside, without a warning.
 const CLAIM_DISTANCE_MAX: f64 = 0.2;
 
-/// How many cores an idle machine may keep busy before that is said.
+/// Maximum number of busy cores on an idle machine, without a warning.
 const IDLE_CORES_MAX: f64 = 0.2;
 
-/// How contests are held: the same for all.
+/// Parameters of all contests.
 #[derive(Debug)]
 pub(super) struct Bench {
     runs: u32,
     seconds: u32,
-    /// Cores the machine keeps busy when nothing runs here.
+    /// Cores that are busy without a contest.
     idle_cores: f64,
 }
 
-/// One run of one side: what it says, and what was seen of it.
+/// One run of one side: its own report, and the observation from outside.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     claim: Claim,
@@ -33,18 +33,18 @@ struct Run {
 }
 
 impl Bench {
-    /// Looks at the idle machine for a second.
+    /// Observes the idle machine for a second.
     pub(super) fn new(runs: u32, seconds: u32) -> Result<Self> {
         let idle_cores = cpu::idle_cores(Duration::from_secs(1))?;
         if idle_cores > IDLE_CORES_MAX {
             eprintln!(
-                "warning: something else keeps {idle_cores:.1} cores busy: figures, CPU's above all, are off"
+                "warning: other programs keep {idle_cores:.1} cores busy; figures, above all of CPU, are wrong"
             );
         }
         Ok(Self { runs, seconds, idle_cores })
     }
 
-    /// Runs both sides in turn, who goes first changing each time, and gives a figure for each goal.
+    /// Runs both sides alternately, in changing order, and returns a figure for each goal.
     pub(super) fn hold(&self, contest: &Contest, target: Option<&TargetFile>) -> Result<Vec<Figure>> {
         let (mut ours, mut peer) = (Vec::new(), Vec::new());
         for run in 0..self.runs {
@@ -97,7 +97,7 @@ impl Bench {
 }
 
 impl Run {
-    /// The figure in the metric's unit; not a number where nobody measured it.
+    /// The figure in the unit of the metric; NaN if it was not measured.
     fn value(&self, metric: Metric, idle_cores: f64) -> f64 {
         let us_per_io = |cores: f64| cores * 1e6 / self.claim.iops;
         match metric {
@@ -111,17 +111,17 @@ impl Run {
     }
 }
 
-/// A line if a program's own account of its CPU is not what was seen from outside.
+/// A warning if the CPU time reported by a program differs from the observation.
 fn account_warning(side: &Side, runs: &[Run]) -> Option<String> {
     let claimed = median(runs.iter().map(|run| run.claim.process_us_per_io).collect());
     let seen = median(runs.iter().map(|run| run.value(Metric::ProcessCpu, 0.0)).collect());
     let distance = (claimed / seen - 1.0).abs();
     let text =
-        format!("{} says {claimed:.2} µs of CPU per I/O, from outside it is {seen:.2} µs", side.label());
+        format!("{} reports {claimed:.2} µs of CPU per I/O, but {seen:.2} µs were observed", side.label());
     (distance > CLAIM_DISTANCE_MAX).then_some(text)
 }
 
-/// The middle one, or the mean of the middle two.
+/// The median.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     assert!(!values.is_empty(), "a median needs a value");
     values.sort_by(f64::total_cmp);
@@ -144,26 +144,26 @@ mod tests {
     }
 
     #[test]
-    fn median_is_the_middle_whatever_the_order() {
+    fn the_median_does_not_depend_on_the_order() {
         assert!((median(vec![9.0, 1.0, 5.0]) - 5.0).abs() < f64::EPSILON);
         assert!((median(vec![4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < f64::EPSILON);
     }
 
     #[test]
-    fn cores_become_microseconds_for_one_io_and_the_idle_rate_is_taken_off() {
+    fn busy_cores_are_converted_to_microseconds_per_io_without_the_idle_rate() {
         let run = run(0.3, 0.5);
         assert!((run.value(Metric::ProcessCpu, 0.1) - 3.0).abs() < 1e-9);
         assert!((run.value(Metric::MachineCpu, 0.1) - 4.0).abs() < 1e-9);
-        assert!((run.value(Metric::MachineCpu, 0.9)).abs() < 1e-9, "never below nothing");
+        assert!((run.value(Metric::MachineCpu, 0.9)).abs() < 1e-9, "never negative");
         assert!((run.value(Metric::Bandwidth, 0.0) - 390.625).abs() < 1e-9);
     }
 
     #[test]
-    fn a_program_that_undercounts_its_cpu_is_told_so() {
+    fn a_wrong_report_of_cpu_time_is_a_warning() {
         let side = Side::iopath("kernel-uring", "randread", "4k", &[]);
         assert_eq!(account_warning(&side, &[run(0.31, 0.5)]), None);
         let warning = account_warning(&side, &[run(0.6, 0.7)]).expect("half of it is missing");
-        assert!(warning.starts_with("kernel-uring says 3.00 µs"), "{warning}");
+        assert!(warning.starts_with("kernel-uring reports 3.00 µs"), "{warning}");
         let published = Run { claim: CLAIM, usage: None };
         assert_eq!(account_warning(&side, &[published]), None);
     }

@@ -1,23 +1,23 @@
-//! CPU time of a process and of the whole machine, from /proc, the same way for every program (proc(5)).
+//! CPU time of a process and of the whole machine, from /proc (proc(5)).
 //!
-//! Looks only at the middle of a run: start-up, warm-up and the report at the end cost whatever they cost.
+//! Observes the middle of a run only, without start-up, warm-up and the report at the end.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Length of the kernel's `USER_HZ`, the unit of /proc; 100 a second on every architecture that Rust's `std` has.
+/// The unit of /proc, `USER_HZ`: 100 a second on every architecture of Rust's `std`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// How many cores were kept busy.
+/// Busy cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     pub(super) process_cores: f64,
     pub(super) machine_cores: f64,
 }
 
-/// Watches the process `pid`, just started and to run for `runtime`, from a quarter of that time to nine tenths.
+/// Observes the new process `pid`, which runs for `runtime`, from a quarter of that time to nine tenths.
 pub(super) fn watch(pid: u32, runtime: Duration) -> Result<Usage> {
     let start = Instant::now();
     std::thread::sleep(runtime / 4);
@@ -26,7 +26,7 @@ pub(super) fn watch(pid: u32, runtime: Duration) -> Result<Usage> {
     Ok(first.usage_until(&Moment::of(Some(pid))?))
 }
 
-/// Cores the machine keeps busy of itself, seen over `time`.
+/// Busy cores of the idle machine, observed for `time`.
 pub(super) fn idle_cores(time: Duration) -> Result<f64> {
     let first = Moment::of(None)?;
     std::thread::sleep(time);
@@ -74,7 +74,7 @@ fn process_ticks(stat: &str) -> Option<u64> {
     Some(times.next()?.ok()? + times.next()?.ok()?)
 }
 
-/// All but idle, iowait and what other guests took: user, nice, system, irq, softirq of /proc/stat's first line.
+/// Busy time without steal: user, nice, system, irq, softirq of the first line of /proc/stat.
 fn machine_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let times: Vec<u64> = line.split_whitespace().map_while(|time| time.parse().ok()).collect();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_process_times_whatever_the_name() {
+    fn process_times_are_read_for_any_name() {
         let stat = "42 (a ) b) S 1 1 1 0 -1 4194560 10 0 0 0 120 30 7 8 20 0 1 0 100 1000 10";
         assert_eq!(process_ticks(stat), Some(150));
         assert_eq!(process_ticks("42 (a) S 1"), None);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_child_is_seen_and_an_idle_one_is_not() {
+    fn only_a_busy_child_uses_cpu() {
         let cores = |script: &str| {
             let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().expect("a shell");
             let usage = watch(child.id(), Duration::from_millis(800)).expect("/proc is there");

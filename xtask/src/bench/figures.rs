@@ -1,8 +1,8 @@
-//! What is measured, as data: contests between a command of ours and a peer. How it is measured: `contest.rs`.
+//! Contests between a command of ours and a peer, as data. Not their execution: see `contest.rs`.
 
 use super::side::Side;
 
-/// One command of ours, one peer, and the figures that come of it.
+/// One command of ours, one peer, and the figures to compare.
 #[derive(Debug)]
 pub(super) struct Contest {
     pub(super) name: &'static str,
@@ -12,25 +12,25 @@ pub(super) struct Contest {
     pub(super) goals: &'static [(Metric, Goal)],
 }
 
-/// What both sides read.
+/// The target of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// The scratch file, in written extents with incompressible bytes.
     File,
-    /// `/dev/zram0`: memory behind a block device. The device's speed leaves the software's price bare.
+    /// `/dev/zram0`: memory as a block device, fast enough to show the cost of the software.
     Zram,
     /// No device at all.
     Nothing,
 }
 
-/// What is compared.
+/// A quantity to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Metric {
     Bandwidth,
     Iops,
     /// User and system time of the process, its `io_uring` workers included, for one I/O.
     ProcessCpu,
-    /// Time of the whole machine less its idle rate for one I/O: interrupts and kernel threads count too.
+    /// CPU time of the whole machine for one I/O, without its idle rate: includes interrupts and kernel threads.
     MachineCpu,
 }
 
@@ -53,19 +53,19 @@ impl Metric {
     }
 }
 
-/// What the ratio ours : peer should be.
+/// The goal for the ratio ours : peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// No further than this from 1: agreement, not victory.
+    /// At most this far from 1: agreement.
     Within(f64),
     /// For information.
     Free,
 }
 
 impl Goal {
-    /// Whether `ratio` reaches it; none if there is nothing to reach.
+    /// Whether `ratio` reaches it; none without a goal.
     pub(super) fn is_reached(self, ratio: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(ratio >= least),
@@ -76,8 +76,8 @@ impl Goal {
     }
 }
 
-/// `io_uring` with what fio 3.33 has to make it cheap: buffers and file registered, submission and completion
-/// in batches of a quarter of the depth (cheapest of the batch sizes tried, at no loss of IOPS).
+/// `io_uring` with the cheapest options of fio 3.33: registered buffers and file, submission and completion in batches of
+/// a quarter of the depth (the cheapest batch size without a loss of IOPS).
 const FIO_BEST_32: &[&str] = &[
     "--ioengine=io_uring",
     "--iodepth=32",
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_judge_ratios() {
+    fn goals_are_compared_with_ratios() {
         assert_eq!(Goal::AtLeast(1.0).is_reached(0.99), Some(false));
         assert_eq!(Goal::AtLeast(1.0).is_reached(1.0), Some(true));
         assert_eq!(Goal::AtMost(0.9).is_reached(0.91), Some(false));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_named_once() {
+    fn names_of_figures_are_unique() {
         let mut names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).collect();
         names.sort_unstable();
         names.dedup();

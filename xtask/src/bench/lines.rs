@@ -1,5 +1,5 @@
-//! Runs a bench of ours that prints a line for each figure, its name, a tab and a number, and reads the lines. What
-//! comes of them: `queue.rs`, `log.rs`.
+//! Runs a bench of ours that prints a line for each figure: its name, a tab and a number. Not the figures: see `queue.rs`,
+//! `log.rs`.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::workspace;
 /// Numbers, by the name of the case.
 pub(super) type Lines = BTreeMap<String, f64>;
 
-/// The median of each number over so many runs of `once`.
+/// The median of each number over `runs` runs of `once`.
 pub(super) fn medians(name: &str, runs: u32, once: impl Fn() -> Result<Lines>) -> Result<Lines> {
     let mut all: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in 0..runs {
@@ -52,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_another_form_is_refused() {
+    fn other_forms_are_refused() {
         assert_eq!(parse("a, b\t1.5\nc\t2\n").expect("its form").len(), 2);
         assert!(parse("ascend, random, 32").is_err() && parse("ascend\tx").is_err());
     }
 
     #[test]
-    fn the_median_of_each_case_counts() {
+    fn each_case_has_its_median() {
         let runs = std::cell::Cell::new(0.0);
         let once = || {
             runs.set(runs.get() + 1.0);

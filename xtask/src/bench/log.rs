@@ -1,5 +1,5 @@
-//! What the request log costs an I/O and a record, and how fast a log is read. What is measured:
-//! `crates/iopath-log/benches/{cost,reading}.rs`; here it is run, compared and named.
+//! The cost of the request log for an I/O and a record, and the speed of reading a log. Runs and compares
+//! `crates/iopath-log/benches/{cost,reading}.rs`.
 
 use anyhow::Result;
 
@@ -7,19 +7,19 @@ use super::figures::Goal;
 use super::lines::{self, Lines};
 use super::report::Figure;
 
-/// What `--only` calls all of this.
+/// The name for `--only`.
 pub(super) const NAME: &str = "log";
 
-/// What a record may cost its queue.
+/// Maximum cost of a record for its queue.
 const RECORD_NS: f64 = 15.0;
 
-/// How fast a log should at least become a summary.
+/// Minimum speed of a summary.
 const READ_PER_SECOND: f64 = 20e6;
 
 /// With a log on : off.
 const ON_OFF: Goal = Goal::AtLeast(0.99);
 
-/// Runs the benches half as often as a contest is held, since each turns to and fro by itself, and takes medians.
+/// Runs the benches half as often as a contest, since each alternates by itself, and takes medians.
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
     let once = || {
         let mut lines = lines::run("iopath-log", "cost", &["--figures"])?;
@@ -57,7 +57,7 @@ mod tests {
         ns a record\t3.0\nrecords read a second\t40000000\n";
 
     #[test]
-    fn each_figure_stands_beside_what_is_asked_of_it() {
+    fn each_figure_has_its_goal() {
         let figures = figures(&lines::parse(LINES).expect("its form")).expect("all of them");
         let reached = |figure: &Figure| figure.goal.is_reached(figure.value / figure.peer_value);
         let shown: Vec<_> = figures.iter().map(|figure| (figure.name.as_str(), reached(figure))).collect();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_figure_is_named() {
         let error = figures(&lines::parse("ns a record\t1.0").expect("its form")).expect_err("no speed");
         assert!(error.to_string().contains("records read a second"), "{error}");
     }

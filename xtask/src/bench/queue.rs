@@ -1,6 +1,6 @@
-//! What iopath's queue costs a bio by itself: each elevator, pattern and number of requests queued, merges that are
-//! found and such as are not, beside the standard library's tree on the same keys and a published figure. What is
-//! measured: `crates/iopath-core/benches/figures.rs`; here it is run, compared and named.
+//! The cost of the queue for a bio: each elevator, pattern and number of queued requests, merges found and not found,
+//! compared with the tree of the standard library on the same keys and with a published figure. Runs and compares
+//! `crates/iopath-core/benches/figures.rs`.
 
 use anyhow::{Result, bail};
 
@@ -8,25 +8,25 @@ use super::figures::Goal;
 use super::lines::{self, Lines};
 use super::report::Figure;
 
-/// What `--only` calls all of this.
+/// The name for `--only`.
 pub(super) const NAME: &str = "elevators";
 
 /// Lock, insertion, dispatch and completion of a request in Linux's mq-deadline, on a Core i7-2760QM at 2.4 GHz:
 /// Documentation/block/bfq-iosched.rst of the kernel.
 const MQ_DEADLINE_NS: f64 = 700.0;
 
-/// How much longer a bio may take with the most requests queued than with the fewest.
+/// Maximum ratio of the cost of a bio with the most to that with the fewest requests queued.
 const FLAT: Goal = Goal::AtMost(2.0);
 
-/// Nanoseconds a bio, by the name of the case.
+/// Nanoseconds per bio, by the name of the case.
 type Times = Lines;
 
-/// Runs the bench half as often as a contest is held, since each run measures every case for itself, and takes medians.
+/// Runs the bench half as often as a contest, since each run measures every case, and takes medians.
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
     figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
 }
 
-/// A figure for each case, and one for each elevator and pattern that says how flat it is.
+/// A figure for each case, and one for the flatness of each elevator and pattern.
 fn figures(times: &Times) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (case, nanos) in times {
@@ -55,7 +55,7 @@ fn figures(times: &Times) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The most queued against the fewest.
+/// The case with the most requests queued against that with the fewest.
 fn flatness(
     times: &Times,
     elevator: &str,
@@ -92,7 +92,7 @@ mod tests {
         deadline, random, 1024\t350.0\ndeadline, random, 32\t140.0\nmerge hit, plug\t50.0\n";
 
     #[test]
-    fn each_case_stands_beside_its_peers() {
+    fn each_case_has_its_peers() {
         let figures = figures(&lines::parse(LINES).expect("its form")).expect("its peers");
         let shown: Vec<_> = figures
             .iter()
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_case_is_named() {
         let error =
             figures(&lines::parse("ascend, random, 32\t1.0").expect("its form")).expect_err("no peer");
         assert!(error.to_string().contains("BTreeMap, random, 32"), "{error}");

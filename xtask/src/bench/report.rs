@@ -1,11 +1,11 @@
-//! Shows figures: as a table for people, as JSON for programs. Judges nothing but whether a goal is reached.
+//! Shows figures as a table or JSON, and whether each goal is reached.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::figures::Goal;
 
-/// A measured figure beside its peer's.
+/// A measured figure and that of its peer.
 #[derive(Debug)]
 pub(super) struct Figure {
     pub(super) name: String,
@@ -23,7 +23,7 @@ impl Figure {
     }
 }
 
-/// `[{"name","value","unit","peer","peer_value","ratio"}]`; what is not a number is null.
+/// `[{"name","value","unit","peer","peer_value","ratio"}]`; NaN is null.
 pub(super) fn json(figures: &[Figure]) -> String {
     let row = |figure: &Figure| {
         json!({
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_documented_keys_and_null_for_what_nobody_measured() {
+    fn the_json_has_the_documented_keys_and_null_for_missing_figures() {
         let text = json(&[figure(120_000.0, Goal::Free), figure(f64::NAN, Goal::Free)]);
         let rows: Value = serde_json::from_str(&text).expect("it is JSON");
         assert_eq!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_is_missed() {
+    fn the_table_shows_missed_goals() {
         let missed = table(&[figure(90_000.0, Goal::AtLeast(1.0))]);
         assert!(missed.contains("0.900") && missed.contains(">= 1") && missed.contains("MISSED"), "{missed}");
         let reached = table(&[figure(97_000.0, Goal::Within(0.05))]);

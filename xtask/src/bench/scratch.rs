@@ -1,4 +1,4 @@
-//! The folder of scratch files, `target/bench-scratch`: made at the start, removed at the end, or at the next start.
+//! The folder of scratch files, `target/bench-scratch`: created at the start, removed at the end or at the next start.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use anyhow::{Context, Result, bail};
 use super::side::TargetFile;
 use crate::workspace;
 
-/// The folder; dropping it removes it with all that lies in it.
+/// The folder; dropping it removes it with its content.
 #[derive(Debug)]
 pub(super) struct Scratch {
     dir: PathBuf,
 }
 
 impl Scratch {
-    /// The folder below target/, with the scratch file of a bench that was killed already gone.
+    /// Creates the folder below target/, after removing the scratch file of a bench that was killed.
     pub(super) fn folder() -> Result<Self> {
         Self::at(workspace::target_dir().join("bench-scratch"))
     }
@@ -53,7 +53,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes `target` from end to end with bytes that no device can compress, and waits until they are on the medium.
+/// Fills `target` with incompressible bytes, and waits until they are on the medium.
 pub(super) fn fill(target: &TargetFile) -> Result<()> {
     let output = Command::new("fio")
         .args([
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clears_what_a_killed_bench_left_and_leaves_nothing_itself() {
+    fn files_of_a_killed_bench_are_removed() {
         let parent = tempfile::tempdir().expect("a folder");
         let dir = parent.path().join("bench-scratch");
         fs::create_dir(&dir).expect("a folder");

@@ -1,4 +1,4 @@
-//! The two sides of a contest: the command each runs, and how its JSON is read. Times nothing itself.
+//! The two sides of a contest: their commands, and the parsing of their JSON. Measures nothing.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// Who is measured.
+/// A side.
 #[derive(Debug)]
 pub(super) enum Side {
-    /// `iopath run` with this path on so many threads, and more arguments.
+    /// `iopath run` with this path and number of threads, and more arguments.
     Iopath { path: &'static str, workload: Workload, jobs: u32, more: &'static [&'static str] },
-    /// `fio` with these arguments, direct and read only.
+    /// `fio` with these arguments, direct and read-only.
     Fio { label: &'static str, workload: Workload, more: &'static [&'static str] },
-    /// Nobody: a figure that someone published.
+    /// A published figure; nothing runs.
     Published { source: &'static str, iops: f64 },
 }
 
-/// What is read, in words that fio and iopath share.
+/// The workload, in terms common to fio and iopath.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workload {
     rw: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct TargetFile {
     pub(super) mib: u64,
 }
 
-/// What a program says of its own run.
+/// The report of a program about its run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Claim {
     pub(super) iops: f64,
@@ -83,7 +83,7 @@ impl Side {
         matches!(self, Self::Fio { .. })
     }
 
-    /// The command that reads `target` for `seconds` and writes JSON to its standard output; none if nothing runs.
+    /// The command that reads `target` for `seconds` and writes JSON to stdout; none if nothing runs.
     pub(super) fn command(&self, target: Option<&TargetFile>, seconds: u32) -> Option<Command> {
         match self {
             Self::Iopath { path, workload, jobs, more } => {
@@ -94,7 +94,7 @@ impl Side {
         }
     }
 
-    /// Reads what the command wrote.
+    /// Parses the output of the command.
     pub(super) fn claim(&self, output: &[u8]) -> Result<Claim> {
         match self {
             Self::Iopath { .. } => iopath_claim(output).context("in the JSON of iopath"),
@@ -122,7 +122,7 @@ fn iopath(
     command
 }
 
-/// As a thread, so that the process that xtask watches is the one that does the I/O; with all clocks on.
+/// As a thread, so that the process observed by xtask does the I/O; with all clocks on.
 fn fio(workload: Workload, more: &[&str], target: Option<&TargetFile>, seconds: u32) -> Command {
     let mut command = Command::new("fio");
     command.args(["--name=bench", "--thread", "--direct=1", "--readonly", "--gtod_reduce=0", "--time_based"]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_field_is_named() {
         let error = iopath_claim(br#"{"runs":[{"ios":1}]}"#).expect_err("no cpu");
         assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
         assert!(iopath_claim(b"").is_err());

@@ -1,4 +1,4 @@
-//! `/dev/zram0` as a RAM-backed target: set up only if nobody uses it, given back as it was found.
+//! `/dev/zram0` as a RAM-backed target: set up only if it is unused, and reset afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ const DEVICE: &str = "/dev/zram0";
 const SYSFS: &str = "/sys/block/zram0";
 const SIZE_MIB: u64 = 512;
 
-/// How often a reset is tried: the device is busy for a moment while udev looks at it.
+/// Attempts to reset: udev opens the device for a moment.
 const RESETS_MAX: u32 = 20;
 
-/// The device, set up by us; dropping it resets it to what it was: without size and content.
+/// The device, set up by us; dropping it resets it, without size and content.
 #[derive(Debug)]
 pub(super) struct Zram {
     sysfs: PathBuf,
-    /// Tells the next start that the device was ours, should this one be killed before it resets it.
+    /// Records for the next start that the device was ours, in case this process is killed before the reset.
     mark: PathBuf,
 }
 
-/// What came of asking for the device.
+/// The result of the setup.
 #[derive(Debug)]
 pub(super) enum SetUp {
     Ours(Zram),
@@ -35,7 +35,7 @@ pub(super) enum SetUp {
 }
 
 impl Zram {
-    /// Gives the device a size and fills it with incompressible bytes, if nobody uses it.
+    /// Sets the size of the device and fills it with incompressible bytes, if it is unused.
     pub(super) fn set_up() -> Result<SetUp> {
         if !workspace::is_root() || !Path::new(DEVICE).exists() {
             return Ok(SetUp::Unusable(format!("needs root and {DEVICE} (modprobe zram)")));
@@ -53,7 +53,7 @@ impl Zram {
         TargetFile { path: DEVICE.into(), mib: SIZE_MIB }
     }
 
-    /// Sets the size, which makes the device ours: only if it has none, or one that we gave it since this `boot`.
+    /// Sets the size, only if the device has none, or one that we set since this `boot`.
     fn claim(sysfs: PathBuf, mark: PathBuf, boot: &str) -> Result<SetUp> {
         let size_file = sysfs.join("disksize");
         let size =
@@ -110,7 +110,7 @@ mod tests {
 
     const BOOT: &str = "boot-1";
 
-    /// A folder that looks like the device's in sysfs, with `disksize` of `size`.
+    /// A folder like that of the device in sysfs, with `disksize` of `size`.
     fn device(size: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("disksize"), size).expect("a file");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_device_without_size_and_resets_it_afterwards() {
+    fn a_device_without_size_is_used_and_reset() {
         let dir = device("0\n");
         let SetUp::Ours(zram) = claim(dir.path()) else { panic!("nobody uses it") };
         assert_eq!(disksize(dir.path()), "536870912");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_a_device_that_someone_uses_alone() {
+    fn a_device_in_use_is_left_alone() {
         for (size, mark) in [("1073741824", Some(BOOT)), ("536870912", None), ("536870912", Some("boot-0"))] {
             let dir = device(size);
             if let Some(mark) = mark {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_back_what_a_killed_bench_left() {
+    fn a_device_of_a_killed_bench_is_reset() {
         let dir = device("536870912");
         fs::write(dir.path().join("mark"), BOOT).expect("a file");
         let SetUp::Ours(zram) = claim(dir.path()) else { panic!("it is ours") };

@@ -1,5 +1,5 @@
-//! One round: mount a fresh volume, run fsx on each of its files, unmount, and compare the backing file with what the
-//! mounted files showed. Chooses nothing: variant and seed are arguments.
+//! One round: mounts a new volume, runs fsx on each of its files, unmounts it, and compares the backing file with the
+//! content of the mounted files. Does not choose variant and seed.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::scratch::Place;
-use super::server::{self, Server, last_lines};
+use super::diagnosis::{backtrace, last_lines};
+use super::scratch::JobFiles;
+use super::server::Server;
 use super::variant::Variant;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processes that make no progress for so long hang.
+/// Processes without progress for this time hang.
 const HANG: Duration = Duration::from_secs(30);
 
-/// Old bytes of the backing file of a mapped volume.
+/// Fills the backing file of a mapped volume before the round.
 const STALE: u8 = 0x5a;
 
 /// The programs of a round.
@@ -29,15 +30,15 @@ pub(super) struct Programs {
     pub(super) fsx: PathBuf,
 }
 
-/// Carries out the variant's operations from `seed` on. An error says what went wrong; nothing is left mounted then.
+/// Runs the operations of the variant from `seed`. An error leaves nothing mounted.
 pub(super) fn run(
     programs: &Programs,
-    place: &Place,
+    files: &JobFiles,
     variant: &Variant,
     seed: u64,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let backing = place.backing(variant.medium)?;
+    let backing = files.backing(variant.medium)?;
     match fs::remove_file(&backing) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -45,16 +46,16 @@ pub(super) fn run(
     if variant.stale_bytes() > 0 {
         fs::write(&backing, vec![STALE; variant.stale_bytes() as usize])?;
     }
-    let (directory, log) = (place.mount(), place.file("server.log"));
+    let (directory, log) = (files.mount(), files.file("server.log"));
     let server = Server::start(&programs.server, variant, &backing, &directory, &log)
         .context("the volume cannot be mounted")?;
 
     let mut workers = Workers::default();
-    let config = place.file("fsx.toml");
+    let config = files.file("fsx.toml");
     fs::write(&config, variant.fsx_config())?;
     for process in 0..variant.layout.processes {
         let name = process.to_string();
-        let log = place.file(&format!("fsx-{name}.log"));
+        let log = files.file(&format!("fsx-{name}.log"));
         let mut command = Command::new(&programs.fsx);
         command
             .args(["-S", &seed.wrapping_mul(variant.layout.processes).wrapping_add(process).to_string()])
@@ -62,7 +63,7 @@ pub(super) fn run(
             .arg("-f")
             .arg(&config)
             .arg("-P")
-            .arg(place.directory())
+            .arg(files.directory())
             .arg(directory.join(&name))
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::null())
@@ -70,9 +71,9 @@ pub(super) fn run(
         workers.start(command, format!("fsx on file {name}"), log)?;
     }
     let watched = workers.watch(HANG, is_stopped);
-    let shown = place.file("shown");
+    let shown = files.file("shown");
     let watched = watched.and_then(|()| {
-        let log = place.file("cat.log");
+        let log = files.file("cat.log");
         let mut command = Command::new("cat");
         command
             .args((0..variant.layout.processes).map(|process| directory.join(process.to_string())))
@@ -84,13 +85,13 @@ pub(super) fn run(
     if let Err(error) = watched {
         let mut message = format!("{error:#}");
         if error.is::<Hung>() {
-            message = format!("{message}; {}", server::backtrace(server.id(), &log));
+            message = format!("{message}; {}", backtrace(server.id(), &log));
         }
-        let server_says = server.log_end();
-        if !server_says.is_empty() {
-            message = format!("{message}\nthe server says: {server_says}");
+        let server_log = server.log_end();
+        if !server_log.is_empty() {
+            message = format!("{message}\nlog of the server: {server_log}");
         }
-        // The server first: a process that waits for it cannot even be killed.
+        // The server first: a process that waits for it cannot be killed.
         drop(server);
         drop(workers);
         bail!(message);
@@ -102,7 +103,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// After the last flush the backing file has every byte that the files showed; `is_whole` if it has no others.
+/// Checks that the backing file holds the content of the files after the last flush; `is_whole` if it holds no more.
 fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
     let (stored, shown) = (fs::read(backing)?, fs::read(shown)?);
     ensure!(
@@ -122,7 +123,7 @@ fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
     }
 }
 
-/// Processes that work on the mounted files. Dropping them kills them.
+/// Processes that use the mounted files. Dropping this kills them.
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Worker>,
@@ -135,7 +136,7 @@ struct Worker {
     log: PathBuf,
 }
 
-/// No process made progress.
+/// Processes without progress.
 #[derive(Debug)]
 struct Hung(String);
 
@@ -155,8 +156,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until all have ended. An error, with the processes left as they are, if one fails, if none makes progress
-    /// for `hang`, or if `is_stopped`.
+    /// Waits until all have ended. Returns an error, and leaves the processes running, if one fails, if none makes
+    /// progress for `hang`, or if `is_stopped`.
     fn watch(&mut self, hang: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
         let mut last = (0, Instant::now());
         while !self.running.is_empty() {
@@ -193,14 +194,14 @@ impl Drop for Workers {
     }
 }
 
-/// How a worker failed: the first lines that it wrote, since fsx dumps its last thousand operations after them.
+/// The failure of a worker with the first lines of its log: fsx lists its last thousand operations after them.
 fn failure(worker: &Worker, status: ExitStatus) -> String {
     let log = last_lines(&worker.log, usize::MAX);
-    let says: Vec<_> = log.lines().filter(|line| !line.is_empty()).take(4).collect();
-    format!("{}: {status}; all of it is in {}\n{}", worker.name, worker.log.display(), says.join("\n"))
+    let lines: Vec<_> = log.lines().filter(|line| !line.is_empty()).take(4).collect();
+    format!("{}: {status}; the whole log is in {}\n{}", worker.name, worker.log.display(), lines.join("\n"))
 }
 
-/// How often a process has been switched to or from: each operation on a mounted file adds to it. See proc(5).
+/// Context switches of a process, which each operation on a mounted file increases. See proc(5).
 fn switches(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let count = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_progress_hang_and_those_with_progress_do_not() {
+    fn only_processes_without_progress_hang() {
         let error = watch("exec sleep 60", Duration::from_millis(300), false).expect_err("it sleeps");
         assert!(error.is::<Hung>(), "{error}");
         watch("for i in 1 2 3 4 5 6; do sleep 0.1; done", Duration::from_millis(400), false)
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backing_file_that_is_older_than_the_volume_is_an_error() {
+    fn an_outdated_backing_file_is_an_error() {
         let scratch = tempfile::tempdir().expect("a folder");
         let file = |name: &str, bytes: &[u8]| {
             let path = scratch.path().join(name);
@@ -251,7 +252,7 @@ mod tests {
         };
         let shown = file("shown", b"abcdef");
         compare(&file("same", b"abcdef"), &shown, true).expect("the same bytes");
-        compare(&file("longer", b"abcdefg"), &shown, false).expect("more bytes behind");
+        compare(&file("longer", b"abcdefg"), &shown, false).expect("more bytes at the end");
         compare(&file("longer", b"abcdefg"), &shown, true).expect_err("not the same size");
         let error = compare(&file("old", b"abcxyf"), &shown, true).expect_err("other bytes").to_string();
         assert!(error.contains("2 bytes") && error.contains("offset 3"), "{error}");

@@ -1,12 +1,12 @@
-//! Where the files of `cargo xtask fsx` lie: `target/xtask/fsx/PID`, and a folder on tmpfs. Removes what a run that was
-//! killed has left, mounts included.
+//! The files of `cargo xtask fsx`: in `target/xtask/fsx/PID`, and in a folder on tmpfs. Removes files and mounts of runs
+//! that were killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::server::{mounted_below, unmount};
+use super::mount::{mounted_below, unmount};
 use super::variant::Medium;
 use crate::workspace;
 
@@ -14,22 +14,22 @@ const TMPFS: &str = "/dev/shm";
 const TMPFS_PREFIX: &str = "iopath-fsx-";
 const MOUNT: &str = "mount";
 
-/// The folders of this run. Dropping it removes the one on tmpfs; the other goes with `remove`, or at a later start.
+/// The folders of this run. Dropping it removes the one on tmpfs; `remove` or a later run removes the other.
 #[derive(Debug)]
 pub(super) struct Scratch {
     directory: PathBuf,
     tmpfs: Option<PathBuf>,
 }
 
-/// Where one round at a time has its files.
+/// The folders of one job, which runs one round at a time.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct JobFiles {
     directory: PathBuf,
     tmpfs: Option<PathBuf>,
 }
 
 impl Scratch {
-    /// Makes the folders, after removing those of runs that are gone.
+    /// Creates the folders, after removing those of runs that have ended.
     pub(super) fn new() -> Result<Self> {
         let runs = workspace::target_dir().join("xtask/fsx");
         fs::create_dir_all(&runs).with_context(|| format!("cannot create {}", runs.display()))?;
@@ -51,15 +51,15 @@ impl Scratch {
         &self.directory
     }
 
-    /// The place of the rounds of one thread.
-    pub(super) fn place(&self, job: u64) -> Result<Place> {
+    /// The folders of one job.
+    pub(super) fn job(&self, job: u64) -> Result<JobFiles> {
         let directory = self.directory.join(job.to_string());
         fs::create_dir_all(directory.join(MOUNT))?;
         let tmpfs = self.tmpfs.as_ref().map(|tmpfs| tmpfs.join(job.to_string()));
         if let Some(tmpfs) = &tmpfs {
             fs::create_dir_all(tmpfs)?;
         }
-        Ok(Place { directory, tmpfs })
+        Ok(JobFiles { directory, tmpfs })
     }
 
     /// Removes the folder of logs as well.
@@ -77,12 +77,12 @@ impl Drop for Scratch {
     }
 }
 
-impl Place {
+impl JobFiles {
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where the volume is mounted.
+    /// The mount point of the volume.
     pub(super) fn mount(&self) -> PathBuf {
         self.directory.join(MOUNT)
     }
@@ -91,7 +91,7 @@ impl Place {
         self.directory.join(name)
     }
 
-    /// The file that holds the data of the volume.
+    /// The backing file of the volume.
     pub(super) fn backing(&self, medium: Medium) -> Result<PathBuf> {
         let directory = match medium {
             Medium::Disk => &self.directory,
@@ -108,7 +108,7 @@ fn remove_left_over(parent: &Path, prefix: &str) {
         let name = path.file_name().and_then(|name| name.to_str());
         let process = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
         let is_gone = process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists());
-        // What cannot be unmounted is not to be removed: the files in it are the volume's.
+        // A mounted folder is not removed: its files are those of the volume.
         if is_gone && mounted_below(&path).iter().all(|mount| unmount(mount, true)) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removes_folders_of_processes_that_are_gone_and_no_others() {
+    fn removes_only_folders_of_ended_processes() {
         let parent = tempfile::tempdir().expect("a folder");
         let own = parent.path().join(format!("x-{}", std::process::id()));
         // Larger than any process number (pid_max is at most 2^22).

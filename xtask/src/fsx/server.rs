@@ -1,7 +1,7 @@
-//! The server of a round: the example `fuse_file` in a process of its own, mounted, and unmounted whatever happens.
-//! What the processes on it do is in `round.rs`.
+//! The server of a round: the example `fuse_file` in a process of its own, which mounts a volume. It is unmounted in any
+//! case. Not the processes that use the volume: see `round.rs`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::diagnosis::{backtrace, last_lines};
+use super::mount::{is_mounted, unmount};
 use super::variant::Variant;
-use crate::workspace;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long the server may take to mount, and to write everything back after it was unmounted.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for mounting, and for the write-back after unmounting.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A mounted volume. Dropping it kills the server and unmounts; the data may be lost.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts `program` and returns when `directory` is mounted. Nothing is left behind if that fails.
+    /// Starts `program` and returns when `directory` is mounted. A failure leaves no process and no mount.
     pub(super) fn start(
         program: &Path,
         variant: &Variant,
@@ -42,7 +43,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // Out of reach of ctrl-C, which xtask handles.
+            // Not in the process group that receives ctrl-C: xtask handles it.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
@@ -52,8 +53,8 @@ impl Server {
             if let Some(status) = server.child.try_wait()? {
                 bail!("{status}: {}", server.log_end());
             }
-            if started.elapsed() > PATIENCE {
-                bail!("nothing mounted after {} s: {}", PATIENCE.as_secs(), server.log_end());
+            if started.elapsed() > TIME_LIMIT {
+                bail!("nothing mounted after {} s: {}", TIME_LIMIT.as_secs(), server.log_end());
             }
             sleep(TICK);
         }
@@ -64,41 +65,41 @@ impl Server {
         self.child.id()
     }
 
-    /// Unmounts and waits until the server has written everything back; an error if it failed or hangs.
+    /// Unmounts, and waits until the server has written all data back. An error if it fails or hangs.
     pub(super) fn unmount(mut self) -> Result<()> {
         let started = Instant::now();
         while is_mounted(&self.directory) && !unmount(&self.directory, false) {
-            // Something may look into each new directory for a moment, an indexer for one.
+            // Another program, such as an indexer, may have the new directory open for a moment.
             if started.elapsed() > Duration::from_secs(5) {
                 bail!("{} cannot be unmounted", self.directory.display());
             }
             sleep(TICK);
         }
-        match self.wait(PATIENCE)? {
+        match self.wait(TIME_LIMIT)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("the server ended with {status}: {}", self.log_end()),
             None => {
                 let trace = backtrace(self.id(), &self.log);
                 bail!(
                     "the server hangs: it has not ended {} s after the unmount; {trace}",
-                    PATIENCE.as_secs()
+                    TIME_LIMIT.as_secs()
                 )
             }
         }
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+    fn wait(&mut self, time_limit: Duration) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
         loop {
             let ended = self.child.try_wait()?;
-            if ended.is_some() || started.elapsed() > patience {
+            if ended.is_some() || started.elapsed() > time_limit {
                 return Ok(ended);
             }
             sleep(TICK);
         }
     }
 
-    /// The last lines that the server wrote.
+    /// The last lines of the server's log.
     pub(super) fn log_end(&self) -> String {
         last_lines(&self.log, 8)
     }
@@ -106,7 +107,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The kernel ends all requests with an error when the server is gone, so that nobody waits for one.
+        // The kernel fails all requests when the server ends, so no process waits for one.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if is_mounted(&self.directory) && !unmount(&self.directory, true) {
@@ -115,95 +116,13 @@ impl Drop for Server {
     }
 }
 
-/// Why nothing can be mounted here, if so.
-pub(super) fn missing() -> Option<&'static str> {
-    if !Path::new("/dev/fuse").exists() {
-        return Some("there is no /dev/fuse: `modprobe fuse`, or allow the device to the container");
-    }
-    let can_mount = workspace::is_root() || fusermount().is_some();
-    (!can_mount).then_some("mounting needs root or fusermount3 (package fuse3)")
-}
-
-fn fusermount() -> Option<PathBuf> {
-    ["fusermount3", "fusermount"].into_iter().find_map(workspace::find_program)
-}
-
-/// Unmounts; `lazily` also where a process has a file open. True if that was done.
-pub(super) fn unmount(directory: &Path, lazily: bool) -> bool {
-    let mut command = match fusermount() {
-        Some(program) if !workspace::is_root() => {
-            let mut command = Command::new(program);
-            command.arg(if lazily { "-uz" } else { "-u" });
-            command
-        }
-        _ => {
-            let mut command = Command::new("umount");
-            command.args(lazily.then_some("-l"));
-            command
-        }
-    };
-    let status = command.arg(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    status.status().is_ok_and(|status| status.success())
-}
-
-/// Whether something is mounted on `directory`. Does not touch it: a stat waits for the server.
-pub(super) fn is_mounted(directory: &Path) -> bool {
-    mounted_below(directory).iter().any(|mounted| mounted == directory)
-}
-
-/// What is mounted on `directory` and below.
-pub(super) fn mounted_below(directory: &Path) -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mount_points(&mounts).filter(|mounted| mounted.starts_with(directory)).collect()
-}
-
-/// The second column of `proc_mounts(5)`, in which some characters are octal.
-fn mount_points(mounts: &str) -> impl Iterator<Item = PathBuf> {
-    let column = |line: &str| line.split(' ').nth(1).map(str::to_owned);
-    mounts.lines().filter_map(column).map(|path| path.replace("\\040", " ").replace("\\134", "\\").into())
-}
-
-/// Where the threads of a process wait, written beside its log if gdb is here. Returns what to say about it.
-pub(super) fn backtrace(process: u32, log: &Path) -> String {
-    let path = log.with_extension("backtrace");
-    let Some(gdb) = workspace::find_program("gdb") else {
-        return "gdb is not installed, so there is no backtrace".to_owned();
-    };
-    let written = File::create(&path).and_then(|file| {
-        Command::new(gdb)
-            .args(["-batch", "-ex", "thread apply all backtrace", "-p", &process.to_string()])
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(Stdio::null())
-            .status()
-    });
-    match written {
-        Ok(_) => format!("where its threads wait is in {}", path.display()),
-        Err(error) => format!("no backtrace: {error}"),
-    }
-}
-
-/// The last `count` lines of a file.
-pub(super) fn last_lines(path: &Path, count: usize) -> String {
-    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
-    fn reads_mount_points_with_spaces() {
-        let mounts = "proc /proc proc rw 0 0\niopath /a/b\\040c fuse rw 0 0\n";
-        let points: Vec<_> = mount_points(mounts).collect();
-        assert_eq!(points, [Path::new("/proc"), Path::new("/a/b c")]);
-        assert!(!is_mounted(Path::new("/no/such/directory")));
-    }
-
-    #[test]
-    fn a_server_that_ends_before_it_has_mounted_is_an_error_with_its_message() {
+    fn a_server_that_ends_before_mounting_is_an_error_with_its_message() {
         let scratch = tempfile::tempdir().expect("a folder");
         let program = scratch.path().join("server");
         fs::write(&program, "#!/bin/sh\necho no such thing >&2\nexit 3\n").expect("a script");

@@ -1,14 +1,14 @@
-//! The variants of `cargo xtask fsx`: which path, layout, target and cache one round exercises. Starts no process.
+//! The variants of `cargo xtask fsx`: path, layout, target and cache of a round. Starts no process.
 
 use std::fmt;
 
-/// What the backing file of a mapped volume has beyond twice the volume's size, as in the example of the server.
+/// The backing file of a mapped volume has twice the size of the volume and this room, as in the example server.
 const MAPPED_ROOM_BYTES: u64 = 4 << 20;
 
-/// The smallest cache that a volume with pages of 4 KiB takes: 16 pages.
+/// The smallest cache of a volume with pages of 4 KiB: 16 pages.
 const TINY_CACHE_BYTES: u64 = 16 * 4096;
 
-/// One combination. Its name has all of it.
+/// One combination. Its name states all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
     /// A value of `--path` of the server.
@@ -27,12 +27,12 @@ pub(super) enum Medium {
     Tmpfs,
 }
 
-/// How many processes share a volume, and what each does.
+/// The processes that share a volume, and their operations.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) name: &'static str,
     pub(super) processes: u64,
-    /// The size of each process's file; the most it can grow to where it can be truncated.
+    /// The size of the file of each process; its maximum size if it can be truncated.
     pub(super) file_bytes: u64,
     op_bytes_max: u64,
     can_truncate: bool,
@@ -40,7 +40,7 @@ pub(super) struct Layout {
     pub(super) ops: u64,
 }
 
-/// The ends of the files, and of the volume, lie inside pages and blocks.
+/// Files and volume do not end at boundaries of pages or blocks.
 const LAYOUTS: &[Layout] = &[
     // One process; its file is truncated and extended.
     Layout {
@@ -51,7 +51,7 @@ const LAYOUTS: &[Layout] = &[
         can_truncate: true,
         ops: 5_000,
     },
-    // Neighbours share pages, and the volume fits the tiny cache but for the copies that writers of busy pages need.
+    // Adjacent files share pages. The volume fits the tiny cache, except for the copies that writers of busy pages need.
     Layout {
         name: "windows",
         processes: 8,
@@ -71,7 +71,7 @@ const LAYOUTS: &[Layout] = &[
     },
 ];
 
-/// Where the backing file lies and which engine carries out I/O. `auto` takes threads on tmpfs.
+/// The medium of the backing file, and the I/O engine. `auto` uses threads on tmpfs.
 const TARGETS: &[(Medium, &str)] =
     &[(Medium::Disk, "auto"), (Medium::Disk, "threads"), (Medium::Tmpfs, "auto")];
 
@@ -104,8 +104,8 @@ pub(super) fn all() -> Vec<Variant> {
     variants
 }
 
-/// The variant that `seed` exercises. Every second seed takes a plain file, which most programs use. Consecutive seeds visit
-/// all variants, those that are neighbours in the list far apart.
+/// The variant of a seed. Every second seed uses a plain file, as most programs do. Consecutive seeds visit all variants,
+/// with neighbours in the list far apart.
 pub(super) fn of_seed(variants: &[Variant], seed: u64) -> Variant {
     let (plain, mapped): (Vec<_>, Vec<_>) = variants.iter().partition(|variant| variant.mapper.is_none());
     let (variants, turn): (Vec<&Variant>, u64) = match (plain.is_empty(), mapped.is_empty()) {
@@ -134,12 +134,12 @@ impl Variant {
         matches!(self.mapper, None | Some("identity"))
     }
 
-    /// How many bytes of the backing file to fill with old data, which no file of the volume may show.
+    /// How many bytes of the backing file to fill with old data, which must never appear in a file of the volume.
     pub(super) fn stale_bytes(&self) -> u64 {
         if self.mapper.is_some() { 2 * self.volume_bytes() + MAPPED_ROOM_BYTES } else { 0 }
     }
 
-    /// The options of the server, but for backing file and directory.
+    /// The options of the server, except backing file and directory.
     pub(super) fn server_arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             format!("--path={}", self.path),

@@ -1,4 +1,4 @@
-//! Runs a command with its output in a log file, and shows the end of the log only when it failed.
+//! Runs a command with its output in a log file, and shows the end of the log if it fails.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::Outcome;
 use crate::workspace;
 
-/// How much of a failed command's log is shown.
+/// Lines shown of the log of a failed command.
 const TAIL_LINES: usize = 120;
 
 /// A command whose output goes to `target/xtask/NAME.log`, without standard input.
@@ -38,7 +38,7 @@ impl Logged {
         self
     }
 
-    /// Runs to the end and gives the log back; a command that did not succeed is an error that shows its end.
+    /// Runs the command and returns the log. A failure is an error, and shows the end of the log.
     pub(super) fn run(mut self) -> Result<String> {
         let path = self.log_path()?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -55,7 +55,7 @@ impl Logged {
         bail!("{status}; the whole log is in {}", self.shown_path())
     }
 
-    /// Runs `cargo test …`, and counts what it says it ran. No test at all is a failure.
+    /// Runs `cargo test …` and counts the tests. No test is a failure.
     pub(super) fn run_tests(self) -> Result<Outcome> {
         let shown_path = self.shown_path();
         let log = self.args(["--", "--show-output"]).run()?;
@@ -83,7 +83,7 @@ impl Logged {
     }
 }
 
-/// What the lines `test result: …` of a run add up to.
+/// The sums of the lines `test result: …` of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct TestCount {
     passed: u64,
@@ -118,7 +118,7 @@ fn number_before(line: &str, word: &str) -> u64 {
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-/// The lines by which tests say that they skipped something, each once.
+/// The distinct lines with which tests report that they skipped something.
 fn skip_lines(log: &str) -> BTreeSet<&str> {
     let says_skip = |line: &&str| {
         line.starts_with("skipped") || line.starts_with("skipping") || line.starts_with("skip:")
@@ -146,26 +146,26 @@ test result: FAILED. 10 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out;
 ";
 
     #[test]
-    fn adds_up_every_test_binary() {
+    fn all_test_binaries_are_counted() {
         assert_eq!(TestCount::of(LOG), TestCount { passed: 12, failed: 1, ignored: 1 });
         assert_eq!(TestCount::of(LOG).to_string(), "13 tests, 1 ignored");
         assert_eq!(TestCount::of("error: could not compile"), TestCount::default());
     }
 
     #[test]
-    fn shows_each_reason_to_skip_once() {
+    fn each_reason_to_skip_is_shown_once() {
         let lines: Vec<_> = skip_lines(LOG).into_iter().collect();
         assert_eq!(lines, ["skipped: no loop devices here (needs root)"]);
     }
 
     #[test]
-    fn keeps_the_end_of_a_long_log() {
+    fn the_end_of_a_long_log_is_kept() {
         assert_eq!(tail("1\n2\n3\n", 2), "2\n3");
         assert_eq!(tail("1\n", 2), "1");
     }
 
     #[test]
-    fn a_failing_command_is_an_error_and_a_good_one_gives_its_output() {
+    fn a_failing_command_is_an_error_and_a_successful_one_returns_its_output() {
         let shell =
             |script: &str| Logged::new("logged-unit-test", Command::new("sh")).args(["-c", script]).run();
         assert_eq!(shell("echo out; echo err >&2").expect("it succeeds"), "out\nerr\n");

@@ -1,4 +1,4 @@
-//! The programs that tests and benches use beside our own, and how to get them. Downloads nothing but through apt.
+//! The programs of others that tests and benches use, and their installation through apt.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::Outcome;
 use super::logged::Logged;
 use crate::workspace;
 
-/// A program of someone else's, the Debian package that has it, and what is left out without it.
+/// A program, its Debian package, and the tests that need it.
 struct Peer {
     program: &'static str,
     package: &'static str,
@@ -24,17 +24,17 @@ const PEERS: &[Peer] = &[
     Peer { program: "dmsetup", package: "dmsetup", needed_by: "refusal of devices with holders" },
 ];
 
-/// Installs what is missing where this may be done (root, apt); says what tests will skip where it may not.
+/// Installs missing programs, as root with apt. Otherwise reports which tests will be skipped.
 pub(super) fn install_missing() -> Outcome {
     let missing = missing(PEERS, |program| workspace::find_program(program).is_some());
     if missing.is_empty() {
         return Outcome::Passed(format!("all {} here", PEERS.len()));
     }
     if !workspace::is_root() || workspace::find_program("apt-get").is_none() {
-        let reason = "not installed: only root may, and only through apt-get";
+        let reason = "not installed: this needs root and apt-get";
         return Outcome::Skipped(format!("{reason}{}", left_out(&missing)));
     }
-    // A failed update is no failure yet: the lists may be good enough, and the install says what is not there.
+    // A failed update is ignored: the lists may be recent enough, and the installation reports missing packages.
     let updated = apt("update-peers", &["update", "--quiet"]).run();
     let packages = packages(&missing);
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
@@ -61,7 +61,7 @@ fn packages(peers: &[&Peer]) -> Vec<&'static str> {
     packages
 }
 
-/// One line for each missing program: what goes untested without it.
+/// One line for each missing program, with the tests that need it.
 fn left_out(missing: &[&Peer]) -> String {
     let line = |peer: &&Peer| {
         format!("\n    without {} (package {}): no {}", peer.program, peer.package, peer.needed_by)
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asks_for_each_package_once_and_only_for_what_is_missing() {
+    fn each_missing_package_is_installed_once() {
         let missing = missing(PEERS, |program| !["losetup", "mount", "fio"].contains(&program));
         assert_eq!(packages(&missing), ["fio", "mount"]);
     }
 
     #[test]
-    fn says_what_goes_untested() {
+    fn skipped_tests_are_listed() {
         let missing = missing(PEERS, |program| program != "mkswap");
         assert_eq!(left_out(&missing), "\n    without mkswap (package util-linux): no refusal of swap areas");
     }
