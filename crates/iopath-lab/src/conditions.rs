@@ -33,7 +33,7 @@ pub(crate) struct Repeated {
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::{Host, Measured, Repeated};
-    use crate::job::latencies;
+    use crate::job::tally::latencies;
     use crate::storage::StorageBytes;
 
     pub(crate) const MIB: u64 = 1 << 20;

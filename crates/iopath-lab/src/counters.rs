@@ -1,5 +1,5 @@
-//! What the system counts by itself: CPU time of the machine, transfers of a disk. Read before and after, subtracted.
-//! Does not decide what the differences mean.
+//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process. Their differences over a run
+//! are computed here, and interpreted elsewhere.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 /// `/proc/stat` counts in ticks of 1/100 s on every architecture (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// `/proc/diskstats` counts in sectors of 512 bytes, whatever the disk's own are.
+/// `/proc/diskstats` counts in sectors of 512 bytes on every disk.
 const SECTOR_BYTES: u64 = 512;
 
-/// CPU time of the whole machine since it started, in seconds over all CPUs: everything but idling, waiting for I/O
-/// and what a hypervisor gave to others. Resolution 10 ms for each CPU (`proc_stat(5)`).
+/// CPU time of the whole machine since boot, in seconds over all CPUs: everything except idle, iowait and steal time.
+/// Resolution 10 ms per CPU (`proc_stat(5)`).
 pub(crate) fn machine_busy_seconds() -> io::Result<f64> {
     parse_busy_seconds(&fs::read_to_string("/proc/stat")?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line `cpu`"))
@@ -24,19 +24,19 @@ pub(crate) fn machine_busy_seconds() -> io::Result<f64> {
 fn parse_busy_seconds(stat: &str) -> Option<f64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq; then steal and guests, which are in user and nice already.
+    // user, nice, system, idle, iowait, irq, softirq; then steal, and guest times, which user and nice include.
     let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks.as_slice() else { return None };
     Some((user + nice + system + irq + softirq) as f64 / TICKS_PER_SECOND)
 }
 
-/// How many CPUs the machine keeps busy with other things (CPU seconds for each second). Watches it for `sample`.
+/// CPUs that the machine keeps busy while this thread sleeps for `sample`, in CPU seconds per second.
 pub(crate) fn idle_busy_cpus(sample: Duration) -> io::Result<f64> {
     let (begun, before) = (Instant::now(), machine_busy_seconds()?);
     thread::sleep(sample);
     Ok((machine_busy_seconds()? - before) / begun.elapsed().as_secs_f64())
 }
 
-/// What a disk has transferred, as the kernel's block layer counts it.
+/// The transfers of a disk, of all processes, as the kernel's block layer counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DiskCounters {
     pub(crate) reads: u64,
@@ -65,6 +65,58 @@ impl DiskCounters {
             writes,
             written_bytes: sectors_written * SECTOR_BYTES,
         })
+    }
+}
+
+impl DiskCounters {
+    /// The part of a disk's transfers that a process caused. Where other processes used the disk meanwhile, requests are
+    /// attributed in proportion to bytes. A process can have caused more bytes than the disk moved: rewrites of a dirty
+    /// page are one write.
+    pub(crate) fn caused_by(self, process: ProcessIo) -> Self {
+        let (reads, read_bytes) = share(self.reads, self.read_bytes, process.read_bytes);
+        let (writes, written_bytes) = share(self.writes, self.written_bytes, process.written_bytes);
+        Self { reads, read_bytes, writes, written_bytes }
+    }
+}
+
+/// Requests and bytes of a disk, limited to the bytes of one process.
+fn share(requests: u64, bytes: u64, own_bytes: u64) -> (u64, u64) {
+    if own_bytes >= bytes {
+        return (requests, bytes);
+    }
+    let own_requests = u128::from(requests) * u128::from(own_bytes) / u128::from(bytes);
+    (if own_bytes > 0 { (own_requests as u64).max(1) } else { 0 }, own_bytes)
+}
+
+/// The bytes that this process moved between memory and storage, all its threads together: `read_bytes` and `write_bytes`
+/// of `/proc/self/io` (`proc_pid_io(5)`). Reads count when the process submits them, also through `io_uring` and its
+/// worker threads; writes count when direct I/O is submitted or a page becomes dirty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ProcessIo {
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+impl ProcessIo {
+    /// The counters so far; none where the kernel has no I/O accounting.
+    pub(crate) fn of_self() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/io").ok()?)
+    }
+
+    fn parse(io: &str) -> Option<Self> {
+        let field = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Some(Self { read_bytes: field("read_bytes:")?, written_bytes: field("write_bytes:")? })
+    }
+}
+
+impl Sub for ProcessIo {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
+        }
     }
 }
 
@@ -121,5 +173,23 @@ mod tests {
             DiskCounters { reads: 9, read_bytes: 72 * 512, writes: 18, written_bytes: 144 * 512 }
         );
         assert_eq!(DiskCounters::parse(text, "sd"), None);
+    }
+
+    #[test]
+    fn a_process_without_io_caused_no_transfer_of_the_disk() {
+        let disk = DiskCounters { reads: 30, read_bytes: 120 << 10, writes: 3, written_bytes: 22 << 10 };
+        assert_eq!(disk.caused_by(ProcessIo::default()), DiskCounters::default());
+        let half = ProcessIo { read_bytes: 60 << 10, written_bytes: 0 };
+        let expected = DiskCounters { reads: 15, read_bytes: 60 << 10, writes: 0, written_bytes: 0 };
+        assert_eq!(disk.caused_by(half), expected);
+        let more = ProcessIo { read_bytes: 120 << 10, written_bytes: 1 << 20 };
+        assert_eq!(disk.caused_by(more), disk, "never more than the disk moved");
+    }
+
+    #[test]
+    fn io_of_a_process_is_read_by_its_field_names() {
+        let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
+        assert_eq!(ProcessIo::parse(io), Some(ProcessIo { read_bytes: 4096, written_bytes: 8192 }));
+        assert_eq!(ProcessIo::parse("rchar: 1\n"), None);
     }
 }

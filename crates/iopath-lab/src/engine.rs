@@ -1,11 +1,11 @@
-//! One repeat: the jobs on their threads, begun together, and what the system counted meanwhile. The loop of a job is
-//! in `job.rs`; what repeats mean together in `run.rs`.
+//! One repetition of a workload: starts the jobs on their threads, waits for them, and reads the system's counters before
+//! and after. The job of a thread is in `job.rs`; `run.rs` combines the repetitions.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,21 +13,22 @@ use hdrhistogram::Histogram;
 use iopath_os::{CpuTimes, process_cpu_times};
 
 use crate::cache::used_between;
-use crate::counters::{DiskCounters, machine_busy_seconds};
+use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
 use crate::error::LabError;
-use crate::job::{self, Clock, JobError, JobResult, Moved, Terms};
+use crate::job::drive::{self, Clock, JobError, Moved, Terms};
+use crate::job::tally::{JobResult, latencies};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::CacheUse;
 use crate::storage::StorageBytes;
 use crate::target::Target;
-use crate::workload::Workload;
+use crate::workload::{LatencySampling, Workload};
 
-/// How often progress is told.
+/// The interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What one repeat measured.
+/// The measurements of one repetition.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) read_bytes: u64,
@@ -40,14 +41,16 @@ pub(crate) struct Measured {
     pub(crate) latency_ns: Histogram<u64>,
     pub(crate) user_seconds: f64,
     pub(crate) system_seconds: f64,
-    /// Of the whole machine, whatever it was busy with; none where `/proc/stat` is not to be had.
+    /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
     pub(crate) machine_busy_seconds: Option<f64>,
+    /// The transfers of the disk: those of this process where the process submits them, else of all processes. None where
+    /// there is no single disk.
     pub(crate) device: Option<DiskCounters>,
     /// Bytes that the storage transferred; none where no counter shows them.
     pub(crate) storage: Option<StorageBytes>,
-    /// What a page cache of iopath's did.
+    /// Counters of iopath's page cache.
     pub(crate) cache: Option<CacheUse>,
-    /// What the connections had to say.
+    /// Warnings of the connections.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -56,27 +59,29 @@ pub(crate) fn measure(
     path: &dyn IoPath,
     workload: &Workload,
     target: &Target,
-    repeat: u32,
+    repetition: u32,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
-    let jobs = workload.jobs.get();
     let crew = Crew {
         path,
         workload,
         target,
-        repeat,
-        barrier: Barrier::new(jobs as usize + 1),
-        abandoned: AtomicBool::new(false),
+        repetition,
+        gate: Gate::default(),
         stop: AtomicBool::new(false),
-        moved: (0..jobs).map(|_| Moved::default()).collect(),
+        moved: (0..workload.jobs.get()).map(|_| Moved::default()).collect(),
         clock: Clock::start(),
     };
     let (sender, outcomes) = mpsc::channel();
     let before = path.cache_stats();
     let measured = thread::scope(|scope| {
-        for job in 0..jobs {
+        // However this ends, threads that wait at the gate must leave: the scope waits for them.
+        let _leave = Leave(&crew.gate);
+        for job in 0..workload.jobs.get() {
             let (crew, sender) = (&crew, sender.clone());
-            scope.spawn(move || crew.work(job, &sender));
+            let thread = thread::Builder::new().name(format!("iopath-job-{job}"));
+            let spawned = thread.spawn_scoped(scope, move || crew.work(job, &sender));
+            spawned.map_err(|source| LabError::NoThread { job, jobs: workload.jobs.get(), source })?;
         }
         crew.conduct(&outcomes, progress)
     });
@@ -84,7 +89,7 @@ pub(crate) fn measure(
     Ok(Measured { cache: used, ..measured? })
 }
 
-/// What a job thread reports. A panic is passed on, or everyone would wait for that thread for ever.
+/// The report of a job's thread. A panic is reported as well, or the conductor would wait for that thread forever.
 enum Outcome {
     Connected(Vec<String>),
     NotConnected(LabError),
@@ -92,16 +97,55 @@ enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The jobs of one repeat. All wait for each other three times: when all are connected, when the counters are read
-/// before, and when they are read after, so that making and dropping connections is not measured.
+/// The phases of a repetition, in order. Connections are made before and dropped after the phase that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Phase {
+    #[default]
+    Connect,
+    Run,
+    /// The counters were read: connections may be dropped.
+    Drop,
+    /// The repetition has ended, or a job has no thread or no connection: no job runs.
+    Leave,
+}
+
+/// Where jobs wait for the next phase. Only the conductor sets it, so that any number of threads can wait.
+#[derive(Debug, Default)]
+struct Gate {
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        self.changed.notify_all();
+    }
+
+    /// Waits for this phase or a later one, and returns the present phase.
+    fn wait_for(&self, phase: Phase) -> Phase {
+        let present = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = self.changed.wait_while(present, |present| *present < phase);
+        *reached.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sets the last phase when it is dropped.
+struct Leave<'a>(&'a Gate);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.set(Phase::Leave);
+    }
+}
+
+/// The jobs of one repetition.
 struct Crew<'a> {
     path: &'a dyn IoPath,
     workload: &'a Workload,
     target: &'a Target,
-    repeat: u32,
-    barrier: Barrier,
-    /// Set before the first meeting when a job has no connection: nobody begins.
-    abandoned: AtomicBool,
+    repetition: u32,
+    gate: Gate,
     /// Set when a job failed: the others end soon.
     stop: AtomicBool,
     moved: Vec<Moved>,
@@ -109,31 +153,28 @@ struct Crew<'a> {
 }
 
 impl Crew<'_> {
-    /// A job's thread.
+    /// The thread of a job.
     fn work(&self, job: u32, outcomes: &Sender<Outcome>) {
-        let report = |outcome| outcomes.send(outcome).expect("the conductor listens until all have reported");
+        // The conductor may have left because another thread could not be started.
+        let report = |outcome| {
+            let _ = outcomes.send(outcome);
+        };
         let connected = catch_unwind(AssertUnwindSafe(|| self.connect(job)));
-        let mut connection = None;
-        let outcome = match connected {
-            Ok(Ok(connected)) => Outcome::Connected(connection.insert(connected).warnings()),
-            Ok(Err(error)) => Outcome::NotConnected(error),
-            Err(panic) => Outcome::Panicked(panic),
+        let mut connection = match connected {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return report(Outcome::NotConnected(error)),
+            Err(panic) => return report(Outcome::Panicked(panic)),
         };
-        if connection.is_none() {
-            self.abandoned.store(true, Ordering::Relaxed);
-        }
-        report(outcome);
-        self.barrier.wait();
-        self.barrier.wait();
-        let Some(mut connection) = connection.filter(|_| !self.abandoned.load(Ordering::Relaxed)) else {
+        report(Outcome::Connected(connection.warnings()));
+        if self.gate.wait_for(Phase::Run) == Phase::Leave {
             return;
-        };
+        }
         let ran = catch_unwind(AssertUnwindSafe(|| self.run(job, &mut *connection)));
         if !matches!(ran, Ok(Ok(_))) {
             self.stop.store(true, Ordering::Relaxed);
         }
         report(ran.map_or_else(Outcome::Panicked, Outcome::Ran));
-        self.barrier.wait();
+        self.gate.wait_for(Phase::Drop);
     }
 
     fn connect(&self, job: u32) -> Result<Box<dyn Connection>, LabError> {
@@ -151,36 +192,36 @@ impl Crew<'_> {
     }
 
     fn run(&self, job: u32, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
-        let plan = Plan::new(self.workload, self.target.size_bytes(), self.repeat, job);
+        let plan = Plan::new(self.workload, self.target.size_bytes(), self.repetition, job);
+        let runtime = self.workload.end.time();
         let terms = Terms {
-            runtime: self.workload.end.time(),
+            runtime_ns: runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok()),
             flush: self.workload.rw.writes(),
             clock: self.clock,
             stop: &self.stop,
             moved: &self.moved[job as usize],
         };
-        match self.workload.latency_sampling.get() {
-            1 => job::run(connection, plan, &terms),
-            every => job::sampled::run(connection, plan, &terms, every, self.seed(job)),
+        match self.workload.latency_sampling {
+            LatencySampling::ALL => drive::run(connection, plan, &terms),
+            every => drive::run_sampled(connection, plan, &terms, every.get(), self.seed(job)),
         }
     }
 
-    /// The calling thread: reads the counters and waits.
+    /// The calling thread: sets the phases, reads the counters and reports progress.
     fn conduct(
         &self,
         outcomes: &Receiver<Outcome>,
         progress: &mut dyn Progress,
     ) -> Result<Measured, LabError> {
         let connected = self.gather(outcomes, &mut |_| ());
-        self.barrier.wait();
-        let before = Counters::read(self.target);
-        self.barrier.wait();
-        if self.abandoned.load(Ordering::Relaxed) {
+        if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
             return Err(first_error(connected, self.target));
         }
+        let before = Counters::read(self.target);
+        self.gate.set(Phase::Run);
         let ran = self.gather(outcomes, &mut |done| progress.advance(done));
         let after = Counters::read(self.target);
-        self.barrier.wait();
+        self.gate.set(Phase::Drop);
         let mut jobs = Vec::with_capacity(ran.len());
         let mut failed = Vec::new();
         for outcome in ran {
@@ -208,7 +249,7 @@ impl Crew<'_> {
         gathered
     }
 
-    /// How far the repeat is, from 0 to 1.
+    /// The progress of the repetition, from 0 to 1.
     fn done(&self) -> f64 {
         let done = if let Some(runtime) = self.workload.end.time() {
             self.clock.now_ns() as f64 / runtime.as_nanos() as f64
@@ -220,12 +261,14 @@ impl Crew<'_> {
     }
 }
 
-/// What the system counts, at one moment.
+/// The system's counters at one moment.
 struct Counters {
     process: CpuTimes,
     machine_busy_seconds: Option<f64>,
     device: Option<DiskCounters>,
     storage: Option<StorageBytes>,
+    /// None where others submit the I/O on behalf of this process.
+    io: Option<ProcessIo>,
 }
 
 impl Counters {
@@ -233,6 +276,7 @@ impl Counters {
         Self {
             device: target.disk().and_then(DiskCounters::of),
             storage: target.storage().bytes(),
+            io: ProcessIo::of_self().filter(|_| target.storage().is_accessed_by_process()),
             machine_busy_seconds: machine_busy_seconds().ok(),
             process: process_cpu_times(),
         }
@@ -241,7 +285,10 @@ impl Counters {
 
 impl Measured {
     fn of(jobs: &[JobResult], before: &Counters, after: &Counters, warnings: Vec<String>) -> Self {
-        let mut latency_ns = job::latencies();
+        let disk = after.device.zip(before.device).map(|(after, before)| after - before);
+        let own = after.io.zip(before.io).map(|(after, before)| after - before);
+
+        let mut latency_ns = latencies();
         for job in jobs {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
         }
@@ -261,25 +308,25 @@ impl Measured {
                 .machine_busy_seconds
                 .zip(before.machine_busy_seconds)
                 .map(|(after, before)| (after - before).max(0.0)),
-            device: after.device.zip(before.device).map(|(after, before)| after - before),
             storage: after.storage.zip(before.storage).map(|(after, before)| after - before),
+            device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
             cache: None,
             warnings,
         }
     }
 
-    /// Bytes moved either way.
+    /// Bytes moved in both directions.
     pub(crate) fn bytes(&self) -> u64 {
         self.read_bytes + self.written_bytes
     }
 }
 
-/// What the connections warned of, each thing once.
+/// The warnings of the connections, each once.
 fn warnings(outcomes: Vec<Outcome>) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     for outcome in outcomes {
-        let Outcome::Connected(said) = outcome else { continue };
-        for warning in said {
+        let Outcome::Connected(of_job) = outcome else { continue };
+        for warning in of_job {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
@@ -288,7 +335,7 @@ fn warnings(outcomes: Vec<Outcome>) -> Vec<String> {
     warnings
 }
 
-/// The first error among outcomes that hold one; goes on with a panic instead, if one is there.
+/// The first error among outcomes that hold one. Resumes a panic instead, if there is one.
 fn first_error(outcomes: Vec<Outcome>, target: &Target) -> LabError {
     let mut first = None;
     for outcome in outcomes {

@@ -1,4 +1,4 @@
-//! Which transfers one job makes, in which order. Does not run them.
+//! The sequence of transfers of one job: offsets, directions and their order, the same from the same seed. Runs none.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -6,18 +6,18 @@ use crate::path::{Direction, Transfer};
 use crate::random::{below, generator};
 use crate::workload::Workload;
 
-/// The transfers of one job in one repeat.
+/// The transfers of one job in one repetition.
 ///
-/// Sequential jobs each take their own share of the blocks from its first to its last, and from the first again
-/// where a run is bound by time. Random jobs draw each block anew and uniformly from the whole target, so that a
-/// block may come twice and another not at all. A mixed workload throws a coin for each transfer.
+/// A sequential job accesses its own share of the blocks in order, and starts again at the first if the workload moves
+/// more than one pass. A random job draws each block independently and uniformly from the whole target: a block may come
+/// twice and another not at all. A mixed workload draws the direction of each transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,
     order: Order,
     mix: Mix,
     block_bytes: u32,
-    /// How many transfers are left.
+    /// Transfers that remain.
     left: u64,
 }
 
@@ -30,13 +30,13 @@ enum Order {
 #[derive(Debug, Clone, Copy)]
 enum Mix {
     Only(Direction),
-    /// Of 100.
+    /// Reads in 100 transfers.
     Reads(u32),
 }
 
 impl Plan {
-    /// What job `job` does in repeat `repeat` of a workload over `size_bytes`. Bytes past the last whole block are
-    /// left alone.
+    /// The transfers of job `job` in repetition `repeat` of a workload over `size_bytes`. Bytes past the last whole block
+    /// are not accessed.
     pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
         let block_bytes = workload.block_size.bytes();
         let blocks = size_bytes / u64::from(block_bytes);
@@ -65,11 +65,6 @@ impl Plan {
                 None => end - first,
             },
         }
-    }
-
-    /// No more transfers: the time is up.
-    pub(crate) fn stop(&mut self) {
-        self.left = 0;
     }
 }
 
@@ -138,13 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn bound_by_time_it_wraps_around_until_stopped() {
+    fn a_plan_without_a_count_wraps_around() {
         let workload = Workload { end: End::Time(Duration::from_secs(1)), ..workload(Rw::Write, 1) };
-        let mut plan = Plan::new(&workload, 2 * 4096, 0, 0);
-        let offsets: Vec<u64> = plan.by_ref().take(5).map(|transfer| transfer.offset).collect();
+        let plan = Plan::new(&workload, 2 * 4096, 0, 0);
+        let offsets: Vec<u64> = plan.take(5).map(|transfer| transfer.offset).collect();
         assert_eq!(offsets, [0, 4096, 0, 4096, 0]);
-        plan.stop();
-        assert_eq!(plan.next(), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::counters::{DiskCounters, idle_busy_cpus};
 use crate::engine::measure;
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
-use crate::job::latencies;
+use crate::job::tally::latencies;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
 use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};

@@ -1,7 +1,7 @@
-//! Scratch files: the only files that are written without being asked to. Made, filled, and always removed.
+//! Scratch files: the only files that the lab writes without permission. Created, filled, and always removed.
 //!
-//! Removed when dropped, on SIGINT, SIGTERM and SIGHUP (a thread of `signal-hook` waits for them, so that nothing
-//! has to be safe inside a handler), and, after SIGKILL or a crash, by the next scratch file made in the directory.
+//! A scratch file is removed on drop, and on SIGINT, SIGTERM and SIGHUP: a thread of `signal-hook` waits for them, so that
+//! no code of ours runs in a signal handler. After SIGKILL or a crash, the next scratch file in the directory removes it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -13,6 +13,7 @@ use std::process;
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
+use iopath_os::target::Target as TargetInfo;
 use rand_xoshiro::rand_core::RngCore;
 use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,29 +23,32 @@ use crate::error::LabError;
 use crate::random;
 use crate::refusal::WorkloadError;
 
-/// How a scratch file's name begins; the process id and a random number follow.
+/// The prefix of a scratch file's name; the process id and a random number follow.
 const PREFIX: &str = ".iopath-scratch-";
 
 /// The file is written in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// At most so much of a filesystem is left free beside a scratch file, in bytes; less on a small one.
+/// The greatest space that stays free beside a scratch file, in bytes; a small filesystem keeps 5% free.
 const MARGIN_BYTES_MAX: u64 = 1 << 30;
 
 /// The scratch files of this process, for the thread that removes them on a signal.
 static PRESENT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A file of our own, full of incompressible bytes in written extents. Removed when dropped.
+/// A file of incompressible bytes in written extents. Removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// Keeps the lock that tells other processes that the file is in use.
+    /// Holds the lock that marks the file as in use, for other processes.
     file: File,
 }
 
 impl Scratch {
-    /// Makes a file of `size_bytes` in `directory` and fills it, on the medium when this returns; `advance` hears
-    /// how many bytes are written. Scratch files that dead processes left there are removed first.
+    /// Creates a file of `size_bytes` in `directory` and fills it; the bytes are on the medium on return. `advance` is
+    /// called with the bytes written so far. Scratch files of dead processes in the directory are removed first.
+    ///
+    /// # Errors
+    /// [`LabError`]: the directory is missing, full, not writable, or stores no files.
     pub fn create(
         directory: &Path,
         size_bytes: u64,
@@ -67,7 +71,7 @@ impl Scratch {
             .inspect_err(|_| forget(&path))
             .map_err(|source| no_file(directory, source))?;
         let scratch = Self { path, file };
-        // Where a filesystem has no locks, the process id in the name has to do.
+        // On a filesystem without locks, the process id in the name is the only mark.
         let _ = flock(&scratch.file, FlockOperation::NonBlockingLockExclusive);
         scratch
             .fill(size_bytes, seed, advance)
@@ -75,7 +79,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -97,21 +101,32 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about a file that cannot be removed; the next run tries again.
+        // The next run in the directory tries again to remove a file that stays.
         let _ = fs::remove_file(&self.path);
         forget(&self.path);
     }
 }
 
-/// A directory that takes no file of ours.
+/// The error of a file that could not be created, with its cause where the filesystem explains it.
 fn no_file(directory: &Path, source: io::Error) -> LabError {
-    let directory = directory.to_owned();
+    let target = directory.to_owned();
+    if stores_no_files(directory) {
+        let filesystem = TargetInfo::inspect(directory).ok().and_then(|info| info.filesystem);
+        let filesystem = filesystem.map(|filesystem| filesystem.name);
+        return LabError::NoScratch { directory: target, filesystem, source };
+    }
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
-            LabError::NoPermission { target: directory, access: "making a scratch file" }
+            LabError::NoPermission { target, access: "creating a scratch file" }
         }
-        _ => LabError::Io { action: "make a scratch file in", target: directory, source },
+        io::ErrorKind::NotFound => LabError::Missing { target },
+        _ => LabError::NoScratch { directory: target, filesystem: None, source },
     }
+}
+
+/// Whether a filesystem has no blocks, as procfs and sysfs: its files are not stored.
+fn stores_no_files(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|stat| stat.f_blocks == 0)
 }
 
 fn present() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
@@ -122,10 +137,13 @@ fn forget(path: &Path) {
     present().retain(|present| present != path);
 }
 
-/// Refuses where the file would fill the filesystem.
+/// Refuses a file that would fill the filesystem. A filesystem without blocks passes: the creation of the file decides.
 fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     let stat = statvfs(directory)
-        .map_err(|errno| LabError::io("look at the free space of", directory)(errno.into()))?;
+        .map_err(|errno| LabError::io("read the free space of", directory)(errno.into()))?;
+    if stat.f_blocks == 0 {
+        return Ok(());
+    }
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let margin = (stat.f_blocks.saturating_mul(stat.f_frsize) / 20).min(MARGIN_BYTES_MAX);
     if needed.saturating_add(margin) <= free {
@@ -143,8 +161,7 @@ fn ending_signals() -> Vec<i32> {
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
 }
 
-/// Starts a thread, once for the process, that removes scratch files on a signal that ends the process, and then
-/// ends it.
+/// Starts the thread, once per process, that removes scratch files on a signal and then ends the process by that signal.
 fn remove_on_signal() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -161,8 +178,8 @@ fn remove_on_signal() {
     });
 }
 
-/// Removes scratch files of ours whose process is gone, as far as that can be told: it is not in `/proc`, and nobody
-/// holds the lock (which tells also across process namespaces).
+/// Removes scratch files of dead processes: those without an entry in `/proc` whose file is not locked. The lock protects
+/// files of processes in other namespaces.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -218,13 +235,16 @@ mod tests {
             counts[usize::from(*byte)] += 1;
         }
         let expected = bytes.len() as u32 / 256;
-        assert!(counts.iter().all(|count| count.abs_diff(expected) < expected / 10), "bytes come evenly");
+        assert!(
+            counts.iter().all(|count| count.abs_diff(expected) < expected / 10),
+            "all byte values are equally frequent"
+        );
         drop(scratch);
         assert_eq!(names(directory.path()), 0);
     }
 
     #[test]
-    fn refuses_more_than_there_is_room_for_and_leaves_nothing() {
+    fn a_file_that_does_not_fit_is_refused_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let error = create(directory.path(), 1 << 60).unwrap_err();
         let text = error.to_string();
@@ -240,20 +260,20 @@ mod tests {
     }
 
     #[test]
-    fn removes_what_dead_processes_left_and_nothing_else() {
+    fn only_files_of_dead_processes_are_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let place = |name: &str| directory.path().join(name);
+        let path_of = |name: &str| directory.path().join(name);
         // Process ids end below 2^22.
-        let dead = place(".iopath-scratch-4194399-0123456789abcdef");
-        let alive = place(&format!(".iopath-scratch-{}-0123456789abcdef", process::id()));
-        let other = place(".iopath-scratch-4194399-notes");
-        let locked = place(".iopath-scratch-4194399-00000000000000ff");
+        let dead = path_of(".iopath-scratch-4194399-0123456789abcdef");
+        let alive = path_of(&format!(".iopath-scratch-{}-0123456789abcdef", process::id()));
+        let other = path_of(".iopath-scratch-4194399-notes");
+        let locked = path_of(".iopath-scratch-4194399-00000000000000ff");
         for path in [&dead, &alive, &other, &locked] {
             fs::write(path, "x").unwrap();
         }
         let lock = File::open(&locked).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let link = place(".iopath-scratch-4194399-aaaaaaaaaaaaaaaa");
+        let link = path_of(".iopath-scratch-4194399-aaaaaaaaaaaaaaaa");
         std::os::unix::fs::symlink(&other, &link).unwrap();
         remove_leftovers(directory.path());
         assert!(!dead.exists());

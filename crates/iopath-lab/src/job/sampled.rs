@@ -1,96 +1,139 @@
-//! The loop of a job that takes the latency of one I/O in so many, for paths that wait for each: I/Os that have completed
-//! sooner than the clock can be read are measured by it otherwise. Which one of each batch is drawn, so that no pattern
-//! of the workload's can fall in with it. The loop that times them all is in `job.rs`.
+//! The job that measures one latency in many, as a state machine: for synchronous paths whose transfers take less time
+//! than reading the clock. The transfer to measure is drawn at random in each group, so that no pattern of the workload can
+//! coincide with it. The job that measures every latency is in `job.rs`.
+//!
+//! Transfers come in runs, to be made one after another. A run ends where the driver has to read the clock: before and
+//! after the measured transfer. The job never waits, so it has no timeout.
 
-use std::sync::atomic::Ordering;
+use std::ops::Range;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::{JobError, JobResult, Tally, Terms};
-use crate::path::{Connection, Done, Transfer};
+use super::Deadline;
+use super::tally::Tally;
+use crate::path::Transfer;
 use crate::plan::Plan;
 use crate::random::{below, generator};
 
-/// Sets the draw apart from what a plan draws with the same seed.
+/// Separates this generator from the plan's, which has the same seed.
 const PURPOSE: u64 = 0x5A3;
 
-/// So many transfers are drawn at once: what is done once for all of them costs none of them anything.
+/// Transfers drawn at once, so that the cost of drawing them is outside of the measured transfers.
 const BLOCK: usize = 512;
 
-/// Runs a plan on a connection of depth 1, and takes the latency of one I/O in `every`. Time and the wish to stop are
-/// looked at as often.
-pub(crate) fn run(
-    connection: &mut dyn Connection,
-    mut plan: Plan,
-    terms: &Terms,
-    every: u32,
-    seed: u64,
-) -> Result<JobResult, JobError> {
-    let every = every as usize;
-    let mut draw = generator(seed, [PURPOSE, every as u64]);
-    // Whole batches, but for the last of the plan.
-    let block_len = (BLOCK / every).max(1) * every;
-    let mut block: Vec<Transfer> = Vec::with_capacity(block_len);
-    let mut tally = Tally::new();
-    let started_ns = terms.clock.now_ns();
-    let mut ride =
-        Ride { connection, terms, deadline_ns: terms.deadline_ns(started_ns), done: Vec::with_capacity(1) };
-    loop {
-        block.clear();
-        block.extend(plan.by_ref().take(block_len));
-        let is_over = ride.run_block(&block, every, &mut draw, &mut tally)?;
-        if is_over || block.len() < block_len {
-            break;
-        }
-    }
-    terms.finish(connection, started_ns, tally)
+/// A job of depth 1 that measures one transfer of each group of `every`.
+#[derive(Debug)]
+pub(crate) struct SampledJob {
+    plan: Plan,
+    every: usize,
+    draw: Xoshiro256PlusPlus,
+    /// Whole groups, except at the end of the plan.
+    block: Vec<Transfer>,
+    block_len: usize,
+    /// The transfers of the block that were polled.
+    polled: usize,
+    /// The end of the current group in the block.
+    group_end: usize,
+    /// The transfer of the current group to measure; none after it was polled.
+    measured: Option<usize>,
+    /// The run in progress, and whether its one transfer is measured.
+    run: Range<usize>,
+    is_measured: bool,
+    submitted_ns: u64,
+    deadline: Deadline,
+    is_stopped: bool,
+    tally: Tally,
 }
 
-/// A connection on its way through a plan.
-struct Ride<'a> {
-    connection: &'a mut dyn Connection,
-    terms: &'a Terms<'a>,
-    deadline_ns: u64,
-    done: Vec<Done>,
-}
-
-impl Ride<'_> {
-    /// Runs a block in batches of `every`, of each of which one is timed, and none after the batch in which it is found
-    /// that the time is up or all are to stop. Whether it was.
-    fn run_block(
-        &mut self,
-        block: &[Transfer],
-        every: usize,
-        draw: &mut Xoshiro256PlusPlus,
-        tally: &mut Tally,
-    ) -> Result<bool, JobError> {
-        let Terms { clock, stop, moved, .. } = *self.terms;
-        let (mut ran, mut end) = (0, 0);
-        let mut is_over = false;
-        while end < block.len() && !is_over {
-            let start = end;
-            end = block.len().min(start + every);
-            // Of the last batch, too, which may be shorter: no job is without a latency.
-            let timed = start + below(draw, (end - start) as u64) as usize;
-            // With what is left of the batch before.
-            let rest = ran;
-            self.run_each(&block[rest..timed])?;
-            let submitted_ns = clock.now_ns();
-            self.run_each(&block[timed..=timed])?;
-            let ended_ns = clock.now_ns();
-            tally.record(ended_ns - submitted_ns, 1);
-            ran = timed + 1;
-            tally.add(&block[rest..ran]);
-            moved.bytes.store(tally.bytes[0] + tally.bytes[1], Ordering::Relaxed);
-            is_over = ended_ns >= self.deadline_ns || stop.load(Ordering::Relaxed);
+impl SampledJob {
+    /// A job that starts now.
+    pub(crate) fn new(plan: Plan, every: u32, seed: u64, runtime_ns: Option<u64>, now_ns: u64) -> Self {
+        let every = every as usize;
+        let block_len = (BLOCK / every).max(1) * every;
+        Self {
+            plan,
+            every,
+            draw: generator(seed, [PURPOSE, every as u64]),
+            block: Vec::with_capacity(block_len),
+            block_len,
+            polled: 0,
+            group_end: 0,
+            measured: None,
+            run: 0..0,
+            is_measured: false,
+            submitted_ns: now_ns,
+            deadline: Deadline::after(now_ns, runtime_ns),
+            is_stopped: false,
+            tally: Tally::new(now_ns),
         }
-        self.run_each(&block[ran..end])?;
-        tally.add(&block[ran..end]);
-        Ok(is_over)
     }
 
-    fn run_each(&mut self, transfers: &[Transfer]) -> Result<(), JobError> {
-        let ran = self.connection.run_each(transfers, &mut self.done);
-        ran.map_err(|(transfer, error)| JobError::Transfer(transfer, error))
+    /// The next transfers to make, one after another: those before the next measured transfer, or that one. None when the
+    /// plan is complete, and at the end of the group in which the deadline passed or the job was stopped: every group has
+    /// its latency.
+    pub(crate) fn poll_run(&mut self, now_ns: u64) -> Option<&[Transfer]> {
+        self.is_stopped |= self.deadline.is_reached(now_ns);
+        if self.polled == self.block.len() && !self.is_stopped {
+            self.block.clear();
+            self.block.extend(self.plan.by_ref().take(self.block_len));
+            (self.polled, self.group_end) = (0, 0);
+        }
+        // A run continues into the next group, up to the transfer that is measured there.
+        if self.measured.is_none() && !self.is_stopped && self.group_end < self.block.len() {
+            self.begin_group();
+        }
+        if self.polled == self.group_end {
+            self.is_stopped = true;
+            return None;
+        }
+        let (end, is_measured) = match self.measured {
+            Some(at) if at == self.polled => (at + 1, true),
+            Some(at) => (at, false),
+            None => (self.group_end, false),
+        };
+        if is_measured {
+            self.measured = None;
+            self.submitted_ns = now_ns;
+        }
+        (self.run, self.is_measured) = (self.polled..end, is_measured);
+        self.polled = end;
+        Some(&self.block[self.run.clone()])
+    }
+
+    /// Whether the driver has to read the clock after this run: a measured transfer ends there or may begin there. After
+    /// other runs the last reading serves.
+    pub(crate) fn needs_clock(&self) -> bool {
+        self.is_measured || self.measured.is_some() || self.polled == self.block.len()
+    }
+
+    /// The run has completed: counts it, and measures its latency if it is the drawn one.
+    pub(crate) fn handle_run(&mut self, now_ns: u64) {
+        self.tally.count_all(&self.block[self.run.clone()]);
+        if self.is_measured {
+            self.tally.measure(now_ns - self.submitted_ns);
+        }
+    }
+
+    /// Ends the job at the end of the current group.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Bytes moved so far.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.tally.moved_bytes()
+    }
+
+    /// The measurements.
+    pub(crate) fn into_tally(self) -> Tally {
+        self.tally
+    }
+
+    /// Draws the transfer to measure in the next group.
+    fn begin_group(&mut self) {
+        let begin = self.group_end;
+        self.group_end = self.block.len().min(begin + self.every);
+        let len = (self.group_end - begin) as u64;
+        self.measured = Some(begin + below(&mut self.draw, len) as usize);
     }
 }

@@ -38,6 +38,8 @@ pub enum Reason {
     /// The target cannot say "I would have to wait" (`RWF_NOWAIT`), so `io_uring` would hand each I/O to a thread of
     /// the kernel, one by one.
     NoNowait,
+    /// The process or the system has too many open files (`RLIMIT_NOFILE`, `fs.file-max`).
+    OpenFiles,
     /// Any other error (its number).
     Os(i32),
 }
@@ -49,6 +51,7 @@ impl Fallback {
         let reason = match (refused.stage, errno) {
             (Stage::Features, _) => Reason::TooOld,
             (_, libc::ENOMEM) => Reason::Memlock,
+            (_, libc::EMFILE | libc::ENFILE) => Reason::OpenFiles,
             (Stage::Buffers, errno) => Reason::Buffers(errno),
             (_, libc::EPERM | libc::EACCES) => forbidden_by(sysctl()),
             (_, libc::ENOSYS) if is_filtered() => Reason::Seccomp,
@@ -109,6 +112,11 @@ impl fmt::Display for Fallback {
                 "{uses}: the target does not take requests that must not wait (RWF_NOWAIT), so io_uring would use \
                  threads of the kernel, at more cost; to have it so, choose the engine \"uring\""
             ),
+            Reason::OpenFiles => write!(
+                f,
+                "{uses}: too many open files; to allow more: ulimit -n, or LimitNOFILE= of the service, or use fewer \
+                 threads and batches"
+            ),
             Reason::Os(errno) => write!(f, "{uses}: setting it up failed with {}", os(errno)),
         }
     }
@@ -141,7 +149,8 @@ mod tests {
         assert_eq!(reason(Stage::Buffers, libc::ENOMEM), Reason::Memlock);
         assert_eq!(reason(Stage::Buffers, libc::EFAULT), Reason::Buffers(libc::EFAULT));
         assert_eq!(reason(Stage::Ring, libc::EINVAL), Reason::TooOld);
-        assert_eq!(reason(Stage::Ring, libc::EMFILE), Reason::Os(libc::EMFILE));
+        assert_eq!(reason(Stage::Ring, libc::EMFILE), Reason::OpenFiles);
+        assert_eq!(reason(Stage::Ring, libc::EIO), Reason::Os(libc::EIO));
         assert_eq!(forbidden_by(Some(2)), Reason::Sysctl(2));
         assert_eq!(forbidden_by(Some(0)), Reason::Seccomp);
         assert_eq!(forbidden_by(None), Reason::Seccomp);
@@ -156,7 +165,8 @@ mod tests {
             (Reason::TooOld, "Linux 5.11"),
             (Reason::Memlock, "ulimit -l"),
             (Reason::NoNowait, "RWF_NOWAIT"),
-            (Reason::Os(libc::EMFILE), "os error 24"),
+            (Reason::OpenFiles, "ulimit -n"),
+            (Reason::Os(libc::EIO), "os error 5"),
         ];
         for (reason, way_out) in all {
             let line = Fallback { engine: Engine::Threads, reason }.to_string();

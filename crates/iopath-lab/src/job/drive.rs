@@ -1,0 +1,128 @@
+//! Drives a job on a connection, by the real clock: the inner loop of each job's thread. Its cost counts in every
+//! measurement, so it neither allocates, locks nor formats, and reads the clock once per batch. What a job does is decided
+//! in `job.rs` and `job/sampled.rs`.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::Job;
+use super::sampled::SampledJob;
+use super::tally::{JobResult, Tally};
+use crate::path::{Connection, Done, Transfer};
+use crate::plan::Plan;
+
+/// Nanoseconds since a moment that all jobs of a repetition share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    zero: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { zero: Instant::now() }
+    }
+
+    #[inline]
+    pub(crate) fn now_ns(self) -> u64 {
+        let elapsed = self.zero.elapsed();
+        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
+    }
+}
+
+/// The bytes that a job has moved, for the progress bar. On a cache line of its own, so that jobs do not slow each other.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Moved {
+    pub(crate) bytes: AtomicU64,
+}
+
+/// Why a job ended early.
+#[derive(Debug)]
+pub(crate) enum JobError {
+    /// A transfer failed.
+    Transfer(Transfer, io::Error),
+    /// An operation of the path failed.
+    Path(&'static str, io::Error),
+}
+
+/// The conditions of a job beside its plan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The limit in time; unset, the plan ends the job.
+    pub(crate) runtime_ns: Option<u64>,
+    /// Whether a final flush counts as part of the job.
+    pub(crate) flush: bool,
+    pub(crate) clock: Clock,
+    /// Set when another job failed.
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) moved: &'a Moved,
+}
+
+impl Terms<'_> {
+    /// Publishes the progress. True if the job has to stop.
+    #[inline]
+    fn publish(&self, moved_bytes: u64) -> bool {
+        self.moved.bytes.store(moved_bytes, Ordering::Relaxed);
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Ends a job that has nothing in flight: flushes if that belongs to the job.
+    fn finish(&self, connection: &mut dyn Connection, tally: Tally) -> Result<JobResult, JobError> {
+        if self.flush {
+            connection.flush().map_err(|error| JobError::Path("flush", error))?;
+        }
+        Ok(tally.finish(self.clock.now_ns()))
+    }
+}
+
+/// Runs a job that measures every latency.
+pub(crate) fn run(connection: &mut dyn Connection, plan: Plan, terms: &Terms) -> Result<JobResult, JobError> {
+    let depth = connection.depth();
+    let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
+    let mut now_ns = terms.clock.now_ns();
+    let mut job = Job::new(plan, depth, terms.runtime_ns, now_ns);
+    loop {
+        // The slots became free when the last batch was reaped: one reading of the clock serves as both times.
+        while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
+            connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))?;
+        }
+        if job.is_idle() {
+            return terms.finish(connection, job.into_tally());
+        }
+        connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
+        now_ns = terms.clock.now_ns();
+        for Done { slot, result } in done.drain(..) {
+            result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
+            job.handle_done(slot, now_ns);
+        }
+        if terms.publish(job.moved_bytes()) {
+            job.stop();
+        }
+    }
+}
+
+/// Runs a job that measures one latency of `every`, on a connection of depth 1.
+pub(crate) fn run_sampled(
+    connection: &mut dyn Connection,
+    plan: Plan,
+    terms: &Terms,
+    every: u32,
+    seed: u64,
+) -> Result<JobResult, JobError> {
+    let mut done: Vec<Done> = Vec::with_capacity(1);
+    let mut now_ns = terms.clock.now_ns();
+    let mut job = SampledJob::new(plan, every, seed, terms.runtime_ns, now_ns);
+    while let Some(transfers) = job.poll_run(now_ns) {
+        let ran = connection.run_each(transfers, &mut done);
+        ran.map_err(|(transfer, error)| JobError::Transfer(transfer, error))?;
+        if job.needs_clock() {
+            now_ns = terms.clock.now_ns();
+        }
+        job.handle_run(now_ns);
+        if terms.publish(job.moved_bytes()) {
+            job.stop();
+        }
+    }
+    terms.finish(connection, job.into_tally())
+}

@@ -1,0 +1,187 @@
+//! Jobs in virtual time, on a modelled device with fixed service times: counts, order and latencies are exact.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::sampled::SampledJob;
+use super::tally::JobResult;
+use super::*;
+use crate::workload::{End, ReadShare, Rw, Workload};
+
+const BLOCK: u64 = 4096;
+
+/// A device that serves one transfer at a time, in the order of submission.
+struct Server {
+    service_ns: fn(usize) -> u64,
+    served: usize,
+    idle_from_ns: u64,
+    /// Slot and time of completion.
+    queue: VecDeque<(u32, u64)>,
+}
+
+impl Server {
+    fn submit(&mut self, slot: u32, now_ns: u64) {
+        let done_ns = self.idle_from_ns.max(now_ns) + (self.service_ns)(self.served);
+        (self.served, self.idle_from_ns) = (self.served + 1, done_ns);
+        self.queue.push_back((slot, done_ns));
+    }
+
+    fn poll_done(&mut self, now_ns: u64) -> Option<u32> {
+        self.queue.pop_front_if(|(_, done_ns)| *done_ns <= now_ns).map(|(slot, _)| slot)
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.queue.front().map(|(_, done_ns)| *done_ns)
+    }
+}
+
+fn workload(rw: Rw, end: End) -> Workload {
+    Workload { rw, end, ..Workload::default() }
+}
+
+/// Runs a job over `blocks` blocks by jumping from event to event. The result and the transfers in order.
+fn simulate(
+    workload: &Workload,
+    blocks: u64,
+    depth: u32,
+    service_ns: fn(usize) -> u64,
+) -> (JobResult, Vec<Transfer>) {
+    let runtime_ns = workload.end.time().map(|time| time.as_nanos() as u64);
+    let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
+    let mut now_ns = 5_000;
+    let mut job = Job::new(plan, depth, runtime_ns, now_ns);
+    let mut server = Server { service_ns, served: 0, idle_from_ns: 0, queue: VecDeque::new() };
+    let mut submitted = Vec::new();
+    loop {
+        while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
+            assert!(server.queue.iter().all(|(busy, _)| *busy != slot), "slot {slot} is free");
+            submitted.push(transfer);
+            server.submit(slot, now_ns);
+        }
+        assert!(server.queue.len() <= depth as usize);
+        let timeouts = [server.poll_timeout(), job.poll_timeout()];
+        if job.is_idle() {
+            return (job.into_tally().finish(now_ns), submitted);
+        }
+        now_ns = timeouts.into_iter().flatten().min().expect("a completion is due");
+        while let Some(slot) = server.poll_done(now_ns) {
+            job.handle_done(slot, now_ns);
+        }
+    }
+}
+
+#[test]
+fn a_full_queue_waits_for_the_whole_depth() {
+    let (result, submitted) = simulate(&workload(Rw::Read, End::Pass), 1_000, 4, |_| 100);
+    assert_eq!((result.ios, result.read_bytes, result.written_bytes), (1_000, 1_000 * BLOCK, 0));
+    assert_eq!((result.started_ns, result.ended_ns), (5_000, 5_000 + 1_000 * 100));
+    let latency = &result.latency_ns;
+    assert_eq!(latency.len(), 1_000);
+    // The first four find 0 to 3 transfers before them, all others 3.
+    for (value, count) in [(100, 1), (200, 1), (300, 1), (400, 997)] {
+        assert_eq!(latency.count_at(value), count, "{value}");
+    }
+    assert_eq!([0.5, 0.99, 0.999].map(|quantile| latency.value_at_quantile(quantile)), [400; 3]);
+    let offsets: Vec<u64> = submitted.iter().map(|transfer| transfer.offset / BLOCK).collect();
+    assert_eq!(offsets, (0..1_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn percentiles_separate_rare_slow_transfers() {
+    let slow = |index: usize| if index % 100 == 50 { 1_000 } else { 100 };
+    let (result, _) = simulate(&workload(Rw::RandRead, End::Pass), 1_000, 1, slow);
+    let latency = &result.latency_ns;
+    assert_eq!([0.5, 0.9, 0.99].map(|quantile| latency.value_at_quantile(quantile)), [100; 3]);
+    assert_eq!([0.991, 0.999].map(|quantile| latency.value_at_quantile(quantile)), [1_000; 2]);
+    assert_eq!((latency.count_at(1_000), latency.max(), latency.min()), (10, 1_000, 100));
+    assert_eq!(result.ended_ns - result.started_ns, 990 * 100 + 10 * 1_000);
+}
+
+#[test]
+fn at_the_deadline_nothing_is_submitted_and_the_transfers_in_flight_complete() {
+    let end = End::Time(Duration::from_nanos(10_000));
+    let (result, submitted) = simulate(&workload(Rw::Read, end), 8, 4, |_| 100);
+    // 100 completions up to the deadline, and the three other slots.
+    assert_eq!((result.ios, submitted.len()), (103, 103));
+    assert_eq!(result.ended_ns - result.started_ns, 10_300);
+    assert_eq!(submitted[8].offset, 0, "the pass begins again");
+}
+
+#[test]
+fn the_deadline_ends_a_job_whose_device_is_slower() {
+    let end = End::Time(Duration::from_nanos(150));
+    let (result, _) = simulate(&workload(Rw::Read, end), 100, 2, |_| 1_000);
+    assert_eq!((result.ios, result.ended_ns - result.started_ns), (2, 2_000));
+}
+
+#[test]
+fn the_earlier_of_time_and_bytes_ends_a_job() {
+    let end = |ns, blocks| End::TimeOrBytes(Duration::from_nanos(ns), blocks * BLOCK);
+    let ios = |end| simulate(&workload(Rw::Read, end), 10, 1, |_| 100).0.ios;
+    assert_eq!([ios(end(1_000, 7)), ios(end(500, 7)), ios(end(10_000, 25))], [7, 5, 25]);
+}
+
+#[test]
+fn a_seed_decides_every_transfer() {
+    let with_seed = |seed| {
+        let mixed = Workload { seed, read_share: ReadShare::constant(70), ..workload(Rw::RandRw, End::Pass) };
+        let (result, submitted) = simulate(&mixed, 1_000, 8, |index| 100 + index as u64 % 7);
+        (result.read_bytes, result.ended_ns, submitted)
+    };
+    assert_eq!(with_seed(1), with_seed(1));
+    assert_ne!(with_seed(1), with_seed(2));
+}
+
+/// Runs a job that samples latencies on a device of fixed service time. Sees the time only where the job asks for it.
+fn simulate_sampled(workload: &Workload, blocks: u64, every: u32) -> JobResult {
+    let runtime_ns = workload.end.time().map(|time| time.as_nanos() as u64);
+    let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
+    let (mut real_ns, mut now_ns) = (0, 0);
+    let mut job = SampledJob::new(plan, every, 1, runtime_ns, now_ns);
+    let mut next_block = 0;
+    while let Some(run) = job.poll_run(now_ns) {
+        for transfer in run {
+            assert_eq!(transfer.offset, next_block % blocks * BLOCK, "in order");
+            next_block += 1;
+            real_ns += 100;
+        }
+        if job.needs_clock() {
+            now_ns = real_ns;
+        }
+        job.handle_run(now_ns);
+    }
+    job.into_tally().finish(real_ns)
+}
+
+#[test]
+fn one_latency_of_each_group_is_measured_and_is_that_of_one_transfer() {
+    for every in [2, 3, 64, 512, 700, 5_000] {
+        let result = simulate_sampled(&workload(Rw::Read, End::Pass), 2_000, every);
+        assert_eq!((result.ios, result.read_bytes), (2_000, 2_000 * BLOCK), "{every}");
+        let groups = 2_000u64.div_ceil(every.into());
+        let latency = &result.latency_ns;
+        assert_eq!((latency.len(), latency.count_at(100)), (groups, groups), "{every}");
+        assert_eq!(result.ended_ns, 200_000);
+    }
+}
+
+#[test]
+fn a_sampled_job_stops_at_the_end_of_a_group() {
+    let end = End::Time(Duration::from_nanos(10_000));
+    let result = simulate_sampled(&workload(Rw::Read, end), 2_000, 64);
+    // 100 transfers fit: the second group is the first that can notice, the third does so at the latest.
+    assert!([128, 192].contains(&result.ios), "{}", result.ios);
+    assert_eq!(result.latency_ns.len(), result.ios / 64);
+}
+
+#[test]
+fn a_stopped_job_submits_nothing_more() {
+    let mut job = Job::new(Plan::new(&Workload::default(), 10 * BLOCK, 0, 0), 2, None, 0);
+    let (slot, transfer) = job.poll_transfer(0).unwrap();
+    assert_eq!(job.transfer(slot), transfer);
+    job.stop();
+    assert!(job.poll_transfer(1).is_none() && !job.is_idle());
+    job.handle_done(slot, 2);
+    assert!(job.poll_transfer(3).is_none() && job.is_idle() && job.poll_timeout().is_none());
+    assert_eq!(job.moved_bytes(), BLOCK);
+}
