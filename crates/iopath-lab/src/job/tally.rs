@@ -56,9 +56,12 @@ impl Tally {
     /// Counts transfers, without their latencies.
     #[inline]
     pub(crate) fn count_all(&mut self, transfers: &[Transfer]) {
-        let is_read = |transfer: &&Transfer| transfer.direction == Direction::Read;
-        let sum = |bytes: u64, transfer: &Transfer| bytes + u64::from(transfer.bytes);
-        let (all, read) = (transfers.iter().fold(0, sum), transfers.iter().filter(is_read).fold(0, sum));
+        let (mut all, mut read) = (0, 0);
+        for transfer in transfers {
+            let bytes = u64::from(transfer.bytes);
+            all += bytes;
+            read += if transfer.direction == Direction::Read { bytes } else { 0 };
+        }
         self.ios += transfers.len() as u64;
         self.read_bytes += read;
         self.written_bytes += all - read;

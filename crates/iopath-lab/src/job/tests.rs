@@ -99,7 +99,7 @@ fn percentiles_separate_rare_slow_transfers() {
 
 #[test]
 fn at_the_deadline_nothing_is_submitted_and_the_transfers_in_flight_complete() {
-    let end = End::Time(Duration::from_nanos(10_000));
+    let end = End::Time(Duration::from_micros(10));
     let (result, submitted) = simulate(&workload(Rw::Read, end), 8, 4, |_| 100);
     // 100 completions up to the deadline, and the three other slots.
     assert_eq!((result.ios, submitted.len()), (103, 103));
@@ -167,7 +167,7 @@ fn one_latency_of_each_group_is_measured_and_is_that_of_one_transfer() {
 
 #[test]
 fn a_sampled_job_stops_at_the_end_of_a_group() {
-    let end = End::Time(Duration::from_nanos(10_000));
+    let end = End::Time(Duration::from_micros(10));
     let result = simulate_sampled(&workload(Rw::Read, end), 2_000, 64);
     // 100 transfers fit: the second group is the first that can notice, the third does so at the latest.
     assert!([128, 192].contains(&result.ios), "{}", result.ios);
