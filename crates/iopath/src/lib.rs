@@ -1,12 +1,10 @@
-//! Block I/O past the kernel's page cache, done right, once.
+//! Block I/O that bypasses the page cache of the kernel, for programs that manage their own memory: databases, queues,
+//! recorders, storage servers, virtual machines.
 //!
-//! A [`Volume`] is a file or block device ([`Volume::open`]), a stripe of them ([`Volume::open_stripe`]), a file that
-//! the program maps itself ([`Volume::open_mapped`]) or a disk in memory ([`Volume::memory`]), opened for direct, raw
-//! or buffered I/O ([`IoMode`]): alignment found out, not assumed; short transfers continued or an error, never success;
-//! long I/O split so that several pieces are in flight; a device that someone uses refused. It reads and writes from
-//! any thread ([`Volume::read_at`]), and keeps many I/Os in flight from one thread without a thread for each
-//! ([`Volume::batch`]). With a page cache it lends cached bytes without copying them ([`Volume::borrow`]), and does
-//! direct I/O beside it that both see ([`Volume::direct`]).
+//! # A volume
+//! A [`Volume`] is an open file or block device ([`Volume::open`]). It can also be several of them as one stripe
+//! ([`Volume::open_stripe`]), a file whose mapping the program keeps itself ([`Volume::open_mapped`]), or a disk in memory for
+//! tests ([`Volume::memory`]). Threads share a volume; every method takes `&self`.
 //!
 //! ```no_run
 //! use iopath::{AlignedBuf, Options, Volume};
@@ -17,6 +15,58 @@
 //! println!("{bytes} bytes, {}", volume.facts().engine);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The volume discovers the alignment of the target, splits long I/O so that several parts are in flight, continues short
+//! transfers, and refuses a device that is in use. The engine is `io_uring`, or threads where the system has none.
+//!
+//! # Direct or buffered
+//! [`IoMode`] selects the way of reads and writes:
+//!
+//! | mode | reads and writes | for |
+//! |---|---|---|
+//! | [`IoMode::Direct`] | aligned blocks, between the device and the memory of the caller | programs with a cache of their own |
+//! | [`IoMode::Raw`] | the same, and all of the range or an error | devices |
+//! | [`IoMode::Buffered`] | any bytes, through a page cache with readahead and write-back | everything else |
+//!
+//! With a page cache, [`Volume::borrow`] reads without a copy, and [`Volume::direct`] does direct I/O that is coherent with
+//! the cache. [`Unaligned`] lets a direct volume accept unaligned I/O.
+//!
+//! # Many I/Os in flight
+//! [`Volume::read_at`] and [`Volume::write_at`] return when the I/O is complete. A [`Batch`] keeps many I/Os in flight from
+//! one thread, with registered buffers. A [`Request`] goes in, a [`Completion`] comes out; an event loop can wait for it by a
+//! file descriptor ([`Batch::completion_fd`]).
+//!
+//! ```no_run
+//! use iopath::{BatchOptions, Options, Request, Volume};
+//!
+//! let volume = Volume::open("data.bin", &Options::new())?;
+//! let mut batch = volume.batch(&BatchOptions::new(32, 4096))?;
+//! for block in 0..32 {
+//!     let buffer = batch.buffer().expect("there is a buffer for each request in flight");
+//!     batch.queue(Request::read(buffer, block * 4096).token(block))?;
+//! }
+//! while let Some(done) = batch.wait()? {
+//!     println!("block {}: {} bytes", done.token, done.result?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Durability
+//! A write that has returned is in the device or in the page cache. [`Volume::flush`] puts it on the medium, and
+//! [`Volume::write_durably_at`] does so for one write. When the device fails a flush, data may be lost; the volume then fails
+//! every flush until the program acknowledges the loss ([`Volume::accept_loss`]).
+//!
+//! # Order of requests
+//! An I/O scheduler (elevator) orders requests before they reach the device: [`Options::elevator`], one of [`ELEVATORS`].
+//! [`Stream`] and [`Priority`] divide the device among users. [`LogSink`] receives a record of each step of each request.
+//!
+//! # Errors
+//! [`Error`] has a kind, the operation, the byte range, the path and an error number, and converts to [`std::io::Error`].
+//! [`OpenError`] describes why a target cannot be opened, and what to do.
+//!
+//! # Tests of programs
+//! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers and delays into any
+//! volume.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -33,15 +83,22 @@ mod volume;
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};
 pub use error::{Error, ErrorKind, OpenError, Result};
 pub use facts::Facts;
+pub use iopath_core::cache::CacheStats;
 pub use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorKind, ElevatorSpec, Tunable};
 pub use iopath_core::mapper::{
     Boundary, ExtentMap, FileLayout, FileRange, FreeSpace, IndirectMap, MAPPERS, MapError, Mapper,
     MapperKind, Space,
 };
-pub use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream};
+pub use iopath_core::readahead::ReadaheadStats;
+pub use iopath_core::{
+    Duration, Extent, IoError, Limits, LogSink, Op, Priority, QueueStats, Record, RecordBatch, Sector,
+    Stream, StripeError,
+};
+pub use iopath_core::{elevator, log, mapper};
 pub use iopath_os::{
-    Advice, AlignedBuf, BufferedStats, Engine, Fallback, Fault, Faults, FileMap, FileMapError, MemoryConfig,
-    MemoryDisk, NoMemory, PoolBuf,
+    Advice, AlignedBuf, BufferedStats, Engine, EngineError, Fallback, Fault, Faults, FileMap, FileMapError,
+    MappedError, MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, NoMemory, PoolBuf, Reason, StripedError,
+    UnknownEngine, WaitError, target,
 };
 pub use options::{IoMode, Options, Readahead, Unaligned};
 pub use source::threading::{AnyThread, OneThread, Threading};

@@ -25,6 +25,7 @@ pub(crate) struct Conditions {
 }
 
 /// What matters about how a volume was opened.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mode {
     /// Reads that reach past the end are refused.
@@ -33,6 +34,8 @@ pub(crate) struct Mode {
     pub(crate) takes_any: bool,
     /// There is a page cache.
     pub(crate) is_cached: bool,
+    /// Writes past the end extend the volume.
+    pub(crate) extends: bool,
 }
 
 impl Conditions {
@@ -44,6 +47,11 @@ impl Conditions {
     /// Other workers move the end of the volume at any moment, above the bytes that this one has.
     pub(crate) const fn resizes_meanwhile(&self) -> bool {
         self.is_shared && self.may_resize
+    }
+
+    /// Only this worker moves the end, and its writes may.
+    pub(crate) const fn extends_alone(&self) -> bool {
+        self.resizes_alone() && self.mode.extends
     }
 
     /// Nothing but this worker moves the end.

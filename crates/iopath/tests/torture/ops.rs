@@ -51,6 +51,7 @@ pub(crate) const OPS: &[Row] = &[
     Row { weight: 20, fits: CACHED, run: borrow },
     Row { weight: 2, fits: CACHED, run: advise },
     Row { weight: 1, fits: Conditions::resizes_alone, run: resize::alone },
+    Row { weight: 8, fits: Conditions::extends_alone, run: resize::append },
     Row { weight: 20, fits: SHARED, run: save },
     Row { weight: 20, fits: SHARED, run: |work| flush(work).map(drop) },
     Row { weight: 20, fits: SHARED, run: direct_read },
@@ -247,7 +248,7 @@ fn save(work: &mut Work<'_>) -> Result<(), Failure> {
 /// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page
 /// cache gives up what it has not written, so that older bytes may come back.
 fn discard(work: &mut Work<'_>) -> Result<(), Failure> {
-    let Some((offset, bytes)) = work.range() else { return Ok(()) };
+    let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;
     if work.conditions.mode.is_cached {
         work.worker.model.may_be_older(offset, bytes);
@@ -258,7 +259,7 @@ fn discard(work: &mut Work<'_>) -> Result<(), Failure> {
 }
 
 fn write_zeroes(work: &mut Work<'_>) -> Result<(), Failure> {
-    let Some((offset, bytes)) = work.range() else { return Ok(()) };
+    let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.write_zeroes(offset as u64, bytes as u64))?;
     let zeroes = &work.worker.source.zeroes[..bytes];
     if is_ok {

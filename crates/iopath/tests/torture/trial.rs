@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicI64;
 /// Operations of a trial, all threads' together.
 pub(crate) const TRIAL_OPS: u64 = 5_000;
 /// The largest volume, in bytes.
-const SIZE_MAX: usize = 1 << 20;
+pub(crate) const SIZE_MAX: usize = 1 << 20;
 
 /// How often what happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

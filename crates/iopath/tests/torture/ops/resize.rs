@@ -1,10 +1,11 @@
 //! Operations that move the end of an open volume, and reads and writes around a moving end.
 
 use crate::settings::pick;
-use crate::trial::random_size;
+use crate::trial::{SIZE_MAX, random_size};
 use crate::worker::{Failure, Work};
 use iopath::{Error, ErrorKind, IoError};
 use rand::Rng;
+use std::sync::Arc;
 
 /// How far above the floor the end goes, at most: within a block, within a page, over several.
 const ABOVE_FLOOR: [usize; 3] = [500, 5_000, 60_000];
@@ -19,6 +20,51 @@ pub(super) fn alone(work: &mut Work<'_>) -> Result<(), Failure> {
         work.worker.model.resize(size);
         work.worker.owned.clear();
         work.worker.owned.push(0..size);
+    }
+    Ok(())
+}
+
+/// A write past the end, mostly at the end, sometimes behind a gap. By the only worker, which owns the new bytes.
+pub(super) fn append(work: &mut Work<'_>) -> Result<(), Failure> {
+    let unit = if work.conditions.mode.takes_any { 1 } else { work.block() };
+    let size = work.worker.model.size();
+    let random = &mut work.worker.random;
+    let gap = *pick(random, &[0, 0, 0, 700, 9_000]);
+    let offset = (size + random.random_range(0..=gap)).next_multiple_of(unit);
+    let most: usize = *pick(random, &[16, 1_000, 1_000, 20_000]);
+    let bytes = random.random_range(1..=most).next_multiple_of(unit);
+    if offset + bytes > SIZE_MAX {
+        return Ok(());
+    }
+    let forced = work.worker.random.random_range(0..16) == 0;
+    let from = work.from(bytes);
+    let source = Arc::clone(&work.worker.source);
+    let data = &source.random[from..from + bytes];
+    let result = if forced {
+        work.volume.write_durably_at(data, offset as u64)
+    } else {
+        work.volume.write_at(data, offset as u64)
+    };
+    let is_ok = if forced { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
+    work.note("append", (offset, bytes), Some(from), is_ok);
+    let end = work.volume.size_bytes() as usize;
+    if end != if is_ok { offset + bytes } else { end.max(size) } {
+        return Err(Failure::Outcome(format!(
+            "{bytes} bytes at {offset} of {size}: the volume ends at {end}"
+        )));
+    }
+    if end > size {
+        work.worker.model.resize(end);
+        work.worker.owned.clear();
+        work.worker.owned.push(0..end);
+    }
+    if is_ok {
+        work.worker.model.write(offset, data, false);
+    } else if end >= offset + bytes {
+        work.worker.model.write_failed(offset, data);
+    }
+    if !is_ok && forced {
+        work.flush_failed();
     }
     Ok(())
 }

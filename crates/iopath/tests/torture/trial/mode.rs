@@ -28,13 +28,15 @@ pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256Plus
     };
     // Several workers meet in a page cache more than anywhere else.
     let kinds = if workers == 1 { 8 } else { 16 };
-    match random.random_range(0..kinds) {
+    let extends = random.random();
+    let (options, mode) = match random.random_range(0..kinds) {
         0 | 1 if is_whole => (options.mode(IoMode::Raw), Mode { is_raw: true, ..direct }),
         0..3 => (options, direct),
         3 => (options.unaligned(Unaligned::Bounce), any),
         4 => cached(options.unaligned(Unaligned::Buffered)),
         _ => cached(options.mode(IoMode::Buffered)),
-    }
+    };
+    (options.extend(extends), Mode { extends: extends && !mode.is_raw, ..mode })
 }
 
 fn queue(random: &mut Xoshiro256PlusPlus) -> Options {
