@@ -106,7 +106,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
-    let options = Options::new().engine(arguments.engine.parse::<Engine>()?);
+    let options = Options::new().extend(true).engine(arguments.engine.parse::<Engine>()?);
     let options = match arguments.path {
         Way::Buffered => {
             options.mode(IoMode::Buffered).cache_bytes(arguments.cache).page_bytes(arguments.page)
@@ -181,9 +181,10 @@ impl Files {
     fn write_file(&self, inode: INodeNo, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let (start, size) = self.window(inode)?;
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        if end > size {
-            self.resize_file(inode, |size| size.max(end))?;
+        if end > size && self.windows > 1 {
+            return Err(Errno::EPERM);
         }
+        // A single file grows with its writes: see `Options::extend`.
         self.volume.write_at(data, start + offset).map_err(|error| errno(&error))
     }
 

@@ -1,4 +1,4 @@
-//! Reads 4 KiB blocks at random places, 32 at a time from one thread, and says how many a second:
+//! Reads 4 KiB blocks at random offsets, with 32 reads in flight from one thread, and prints the reads per second:
 //! `cargo run --release -p iopath --example random_reads -- FILE`.
 
 use iopath::{BatchOptions, Options, Request, Volume};
@@ -33,19 +33,19 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut batch = volume.batch(&BatchOptions::new(32, BLOCK))?;
     let mut idle: Vec<_> = std::iter::from_fn(|| batch.buffer()).collect();
-    let (mut added, mut read) = (0, 0);
+    let (mut queued, mut completed) = (0, 0);
     let started = Instant::now();
-    while read < READS {
-        while let Some(buffer) = idle.pop().filter(|_| added < READS) {
-            batch.queue(Request::read(buffer, rng.random_range(0..blocks) * BLOCK as u64).token(added))?;
-            added += 1;
+    while completed < READS {
+        while let Some(buffer) = idle.pop().filter(|_| queued < READS) {
+            batch.queue(Request::read(buffer, rng.random_range(0..blocks) * BLOCK as u64).token(queued))?;
+            queued += 1;
         }
-        let mut done = batch.wait()?;
-        while let Some(over) = done {
-            over.result?;
-            read += 1;
-            idle.extend(over.buffer);
-            done = batch.next_completed();
+        let mut next = batch.wait()?;
+        while let Some(done) = next {
+            done.result?;
+            completed += 1;
+            idle.extend(done.buffer);
+            next = batch.next_completed();
         }
     }
     let seconds = started.elapsed().as_secs_f64();

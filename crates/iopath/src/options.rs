@@ -1,49 +1,48 @@
-//! How a volume is opened. Plain data: what is done with it is in `open.rs`.
+//! The options of a volume. Plain data: `source.rs` applies them.
 
 use iopath_core::mapper::Boundary;
 use iopath_os::{Engine, Faults};
 
-/// Which way I/O goes to the target.
+/// The way of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
-    /// Past the kernel's page cache (`O_DIRECT`), with the semantics of a file: a read is cut off at the end, a
-    /// write past it is refused.
+    /// Direct I/O (`O_DIRECT`), with the semantics of a file: a read ends at the end of the file, and a write past the end
+    /// fails or extends it ([`Options::extend`]).
     #[default]
     Direct,
-    /// Past the kernel's page cache, as a device: whole logical blocks, all of them or an error.
+    /// Direct I/O, with the semantics of a device: whole blocks, all of the range or an error.
     Raw,
-    /// Past the kernel's page cache, through one of the volume's own: any offset, length and memory, with readahead
-    /// and write-back.
+    /// Through a page cache of the volume, with readahead and write-back, instead of the kernel's: any offset, length and
+    /// memory.
     Buffered,
 }
 
-/// What becomes of direct I/O whose offset, length or memory does not fit the alignment.
+/// The treatment of direct I/O with unaligned offset, length or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unaligned {
-    /// It is refused, with an error that names the numbers.
+    /// Refuse it with an error that names the numbers.
     #[default]
     Refuse,
-    /// It goes through an aligned buffer: a block that is written in part is read before. Writes of one volume that
-    /// share a block then wait for each other.
+    /// Copy it through an aligned buffer. A block that is written in part is read first. Writes that share a block wait for
+    /// each other.
     Bounce,
-    /// It goes through a page cache, which the volume then has.
+    /// Do it through a page cache, which the volume then has.
     Buffered,
 }
 
-/// How far the buffered path reads ahead.
+/// How far ahead the page cache reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Readahead {
-    /// As far as makes the device faster, found by measuring.
+    /// As far as it improves the throughput of the device, which the cache measures.
     #[default]
     Auto,
-    /// Not at all.
+    /// No readahead.
     Off,
-    /// Up to so many bytes.
+    /// At most this many bytes.
     Bytes(u64),
 }
 
-/// How to open a [`Volume`](crate::Volume): read-only, direct, with the engine that the system allows,
-/// unless asked otherwise.
+/// The options of a [`Volume`](crate::Volume). Unless set: read-only, direct, the best engine of the system.
 ///
 /// ```
 /// let options = iopath::Options::new().write(true).depth(64).elevator("ascend");
@@ -94,20 +93,20 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Read-only, direct, engine and elevator `auto` and `none`, 32 requests at the device.
+    /// Read-only, direct, engine `auto`, elevator `none`, 32 requests in flight at the device.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which way I/O goes to the target.
+    /// The way of reads and writes: [`IoMode::Direct`] unless set.
     #[must_use]
     pub const fn mode(mut self, mode: IoMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Allows writes, flushes and discards. A block device that is mounted, used for swap, held by another
-    /// device or carries a recognised signature is refused.
+    /// Allows writes, flushes and discards. Opening fails for a block device that is mounted, used for swap, held by another
+    /// device, or carries a recognised signature.
     #[must_use]
     pub const fn write(mut self, write: bool) -> Self {
         self.write = write;
@@ -133,24 +132,24 @@ impl Options {
         self
     }
 
-    /// Allows writing to a block device that carries a recognised signature (a filesystem, say), and so
-    /// destroying it. One that is in use stays refused.
+    /// Allows writes to a block device with a recognised signature, such as that of a filesystem, which they destroy. A device
+    /// in use is still refused.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Whether to claim a block device that is opened for writing, so that nobody can mount it meanwhile (the
-    /// default). A program that has claimed and checked it already says no, and answers for it.
+    /// Whether to claim a block device that is opened for writing, so that it cannot be mounted meanwhile: yes unless set. A
+    /// program that has already claimed and checked the device sets `false`, and is responsible for both.
     #[must_use]
     pub const fn claim(mut self, claim: bool) -> Self {
         self.claim = claim;
         self
     }
 
-    /// Makes the file if there is none, and extends it with a hole to `bytes` bytes if it is shorter.
-    /// Implies [`Options::write`].
+    /// Creates the file if it does not exist, and extends it with a hole to `bytes` bytes if it is shorter. Implies
+    /// [`Options::write`].
     #[must_use]
     pub const fn create(mut self, bytes: u64) -> Self {
         self.create_bytes = Some(bytes);
@@ -158,22 +157,22 @@ impl Options {
         self
     }
 
-    /// How I/O is carried out: `io_uring`, threads, or what the system allows.
+    /// The engine: `io_uring`, threads, or the best of the system.
     #[must_use]
     pub const fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
     }
 
-    /// In which order requests go to the device: a name from [`ELEVATORS`](crate::ELEVATORS), with settings if
-    /// need be, as in `deadline:read_expire_ms=100`.
+    /// The I/O scheduler (elevator), which orders requests for the device: a name from [`ELEVATORS`](crate::ELEVATORS),
+    /// optionally with settings, as in `deadline:read_expire_ms=100`.
     #[must_use]
     pub fn elevator(mut self, spec: impl Into<String>) -> Self {
         self.elevator = spec.into();
         self
     }
 
-    /// The most requests at the device at once, for each thread or batch.
+    /// The most requests in flight at the device, for each thread or batch.
     #[must_use]
     pub const fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
@@ -187,44 +186,44 @@ impl Options {
         self
     }
 
-    /// `false` switches the program to buffered I/O without another change; `true` back to direct.
+    /// `false` selects [`IoMode::Buffered`], `true` [`IoMode::Direct`]: one switch for a program that offers both.
     #[must_use]
     pub const fn direct(mut self, direct: bool) -> Self {
         self.mode = if direct { IoMode::Direct } else { IoMode::Buffered };
         self
     }
 
-    /// What becomes of direct I/O that does not fit the alignment: refused unless asked otherwise.
+    /// The treatment of unaligned direct I/O: refused unless set.
     #[must_use]
     pub const fn unaligned(mut self, unaligned: Unaligned) -> Self {
         self.unaligned = unaligned;
         self
     }
 
-    /// How much memory the page cache takes, if there is one: 256 MiB unless set.
+    /// The memory of the page cache, if there is one: 256 MiB unless set.
     #[must_use]
     pub const fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// The size of its pages: a power of two from 4 KiB, unless set, to 64 KiB. Large ones cost less for each byte of
-    /// large reads and writes, and read more than was asked for where those are small.
+    /// The page size of the cache: a power of two from 4 KiB to 64 KiB, 4 KiB unless set. Large pages have a lower CPU cost
+    /// per byte of large reads and writes, and read more than requested for small ones.
     #[must_use]
     pub const fn page_bytes(mut self, bytes: u32) -> Self {
         self.page_bytes = bytes;
         self
     }
 
-    /// How far it reads ahead.
+    /// How far ahead the page cache reads.
     #[must_use]
     pub const fn readahead(mut self, readahead: Readahead) -> Self {
         self.readahead = readahead;
         self
     }
 
-    /// What becomes of the boundary flag of a mapping, for volumes that are mapped files
-    /// ([`Volume::open_mapped`](crate::Volume::open_mapped)): heeded once a mapping unless set.
+    /// How mapped files ([`Volume::open_mapped`](crate::Volume::open_mapped)) treat the boundary flag of a mapping: once per
+    /// mapping unless set.
     #[must_use]
     pub const fn boundary(mut self, boundary: Boundary) -> Self {
         self.boundary = boundary;
@@ -235,7 +234,8 @@ impl Options {
     pub(crate) fn is_cached(&self) -> bool {
         self.mode == IoMode::Buffered || self.unaligned == Unaligned::Buffered
     }
-    /// What is to go wrong at the device, file or memory: for tests of what a program does then.
+
+    /// Faults to inject at the device: for tests of programs.
     ///
     /// ```
     /// use iopath::{Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, Options, Volume};
