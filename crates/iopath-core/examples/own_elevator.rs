@@ -1,5 +1,5 @@
-//! An I/O scheduler (elevator) in another crate, registered beside those of iopath: newest first, every eighth time the
-//! oldest.
+//! An elevator of one's own, registered beside those of iopath without touching them: newest first, as a stack
+//! of papers is worked through, but every eighth time the one at the bottom.
 //!
 //! `cargo run -p iopath-core --example own_elevator -- newest`
 
@@ -10,9 +10,7 @@ use iopath_core::{
 use std::collections::VecDeque;
 use std::process::ExitCode;
 
-/// Last in, first out; every eighth dispatch takes the oldest.
-///
-/// Starvation bound: eight dispatches for each queued request.
+/// Starvation bound: eight dispatches for each request queued.
 #[derive(Debug)]
 struct Newest {
     stack: VecDeque<Tag>,
