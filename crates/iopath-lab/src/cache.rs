@@ -1,32 +1,31 @@
-//! The page cache of a path that has one of iopath's own: how it is asked for, and what it did meanwhile. The cache itself
-//! is the volume's.
+//! Settings and counters of iopath's page cache. The cache itself belongs to the volume.
 
 use iopath::{BufferedStats, Readahead};
 
 use crate::result::{CacheFacts, CacheUse};
 use crate::size::parse_size;
 
-/// What `--cache` is unless it is given, in bytes.
+/// The default size of the cache, in bytes.
 pub const CACHE_BYTES: u64 = 256 << 20;
 
-/// What `--page` is unless it is given, in bytes.
+/// The default size of a page, in bytes.
 pub const PAGE_BYTES: u32 = 4 << 10;
 
-/// How a path's own page cache is to be; unset is the default.
+/// The settings of a path's own page cache; an unset one has its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheSettings {
-    /// How much memory it takes.
+    /// Its memory, in bytes.
     pub cache_bytes: Option<u64>,
-    /// The size of a page.
+    /// The size of a page, in bytes.
     pub page_bytes: Option<u32>,
-    /// How far it reads ahead.
+    /// Its readahead.
     pub readahead: Option<Readahead>,
     /// Whether reads borrow the cached bytes instead of copying them.
     pub borrow: bool,
 }
 
 impl CacheSettings {
-    /// How much memory the cache takes, in bytes.
+    /// Its memory, in bytes.
     pub fn cache_bytes(&self) -> u64 {
         self.cache_bytes.unwrap_or(CACHE_BYTES)
     }
@@ -36,12 +35,12 @@ impl CacheSettings {
         self.page_bytes.unwrap_or(PAGE_BYTES)
     }
 
-    /// How far it reads ahead.
+    /// Its readahead.
     pub fn readahead(&self) -> Readahead {
         self.readahead.unwrap_or_default()
     }
 
-    /// For the results.
+    /// The settings and counters, for results.
     pub(crate) fn facts(&self, used: CacheUse) -> CacheFacts {
         CacheFacts {
             cache_bytes: self.cache_bytes(),
@@ -53,7 +52,7 @@ impl CacheSettings {
     }
 }
 
-/// Reads `auto`, `off` or a size.
+/// Parses `auto`, `off` or a size.
 pub fn parse_readahead(text: &str) -> Result<Readahead, String> {
     match text {
         "auto" => Ok(Readahead::Auto),
@@ -72,7 +71,7 @@ fn readahead_text(readahead: Readahead) -> String {
     }
 }
 
-/// What the cache did between two looks at it.
+/// The difference of two states of the counters.
 pub(crate) fn used_between(before: &BufferedStats, after: &BufferedStats) -> CacheUse {
     let (was, is) = (&before.cache, &after.cache);
     CacheUse {
@@ -92,7 +91,7 @@ pub(crate) fn used_between(before: &BufferedStats, after: &BufferedStats) -> Cac
 }
 
 impl std::iter::Sum for CacheUse {
-    /// Of counts the sum, of states the last.
+    /// The sum of counts, and the last of states.
     fn sum<I: Iterator<Item = Self>>(uses: I) -> Self {
         uses.fold(Self::default(), |sum, one| Self {
             hits: sum.hits + one.hits,
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readahead_is_read_as_it_is_written() {
+    fn readahead_parses_from_its_text() {
         assert_eq!(parse_readahead("auto"), Ok(Readahead::Auto));
         assert_eq!(parse_readahead("off"), Ok(Readahead::Off));
         assert_eq!(parse_readahead("512k"), Ok(Readahead::Bytes(512 << 10)));
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn of_counts_the_difference_and_the_sum_of_states_the_last() {
+    fn counts_have_differences_and_sums_and_states_are_the_last() {
         let stats = |hits, dirty| BufferedStats {
             hits,
             cache: iopath_core::cache::CacheStats {

@@ -1,4 +1,4 @@
-//! What there is to say of the machine and of a target, in the form of results.
+//! The facts about the machine and the target, for results.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::result::{DiskFacts, Host, TargetFacts};
 use crate::target::Target;
 
 impl Host {
-    /// This machine; `unknown` where `/proc` does not say.
+    /// This machine. Properties that `/proc` does not show are `unknown`.
     pub(crate) fn here(idle_busy_cpus: Option<f64>) -> Self {
         let unknown = || "unknown".to_owned();
         Self {
@@ -29,7 +29,7 @@ impl Host {
     }
 }
 
-/// x86 calls it `model name`, some arm64 kernels `Hardware`, others nothing.
+/// The field is `model name` on x86, `Hardware` on some arm64 kernels, and missing on others.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let field = |wanted: &str| {
         cpuinfo.lines().find_map(|line| {
@@ -40,7 +40,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     field("model name").or_else(|| field("Hardware")).or_else(|| field("cpu model"))
 }
 
-/// Memory that may be taken without anyone having to swap, in bytes; none where `/proc` does not say.
+/// Memory that is available without swapping, in bytes; none if `/proc` does not show it.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     memory(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn here_is_somewhere() {
+    fn this_machine_has_cores_memory_and_a_kernel() {
         let host = Host::here(None);
         assert!(host.cores > 0 && host.memory_bytes > 0 && host.kernel.contains('.'), "{host:?}");
     }

@@ -207,7 +207,7 @@ fn warnings(
     if let Backing::None { reason } = &target.backing {
         warnings.push(format!("the disk is not known ({reason}), nor are its limits"));
     }
-    if found.iter().any(|extent| !extent.has_place()) {
+    if found.iter().any(|extent| !extent.has_known_offset()) {
         warnings.push(
             "some extents are compressed, inline or without a known offset: their requests are not counted"
                 .to_owned(),

@@ -1,23 +1,23 @@
-//! The form of results for other programs: `iopath.result/1`, documented field by field in docs/result.md. Computes
-//! nothing. A change here that a reader could stumble over needs a new version in [`SCHEMA`].
+//! The schema of results for other programs, `iopath.result/1`; docs/result.md documents each field. Does not measure. An
+//! incompatible change needs a new version in [`SCHEMA`].
 
 use serde::{Deserialize, Serialize};
 
-/// The name and version of the form.
+/// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.result/1";
 
-/// Everything one command measured, the whole of what `--json` writes.
+/// All results of a command: the whole of the output of `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     /// The machine.
     pub host: Host,
-    /// What was read and written; none if nothing was.
+    /// The target; none if the runs had none.
     pub target: Option<TargetFacts>,
     /// The measurements.
     pub runs: Vec<RunResult>,
-    /// What they mean.
+    /// Their interpretation.
     pub findings: Vec<Finding>,
 }
 
@@ -37,7 +37,7 @@ impl Report {
 /// The machine that measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The kernel's release, as `uname -r` says.
+    /// The kernel's release, as in `uname -r`.
     pub kernel: String,
     /// The CPU's model.
     pub cpu: String,
@@ -45,27 +45,27 @@ pub struct Host {
     pub cores: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// CPUs that other programs kept busy in the moment before the first run, which is taken off the machine's CPU
-    /// time; none where `/proc/stat` is not to be had.
+    /// CPUs that other programs kept busy before the first run, which is subtracted from the machine's CPU time; none
+    /// without `/proc/stat`.
     pub idle_busy_cpus: Option<f64>,
 }
 
-/// What was read and written.
+/// The target of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetFacts {
-    /// The file or device, symbolic links followed; what is no UTF-8 in it is replaced.
+    /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced.
     pub path: String,
     /// `file` or `block device`.
     pub kind: String,
-    /// Whether it was a scratch file of ours, removed since.
+    /// Whether it was a scratch file, removed since.
     pub scratch: bool,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// The type of the filesystem it lies on; none for a block device.
+    /// The type of its filesystem; none for a block device.
     pub filesystem: Option<String>,
-    /// What offsets and lengths of direct I/O are multiples of, in bytes; none where there is no direct I/O.
+    /// The alignment of offsets and lengths for direct I/O, in bytes; none if direct I/O is refused.
     pub direct_align_bytes: Option<u32>,
-    /// The disk beneath; none where there is no single one.
+    /// The disk beneath; none without a single disk.
     pub disk: Option<DiskFacts>,
 }
 
@@ -74,32 +74,32 @@ pub struct TargetFacts {
 pub struct DiskFacts {
     /// The kernel's name of it.
     pub name: String,
-    /// What the drive calls itself.
+    /// The model name that the drive reports.
     pub model: Option<String>,
-    /// Whether it turns, as far as the driver knows.
+    /// Whether the driver reports it as rotational.
     pub rotational: Option<bool>,
-    /// The smallest unit it addresses, in bytes.
+    /// Its logical block size, in bytes.
     pub logical_block_bytes: Option<u32>,
-    /// The smallest unit it writes without reading, in bytes.
+    /// Its physical block size: the smallest write without read-modify-write, in bytes.
     pub physical_block_bytes: Option<u32>,
-    /// The kernel's elevator in charge.
+    /// The kernel's I/O scheduler (elevator).
     pub scheduler: Option<String>,
     /// The kernel's readahead, in KiB.
     pub read_ahead_kb: Option<u64>,
-    /// The largest request the kernel sends, in KiB.
+    /// The largest request that the kernel submits, in KiB.
     pub max_sectors_kb: Option<u64>,
 }
 
-/// One workload, measured several times.
+/// One workload with its repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The path's name.
     pub path: String,
-    /// Which way and order, as fio names it.
+    /// The direction and order of transfers, by fio's name.
     pub rw: String,
     /// The size of a transfer in bytes.
     pub block_bytes: u32,
-    /// Transfers that each job kept in flight.
+    /// Transfers in flight per job.
     pub io_depth: u32,
     /// Threads.
     pub jobs: u32,
@@ -108,29 +108,29 @@ pub struct RunResult {
     /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target.
     #[serde(default)]
     pub served_by: Option<ServedBy>,
-    /// Bytes moved, over all repeats.
+    /// Bytes transferred, over all repetitions.
     pub bytes: u64,
-    /// Transfers made, over all repeats.
+    /// Transfers, over all repetitions.
     pub ios: u64,
-    /// Time measured, over all repeats, in seconds; the final flush of a writing workload is in it.
+    /// Measured time, over all repetitions, in seconds; includes the final flush of a writing workload.
     pub seconds: f64,
-    /// Bytes moved for each second.
+    /// Throughput.
     pub bytes_per_second: Spread,
-    /// Transfers for each second.
+    /// Transfers per second.
     pub iops: Spread,
-    /// Of so many transfers of a job one was timed, drawn at random: [`Latency`] is of those only, all else of all.
+    /// One transfer in this many was timed, drawn at random: [`Latency`] covers those, all other fields all transfers.
     pub latency_every: u32,
-    /// From submission to completion, over all repeats.
+    /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
-    /// What it cost, over all repeats.
+    /// CPU cost, over all repetitions.
     pub cpu: Cpu,
-    /// What the disk did, over all repeats; none if there is no single disk.
+    /// Transfers of the disk, over all repetitions; none without a single disk.
     pub device: Option<Device>,
-    /// The page cache of a path that has one of iopath's, and what it did over all repeats; none elsewhere.
+    /// Settings and counters of iopath's page cache over all repetitions; none on other paths.
     pub cache: Option<CacheFacts>,
-    /// Each repeat by itself.
+    /// Each repetition.
     pub repeats: Vec<Repeat>,
-    /// What makes the figures doubtful, in words.
+    /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
 }
 
@@ -162,28 +162,28 @@ pub enum ServedBy {
     Unknown,
 }
 
-/// One repeat of a workload.
+/// One repetition of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Transfers made.
+    /// Transfers.
     pub ios: u64,
-    /// Time measured, in seconds.
+    /// Measured time, in seconds.
     pub seconds: f64,
-    /// When the first of the jobs had ended, in seconds: how far apart they end.
+    /// The end of the first job, in seconds from the start: with `seconds`, the skew of the jobs.
     pub first_ended_seconds: f64,
-    /// Bytes moved for each second.
+    /// Throughput, in bytes per second.
     pub bytes_per_second: f64,
-    /// Transfers for each second.
+    /// Transfers per second.
     pub iops: f64,
     /// From submission to completion.
     pub latency_ns: Latency,
-    /// What it cost.
+    /// CPU cost.
     pub cpu: Cpu,
-    /// What the disk did; none if there is no single disk.
+    /// Transfers of the disk; none without a single disk.
     pub device: Option<Device>,
-    /// What a page cache of iopath's did; none where there is none.
+    /// Counters of iopath's page cache; none on other paths.
     pub cache: Option<CacheUse>,
     /// Bytes of the target in the kernel's page cache when it began, and of files beneath a loop device; none where
     /// they were not counted (a warm run, no target).
@@ -196,53 +196,53 @@ pub struct Repeat {
     pub storage_written_bytes: Option<u64>,
 }
 
-/// A quantity over the repeats.
+/// A quantity over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Standard deviation of the sample; none for a single repeat.
+    /// Standard deviation of the sample; none for a single repetition.
     pub stddev: Option<f64>,
-    /// The 95% interval of the mean (Student's t), low and high; none for a single repeat.
+    /// The 95% confidence interval of the mean (Student's t), low and high; none for a single repetition.
     pub ci95: Option<[f64; 2]>,
 }
 
-/// Latencies in nanoseconds, to three digits.
+/// Latencies in nanoseconds, with three digits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Least.
+    /// Minimum.
     pub min: u64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Half of the transfers took no longer.
+    /// 50th percentile.
     pub p50: u64,
-    /// 90% took no longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99%.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9%.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// Most.
+    /// Maximum.
     pub max: u64,
 }
 
 /// CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Of this process in the program, in seconds.
+    /// Of this process in user mode, in seconds.
     pub user_seconds: f64,
-    /// Of this process in the kernel, in seconds.
+    /// Of this process in kernel mode, in seconds.
     pub system_seconds: f64,
-    /// Of the whole machine, less what it used when idle, in seconds: interrupts and kernel threads cost too.
+    /// Of the whole machine, less its idle load, in seconds. Includes interrupts and kernel threads.
     pub machine_seconds: f64,
-    /// CPU seconds for each GiB moved. Counted is the machine's time, or the process's where that is more (the
-    /// machine's is known to 10 ms only).
+    /// CPU seconds per GiB: of the machine, or of the process if that is more (the machine's time has a resolution of
+    /// 10 ms).
     pub seconds_per_gib: f64,
-    /// CPU microseconds for each transfer, counted the same way.
+    /// CPU microseconds per transfer, counted the same way.
     pub microseconds_per_io: f64,
 }
 
-/// What a disk did.
+/// Transfers of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Read requests it completed.
@@ -256,63 +256,63 @@ pub struct Device {
 }
 
 impl Device {
-    /// The mean size of a request in bytes; none if there was none.
+    /// The mean size of a request in bytes; none without requests.
     pub fn mean_io_bytes(&self) -> Option<f64> {
         let ios = self.reads + self.writes;
         (ios > 0).then(|| (self.read_bytes + self.written_bytes) as f64 / ios as f64)
     }
 }
 
-/// A page cache of iopath's.
+/// Settings and counters of iopath's page cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheFacts {
     /// Its memory in bytes.
     pub cache_bytes: u64,
     /// The size of a page in bytes.
     pub page_bytes: u32,
-    /// `auto`, `off`, or the most bytes read ahead.
+    /// `auto`, `off`, or the maximum in bytes.
     pub readahead: String,
     /// Whether reads borrowed the cached bytes instead of copying them.
     pub borrow: bool,
-    /// What it did.
+    /// Its counters.
     pub used: CacheUse,
 }
 
-/// What a page cache of iopath's did, in pages. Opening it is not measured, and neither is what closing it does.
+/// Counters of iopath's page cache, in pages. They do not include open and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CacheUse {
-    /// Reads that found their page, one for each page.
+    /// Reads that found their page in the cache, counted per page.
     pub hits: u64,
-    /// Reads, and writes of a part, that did not.
+    /// Reads and partial writes that did not.
     pub misses: u64,
-    /// Reads and writes that found their page on its way.
+    /// Reads and writes that found a transfer of their page in flight.
     pub joins: u64,
-    /// Pages read before a reader came to them: ahead, or as the rest of a longer read.
+    /// Pages read before they were requested: by readahead, or as the rest of a longer read.
     pub readahead: u64,
-    /// Of those, the ones that were used.
+    /// Those of them that were read later.
     pub readahead_used: u64,
-    /// Of those, the ones that left the cache unused.
+    /// Those of them that were evicted unread.
     pub readahead_wasted: u64,
     /// Pages read from the device.
     pub pages_read: u64,
     /// Pages written to the device.
     pub pages_written: u64,
-    /// Clean pages that made room for others.
+    /// Clean pages that were evicted.
     pub evicted: u64,
-    /// At the end: pages whose bytes are nowhere else.
+    /// At the end: dirty pages.
     pub dirty: u64,
-    /// At the end: pages on their way to the device.
+    /// At the end: pages in write-back.
     pub writing: u64,
-    /// At the end: how far ahead it reads, in bytes, as found by then.
+    /// At the end: the readahead window, in bytes.
     pub readahead_bytes: u64,
 }
 
-/// What the measurements mean.
+/// An interpretation of the measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which finding, the same in every version.
+    /// The finding's name, the same in every version.
     pub id: String,
-    /// What was found, in words.
+    /// The finding, in words.
     pub text: String,
     /// The figures that show it.
     pub evidence: String,

@@ -1,7 +1,7 @@
-//! What a target is: its kind and size, the filesystem it lies on, the disk beneath it.
+//! The properties of a target: kind, size, filesystem, disk. Reads statx, sysfs, `/proc/self/mountinfo` and ioctls.
 //!
-//! Facts only, read from statx, sysfs, `/proc/self/mountinfo` and ioctls. Whether it may be written over is decided
-//! in `target/guard.rs`; how direct I/O to it must be aligned in `target/alignment.rs`.
+//! Does not decide whether it may be overwritten (`target/guard.rs`), nor how direct I/O has to be aligned
+//! (`target/alignment.rs`).
 
 pub mod alignment;
 pub mod beneath;
@@ -33,56 +33,56 @@ pub use roots::{DeviceNumber, FileId, Roots, TableError};
 
 use mounts::{Mount, Mounts};
 
-/// What a target is, as found when it was inspected. Facts may be stale a moment later: what must hold while one
-/// writes is checked again by [`open_exclusive`].
+/// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks again
+/// those that have to hold during writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The path with every symbolic link followed.
+    /// The path, symbolic links resolved.
     pub path: PathBuf,
     /// Regular file, directory or block device.
     pub kind: Kind,
-    /// Identity of the file itself (for a block device: of its node).
+    /// Identity of the file (of a block device: of its node).
     pub id: FileId,
     /// The device this target is; `None` unless it is a block device.
     pub device: Option<DeviceNumber>,
-    /// Bytes it holds: the file's length or the device's capacity; 0 for a directory.
+    /// The file's length or the device's capacity, in bytes; 0 for a directory.
     pub size_bytes: u64,
-    /// Bytes of storage behind a regular file (`st_blocks` × 512): less than `size_bytes` if it has holes or its
-    /// filesystem compresses. `None` for anything else.
+    /// Bytes allocated to a regular file (`st_blocks` × 512): less than `size_bytes` if it has holes or its filesystem
+    /// compresses. `None` for other kinds.
     pub allocated_bytes: Option<u64>,
-    /// The filesystem it lies on; `None` for a block device and where the mount table does not name it.
+    /// Its filesystem; `None` for a block device, and if the mount table does not show it.
     pub filesystem: Option<Filesystem>,
-    /// The disk beneath it, or why none can be named.
+    /// The disk beneath it, or the reason why none is known.
     pub backing: Backing,
-    /// Where a block device, one of its partitions or the disk it is a partition of is mounted.
+    /// Mount points of a block device, its partitions, and the disk that it is a partition of.
     pub mount_points: Vec<PathBuf>,
 }
 
-/// Which kind of file a target is.
+/// The kind of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     RegularFile,
-    /// A directory, in which scratch files may be made.
+    /// A directory, for scratch files.
     Directory,
-    /// A block device: a disk, a partition or something that looks like one (loop, md, dm, zram).
+    /// A block device: a disk, a partition or a virtual device (loop, md, dm, zram).
     BlockDevice,
-    /// Memory of the program's own, with no file behind it.
+    /// Memory of this process, without a file.
     Memory,
 }
 
-/// The filesystem that a file or directory lies on.
+/// The filesystem of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filesystem {
-    /// Type, as the mount table names it: `ext4`, `xfs`, `btrfs`, `overlay`, …
+    /// Type as in the mount table: `ext4`, `xfs`, `btrfs`, `overlay`, …
     pub name: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: PathBuf,
-    /// What is mounted: a device, or a word of the filesystem's own.
+    /// The mounted source: a device, or a name that the filesystem defines.
     pub source: PathBuf,
     /// Options of the mount and of the filesystem, comma-separated, mount options first.
     pub options: String,
-    /// Bytes a caller without privileges may still write; `None` where statvfs fails.
+    /// Bytes that an unprivileged caller can write; `None` if statvfs fails.
     pub available_bytes: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Filesystem {
         }
     }
 
-    /// Whether an option says that data is compressed: zeroes and repeated blocks then measure the compressor.
+    /// Whether an option enables compression: with zeroes and repeated blocks, I/O measures the compressor.
     pub fn compresses(&self) -> bool {
         self.options.split(',').any(|option| {
             let name = option.split('=').next().unwrap_or(option);
@@ -111,11 +111,11 @@ impl Filesystem {
 /// The disk beneath a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// The whole disk, with the partition where the target is or lies on one.
+    /// The whole disk, with the partition if the target is one or lies on one.
     Disk(Box<Disk>),
-    /// No single disk: several of them, memory, a network, or sysfs does not say.
+    /// No single disk: several disks, memory, a network, or not shown by sysfs.
     None {
-        /// Why, in words that fit behind "no disk: ".
+        /// The reason, in words that fit after "no disk: ".
         reason: String,
     },
 }
@@ -130,41 +130,41 @@ impl Backing {
     }
 }
 
-/// Why a target cannot be inspected.
+/// The reason why a target cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// It is not there, or a directory on the way may not be searched.
-    #[error("cannot look at {path}: {source}; check the path and its permissions")]
+    /// The file does not exist, or a directory of the path may not be searched.
+    #[error("cannot inspect {path}: {source}; check the path and its permissions")]
     Stat {
         /// The path as given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is a kind of file that holds no blocks.
+    /// A kind of file that holds no blocks.
     #[error("{path} is a {kind}; give a regular file, a directory or a block device")]
     NotATarget {
         /// The path as given.
         path: PathBuf,
-        /// What it is instead.
+        /// The kind.
         kind: &'static str,
     },
-    /// The size of a block device is neither in sysfs nor told by the device.
-    #[error("cannot learn the size of {path}: {source}; run as a user who may read the device")]
+    /// The size of a block device is neither in sysfs nor reported by the device.
+    #[error("cannot read the size of {path}: {source}; run as a user with read access to the device")]
     Size {
         /// The device.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Target {
-    /// Follows symbolic links and gathers the facts. Opens nothing but, at most, a block device for reading. What a
-    /// missing sysfs or procfs would tell stays unknown.
+    /// Resolves symbolic links and collects the properties. Opens at most a block device for reading. Properties from a
+    /// missing sysfs or procfs are unknown.
     ///
     /// # Errors
-    /// [`TargetError`]: it is missing or of a wrong kind.
+    /// [`TargetError`]: it does not exist, or has a kind that holds no blocks.
     pub fn inspect(path: impl AsRef<Path>) -> Result<Self, TargetError> {
         Self::inspect_in(&Roots::live(), path.as_ref())
     }
@@ -186,7 +186,7 @@ impl Target {
         Ok(Self::of_file(roots, path, kind, &stat))
     }
 
-    /// What there is to say of memory that stands in for a target.
+    /// The properties of memory that takes the place of a target.
     pub fn of_memory(size_bytes: u64) -> Self {
         Self {
             path: PathBuf::from("memory"),
@@ -268,7 +268,7 @@ fn mount_id(stat: &Statx) -> Option<u64> {
 }
 
 fn device_size(path: &Path) -> io::Result<u64> {
-    // Not blocking: a drive without a medium answers at once.
+    // Non-blocking, so that a drive without a medium fails at once.
     let file: File =
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
     ffi::block_device_bytes(&file)
@@ -293,7 +293,7 @@ fn backing_of_file(roots: &Roots, device: DeviceNumber, mount: Option<&Mount>) -
     let reason = match mount.fs_type.as_str() {
         "btrfs" => match usage::btrfs_devices_of(roots, &mount.source).as_slice() {
             [only] => return disk_or_reason(roots, *only),
-            [] => "btrfs does not name its devices in sysfs".to_owned(),
+            [] => "btrfs shows no devices in sysfs".to_owned(),
             several => format!("btrfs spreads over {} devices", several.len()),
         },
         "tmpfs" | "ramfs" | "devtmpfs" | "hugetlbfs" => format!("{} lies in memory", mount.fs_type),

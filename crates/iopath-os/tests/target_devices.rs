@@ -1,4 +1,4 @@
-//! Facts of real loop devices: size, block size, what is behind them, alignment, page cache. Needs root and losetup.
+//! Properties of real loop devices: size, block size, backing, alignment, page cache. Needs root and losetup.
 
 mod support;
 
@@ -18,7 +18,7 @@ macro_rules! loop_or_skip {
 }
 
 #[test]
-fn a_device_is_told_with_its_block_size_and_the_file_behind_it() {
+fn a_device_has_its_block_size_and_backing_file() {
     let alone = or_skip!(Alone::wait());
     let device = loop_or_skip!(&alone, 8, &["--sector-size", "4096", "--read-only"]);
     let target = Target::inspect(&device.device).expect("it is there");
@@ -35,7 +35,7 @@ fn a_device_is_told_with_its_block_size_and_the_file_behind_it() {
 }
 
 #[test]
-fn a_devices_cache_is_seen_to_fill_and_to_empty() {
+fn cached_pages_of_a_device_are_counted_and_dropped() {
     let alone = or_skip!(Alone::wait());
     let device = loop_or_skip!(&alone, 8, &[]);
     let mut file = File::open(&device.device).expect("root may");

@@ -1,5 +1,4 @@
-//! Facts of real files in a temporary directory: what they lie on, their extents, what of them is cached, how direct I/O
-//! to them must be aligned.
+//! Properties of real files in a temporary directory: filesystem, extents, cached pages, alignment of direct I/O.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -10,12 +9,12 @@ use iopath_os::target::extents::{ExtentError, ExtentFlags, extents, first_unwrit
 use iopath_os::target::{Backing, DioAlignment, DioError, Kind, Target, TargetError, drop_cached, residency};
 use tempfile::{NamedTempFile, tempdir};
 
-/// Beside the build's own files: `/tmp` often lies in memory.
+/// The directory of the build: `/tmp` is often in memory.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
 
 fn file_on_disk(bytes: usize) -> NamedTempFile {
     let mut file = NamedTempFile::new_in(ON_DISK).expect("temporary file");
-    // Not zeroes: a filesystem may turn those into a hole.
+    // Not zeroes, which a filesystem may store as a hole.
     let noise: Vec<u8> = (0..bytes).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     file.write_all(&noise).expect("room for the file");
     file.as_file().sync_all().expect("the disk takes it");
@@ -48,7 +47,7 @@ fn a_link_leads_to_the_file_with_its_size_and_filesystem() {
 }
 
 #[test]
-fn memory_has_no_disk_and_says_so() {
+fn a_filesystem_in_memory_has_no_disk() {
     let Ok(target) = Target::inspect("/dev/shm") else { return eprintln!("skipped: no /dev/shm") };
     if target.filesystem.as_ref().is_none_or(|fs| fs.name != "tmpfs") {
         return eprintln!("skipped: /dev/shm is not a tmpfs of its own");
@@ -57,7 +56,7 @@ fn memory_has_no_disk_and_says_so() {
 }
 
 #[test]
-fn what_holds_no_blocks_is_named() {
+fn a_file_without_blocks_is_refused_with_its_kind() {
     let missing = Target::inspect("/nowhere/at all").expect_err("not there");
     assert!(missing.to_string().contains("/nowhere/at all"), "{missing}");
     assert!(matches!(missing, TargetError::Stat { .. }));
@@ -90,7 +89,7 @@ fn direct_reads_succeed_as_discovered() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_not_called_unaligned() {
+fn a_file_without_permission_to_read_is_not_reported_as_unaligned() {
     let error = DioAlignment::discover("/nowhere/at all").expect_err("not there");
     assert!(matches!(error, DioError::Open { .. }), "{error}");
     if let Err(error) = DioAlignment::discover("/proc/self/status") {
@@ -123,7 +122,7 @@ fn extents_cover_what_was_written_and_show_holes_and_reserved_space() {
 }
 
 #[test]
-fn a_file_of_many_extents_is_told_whole() {
+fn all_extents_of_a_file_with_many_are_found() {
     let file = NamedTempFile::new_in(ON_DISK).expect("temporary file");
     let (count, stride) = (700_u64, 64 << 10);
     for at in 0..count {
@@ -138,7 +137,7 @@ fn a_file_of_many_extents_is_told_whole() {
 }
 
 #[test]
-fn the_cache_is_seen_to_fill_and_to_empty() {
+fn cached_pages_are_counted_and_dropped() {
     let bytes = 1 << 20;
     let file = file_on_disk(bytes);
     if !is_on_disk(file.path()) {

@@ -1,5 +1,5 @@
-//! Facts and refusals on made-up trees of sysfs and procfs: what this machine does not have (device-mapper, md, other
-//! disks), and what tables may look like elsewhere.
+//! Properties and refusals with sysfs and procfs from fixtures: device-mapper, md, other disks, and tables of other
+//! machines.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -55,11 +55,11 @@ impl Machine {
         symlink(Path::new("../..").join(path), links.join(number.to_string())).expect("fixture link");
     }
 
-    /// A block device with this number, which need not exist on the machine that runs the test.
+    /// A block device with this number, which the machine of the test may lack.
     fn target(&self, device: DeviceNumber) -> Target {
         let disk = Disk::find(&self.roots(), device).expect("in the fixture");
         Target {
-            path: PathBuf::from("/dev/made-up"),
+            path: PathBuf::from("/dev/fixture"),
             kind: Kind::BlockDevice,
             id: FileId { device: DeviceNumber { major: 0, minor: 6 }, inode: 1 },
             device: Some(device),
@@ -71,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// The refusals that rest on the tables. The last ones, that `/dev/made-up` cannot be opened, are left out.
+    /// The refusals by the tables, without the last ones, which report that `/dev/fixture` cannot be opened.
     fn refusals(&self, device: DeviceNumber) -> Vec<Refusal> {
         let mut found = refusals_in(&self.roots(), &self.target(device));
         found.retain(|refusal| !matches!(refusal, Refusal::Open { .. }));
@@ -80,7 +80,7 @@ impl Machine {
 }
 
 #[test]
-fn a_disk_is_told_as_sysfs_has_it() {
+fn a_disk_has_the_attributes_of_sysfs() {
     let machine = Machine::new();
     for (name, text) in [
         ("rotational", "1"),
@@ -163,7 +163,7 @@ fn a_device_with_holders_is_refused_with_its_disk_and_partitions() {
 }
 
 #[test]
-fn the_mount_tables_numbers_refuse_whatever_the_source_is_called() {
+fn a_number_in_the_mount_table_refuses_under_any_source_name() {
     let machine = Machine::new();
     machine.write("proc/self/mountinfo", "30 1 8:1 / /mnt/a\\040b rw - ext4 /dev/root rw");
     for (device, expected) in [(SDA1, "sda1 itself"), (SDA, "its partition sda1")] {
@@ -184,7 +184,7 @@ fn the_mount_tables_numbers_refuse_whatever_the_source_is_called() {
 }
 
 #[test]
-fn a_table_that_is_missing_or_not_understood_refuses() {
+fn a_table_that_is_missing_or_malformed_refuses() {
     let machine = Machine::new();
     machine.write("proc/self/mountinfo", "a line of tomorrow's kernel");
     let found = machine.refusals(SDA);
@@ -198,7 +198,7 @@ fn a_table_that_is_missing_or_not_understood_refuses() {
 }
 
 #[test]
-fn without_sysfs_and_procfs_a_file_is_still_told_but_not_called_free() {
+fn without_sysfs_and_procfs_a_file_is_inspected_but_not_overwritten() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let nowhere = Roots { sys: "/nowhere".into(), proc: "/nowhere".into(), dev: "/nowhere".into() };
     let file = dir.path().join("file");
@@ -210,7 +210,7 @@ fn without_sysfs_and_procfs_a_file_is_still_told_but_not_called_free() {
 }
 
 #[test]
-fn a_device_that_sysfs_does_not_know_is_refused() {
+fn a_device_without_an_entry_in_sysfs_is_refused() {
     let machine = Machine::new();
     let target = machine.target(SDA);
     fs::remove_file(machine.roots().sys.join("dev/block/8:0")).expect("it was there");

@@ -1,5 +1,5 @@
-//! Each refusal of the guard, on real loop devices. Needs root and the programs of util-linux; skips with a line where
-//! these are missing. Holders need device-mapper and are tested on a made-up sysfs, in `target_fixtures.rs`.
+//! Each refusal of the guard, on real loop devices. Needs root and the programs of util-linux; skips with a line if
+//! these are missing. Holders need device-mapper: `target_fixtures.rs` tests them with a sysfs of its own.
 
 mod support;
 
@@ -186,7 +186,7 @@ fn a_second_loop_device_over_the_same_file_or_over_a_mounted_device_is_refused()
 }
 
 #[test]
-fn what_real_programs_format_is_recognised_until_it_is_wiped() {
+fn formats_of_real_programs_are_recognised_until_they_are_wiped() {
     let formats: [(&str, &[&str], &str); 4] = [
         ("mkfs.ext4", &["-q"], "ext2/ext3/ext4"),
         ("mkfs.xfs", &["-q", "-f"], "xfs"),
@@ -225,19 +225,19 @@ fn a_disk_image_in_a_regular_file_is_refused_and_other_contents_are_not() {
     assert!(matches!(refused(dir.path()), Refusal::Directory { .. }));
 }
 
-/// As QEMU does: its images have no signature if raw, and no lock that `lslocks` would blame on a process.
+/// QEMU's raw images have no signature, and their locks belong to no process in `lslocks`.
 #[test]
 fn a_file_that_another_program_has_locked_is_refused() {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(1 << 20).unwrap();
     let lock = or_skip!(locked_by_another_open_file(image.path()));
     assert!(matches!(refused(image.path()), Refusal::Locked { .. }));
-    // Not by closing: a process that another test has just forked still has the file open.
+    // Closing the file is not enough: a process that another test has just forked has it open, too.
     set_record_lock(&lock, libc::F_UNLCK).expect("unlocked");
     may_overwrite(&inspect(image.path())).expect("free once unlocked");
 }
 
-/// A read lock on one byte, held as long as the file is.
+/// A read lock on one byte, which lasts as long as the returned file.
 fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     set_record_lock(&file, libc::F_RDLCK)?;
@@ -285,7 +285,7 @@ fn a_device_mounted_where_this_process_cannot_see_it_is_refused() {
 }
 
 #[test]
-fn a_target_replaced_after_the_look_is_not_opened() {
+fn a_target_replaced_after_the_inspection_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     File::create(&path).unwrap().write_all(b"scratch").unwrap();

@@ -10,7 +10,7 @@ use iopath_os::target::{Backing, Beneath, Submitter, Target, drop_cached, reside
 use support::{Alone, Cleanup, Loop, run, text};
 use tempfile::TempDir;
 
-/// Beside the build's own files: `/tmp` often lies in memory.
+/// The directory of the build: `/tmp` is often in memory.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
 
 const BYTES: usize = 1 << 20;

@@ -72,7 +72,7 @@ impl Layout {
         for extent in found {
             let file = FileRange::new(extent.logical, extent.bytes);
             let place = Extent::from_bytes(extent.physical.saturating_add(offset), extent.bytes);
-            let place = place.filter(|_| extent.has_place());
+            let place = place.filter(|_| extent.has_known_offset());
             if place.is_some_and(|place| map.add(extent.logical, place, extent.is_written())) {
                 extents.push(file);
             } else {

@@ -1,7 +1,7 @@
-//! How direct I/O to a file or device must be aligned: discovered, never assumed.
+//! Discovers the alignment of direct I/O to a file or device.
 //!
-//! In order of trust: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device's own answer, trial reads. Says
-//! nothing about which size is fast: see `Disk::optimal_io_bytes`.
+//! Sources, the most reliable first: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device, trial reads. Does not
+//! show which size is fast: see `Disk::optimal_io_bytes`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,43 +18,44 @@ use super::roots::{DeviceNumber, FileId, Roots};
 /// `STATX_DIO_READ_ALIGN` of <linux/stat.h> (Linux 6.14).
 const STATX_DIO_READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x0002_0000);
 
-/// What direct I/O must be aligned to. Memory and offset are two numbers: a disk may take 512-byte offsets from memory
-/// aligned to 4, and a filesystem 4096-byte offsets.
+/// The alignment of direct I/O. Memory and offset have different alignments: a disk can require 4 bytes for memory and
+/// 512 for offsets, and its filesystem 4096 for offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DioAlignment {
     /// The address of each memory segment is a multiple of this.
     pub memory_bytes: u32,
     /// Offset and length of each transfer are multiples of this.
     pub offset_bytes: u32,
-    /// The same for reads alone, where a filesystem asks less of them (xfs with shared extents); else `offset_bytes`.
+    /// The same for reads, if a filesystem requires less for them (xfs with shared extents); else `offset_bytes`.
     pub read_offset_bytes: u32,
-    /// How this is known.
+    /// Its source.
     pub source: AlignmentSource,
 }
 
-/// How an alignment was learnt.
+/// The source of an alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlignmentSource {
-    /// The kernel said so for this file (statx).
+    /// The kernel reported it for this file (statx).
     Statx,
     /// The block device's logical block size and its `dma_alignment`.
     BlockDevice,
-    /// The smallest that trial reads were not refused for.
+    /// The smallest one that trial reads were accepted with.
     Trial,
-    /// Trial reads succeeded even unaligned, which proves nothing: the filesystem may read such through its cache.
+    /// The default: unaligned trial reads succeeded, which proves nothing, because filesystems may serve them from the
+    /// page cache.
     /// The largest alignment in common use is taken.
     Inconclusive,
 }
 
-/// Why there is no direct I/O.
+/// The reason why direct I/O is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum DioError {
-    /// The filesystem does not take `O_DIRECT`.
+    /// The filesystem does not support `O_DIRECT`.
     #[error("{path}: {filesystem} refuses O_DIRECT; use a buffered path, or a target on another filesystem")]
     Refused {
         /// The file.
         path: PathBuf,
-        /// Type of the filesystem it lies on, "a filesystem of unknown type", or the device.
+        /// Type of its filesystem, "a filesystem of unknown type", or the device.
         filesystem: String,
     },
     /// The file cannot be opened for reading.
@@ -62,7 +63,7 @@ pub enum DioError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -107,7 +108,7 @@ fn open_direct(roots: &Roots, path: &Path) -> Result<File, DioError> {
     })
 }
 
-/// The filesystem's type for a message; the mount table may be out of reach.
+/// The filesystem's type for a message; the mount table may be missing.
 fn filesystem_of(roots: &Roots, path: &Path) -> String {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let device = FileId::of(&real).map(|id| id.device);
@@ -117,20 +118,20 @@ fn filesystem_of(roots: &Roots, path: &Path) -> String {
         .map_or_else(|| "a filesystem of unknown type".to_owned(), |mount| mount.fs_type.clone())
 }
 
-/// What statx says of direct I/O to a file.
+/// The alignment that statx reports for a file.
 enum Told {
     Nothing,
     Refused,
     Aligned(DioAlignment),
 }
 
-/// Both numbers 0 means that the file takes no direct I/O.
+/// Both alignments are 0 if the file does not support direct I/O.
 fn from_statx(file: &File) -> Told {
     let wanted = StatxFlags::DIOALIGN | STATX_DIO_READ_ALIGN;
     let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Told::Nothing };
-    let told = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
+    let reported = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
     let (memory_bytes, offset_bytes) = (stat.stx_dio_mem_align, stat.stx_dio_offset_align);
-    if !told(StatxFlags::DIOALIGN) {
+    if !reported(StatxFlags::DIOALIGN) {
         return Told::Nothing;
     }
     if memory_bytes == 0 || offset_bytes == 0 {
@@ -138,13 +139,13 @@ fn from_statx(file: &File) -> Told {
     }
     let for_reads = stat.stx_dio_read_offset_align;
     let read_offset_bytes =
-        if told(STATX_DIO_READ_ALIGN) && for_reads != 0 { for_reads } else { offset_bytes };
+        if reported(STATX_DIO_READ_ALIGN) && for_reads != 0 { for_reads } else { offset_bytes };
     let source = AlignmentSource::Statx;
     Told::Aligned(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes, source })
 }
 
-/// `BLKSSZGET` for offsets; sysfs `dma_alignment` for memory. Kernels without that attribute want memory aligned as
-/// offsets are. `None` if the file is no block device.
+/// `BLKSSZGET` for offsets; sysfs `dma_alignment` for memory. Kernels without that attribute require the
+/// alignment of offsets for memory, too. `None` if the file is not a block device.
 fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
     let device = DeviceNumber::of(&file.metadata().ok()?)?;
     let offset_bytes = rustix::fs::ioctl_blksszget(file).ok()?;
@@ -154,18 +155,18 @@ fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
     Some(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes: offset_bytes, source })
 }
 
-/// Alignments tried, smallest first. 1 is there to notice that reads prove nothing.
+/// Alignments to try, smallest first. Success with 1 shows that trial reads prove nothing.
 const TRIALS: [u32; 9] = [1, 512, 1024, 2048, 4096, 8192, 16384, 32768, LARGEST];
-/// The largest page, and so the largest block, of any machine that Linux runs on.
+/// The largest page size of Linux on any architecture, and so the largest block size.
 const LARGEST: u32 = 65536;
 
-/// Finds what `accepts` does not refuse: a read at the start of the file into this range of a buffer that is aligned to
-/// [`LARGEST`] and has twice its length. `None`: it refuses everything.
+/// Finds the smallest alignments that `accepts` accepts. It reads from the start of the file into a range of a buffer,
+/// which is aligned to [`LARGEST`] and has twice that length. `None` if it refuses all.
 fn from_trial(mut accepts: impl FnMut(Range<usize>) -> bool) -> Option<DioAlignment> {
     let offset = TRIALS.into_iter().find(|&trial| accepts(0..trial as usize))?;
     let length = if offset == 1 { LARGEST } else { offset } as usize;
     let memory = TRIALS.into_iter().find(|&trial| {
-        // `trial` itself is aligned to no more than `trial`; `LARGEST` needs no room behind the buffer.
+        // The address `trial` has no larger alignment than `trial`; `LARGEST` needs no space after the buffer.
         let start = if trial == LARGEST { 0 } else { trial as usize };
         accepts(start..start + length)
     })?;
@@ -184,7 +185,7 @@ fn safe_bytes() -> u32 {
     (rustix::param::page_size() as u32).max(4096)
 }
 
-/// Whether a read is not refused as misaligned. Only `EINVAL` means that; any other error came after the check.
+/// Whether a read is accepted as aligned. Only `EINVAL` refuses the alignment; other errors come after the check.
 fn is_accepted(file: &File, span: Range<usize>) -> bool {
     let largest = LARGEST as usize;
     let mut memory = vec![0_u8; 3 * largest];
@@ -200,15 +201,15 @@ fn is_accepted(file: &File, span: Range<usize>) -> bool {
 mod tests {
     use super::*;
 
-    /// A file that wants these two alignments and refuses the rest.
-    fn file_wanting(memory: usize, offset: usize) -> impl FnMut(Range<usize>) -> bool {
+    /// A file that requires these two alignments.
+    fn file_requiring(memory: usize, offset: usize) -> impl FnMut(Range<usize>) -> bool {
         move |span| span.start.is_multiple_of(memory) && span.len().is_multiple_of(offset)
     }
 
     #[test]
-    fn trials_find_memory_and_offset_alignment_apart() {
+    fn trials_find_the_alignments_of_memory_and_offset() {
         for (memory, offset) in [(512, 512), (512, 4096), (4096, 512), (65536, 65536), (2048, 16384)] {
-            let found = from_trial(file_wanting(memory, offset)).expect("something is accepted");
+            let found = from_trial(file_requiring(memory, offset)).expect("something is accepted");
             assert_eq!((found.memory_bytes, found.offset_bytes), (memory as u32, offset as u32));
             assert_eq!(found.source, AlignmentSource::Trial);
         }
@@ -219,7 +220,7 @@ mod tests {
         let found = from_trial(|_| true).expect("everything is accepted");
         assert_eq!(found.source, AlignmentSource::Inconclusive);
         assert!(found.memory_bytes >= 4096 && found.offset_bytes >= 4096);
-        let found = from_trial(file_wanting(1, 512)).expect("something is accepted");
+        let found = from_trial(file_requiring(1, 512)).expect("something is accepted");
         assert_eq!((found.source, found.offset_bytes), (AlignmentSource::Inconclusive, 512));
     }
 
@@ -229,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn trials_on_a_real_file_agree_with_what_the_kernel_tells() {
-        // Beside the test itself: the system's temporary directory often lies in memory.
+    fn trials_on_a_real_file_agree_with_the_kernel() {
+        // In the directory of the test program: the system's temporary directory is often in memory.
         let test = std::env::current_exe().expect("a running test has a path");
         let file =
             tempfile::NamedTempFile::new_in(test.parent().expect("and a directory")).expect("temporary file");
@@ -240,12 +241,12 @@ mod tests {
         };
         let tried =
             from_trial(|span| is_accepted(&direct, span)).expect("a file opened with O_DIRECT can be read");
-        let Told::Aligned(told) = from_statx(&direct) else {
+        let Told::Aligned(reported) = from_statx(&direct) else {
             return eprintln!("skipped: this kernel or filesystem does not report STATX_DIOALIGN");
         };
-        assert!(tried.offset_bytes >= told.read_offset_bytes, "{tried:?} {told:?}");
-        assert!(told.permits(0, u64::from(told.offset_bytes), told.offset_bytes as usize));
-        assert!(!told.permits(0, u64::from(told.offset_bytes) + 1, told.offset_bytes as usize));
+        assert!(tried.offset_bytes >= reported.read_offset_bytes, "{tried:?} {reported:?}");
+        assert!(reported.permits(0, u64::from(reported.offset_bytes), reported.offset_bytes as usize));
+        assert!(!reported.permits(0, u64::from(reported.offset_bytes) + 1, reported.offset_bytes as usize));
     }
 
     #[test]
@@ -255,9 +256,12 @@ mod tests {
         let mut compared = 0;
         for device in devices.filter_map(|entry| open_direct(&roots, &roots.dev.join(entry.file_name())).ok())
         {
-            let Told::Aligned(told) = from_statx(&device) else { continue };
+            let Told::Aligned(reported) = from_statx(&device) else { continue };
             let asked = from_block_device(&roots, &device).expect("it is a block device");
-            assert_eq!((asked.memory_bytes, asked.offset_bytes), (told.memory_bytes, told.offset_bytes));
+            assert_eq!(
+                (asked.memory_bytes, asked.offset_bytes),
+                (reported.memory_bytes, reported.offset_bytes)
+            );
             compared += 1;
         }
         if compared == 0 {

@@ -1,7 +1,7 @@
-//! A disk as sysfs describes it: sizes, limits, scheduler, caches. Reads; never changes a setting.
+//! A disk as sysfs describes it: sizes, limits, scheduler, caches. Does not change settings.
 //!
-//! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. One that is missing (old kernel,
-//! container, odd driver) is `None`, never a guess.
+//! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. An attribute that is missing
+//! (old kernel, container, driver) is `None`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ pub struct Disk {
     pub partition: Option<Partition>,
     /// Capacity of the whole disk.
     pub size_bytes: u64,
-    /// What the drive calls itself.
+    /// The model name that the drive reports.
     pub model: Option<String>,
-    /// Whether it refuses writes.
+    /// Whether it is read-only.
     pub read_only: Option<bool>,
-    /// Whether it has heads that move, as far as the driver knows; virtual disks often say so wrongly.
+    /// Whether the driver reports it as rotational; virtual disks are often reported so, too.
     pub rotational: Option<bool>,
-    /// Smallest unit it can address.
+    /// Logical block size.
     pub logical_block_bytes: Option<u32>,
-    /// Smallest unit it writes without reading first.
+    /// Physical block size: the smallest write without read-modify-write.
     pub physical_block_bytes: Option<u32>,
     /// Smallest request it prefers; `None` also where it reports 0.
     pub minimum_io_bytes: Option<u64>,
@@ -37,31 +37,31 @@ pub struct Disk {
     pub optimal_io_bytes: Option<u64>,
     /// Requests do not cross multiples of this (stripe chunk, zone); `None` also where it reports 0.
     pub chunk_bytes: Option<u64>,
-    /// Memory of direct I/O must lie on multiples of this (Linux 6.0 and later tell).
+    /// Alignment of memory for direct I/O (Linux 6.0).
     pub dma_alignment_bytes: Option<u32>,
-    /// Elevator in charge.
+    /// The kernel's I/O scheduler (elevator).
     pub scheduler: Option<Scheduler>,
     /// Readahead of buffered reads, KiB.
     pub read_ahead_kb: Option<u64>,
-    /// Largest request the kernel sends now, KiB.
+    /// Largest request that the kernel submits, KiB.
     pub max_sectors_kb: Option<u64>,
-    /// Largest request the hardware takes, KiB.
+    /// Largest request that the hardware supports, KiB.
     pub max_hw_sectors_kb: Option<u64>,
     /// Largest number of memory segments in a request.
     pub max_segments: Option<u32>,
-    /// Requests the queue holds in each direction.
+    /// Requests of the queue in each direction.
     pub nr_requests: Option<u32>,
-    /// Whether completed writes may still be lost with the power.
+    /// Whether a power failure can lose completed writes.
     pub write_cache: Option<WriteCache>,
-    /// Whether it can put a single write through its cache (FUA).
+    /// Whether it supports FUA.
     pub fua: Option<bool>,
-    /// Limits of discard; `None` if it has none.
+    /// Limits of discard; `None` without support.
     pub discard: Option<Discard>,
     /// Zone model if it has zones: `host-aware`, `host-managed`.
     pub zoned: Option<String>,
-    /// The file or device behind it, if it is a loop device in use.
+    /// The backing file or device, if it is a loop device in use.
     pub loop_backing: Option<PathBuf>,
-    /// Devices it is made of (md, dm): names, whole disks and partitions.
+    /// Names of its member devices (md, dm), whole disks and partitions.
     pub slaves: Vec<String>,
 }
 
@@ -72,43 +72,43 @@ pub struct Partition {
     pub name: String,
     /// Its device number.
     pub device: DeviceNumber,
-    /// Where it starts on the disk, in bytes; `None` if sysfs does not say.
+    /// Its start on the disk, in bytes; `None` if sysfs does not show it.
     pub start_bytes: Option<u64>,
     /// Its capacity, in bytes.
     pub size_bytes: u64,
 }
 
-/// The elevator of a disk's queue.
+/// The I/O scheduler (elevator) of a disk's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheduler {
     /// The one in use.
     pub current: String,
-    /// All that can be chosen, the current one among them.
+    /// All available ones, with the current one.
     pub available: Vec<String>,
 }
 
-/// What a disk does with a completed write.
+/// The write cache of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCache {
-    /// It may lie in volatile memory until a flush (`write back`).
+    /// Completed writes may be in volatile memory until a flush (`write back`).
     Volatile,
-    /// It is on the medium (`write through`).
+    /// Completed writes are on the medium (`write through`).
     None,
 }
 
 /// Limits of discard requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Discard {
-    /// Unit of allocation inside the device; smaller discards may do nothing.
+    /// Allocation unit of the device; smaller discards may have no effect.
     pub granularity_bytes: u64,
-    /// Largest discard the kernel sends in one request.
+    /// Largest discard request that the kernel submits.
     pub max_bytes: u64,
-    /// Largest discard the hardware takes, if sysfs tells.
+    /// Largest discard that the hardware supports; `None` if sysfs does not show it.
     pub max_hw_bytes: Option<u64>,
 }
 
 impl Disk {
-    /// The disk with this device number, or the disk of the partition with it; `None` if sysfs does not know it.
+    /// The disk with this device number, or the disk of that partition; `None` if sysfs has no entry.
     pub fn find(roots: &Roots, device: DeviceNumber) -> Option<Self> {
         let node = node_dir(roots, device)?;
         let whole = whole_disk_dir(&node);
@@ -161,7 +161,7 @@ impl Disk {
 }
 
 impl Scheduler {
-    /// Parses `none [mq-deadline] kyber`; a lone name, as queues without a choice write it, is current.
+    /// Parses `none [mq-deadline] kyber`. A single name, as of queues without a choice, is the current one.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = |word: &str| word.trim_matches(['[', ']']).to_owned();
         let available: Vec<String> = text.split_whitespace().map(plain).collect();
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_elevator_is_current_and_an_unmarked_choice_is_unknown() {
+    fn a_single_elevator_is_current_and_a_list_without_a_mark_is_unknown() {
         assert_eq!(Scheduler::parse("none").map(|s| s.current).as_deref(), Some("none"));
         assert_eq!(Scheduler::parse("none bfq"), None);
         assert_eq!(Scheduler::parse(""), None);
     }
 
     #[test]
-    fn only_the_two_known_words_say_what_the_cache_does() {
+    fn only_two_words_describe_a_write_cache() {
         assert_eq!(WriteCache::parse("write back"), Some(WriteCache::Volatile));
         assert_eq!(WriteCache::parse("write through"), Some(WriteCache::None));
         assert_eq!(WriteCache::parse("none"), None);

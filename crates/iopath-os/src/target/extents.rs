@@ -32,7 +32,7 @@ impl FileExtent {
     }
 
     /// Whether it has blocks of its own at a known offset, which hold the file's bytes unchanged once written.
-    pub fn has_place(&self) -> bool {
+    pub fn has_known_offset(&self) -> bool {
         let elsewhere =
             ExtentFlags::UNKNOWN | ExtentFlags::INLINE | ExtentFlags::ENCODED | ExtentFlags(0x100);
         !self.flags.intersects(elsewhere)
@@ -57,16 +57,16 @@ impl ExtentFlags {
     pub const DELALLOC: Self = Self(0x4);
     /// Compressed or encrypted: the device holds other bytes, and fewer.
     pub const ENCODED: Self = Self(0x8);
-    /// Lies among the filesystem's own data, not on blocks of its own; tail-packing is one form.
+    /// Stored in the filesystem's metadata or with other files, not on blocks of its own; includes tail-packing.
     pub const INLINE: Self = Self(0x200 | 0x400);
     /// Allocated but never written: reads as zeroes without device I/O.
     pub const UNWRITTEN: Self = Self(0x800);
-    /// Put together from single blocks: the file is mapped by pointers to blocks (ext2, ext3), not by extents.
+    /// Merged from single blocks: pointers to blocks (ext2, ext3) map the file, not extents.
     pub const MERGED: Self = Self(0x1000);
     /// Shared with another file (reflink, snapshot): a write goes elsewhere.
     pub const SHARED: Self = Self(0x2000);
 
-    /// Every bit that the kernel has a name for (`FIEMAP_EXTENT_*`), in words.
+    /// The words for all bits with a name in the kernel (`FIEMAP_EXTENT_*`).
     const WORDS: [(u32, &str); 11] = [
         (0x1, "last"),
         (0x2, "unknown place"),
@@ -86,7 +86,7 @@ impl ExtentFlags {
         self.0 & other.0 != 0
     }
 
-    /// What is set, in words.
+    /// The words for the bits that are set.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
         Self::WORDS.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, word)| word)
     }
@@ -108,23 +108,23 @@ impl std::ops::BitOr for ExtentFlags {
 /// Why the extents of a file are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtentError {
-    /// The filesystem has no FIEMAP.
+    /// The filesystem does not support FIEMAP.
     #[error("this filesystem does not support FIEMAP ({source}); use one that does, such as ext4 or xfs")]
     Unsupported {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It has, and failed.
-    #[error("cannot learn the extents from byte {offset} on: {source}")]
+    /// FIEMAP failed.
+    #[error("cannot read the extents from byte {offset}: {source}")]
     Failed {
         /// The offset in the file.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// All extents of a file in order of offset; what lies between them are holes. Writes delayed data out first.
+/// All extents of a file in order of offset, with holes between them. Delayed data is written first.
 ///
 /// # Errors
 /// [`ExtentError`].
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(flags.words().collect::<Vec<_>>(), ["last", "unwritten", "block-mapped"]);
         assert_eq!(ExtentFlags::default().words().count(), 0);
         let compressed = FileExtent { flags: ExtentFlags::ENCODED, ..written(0, 8) };
-        assert!(written(0, 8).has_place() && !compressed.has_place());
+        assert!(written(0, 8).has_known_offset() && !compressed.has_known_offset());
     }
 
     #[test]

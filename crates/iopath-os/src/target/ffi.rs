@@ -1,6 +1,6 @@
-//! The system calls that no safe crate wraps: block-device and loop ioctls, FIEMAP, locks, cachestat, mincore.
+//! System calls that no safe crate wraps: block-device and loop ioctls, FIEMAP, locks, cachestat, mincore.
 //!
-//! Every function here is safe to call: sizes and lifetimes are settled inside. Meaning is given by the callers.
+//! All functions are safe: they check sizes and lifetimes themselves. They do not interpret the results.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +64,7 @@ pub(super) fn flush_buffers(device: &File) -> io::Result<()> {
     errno_if_negative(rc)
 }
 
-/// The numbers of other drivers may mean anything to a character device: those never see ours.
+/// An ioctl number can have another meaning for a character device: only block devices get these ioctls.
 fn require_block_device(device: &File) -> io::Result<()> {
     if device.metadata()?.file_type().is_block_device() {
         Ok(())
@@ -85,7 +85,7 @@ pub(super) struct LoopInfo {
     _rest: [u64; 26],
 }
 
-/// What is behind a loop device; `ENXIO` if nothing is, `ENODEV` if it is no loop device.
+/// The backing of a loop device; `ENXIO` if it has none, `ENODEV` if the file is not a loop device.
 pub(super) fn loop_info(device: &File) -> io::Result<LoopInfo> {
     require_block_device(device)?;
     if rustix::fs::major(device.metadata()?.rdev()) != LOOP_MAJOR {
@@ -151,10 +151,10 @@ pub(super) fn fiemap(file: &File, start: u64, flags: u32) -> io::Result<Vec<Fiem
     Ok(map.extents[..found].to_vec())
 }
 
-/// A record lock (fcntl(2)) of another process or open file that a write lock on all of `file` would meet: the id of
-/// its process, or -1 if an open file description holds it. `None`: there is none.
+/// A record lock (fcntl(2)) that conflicts with a write lock on all of `file`: the id of its process, or -1 if an open file
+/// description holds it. `None` without such a lock.
 pub(super) fn lock_holder(file: &File) -> io::Result<Option<i32>> {
-    // A length of 0 reaches to the end, however far that moves. The process id must be 0 in the question.
+    // A length of 0 extends to the end of the file, also after growth. The call requires a process id of 0.
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -195,7 +195,7 @@ pub(super) fn cachestat(file: &File, range: &Range<u64>) -> io::Result<CacheStat
     Ok(stat)
 }
 
-/// Pages of `range` that mincore(2) calls resident. `range` must not be empty and must start on a page boundary.
+/// Pages of `range` that mincore(2) reports as resident. `range` must not be empty and must start on a page boundary.
 pub(super) fn resident_pages(file: &File, range: &Range<u64>) -> io::Result<u64> {
     let page_bytes = rustix::param::page_size();
     assert!(range.start < range.end && range.start.is_multiple_of(page_bytes as u64), "mincore of {range:?}");

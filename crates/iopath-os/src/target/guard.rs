@@ -1,8 +1,7 @@
-//! What may be written over, and what is refused by name. Nothing of the user's is destroyed by accident.
+//! Refuses to overwrite targets that are in use or hold data of a known kind.
 //!
-//! For targets that are not a scratch file of our own. That the user asked for it (`--overwrite`) is the caller's
-//! business and comes first; what is refused here is refused even then. There is no switch to silence it: the
-//! way out, named in each refusal, is to take the thing out of use.
+//! Applies to targets other than scratch files, after the user has permitted overwriting (`--overwrite`), which the caller
+//! checks. No option disables a refusal: each names the command that takes the target out of use.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +13,7 @@ use super::roots::{FileId, Roots};
 use super::usage::{self, Relation, Relative};
 use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
 
-/// Why a target is not written over: which one, what was found where, and the way out.
+/// The reason why a target is not overwritten, with the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It is a directory.
@@ -30,9 +29,9 @@ pub enum Refusal {
     Mounted {
         /// The target.
         target: PathBuf,
-        /// What of it: "the device", "its partition sda1", "its disk sda".
+        /// The part of it: "the device", "its partition sda1", "its disk sda".
         subject: String,
-        /// Where.
+        /// The mount point.
         mount_point: PathBuf,
     },
     /// It, its disk or one of its partitions is an active swap area.
@@ -40,7 +39,7 @@ pub enum Refusal {
     Swap {
         /// The target.
         target: PathBuf,
-        /// What of it.
+        /// The part of it.
         subject: String,
         /// The area as `/proc/swaps` names it.
         area: PathBuf,
@@ -51,43 +50,43 @@ pub enum Refusal {
     Held {
         /// The target.
         target: PathBuf,
-        /// What of it.
+        /// The part of it.
         subject: String,
         /// Names of the devices built on it (dm, md, bcache).
         holders: Vec<String>,
     },
-    /// A loop device has it behind.
+    /// It is the backing file or device of a loop device.
     #[error(
-        "{target}: {subject} is behind the loop device /dev/{device}; detach that first: losetup -d /dev/{device}"
+        "{target}: {subject} is the backing of the loop device /dev/{device}; detach that first: losetup -d /dev/{device}"
     )]
     LoopBacking {
         /// The target.
         target: PathBuf,
-        /// What of it.
+        /// The part of it.
         subject: String,
         /// Name of the loop device.
         device: String,
     },
-    /// It is a loop device over something that is refused itself.
+    /// It is a loop device with a backing that is refused.
     #[error("{target} lies on {behind}, which is refused: {refusal}")]
     Beneath {
         /// The target.
         target: PathBuf,
-        /// What is behind it.
+        /// The backing file or device.
         behind: PathBuf,
-        /// The refusal of that.
+        /// The refusal of the backing.
         #[source]
         refusal: Box<Refusal>,
     },
-    /// The kernel says that someone uses it exclusively, or runs or swaps on it.
-    #[error("{target} is in use: {source}; see who has it (lsblk, fuser -v {target}) and close that first")]
+    /// The kernel reports an exclusive user, a running program or swap on it.
+    #[error("{target} is in use: {source}; find the user (lsblk, fuser -v {target}) and end it first")]
     Busy {
         /// The target.
         target: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program has locked it, as virtual machines lock their images and databases their files.
+    /// A program has locked it: virtual machines lock their images, databases their files.
     #[error("{target} is locked by {holder}; end that first")]
     Locked {
         /// The target.
@@ -102,50 +101,50 @@ pub enum Refusal {
     Signature {
         /// The target.
         target: PathBuf,
-        /// What was recognised.
+        /// The kind of data.
         signature: &'static str,
-        /// Where its mark lies, bytes from the start.
+        /// Offset of the signature, bytes from the start.
         offset: u64,
     },
-    /// The path leads to something else than when it was inspected.
+    /// The path leads to another file than at the inspection.
     #[error("{target} has been replaced since it was inspected; run again if that was meant")]
     Replaced {
         /// The target.
         target: PathBuf,
     },
-    /// It cannot be opened at all.
+    /// It cannot be opened.
     #[error("cannot open {target} to {purpose}: {source}; check its permissions or choose another target")]
     Open {
         /// The target.
         target: PathBuf,
-        /// "look for signatures" or "write".
+        /// "search for signatures" or "write".
         purpose: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something that must be known cannot be read. What is not known to be free is not overwritten.
-    #[error("cannot make sure that {target} is free: {source}")]
+    /// A table or file that shows the use of the target cannot be read. A target of unknown use is not overwritten.
+    #[error("cannot verify that {target} is unused: {source}")]
     Unknown {
         /// The target.
         target: PathBuf,
-        /// What could not be read.
+        /// The error of that table or file.
         source: TableError,
     },
-    /// Sysfs does not know the device, so its partitions and holders cannot be seen.
+    /// Sysfs has no entry for the device, so that its partitions and holders are unknown.
     #[error(
-        "cannot make sure that {target} is free: {sys} has no entry for device {device}; mount sysfs there"
+        "cannot verify that {target} is unused: {sys} has no entry for device {device}; mount sysfs there"
     )]
     NoSysfs {
         /// The target.
         target: PathBuf,
         /// Its device number.
         device: DeviceNumber,
-        /// Where the entry should be.
+        /// The directory without the entry.
         sys: PathBuf,
     },
 }
 
-/// Whether `target` may be written over.
+/// Checks that `target` may be overwritten.
 ///
 /// # Errors
 /// The first of [`refusals`].
@@ -153,8 +152,7 @@ pub fn may_overwrite(target: &Target) -> Result<(), Refusal> {
     refusals(target).into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Everything that speaks against writing over `target`; nothing, if it is free. Opens it for reading (a block device
-/// exclusively, for a moment).
+/// All reasons against overwriting `target`; empty if it is unused. Opens it for reading, a block device exclusively.
 pub fn refusals(target: &Target) -> Vec<Refusal> {
     refusals_in(&Roots::live(), target)
 }
@@ -167,18 +165,18 @@ pub fn refusals_in(roots: &Roots, target: &Target) -> Vec<Refusal> {
     found
 }
 
-/// What is to become of data of a known kind on a target.
+/// The treatment of data of a known kind on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
-    /// It is refused to write over it.
+    /// Overwriting it is refused.
     Kept,
-    /// Its owner has said that it may be written over. A target that someone uses is refused all the same.
+    /// Its owner has permitted overwriting. A target in use is refused nevertheless.
     Expendable,
 }
 
 /// Opens `target` for reading and writing, a block device exclusively (`O_EXCL`), with `O_DIRECT` if `direct`; then
-/// looks again, with the file in hand, so that nothing changed between the look and the opening. As long as the file is
-/// open nobody can mount the device, swap on it or build on it.
+/// checks the open file again, so that no change before the opening is missed. As long as the file is open, the device
+/// cannot be mounted, used for swap or taken by another device.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -208,18 +206,18 @@ fn open(target: &Target, options: &OpenOptions, purpose: &'static str) -> Result
     if is_same { Ok(file) } else { Err(Refusal::Replaced { target: path() }) }
 }
 
-/// Whether the kernel gives a block device exclusively: the only check that sees mounts of other namespaces and
-/// filesystems with several devices.
+/// Opens a block device exclusively: the only check that detects mounts of other namespaces and filesystems with several
+/// devices.
 fn busy(target: &Target) -> Option<Refusal> {
     if target.kind != Kind::BlockDevice {
         return None;
     }
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC | libc::O_NONBLOCK);
-    open(target, &options, "ask for it exclusively").err()
+    open(target, &options, "open it exclusively").err()
 }
 
-/// Locks and signatures on the target; a directory has neither and is refused as such.
+/// Locks and signatures on the target. A directory is refused.
 fn locked_or_full(target: &Target) -> Vec<Refusal> {
     if target.kind == Kind::Directory {
         return vec![Refusal::Directory { target: target.path.clone() }];
@@ -228,7 +226,7 @@ fn locked_or_full(target: &Target) -> Vec<Refusal> {
 }
 
 fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
-    let purpose = "look for signatures";
+    let purpose = "search for signatures";
     let unreadable = |source| Refusal::Open { target: target.path.clone(), purpose, source };
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
@@ -247,8 +245,8 @@ fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
     Ok(locked.into_iter().chain(known).collect())
 }
 
-/// Mounts, swap areas, holders and loop devices on the target, and on what is behind it if it is a loop device.
-/// `beneath` is the loop device through which a deeper target was reached: that one is no reason to refuse.
+/// Mounts, swap areas, holders and loop devices on the target, and on the backing if it is a loop device. `beneath` is the
+/// loop device that led to this target, which is no reason to refuse it.
 fn uses(roots: &Roots, target: &Target, beneath: Option<&str>) -> Vec<Refusal> {
     match uses_by_tables(roots, target, beneath) {
         Ok(found) => found,
@@ -309,7 +307,7 @@ fn held<'a>(target: &'a Target, family: &'a [Relative]) -> impl Iterator<Item = 
     })
 }
 
-/// What is refused of the file or device behind a loop device: the bytes are the same.
+/// Refusals of the backing of a loop device: its bytes are those of the device.
 fn behind(roots: &Roots, target: &Target) -> Vec<Refusal> {
     let disk = target.device.and(target.backing.disk());
     let Some((name, path)) = usage::behind_loop(disk) else { return Vec::new() };
@@ -324,7 +322,7 @@ fn behind(roots: &Roots, target: &Target) -> Vec<Refusal> {
         .collect()
 }
 
-/// `None` if it is gone (a deleted file is nobody else's) or lies in another namespace.
+/// `None` if it was deleted, and so has no other user, or lies in another mount namespace.
 fn inspect_behind(roots: &Roots, path: &Path) -> Option<Target> {
     Target::inspect_in(roots, path).ok()
 }

@@ -1,6 +1,6 @@
-//! The mount table, `/proc/self/mountinfo` (proc(5)). Knows what is mounted where, not what that means for a target.
+//! The mount table, `/proc/self/mountinfo` (proc(5)). Does not interpret it.
 //!
-//! A line that does not parse is an error, not skipped: the guard must not overlook a mount.
+//! A line that does not parse is an error: the guard must not miss a mount.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,25 +12,25 @@ use super::roots::{DeviceNumber, Roots, TableError, unescape_octal};
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Its id, the same as statx reports.
+    /// Its id, as in statx.
     pub id: u64,
-    /// Device number that `st_dev` shows for files on it.
+    /// Device number, the `st_dev` of files on it.
     pub device: DeviceNumber,
     /// The directory of the filesystem that is mounted: `/` unless it is a bind mount of another.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: PathBuf,
     /// Options of this mount.
     pub options: String,
     /// Filesystem type.
     pub fs_type: String,
-    /// What is mounted.
+    /// The mounted source.
     pub source: PathBuf,
     /// Options of the filesystem.
     pub super_options: String,
 }
 
-/// All mounts that this process sees, oldest first.
+/// All mounts in the namespace of this process, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mounts(Vec<Mount>);
 
@@ -48,7 +48,7 @@ impl Mounts {
     /// Parses the table.
     ///
     /// # Errors
-    /// Number (from 1) and text of the first line that is not understood.
+    /// Number (from 1) and text of the first line of unknown form.
     pub fn parse(table: &[u8]) -> Result<Self, (usize, String)> {
         let lines = table.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
         lines
@@ -64,8 +64,8 @@ impl Mounts {
         self.0.iter()
     }
 
-    /// The mount that holds the file at `path` (absolute, links followed): by the mount id where the kernel tells
-    /// it, else the newest mount of that device, else of any, with the longest path above the file.
+    /// The mount of the file at `path` (absolute, links resolved): the one with the mount id, if the kernel reports it; else
+    /// the newest mount of the device, else of any, with the longest mount point above the file.
     pub fn holding(&self, id: Option<u64>, device: DeviceNumber, path: &Path) -> Option<&Mount> {
         if let Some(found) = id.and_then(|id| self.iter().find(|mount| mount.id == id)) {
             return Some(found);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_whatever_the_number_of_tags() {
+    fn fields_are_found_with_any_number_of_tags() {
         let mounts = table();
         let root = mounts.iter().find(|m| m.id == 27).expect("line 2");
         assert_eq!((root.device, root.fs_type.as_str()), (DeviceNumber { major: 254, minor: 0 }, "ext4"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_unknown_shape_is_named() {
+    fn a_line_of_unknown_form_is_an_error() {
         let (line, text) = Mounts::parse(b"22 27 0:21 / /proc rw - proc proc rw\nrubbish\n").unwrap_err();
         assert_eq!((line, text.as_str()), (2, "rubbish"));
     }

@@ -55,7 +55,7 @@ pub enum ResidencyError {
         start: u64,
         /// First byte behind.
         end: u64,
-        /// What the system said to mincore(2).
+        /// The error of mincore(2).
         source: io::Error,
     },
     /// Dirty pages could not be written back.

@@ -1,6 +1,6 @@
-//! Where facts are read from (sysfs, procfs, devtmpfs), and what names a device or file for certain.
+//! The directories of sysfs, procfs and devtmpfs, and the identities of devices and files.
 //!
-//! Names lie (links, bind mounts, renamed nodes); numbers do not. All comparison in `target/` is by these types.
+//! Names are ambiguous (links, bind mounts, renamed nodes), numbers are not: `target/` compares only by these types.
 
 use std::fmt;
 use std::io;
@@ -9,25 +9,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Statx;
 
-/// The trees that facts are read from. [`Roots::live`] is this machine; tests give trees of their own.
+/// The directories that properties are read from. [`Roots::live`] is this machine; tests have directories of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
-    /// Where sysfs is mounted: `/sys`.
+    /// The mount point of sysfs: `/sys`.
     pub sys: PathBuf,
-    /// Where procfs is mounted: `/proc`.
+    /// The mount point of procfs: `/proc`.
     pub proc: PathBuf,
-    /// Where device nodes are: `/dev`.
+    /// The directory of device nodes: `/dev`.
     pub dev: PathBuf,
 }
 
 impl Roots {
-    /// This machine's own.
+    /// Those of this machine.
     pub fn live() -> Self {
         Self { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
     }
 }
 
-/// Why one of the kernel's tables (`/proc/self/mountinfo`, `/proc/swaps`) tells nothing.
+/// The reason why a table of the kernel (`/proc/self/mountinfo`, `/proc/swaps`) cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// It cannot be read.
@@ -35,11 +35,13 @@ pub enum TableError {
     Read {
         /// The table's file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A line is of unknown shape. It is not skipped: what it says might matter.
-    #[error("line {line} of {path} is not understood: {text:?}; please report it with the kernel's version")]
+    /// A line has an unknown form. It is not skipped, because it may name a user of a target.
+    #[error(
+        "line {line} of {path} has an unknown form: {text:?}; please report it with the kernel's version"
+    )]
     Malformed {
         /// The table's file.
         path: PathBuf,
@@ -60,7 +62,7 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// From a `dev_t` as `stat` and the loop driver give it.
+    /// From a `dev_t`, as in `stat` and the loop driver.
     pub fn from_raw(raw: u64) -> Self {
         Self { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
     }
@@ -71,12 +73,12 @@ impl DeviceNumber {
         Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 
-    /// The number of the block device at `path`, links followed; `None` if there is none.
+    /// The number of the block device at `path`, links resolved; `None` for other files.
     pub fn of_block_device(path: &Path) -> Option<Self> {
         path.metadata().ok().as_ref().and_then(Self::of)
     }
 
-    /// The number of a block device; `None` for any other kind of file.
+    /// The number of a block device; `None` for other kinds of files.
     pub fn of(meta: &std::fs::Metadata) -> Option<Self> {
         meta.file_type().is_block_device().then(|| Self::from_raw(meta.rdev()))
     }
@@ -88,7 +90,7 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// What makes two paths the same file: the filesystem's device number and the inode number.
+/// The identity of a file: the filesystem's device number and the inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// Device number of the filesystem (`st_dev`).
@@ -98,7 +100,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Of the file at `path`, links followed; `None` if it cannot be looked at.
+    /// Of the file at `path`, links resolved; `None` if stat fails.
     pub fn of(path: &Path) -> Option<Self> {
         path.metadata().ok().as_ref().map(Self::from)
     }
@@ -117,8 +119,7 @@ impl From<&Statx> for FileId {
     }
 }
 
-/// Undoes the octal escapes (`\040` for a space) that the kernel puts into paths of its tables. Anything that is
-/// not three octal digits of one byte stays as it is.
+/// Decodes the octal escapes (`\040` for a space) of paths in the kernel's tables. Other backslashes stay unchanged.
 pub(super) fn unescape_octal(escaped: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(escaped.len());
     let mut rest = escaped;
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn device_numbers_read_as_they_print() {
+    fn device_numbers_parse_from_their_display() {
         let nvme = DeviceNumber { major: 259, minor: 1_048_575 };
         assert_eq!(DeviceNumber::parse(&nvme.to_string()), Some(nvme));
         for bad in ["", "8", "8:", ":1", "8:-1", "8:1:2", "4294967296:0"] {

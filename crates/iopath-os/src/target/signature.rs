@@ -1,13 +1,13 @@
-//! Recognises what lies on a device or in an image by the magic bytes at their usual place.
+//! Recognises filesystems, volumes and images on a device or in a file by their magic bytes.
 //!
 //! A table, not a parser: enough to refuse to overwrite it, not to read it. Places and bytes are from each format's
-//! own specification or header. What hides elsewhere (headerless encryption, say) is not found.
+//! own specification or header. Data without magic bytes (headerless encryption, for example) is not found.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Where on a device of a given size the magic lies.
+/// The position of magic bytes on a device of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// This many bytes from the start.
@@ -35,8 +35,8 @@ const ZFS_LIST_AT: u64 = 16 << 10;
 const MD_MAGIC: &[u8] = b"\xfc\x4e\x2b\xa9";
 const MD_MAGIC_BIG_ENDIAN: &[u8] = b"\xa9\x2b\x4e\xfc";
 
-/// Each signature: its name, where it lies, its bytes. Filesystems and volumes stand before partition tables, because
-/// boot sectors of the former carry the mark of the latter.
+/// Each signature: name, position, bytes. Filesystems and volumes come before partition tables, because their boot
+/// sectors have the magic bytes of those.
 const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("ext2/ext3/ext4", Start(0x438), b"\x53\xef"),
     ("xfs", Start(0), b"XFSB"),
@@ -107,12 +107,12 @@ const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("MBR partition table or boot sector", Start(0x1fe), b"\x55\xaa"),
 ];
 
-/// A signature found.
+/// A signature that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// What it marks.
+    /// The kind of data.
     pub name: &'static str,
-    /// Where it lies, bytes from the start.
+    /// Its offset, bytes from the start.
     pub offset: u64,
 }
 
@@ -121,7 +121,7 @@ pub struct Found {
 /// Costs some sixty small reads within the first 2 MiB and the last 512 KiB.
 ///
 /// # Errors
-/// The first read that fails: what cannot be read cannot be called free.
+/// The first read that fails: an unreadable device is not known to be unused.
 pub fn find(file: &File, size_bytes: u64) -> io::Result<Vec<Found>> {
     find_with(size_bytes, |offset, bytes| match file.read_exact_at(bytes, offset) {
         Ok(()) => Ok(true),
@@ -130,7 +130,7 @@ pub fn find(file: &File, size_bytes: u64) -> io::Result<Vec<Found>> {
     })
 }
 
-/// [`find`] over a function that fills a buffer from an offset, or answers `false` if the bytes end before.
+/// [`find`] with a function that fills a buffer from an offset, or returns `false` at the end of the bytes.
 fn find_with(
     size_bytes: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> io::Result<bool>,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn places_at_the_end_follow_the_formats_arithmetic() {
+    fn positions_at_the_end_follow_the_arithmetic_of_the_format() {
         for sectors in [2048_u64, 2049, 8191, 1_000_007, 3_907_029_168] {
             let size_bytes = sectors * 512;
             let place = |name| SIGNATURES.iter().find(|row| row.0 == name).expect("in the table").1;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_error_is_not_taken_for_a_free_device() {
+    fn a_read_error_does_not_count_as_an_unused_device() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(find_with(SIZE_BYTES, |_, _| Err(denied())).is_err());
     }

@@ -12,7 +12,7 @@ use super::roots::{Roots, TableError, unescape_octal};
 
 /// The paths of active swap areas, devices and files alike.
 ///
-/// A kernel without swap has no table: that is an empty list.
+/// A kernel without swap has no table; the list is empty then.
 ///
 /// # Errors
 /// [`TableError::Read`] or [`TableError::Malformed`].
@@ -28,7 +28,7 @@ pub fn load(roots: &Roots) -> Result<Vec<PathBuf>, TableError> {
 /// Parses the table: a heading, then a line per area that begins with its escaped path.
 ///
 /// # Errors
-/// Number (from 1) and text of the first line that is not understood.
+/// Number (from 1) and text of the first line of unknown form.
 pub fn parse(table: &[u8]) -> Result<Vec<PathBuf>, (usize, String)> {
     let lines = table.split(|&byte| byte == b'\n').enumerate().skip(1).filter(|(_, line)| !line.is_empty());
     lines
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_unknown_shape_is_named() {
+    fn a_line_of_unknown_form_is_an_error() {
         assert_eq!(parse(b"Filename\n/dev/sda2 partition\n"), Err((2, "/dev/sda2 partition".to_owned())));
     }
 

@@ -1,7 +1,8 @@
-//! Who uses a block device or file right now: mounts, swap, holders, loop devices. By number, never by name.
+//! Finds the current users of a block device or file: mounts, swap, holders, loop devices. Compares by number, not by
+//! name.
 //!
-//! Gathers; what follows from it is said in `target/guard.rs`. The kernel's own answer (an exclusive open) is asked
-//! there too and sees more (mounts of other namespaces), but cannot say what it saw.
+//! Does not decide: `target/guard.rs` does. An exclusive open there detects more users (mounts of other namespaces), but
+//! does not name them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,15 +14,15 @@ use super::mounts::Mounts;
 use super::roots::{DeviceNumber, FileId, Roots};
 use super::{Disk, Target, ffi};
 
-/// A device that a mounted filesystem lies on.
+/// A device with a mounted filesystem.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MountedDevice {
     pub(super) device: DeviceNumber,
     pub(super) at: PathBuf,
 }
 
-/// Every device with a mounted filesystem: those the mount table numbers, those it names as source (btrfs and others
-/// show a device number of their own), and all members of btrfs filesystems.
+/// All devices with a mounted filesystem: those with a number in the mount table, those that it names as source (btrfs and
+/// others have a device number of their own), and all members of btrfs filesystems.
 pub(super) fn mounted_devices(roots: &Roots, mounts: &Mounts) -> Vec<MountedDevice> {
     let mut found = Vec::new();
     for mount in mounts.iter() {
@@ -41,7 +42,7 @@ pub(super) fn mounted_devices(roots: &Roots, mounts: &Mounts) -> Vec<MountedDevi
     found
 }
 
-/// bcachefs joins the devices of one filesystem by colons.
+/// The devices of a source. bcachefs separates them by colons.
 fn source_devices(source: &Path) -> impl Iterator<Item = DeviceNumber> {
     let joined = source.as_os_str().as_encoded_bytes();
     joined
@@ -71,7 +72,7 @@ fn device_of(dir: &Path) -> Option<DeviceNumber> {
     DeviceNumber::parse(&attribute(dir, "dev")?)
 }
 
-/// How a device stands to the target.
+/// The relation of a device to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
     Itself,
@@ -79,7 +80,7 @@ pub(super) enum Relation {
     WholeDisk,
 }
 
-/// A device whose bytes are, wholly or in part, bytes of the target.
+/// A device that shares bytes with the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Relative {
     pub(super) relation: Relation,
@@ -88,7 +89,7 @@ pub(super) struct Relative {
     pub(super) holders: Vec<String>,
 }
 
-/// The target's device, then its partitions or the disk it is a partition of. Empty if sysfs does not know it.
+/// The target's device, then its partitions, or the disk that it is a partition of. Empty if sysfs has no entry.
 pub(super) fn family(roots: &Roots, device: DeviceNumber) -> Vec<Relative> {
     let Some(node) = node_dir(roots, device) else { return Vec::new() };
     let relative = |relation, dir: &Path| {
@@ -112,19 +113,19 @@ pub(super) fn family(roots: &Roots, device: DeviceNumber) -> Vec<Relative> {
     found
 }
 
-/// The names of loop devices, other than `except`, that have the target (file or device) behind them.
+/// The names of loop devices, other than `except`, with the target as backing.
 pub(super) fn loops_over(roots: &Roots, target: &Target, except: Option<&str>) -> Vec<String> {
     let names = names_in(&roots.sys.join("block"));
     names
         .into_iter()
         .filter(|name| Some(name.as_str()) != except)
-        .filter(|name| loop_has_behind(roots, name, target))
+        .filter(|name| loop_has_backing(roots, name, target))
         .collect()
 }
 
-/// By the path in sysfs, and by the numbers that the loop driver gives: the path may be of another namespace, or the
-/// file renamed; the driver answers only who may open the device.
-fn loop_has_behind(roots: &Roots, name: &str, target: &Target) -> bool {
+/// Compares the path in sysfs, and the numbers of the loop driver: the path may belong to another mount namespace, or the
+/// file may be renamed; the driver requires permission to open the device.
+fn loop_has_backing(roots: &Roots, name: &str, target: &Target) -> bool {
     let dir = roots.sys.join("block").join(name);
     let Some(path) = attribute(&dir, "loop/backing_file") else { return false };
     let by_path = match target.device {
@@ -142,8 +143,7 @@ fn loop_has_behind(roots: &Roots, name: &str, target: &Target) -> bool {
         })
 }
 
-/// What the target's bytes really lie in, if its disk is a loop device in use: the name of that device and the path
-/// behind it.
+/// The name and the backing of the target's disk, if that is a loop device in use.
 pub(super) fn behind_loop(disk: Option<&Disk>) -> Option<(&str, &Path)> {
     let disk = disk?;
     Some((disk.name.as_str(), disk.loop_backing.as_deref()?))
