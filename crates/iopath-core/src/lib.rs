@@ -51,7 +51,7 @@ pub use block::{elevator, log};
 pub use collections::sorted;
 pub use error::IoError;
 pub use file::page::{Page, PageRange};
-pub use file::{cache, mapped, mapper, readahead};
+pub use file::{buffered, cache, mapped, mapper, readahead};
 pub use memory::{LengthOnly, Memory};
 pub use sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 pub use time::{Duration, Instant};

@@ -19,12 +19,12 @@
 //! needs, and holding a frame what a write needs. Frames live in an arena that outlives the device.
 
 mod arena;
-mod beside;
 mod borrow;
 mod control;
 mod counter;
+mod direct;
 mod flusher;
-mod own;
+mod inline_read;
 mod read;
 mod state;
 mod wait;
@@ -33,9 +33,10 @@ mod write;
 use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
-use iopath_core::cache::{CacheConfig, CacheStats, Hot, PageCache};
+use iopath_core::buffered::{BufferedPath, Geometry};
+use iopath_core::cache::{CacheConfig, CacheStats, Hot};
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::readahead::{Pattern, Readahead, ReadaheadConfig, ReadaheadStats};
+use iopath_core::readahead::{ReadaheadConfig, ReadaheadStats};
 use iopath_core::{IoError, LogSink};
 
 use crate::aligned::NoMemory;
@@ -48,12 +49,12 @@ use crate::sync::thread::JoinHandle;
 use crate::tail::Tail;
 use arena::Arena;
 use counter::Counter;
-use state::{Place, State};
+use state::{DeviceFrames, State};
 use wait::Locked;
 
-pub use beside::Beside;
 pub use borrow::Borrowed;
-pub use control::Advice;
+pub use direct::DirectGuard;
+pub use iopath_core::buffered::Advice;
 
 /// How to buffer.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ pub struct BufferedConfig {
     pub writes_last_block: bool,
     /// The file, open for direct I/O, if threads may read for themselves: one that misses a page that nothing else is
     /// read with then reads it by a call of its own, which is quicker than to hand it over and be woken.
-    pub own_reads: Option<Arc<File>>,
+    pub inline_reads: Option<Arc<File>>,
 }
 
 /// Why a buffered read, write or flush failed.
@@ -130,7 +131,7 @@ pub struct Buffered {
 struct Shared {
     hot: Arc<Hot>,
     arena: Arc<Arena>,
-    own_reads: Option<Arc<File>>,
+    inline_reads: Option<Arc<File>>,
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
@@ -151,41 +152,36 @@ impl Buffered {
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
     ) -> Result<Self, E> {
-        let BufferedConfig { cache, readahead, size_bytes, block_bytes, tail, writes_last_block, own_reads } =
-            config;
-        let page_bytes = cache.page_bytes;
-        assert!(
-            page_bytes.is_multiple_of(block_bytes),
-            "pages of {page_bytes} bytes, blocks of {block_bytes}"
-        );
-        let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
-        let runner = open(arena.pool())?;
-        assert!(runner.in_flight() == 0, "the runner already has {} jobs in flight", runner.in_flight());
-        let place = Place {
-            page_bytes: u64::from(page_bytes),
-            block_bytes: u64::from(block_bytes),
+        let BufferedConfig {
+            cache,
+            readahead,
             size_bytes,
-            resizes: 0,
+            block_bytes,
             tail,
             writes_last_block,
-        };
-        let is_off = readahead.is_none();
-        let mut readahead = Readahead::new(readahead.unwrap_or_default(), place.end());
-        if is_off {
-            readahead.set_pattern(Pattern::Random);
-        }
-        let cache = PageCache::new(cache);
+            inline_reads,
+        } = config;
+        let page_bytes = cache.page_bytes;
+        let geometry = Geometry { page_bytes, block_bytes, size_bytes, writes_last_block };
+        let arena = Arc::new(Arena::new(cache.frames, page_bytes)?);
+        let frames = DeviceFrames::new(Arc::clone(&arena));
+        let path = BufferedPath::new(cache, readahead, geometry, frames);
+        let runner = open(arena.pool())?;
+        let jobs = runner.in_flight();
+        assert!(jobs == 0, "the runner already has {jobs} jobs in flight");
+        let hot = Arc::clone(path.cache().hot());
+        let state = State::new(runner, path, Arc::clone(&arena), tail);
         let shared = Shared {
-            hot: Arc::clone(cache.hot()),
-            arena: Arc::clone(&arena),
-            own_reads,
-            watch: runner.watch(),
+            hot,
+            arena,
+            inline_reads,
+            watch: state.watch(),
             page_bytes: page_bytes as usize,
             size_bytes: AtomicU64::new(size_bytes),
             failed_resizes: AtomicU64::new(0),
             borrowed_hits: Counter::default(),
             has_flusher: AtomicBool::new(false),
-            state: Mutex::new(State::new(runner, cache, readahead, arena, place)),
+            state: Mutex::new(state),
         };
         Ok(Self { shared: Arc::new(shared), flusher: Mutex::new(None) })
     }
@@ -205,20 +201,20 @@ impl Buffered {
         let state = self.shared.lock();
         BufferedStats {
             hits: self.shared.hot.visits() + self.shared.borrowed_hits.sum(),
-            cache: state.cache.stats(),
-            readahead: *state.readahead.stats(),
-            readahead_bytes: state.readahead.distance_bytes(),
+            cache: state.path.cache().stats(),
+            readahead: *state.path.readahead().stats(),
+            readahead_bytes: state.path.readahead().distance_bytes(),
         }
     }
 
     /// Makes the elevator of the queue between cache and device what `spec` says: see [`Runner::follow`].
     pub fn follow(&self, spec: &ElevatorSpec) {
-        self.shared.lock().runner.follow(spec);
+        self.shared.lock().follow(spec);
     }
 
     /// Tells `sink` of every step of every I/O between cache and device from now on.
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
-        self.shared.lock().runner.start_log(sink);
+        self.shared.lock().start_log(sink);
     }
 }
 

@@ -22,7 +22,7 @@ pub mod target;
 mod thread;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
-pub use buffered::{Advice, Beside, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats};
+pub use buffered::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, DirectGuard};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{

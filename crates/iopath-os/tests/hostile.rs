@@ -70,7 +70,7 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
         block_bytes: 512,
         tail: Some(Tail::Memory(disk.tail())),
         writes_last_block: false,
-        own_reads: None,
+        inline_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
         let device: Box<Device> = Box::new(disk.open());

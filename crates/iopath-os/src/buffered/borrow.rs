@@ -50,7 +50,7 @@ impl Buffered {
         if is_in_page && let Some(pinned) = shared.try_pin(page) {
             shared.borrowed_hits.add(1);
             if pinned.is_marked {
-                shared.reach_marker(shared.range(offset, there));
+                shared.handle_marker(shared.range(offset, there));
             }
             let bytes = shared.before_end(offset, there);
             if shared.failed_resizes() == failed_before {

@@ -1,102 +1,69 @@
-//! Flushes and advice: what is neither a read nor a write.
+//! Flushes and advice: the calls that are neither reads nor writes.
 
+use iopath_core::buffered::Advice;
 use iopath_core::cache::Outcome;
-use iopath_core::readahead::Pattern;
-use iopath_core::{IoError, Page, PageRange};
+use iopath_core::{IoError, PageRange};
 
 use super::wait::Locked;
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
-/// What a program says of its reads to come (`posix_fadvise(2)`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
-    /// Nothing: patterns are found. What it takes back.
-    Normal,
-    /// One after another: the first read starts a full window.
-    Sequential,
-    /// At random: nothing is read ahead.
-    Random,
-    /// The range will be read soon: it is read now, as far as a part of the cache holds it.
-    WillNeed,
-    /// The range will not be read soon: its clean pages go.
-    DontNeed,
-    /// What is read is not read again: it makes room before all else.
-    NoReuse,
-}
-
 impl Buffered {
-    /// Every write that has returned goes to the medium.
+    /// Takes every write that has returned to the medium.
+    ///
+    /// # Errors
+    /// A page could not be written back, the device could not be flushed, or bytes were lost earlier.
     pub fn flush(&self) -> Result<(), BufferedError> {
         let mut state = self.shared.lock();
-        let waiter = state.enlist();
-        state.cache.flush(waiter as u64);
-        self.shared.finish(state, waiter)
+        let waiter = state.add_waiter();
+        state.path.flush(waiter as u64);
+        self.shared.wait_done(state, waiter)
     }
 
-    /// Every write to the `bytes` bytes from `offset` on that has returned goes to the medium. What is dirty elsewhere
-    /// may stay so.
+    /// Takes every write to the `bytes` bytes from `offset` on that has returned to the medium. Other pages may stay dirty.
+    ///
+    /// # Errors
+    /// As [`Buffered::flush`].
     pub fn flush_range(&self, offset: u64, bytes: u64) -> Result<(), BufferedError> {
-        let range = PageRange::touched_by(offset, bytes, self.shared.page_bytes as u32);
         let mut state = self.shared.lock();
-        let waiter = state.enlist();
-        state.cache.flush_range(range, waiter as u64);
-        self.shared.finish(state, waiter)
+        let waiter = state.add_waiter();
+        state.path.flush_range(offset, bytes, waiter as u64);
+        self.shared.wait_done(state, waiter)
     }
 
-    /// The caller knows that bytes were lost that a flush of the device should have saved, and has seen to it: flushes
-    /// may succeed again. What was lost, as the device said; `None` if nothing was.
+    /// The caller knows that bytes were lost that a flush of the device should have saved, and has handled it: flushes can
+    /// succeed again. The device's error; `None` if nothing was lost.
     pub fn accept_loss(&self) -> Option<IoError> {
-        let mut state = self.shared.lock();
-        let loss = state.cache.loss();
-        state.cache.forget_loss();
-        loss
+        self.shared.lock().path.accept_loss()
     }
 
-    /// Every write that has returned goes to the device, if not to the medium.
+    /// Takes every write that has returned to the device, not necessarily to the medium.
+    ///
+    /// # Errors
+    /// A page could not be written back.
     pub fn write_back(&self) -> Result<(), BufferedError> {
         let mut state = self.shared.lock();
-        let waiter = state.enlist();
-        state.cache.write_back(PageRange::ALL, waiter as u64);
-        self.shared.finish(state, waiter)
+        let waiter = state.add_waiter();
+        state.path.write_back(PageRange::ALL, waiter as u64);
+        self.shared.wait_done(state, waiter)
     }
 
-    /// How the `bytes` bytes from `offset` on will be used; patterns are for all of the volume.
+    /// How the `bytes` bytes from `offset` on will be used. Patterns apply to the whole volume.
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let mut state = self.shared.lock();
-        state.now = clock::now();
-        // What lies behind the end would take frames from what does not.
-        let pages = state.place.pages(offset, bytes).and(PageRange::between(Page(0), state.place.end()));
-        match advice {
-            Advice::Normal => {
-                state.readahead.set_pattern(Pattern::Normal);
-                state.cache.set_keep(true);
-            }
-            Advice::Sequential => state.readahead.set_pattern(Pattern::Sequential),
-            Advice::Random => state.readahead.set_pattern(Pattern::Random),
-            Advice::NoReuse => state.cache.set_keep(false),
-            Advice::WillNeed => {
-                let half = u64::from(state.cache.config().frames / 2);
-                let first = PageRange::new(pages.start(), pages.pages().min(half));
-                state.cache.read_ahead(first, |_| false);
-            }
-            Advice::DontNeed => {
-                state.cache.invalidate(pages);
-            }
-        }
-        state.settle();
+        state.path.advise(offset, bytes, advice);
+        state.advance(clock::now());
     }
 }
 
 impl Shared {
-    /// Waits for something that is done or fails.
-    pub(super) fn finish(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
-        state.now = clock::now();
-        state.settle();
+    /// Waits for a flush, a write-back or a forced write.
+    pub(super) fn wait_done(&self, mut state: Locked<'_>, waiter: usize) -> Result<(), BufferedError> {
+        state.advance(clock::now());
         match self.wait(state, waiter)?.1 {
             Outcome::Done => Ok(()),
             Outcome::Failed(error) => Err(error.into()),
-            other => unreachable!("a flush is told {other:?}"),
+            other => unreachable!("the outcome of a flush is {other:?}"),
         }
     }
 }

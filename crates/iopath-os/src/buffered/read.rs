@@ -1,6 +1,7 @@
 //! Reads: a hit for each page, or the wait for it.
 
-use iopath_core::cache::{Absent, Frame, Lookup, Outcome, Pinned};
+use iopath_core::buffered::ReadStep;
+use iopath_core::cache::{Absent, Frame, Outcome, Pinned};
 use iopath_core::{Page, PageRange};
 
 use super::{Buffered, BufferedError, Shared};
@@ -9,8 +10,11 @@ use crate::sync::atomic::Ordering;
 use crate::thread_number;
 
 impl Buffered {
-    /// Copies what is there from byte `offset` on into `buffer`, up to the end of the volume; how many bytes. Beside a
+    /// Copies bytes from byte `offset` on into `buffer`, up to the end of the volume; how many bytes. During a
     /// [`Buffered::resize`] that is up to the old end or the new one.
+    ///
+    /// # Errors
+    /// A page could not be read, or no frame is free for it.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, BufferedError> {
         loop {
             let failed = self.shared.failed_resizes();
@@ -40,7 +44,7 @@ impl Buffered {
             let ahead = |frame| shared.arena.fetch(frame, from);
             let visited = shared.hot.visit(thread, page, ahead, |pinned| {
                 if pinned.is_marked {
-                    shared.reach_marker(range());
+                    shared.handle_marker(range());
                 }
                 copy(pinned.frame);
             });
@@ -57,15 +61,15 @@ impl Buffered {
 }
 
 impl Shared {
-    /// The page of byte `offset`, and where in it the byte is.
+    /// The page of byte `offset`, and the position of the byte in it.
     #[inline]
     pub(super) const fn locate(&self, offset: u64) -> (Page, usize) {
         let in_page = self.page_bytes as u64 - 1;
         (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
     }
 
-    /// Counts cuts that failed. A read during which this changes may have seen zeroes past the end that was withdrawn; it
-    /// is repeated.
+    /// Counts cuts of the volume that failed. A read during which this changes may have seen zeroes behind the end that was
+    /// withdrawn; it is repeated.
     #[inline]
     pub(super) fn failed_resizes(&self) -> u64 {
         self.failed_resizes.load(Ordering::Acquire)
@@ -81,25 +85,25 @@ impl Shared {
         PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32)
     }
 
-    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Its frame, and whether it was there; `None`
-    /// if the volume ends before it.
+    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Its frame, and whether the page was cached;
+    /// `None` if the volume ends before it.
     #[inline]
     pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<Option<(Frame, bool)>, BufferedError> {
         let Some(pinned) = self.try_pin(self.locate(offset).0) else {
             return Ok(self.fault(self.range(offset, bytes))?.map(|frame| (frame, false)));
         };
         if pinned.is_marked {
-            self.reach_marker(self.range(offset, bytes));
+            self.handle_marker(self.range(offset, bytes));
         }
         Ok(Some((pinned.frame, true)))
     }
 
-    /// Pins `page` if it is there.
+    /// Pins `page` if it is cached.
     #[inline]
     pub(super) fn try_pin(&self, page: Page) -> Option<Pinned> {
         let pinned = self.hot.try_pin(page);
         if let Err(Absent { frees_frame: true }) = pinned {
-            self.feed_starved();
+            self.handle_unpinned();
         }
         pinned.ok()
     }
@@ -107,56 +111,49 @@ impl Shared {
     #[inline]
     pub(super) fn unpin(&self, frame: Frame) {
         if self.hot.unpin(frame) {
-            self.feed_starved();
+            self.handle_unpinned();
         }
     }
 
+    /// A frame is free for a thread that waits for one.
     #[cold]
-    fn feed_starved(&self) {
+    fn handle_unpinned(&self) {
         let mut state = self.lock();
-        state.cache.handle_unpinned();
-        state.settle();
+        state.path.handle_unpinned();
+        state.advance(clock::now());
     }
 
-    /// Readahead goes on while the reader copies.
+    /// Submits the next window of readahead before the reader copies, so that both run at the same time.
     #[cold]
-    pub(super) fn reach_marker(&self, range: PageRange) {
+    pub(super) fn handle_marker(&self, range: PageRange) {
         let mut state = self.lock();
-        state.now = clock::now();
-        state.on_marker(range);
-        state.come_by();
+        let now = clock::now();
+        state.path.handle_marker(range, now);
+        state.poll(now);
     }
 
-    /// Waits for the first page of `range`, which is not there, and pins it; `None` if the volume ends before it.
+    /// Waits for the first page of `range`, which is not cached, and pins it; `None` if the volume ends before it.
     #[cold]
     fn fault(&self, range: PageRange) -> Result<Option<Frame>, BufferedError> {
-        let page = range.start();
         let mut state = self.lock();
         if state.needs_polling() {
-            state.collect();
+            state.reap(clock::now());
         }
-        while page < state.place.end() {
-            state.now = clock::now();
-            let is_on_its_way = state.cache.is_cached(page);
-            let waiter = state.enlist();
-            if let Lookup::Hit(pinned) = state.cache.read(page, waiter as u64) {
-                state.waiters.remove(waiter);
-                if pinned.is_marked {
-                    state.on_marker(range);
-                    state.settle();
+        loop {
+            let now = clock::now();
+            let waiter = state.add_waiter();
+            match state.path.read(range, waiter as u64, now) {
+                ReadStep::Pinned(frame) => {
+                    state.waiters.remove(waiter);
+                    state.advance(now);
+                    return Ok(Some(frame));
                 }
-                return Ok(Some(pinned.frame));
-            }
-            let mut is_alone = false;
-            if !is_on_its_way {
-                is_alone = state.on_miss(range);
-            } else if state.cache.take_mark(page) {
-                state.on_marker(range);
-            }
-            if is_alone {
-                state = self.read_alone(state, page);
-            } else {
-                state.settle();
+                ReadStep::End => {
+                    state.waiters.remove(waiter);
+                    return Ok(None);
+                }
+                ReadStep::Wait { is_single: true } => state = self.read_inline(state, range.start(), now),
+                ReadStep::Wait { is_single: false } => state.advance(now),
             }
             let (locked, outcome) = self.wait(state, waiter)?;
             state = locked;
@@ -164,9 +161,8 @@ impl Shared {
                 Outcome::Pinned(frame) => return Ok(Some(frame)),
                 Outcome::Failed(error) => return Err(error.into()),
                 Outcome::Retry => {}
-                other => unreachable!("a reader is told {other:?}"),
+                other => unreachable!("the outcome of a read is {other:?}"),
             }
         }
-        Ok(None)
     }
 }

@@ -1,30 +1,31 @@
-//! Waiting: one thread at a time polls the device on behalf of all; the others sleep until their outcome is there. Does
-//! not decide outcomes: see `iopath_core::cache`.
+//! Waiting: one thread at a time polls the device on behalf of all; the others sleep until their outcome is known. Does
+//! not decide outcomes: see `iopath_core::buffered`.
 //!
 //! ```text
-//!   lock ─▶ outcome there? ─ yes ─▶ return it
+//!   lock ─▶ outcome known? ─ yes ─▶ return it
 //!              │ no
 //!              ├─ I/O is in flight and no thread polls: poll the device, without the lock
 //!              └─ else: sleep, without the lock
 //! ```
 //!
-//! There is no thread for I/O: a thread that needs a page waits for it in the system call that brings it.
+//! There is no thread for I/O: a thread that needs a page waits for it in the system call that reads it.
 //!
 //! # No lost wake-up
 //!
 //! A thread sleeps without a time limit only while another thread is bound to wake it:
 //!
-//! - An outcome that was set wakes its waiter (`State::settle`), also one that polls (`RealDevice::end_watch`).
+//! - An outcome that was set wakes its waiter (`State::advance`), also one that polls (`State::end_watch`).
 //! - While I/O is in flight, a thread polls, or has been woken to poll. Every unlock checks that ([`Locked`]): a thread
 //!   that ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
 //!   request back until some time, some sleeper has a time limit no later than that.
-//! - A thread that lacks a frame sleeps for short times only: a reader that merely copies a page does not report its
-//!   end, and a failed write-back is retried after some time.
+//! - A thread that lacks a frame sleeps for short times only ([`Starvation`]): a reader that merely copies a page does not
+//!   report its end, and a failed write-back is retried after some time.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use iopath_core::Instant;
+use iopath_core::buffered::{NoFrame, Starvation};
 use iopath_core::cache::Outcome;
 
 use super::state::State;
@@ -34,18 +35,8 @@ use crate::device::WaitError;
 use crate::sync::MutexGuard;
 use crate::sync::thread::{self, Thread};
 
-/// How long a thread waits for a frame while nothing is in flight, before it takes all frames to be borrowed for good.
-const STARVED_MAX: Duration = Duration::from_secs(10);
-
-/// The same where write-back fails: a failed page is retried only after some time.
-const UNWRITABLE_MAX: Duration = Duration::from_secs(1);
-
-/// The first sleep of a thread that lacks a frame. A reader that copies has left the frame by then, unless the scheduler
-/// suspended it, so each further sleep is twice as long.
-const NAP_MIN: Duration = Duration::from_micros(100);
-
-/// Its longest sleep.
-const NAP_MAX: Duration = Duration::from_millis(10);
+/// The shortest sleep: a timer for less costs more than it saves.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 /// A thread that waits.
 #[derive(Debug)]
@@ -58,7 +49,7 @@ pub(super) struct Waiter {
     wakes_at: Option<Instant>,
 }
 
-/// The state, locked. An unlock wakes a sleeper to poll if nothing else would: see the module.
+/// The state, locked. An unlock wakes a sleeper to poll if no other thread does: see the module.
 #[derive(Debug)]
 pub(super) struct Locked<'a>(pub(super) MutexGuard<'a, State>);
 
@@ -82,7 +73,7 @@ impl Drop for Locked<'_> {
             return;
         }
         if thread::panicking() {
-            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
+            // Sleepers find the poisoned lock and panic as well, rather than sleep for ever.
             self.0.wake_all();
         } else {
             self.0.wake_next_poller();
@@ -97,7 +88,7 @@ impl Shared {
         mut state: Locked<'a>,
         waiter: usize,
     ) -> Result<(Locked<'a>, Outcome), BufferedError> {
-        let (mut starved_for, mut nap) = (Duration::ZERO, NAP_MIN);
+        let mut starvation = Starvation::default();
         loop {
             if let Some(outcome) = state.waiters[waiter].outcome {
                 state.waiters.remove(waiter);
@@ -106,21 +97,18 @@ impl Shared {
             if let Some(errno) = state.broken {
                 return Err(WaitError { source: std::io::Error::from_raw_os_error(errno) }.into());
             }
-            if !state.cache.is_starved(waiter as u64) {
+            if !state.path.is_starved(waiter as u64) {
                 state = self.pause(state, waiter, None);
                 continue;
             }
-            let (start, is_idle) = (clock::now(), !state.runner.needs_reaping());
-            state = self.pause(state, waiter, Some(start + nap));
-            nap = (nap * 2).min(NAP_MAX);
+            let (start, is_idle) = (clock::now(), !state.has_io());
+            state = self.pause(state, waiter, Some(starvation.next_check(start)));
             if is_idle {
-                starved_for += state.now.saturating_since(start);
+                starvation.handle_idle(clock::now().saturating_since(start));
             }
-            if let Some(error) = state.no_frame_for(starved_for)
-                && state.cache.stop_starving(waiter as u64)
-            {
+            if let Some(no_frame) = state.path.give_up(waiter as u64, &starvation) {
                 state.waiters.remove(waiter);
-                return Err(error);
+                return Err(no_frame.into());
             }
         }
     }
@@ -134,22 +122,22 @@ impl Shared {
         }
     }
 
-    /// Waits for the device on behalf of all threads, and settles what has completed. Returns at `until`, and when another
-    /// thread has set the outcome of `waiter`.
+    /// Waits for the device on behalf of all threads, and handles completions. Returns at `until`, and when another thread
+    /// has set the outcome of `waiter`.
     pub(super) fn poll_device<'a>(
         &'a self,
         mut state: Locked<'a>,
         waiter: Option<usize>,
         until: Option<Instant>,
     ) -> Locked<'a> {
-        // A completion that is there already need not end the wait.
-        let before = state.ended;
-        state.collect();
-        if state.ended != before || !state.runner.needs_reaping() {
+        // A completion that the device has reported already need not end the wait below.
+        let before = state.path.completed_ios();
+        state.reap(clock::now());
+        if state.path.completed_ios() != before || !state.has_io() {
             return state;
         }
         (state.is_polled, state.poller) = (true, waiter);
-        let due = [until, state.runner.poll_timeout()].into_iter().flatten().min();
+        let due = [until, state.reap_timeout()].into_iter().flatten().min();
         let timeout = due.map(|due| due.saturating_since(clock::now()));
         drop(state);
         let ended = self.watch.wait(timeout);
@@ -160,17 +148,17 @@ impl Shared {
             state.wake_all();
         }
         if until.is_some() {
-            // Frames may be free of which no thread was told.
-            state.cache.handle_unpinned();
+            // Readers that merely copy do not report that they have left a frame.
+            state.path.handle_unpinned();
         }
-        state.collect();
+        state.reap(clock::now());
         state
     }
 
-    /// Pauses a writer that writes faster than the device, for the time that it owes.
-    pub(super) fn pay<'a>(&'a self, mut state: Locked<'a>, debt: Duration) -> Locked<'a> {
-        let due = clock::now() + debt;
-        let waiter = state.enlist();
+    /// Pauses a writer that is faster than the device.
+    pub(super) fn pause_writer<'a>(&'a self, mut state: Locked<'a>, pause: Duration) -> Locked<'a> {
+        let due = clock::now() + pause;
+        let waiter = state.add_waiter();
         while clock::now() < due && state.broken.is_none() {
             state = self.pause(state, waiter, Some(due));
         }
@@ -180,37 +168,36 @@ impl Shared {
 
     /// Sleeps until the waiter is woken, and no longer than until `until` or until a request that is held back is due.
     fn sleep<'a>(&'a self, mut state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
-        let held_until = if state.is_polled { None } else { state.runner.poll_timeout() };
+        let held_until = if state.is_polled { None } else { state.reap_timeout() };
         let wakes_at = [until, held_until].into_iter().flatten().min();
         let sleeper = &mut state.waiters[waiter];
         (sleeper.is_asleep, sleeper.wakes_at) = (true, wakes_at);
         state.asleep += 1;
         drop(state);
         match wakes_at {
-            Some(time) => thread::park_timeout(time.saturating_since(clock::now()).max(NAP_MIN)),
+            Some(time) => thread::park_timeout(time.saturating_since(clock::now()).max(SLEEP_MIN)),
             None => thread::park(),
         }
         let mut state = self.lock();
         state.awaken(waiter);
         state.next_poller = state.next_poller.filter(|next| *next != waiter);
         if wakes_at.is_some() {
-            // Frames may be free of which no thread was told, and requests due.
-            state.cache.handle_unpinned();
-            state.now = clock::now();
-            state.come_by();
+            // Readers that merely copy do not report that they have left a frame, and requests may be due.
+            state.path.handle_unpinned();
+            state.poll(clock::now());
         }
         state
     }
 }
 
 impl State {
-    /// A place for the calling thread to wait at.
-    pub(super) fn enlist(&mut self) -> usize {
+    /// Adds the calling thread to the list of waiters.
+    pub(super) fn add_waiter(&mut self) -> usize {
         let thread = thread::current();
         self.waiters.insert(Waiter { thread, outcome: None, is_asleep: false, wakes_at: None })
     }
 
-    /// Wakes every sleeper: to find that the device is broken.
+    /// Wakes every sleeper, to find that the device is broken.
     pub(super) fn wake_all(&mut self) {
         self.asleep = 0;
         for (_, waiter) in &mut self.waiters {
@@ -225,7 +212,7 @@ impl State {
         if self.awaken(waiter) {
             self.waiters[waiter].thread.unpark();
         } else if self.poller == Some(waiter) {
-            self.runner.end_watch();
+            self.end_watch();
         }
     }
 
@@ -238,7 +225,7 @@ impl State {
 
     /// I/O is in flight, and no thread waits for it.
     pub(super) fn needs_polling(&self) -> bool {
-        !self.is_polled && self.runner.needs_reaping()
+        !self.is_polled && self.has_io()
     }
 
     /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due, unless a thread does so or has
@@ -258,21 +245,18 @@ impl State {
 
     /// A request is held back for some time, and no sleeper wakes by then.
     fn lacks_timed_sleeper(&self) -> bool {
-        let minds =
+        let wakes_by =
             |waiter: &Waiter, due| waiter.is_asleep && waiter.wakes_at.is_some_and(|time| time <= due);
-        let held_until = self.runner.poll_timeout();
-        held_until.is_some_and(|due| !self.waiters.iter().any(|(_, waiter)| minds(waiter, due)))
+        let held_until = self.reap_timeout();
+        held_until.is_some_and(|due| !self.waiters.iter().any(|(_, waiter)| wakes_by(waiter, due)))
     }
+}
 
-    /// The error for a thread that has lacked a frame for so long, if it is time to give up.
-    fn no_frame_for(&self, starved_for: Duration) -> Option<BufferedError> {
-        let unwritable = if starved_for >= UNWRITABLE_MAX { self.cache.unwritable() } else { None };
-        match unwritable {
-            Some((pages, source)) => Some(BufferedError::Unwritable { pages, source }),
-            None if starved_for >= STARVED_MAX => {
-                Some(BufferedError::AllBorrowed { pages: self.cache.config().frames })
-            }
-            None => None,
+impl From<NoFrame> for BufferedError {
+    fn from(no_frame: NoFrame) -> Self {
+        match no_frame {
+            NoFrame::AllBorrowed { pages } => Self::AllBorrowed { pages },
+            NoFrame::Unwritable { pages, source } => Self::Unwritable { pages, source },
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn buffered_with(
         block_bytes: 512,
         tail: None,
         writes_last_block: false,
-        own_reads: None,
+        inline_reads: None,
     };
     let opened: Result<_, NoMemory> = Buffered::new(config, |_| Ok(Runner::new(device, queue)));
     Arc::new(opened.unwrap())

@@ -59,7 +59,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         ..ReadaheadConfig::default()
     };
     Ok(BufferedConfig {
-        own_reads: source.plain_file(),
+        inline_reads: source.plain_file(),
         cache: CacheConfig {
             frames,
             page_bytes,

@@ -5,7 +5,7 @@ use super::Volume;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::Backing;
 use iopath_core::{Extent, IoError, Op};
-use iopath_os::{Beside, RealDevice, RunError, Runner};
+use iopath_os::{DirectGuard, RealDevice, RunError, Runner};
 
 /// The direct path of a volume of any mode: [`Volume::direct`].
 ///
@@ -136,7 +136,7 @@ impl Volume {
         op: Op,
         extent: Extent,
         act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
-    ) -> Result<Option<Beside<'_>>> {
+    ) -> Result<Option<DirectGuard<'_>>> {
         let make = || Ok(self.shared.source.shared_runner()?.runner);
         let guard = self.begin_direct(op, extent)?;
         let ran = self
@@ -159,7 +159,7 @@ impl Volume {
     }
 
     /// Registers a direct I/O with the page cache, if there is one, and waits until it may begin.
-    pub(crate) fn begin_direct(&self, op: Op, extent: Extent) -> Result<Option<Beside<'_>>> {
+    pub(crate) fn begin_direct(&self, op: Op, extent: Extent) -> Result<Option<DirectGuard<'_>>> {
         let Some(cache) = self.cache_if_any() else { return Ok(None) };
         let (offset, bytes) = (extent.offset(), extent.bytes());
         // A write to a mapped file delays the write-back of all blocks it touches until it is complete. A flush would wait

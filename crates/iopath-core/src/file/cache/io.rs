@@ -5,7 +5,7 @@ use crate::block::bio::Op;
 use crate::collections::list::List;
 use crate::error::IoError;
 use crate::file::page::{Page, PageRange};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use slab::Slab;
 
 /// Names an I/O until it completes.
@@ -86,14 +86,28 @@ impl PageCache {
         self.links.iter(&self.ios[tag.0 as usize].list).map(Frame)
     }
 
-    /// When [`PageCache::poll_io`] has something although nothing happened: a page has been dirty for long enough.
+    /// When [`PageCache::poll_io`] has an I/O although none has completed: a page has been dirty for long enough, or a
+    /// failed page is due for a retry.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.writeback.writes == self.config.writes_max {
             return None;
         }
         let may_go = |frame: &u32| !self.frames[*frame as usize].is_held && !self.is_behind_a_write(*frame);
-        let oldest = self.links.iter(&self.aged).find(may_go)?;
-        Some(self.frames[oldest as usize].since + self.config.expire)
+        let mut oldest_first =
+            self.links.iter(&self.aged).filter(may_go).map(|frame| &self.frames[frame as usize]);
+        if self.starved.is_empty() {
+            return Some(oldest_first.next()?.since + self.config.expire);
+        }
+        // Pages that have not failed are written at once. Failed ones need not lie in the order of their failures.
+        oldest_first
+            .map(|meta| if meta.is_failed { meta.since + self.retry_after() } else { meta.since })
+            .min()
+    }
+
+    /// How long a failed page stays as it is before it is written again, to avoid a hot loop. Shorter while a caller waits
+    /// for a frame.
+    fn retry_after(&self) -> Duration {
+        if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 }
     }
 
     /// How many pages could not be written when that was last tried, and why. Looks at every frame.
@@ -241,9 +255,7 @@ impl PageCache {
         if !takes_any && !has_old {
             return None;
         }
-        // What failed waits until it is old again, lest it be tried over and over; for less if somebody needs its
-        // frame.
-        let wait = if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 };
+        let wait = self.retry_after();
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];
             (!meta.is_failed || meta.since + wait <= now) && !self.is_behind_a_write(*frame)

@@ -269,7 +269,7 @@ fn the_page_cache_gets_done_what_the_kernel_had_no_memory_for() {
             block_bytes: BLOCK,
             tail: None,
             writes_last_block: false,
-            own_reads: None,
+            inline_reads: None,
         };
         let opened: Result<_, NoMemory> =
             Buffered::new(config, |_| Ok(Runner::new(Box::new(device) as Box<_>, &QueueConfig::default())));

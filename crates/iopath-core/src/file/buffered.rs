@@ -1,0 +1,173 @@
+//! The buffered path as a state machine: page cache, readahead and the I/O between them and the device. Performs no
+//! I/O, blocks no thread and reads no clock: see `poll_step`.
+//!
+//! ```text
+//!   read, take_pages, begin_direct, flush ──▶ PageCache, Readahead        calls of the program, each with a waiter
+//!                                                │ poll_io
+//!                                                ▼
+//!   poll_step  ◀── Submit, Zero, WriteTail ── pieces of page I/Os         work for the queue and the device
+//!   handle_completion ──▶ in-flight table ──▶ PageCache, Readahead
+//!   poll_ready ◀── outcomes of the waiters                                wake the callers that wait
+//!   poll_timeout                                                          the next time at which poll_step has work
+//! ```
+//!
+//! A driver repeats four actions until nothing is left: it carries out all steps of [`BufferedPath::poll_step`], it
+//! unplugs its queue, it passes completions to [`BufferedPath::handle_completion`], and it wakes the waiters that
+//! [`BufferedPath::poll_ready`] names. If no I/O has completed by [`BufferedPath::poll_timeout`], it starts again at that
+//! time. Threads under a lock (`Buffered` in `iopath-os`) and a loop in virtual time can drive it alike.
+//!
+//! One call of the program is one waiter at a time. A call that has to wait returns a step that says so, and
+//! [`BufferedPath::poll_ready`] later returns its [`Outcome`](super::cache::Outcome).
+
+mod advice;
+mod direct;
+mod geometry;
+mod in_flight;
+mod inline_read;
+mod read;
+mod resize;
+mod starvation;
+mod write;
+
+use crate::error::IoError;
+use crate::file::cache::{CacheConfig, Frame, IoTag, PageCache, Ready};
+use crate::file::readahead::{Pattern, Readahead, ReadaheadConfig};
+use crate::memory::Memory;
+use crate::time::{Duration, Instant};
+use in_flight::{InFlight, Queued};
+use std::collections::VecDeque;
+
+pub use advice::Advice;
+pub use geometry::Geometry;
+pub use in_flight::{PageBio, Step};
+pub use inline_read::InlineRead;
+pub use read::ReadStep;
+pub use resize::{Resize, ResizeStep};
+pub use starvation::{NoFrame, Starvation};
+pub use write::{BufferedWrite, TakeStep, WritePiece};
+
+/// The memory of the page cache's frames, as handles for the queue.
+pub trait Frames {
+    /// The kind of handle.
+    type Memory: Memory;
+
+    /// The first `bytes` bytes of `frame`. Called for frames of I/Os only: until the I/O completes, no reader is in a
+    /// frame that is read into, and no writer in a frame that is written from.
+    fn memory(&self, frame: Frame, bytes: u64) -> Self::Memory;
+}
+
+/// The state machine of the buffered path.
+#[derive(Debug)]
+pub struct BufferedPath<F: Frames> {
+    frames: F,
+    cache: PageCache,
+    readahead: Readahead,
+    geometry: Geometry,
+    /// How often the end of the volume has moved.
+    resizes: u64,
+    /// Page I/Os that have not completed, at the number of their tag.
+    in_flight: Vec<InFlight>,
+    writes_in_flight: u32,
+    completed_ios: u64,
+    /// Pieces of page I/Os, and other work of the driver, in the order in which it must be carried out.
+    queued: VecDeque<Queued<F::Memory>>,
+    /// The queue has refused a bio. Nothing more is submitted until a bio has completed.
+    is_queue_full: bool,
+    /// Pauses that writers owe.
+    pause_owed: Duration,
+}
+
+impl<F: Frames> BufferedPath<F> {
+    /// An empty cache, whose frames have the memory `frames`, in front of a device of that geometry. Without `readahead`
+    /// nothing is read ahead.
+    ///
+    /// # Panics
+    /// If pages are not whole blocks: a bug of the caller.
+    pub fn new(
+        cache: CacheConfig,
+        readahead: Option<ReadaheadConfig>,
+        geometry: Geometry,
+        frames: F,
+    ) -> Self {
+        let CacheConfig { frames: frame_count, io_pages_max, reads_max, writes_max, .. } = cache;
+        geometry.check();
+        assert_eq!(
+            cache.page_bytes, geometry.page_bytes,
+            "the cache and the geometry differ in the page size"
+        );
+        // An I/O has at least one frame of its own, except a flush.
+        let ios_max = reads_max.saturating_add(writes_max).min(frame_count).saturating_add(1);
+        let is_off = readahead.is_none();
+        let mut readahead = Readahead::new(readahead.unwrap_or_default(), geometry.end());
+        if is_off {
+            readahead.set_pattern(Pattern::Random);
+        }
+        Self {
+            frames,
+            cache: PageCache::new(cache),
+            readahead,
+            geometry,
+            resizes: 0,
+            in_flight: Vec::with_capacity(ios_max as usize),
+            writes_in_flight: 0,
+            completed_ios: 0,
+            queued: VecDeque::with_capacity(io_pages_max.min(frame_count) as usize),
+            is_queue_full: false,
+            pause_owed: Duration::ZERO,
+        }
+    }
+
+    /// The page cache.
+    pub const fn cache(&self) -> &PageCache {
+        &self.cache
+    }
+
+    /// The readahead policy.
+    pub const fn readahead(&self) -> &Readahead {
+        &self.readahead
+    }
+
+    /// Sizes of pages and blocks, and the end of the volume.
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Page I/Os that have completed so far.
+    pub const fn completed_ios(&self) -> u64 {
+        self.completed_ios
+    }
+
+    /// The next waiter whose outcome is known.
+    pub fn poll_ready(&mut self) -> Option<Ready> {
+        self.cache.poll_ready()
+    }
+
+    /// When [`BufferedPath::poll_step`] has work although nothing has completed: a dirty page reaches its age, or a failed
+    /// write-back is due for a retry, which comes sooner while a caller lacks a frame. Every time limit of the buffered
+    /// path is included, except those of single callers: the pause of a writer ([`BufferedPath::take_pause`]) and the
+    /// patience of a caller that lacks a frame ([`Starvation`]).
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_queue_full { None } else { self.cache.poll_timeout() }
+    }
+
+    /// A frame has lost its last pin while a caller waited for one: `Hot::unpin` has reported it.
+    pub fn handle_unpinned(&mut self) {
+        self.cache.handle_unpinned();
+    }
+
+    /// Bytes that were lost although they had been reported as written back: then every flush fails.
+    pub const fn loss(&self) -> Option<IoError> {
+        self.cache.loss()
+    }
+
+    /// The caller accepts the loss, which is returned: flushes can succeed again.
+    pub fn accept_loss(&mut self) -> Option<IoError> {
+        let loss = self.cache.loss();
+        self.cache.forget_loss();
+        loss
+    }
+
+    fn slot(&mut self, tag: IoTag) -> &mut InFlight {
+        &mut self.in_flight[tag.0 as usize]
+    }
+}

@@ -1,0 +1,184 @@
+//! Writes of any bytes: takes pages for them, a few at a time, which the caller fills and releases.
+//!
+//! ```text
+//!   take_pages ──▶ caller fills the pieces ──▶ release_pages ──┬─▶ all taken: take_pause
+//!       ▲                                                      └─▶ FillThenWait: outcome ──▶ handle_outcome
+//!       └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A writer releases its pages before it waits: two writers never hold what the other waits for.
+
+use super::{BufferedPath, Frames, Geometry};
+use crate::error::IoError;
+use crate::file::cache::{Frame, Outcome, Part, WriteStep};
+use crate::file::page::{Page, PageRange};
+use crate::time::{Duration, Instant};
+use arrayvec::ArrayVec;
+
+/// The most pages that a writer holds at a time.
+const PIECES_MAX: usize = 32;
+
+/// A shorter pause is postponed: to fall asleep and wake up costs more.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// A write in progress.
+#[derive(Debug)]
+pub struct BufferedWrite {
+    offset: u64,
+    bytes: usize,
+    /// How many of the bytes have pages: they are written, or their pages are held.
+    taken: usize,
+    is_streamed: bool,
+    pieces: ArrayVec<WritePiece, PIECES_MAX>,
+}
+
+/// A part of the bytes, and the page that they go to.
+#[derive(Debug, Clone, Copy)]
+pub struct WritePiece {
+    /// The frame, which the writer has to itself until [`BufferedPath::release_pages`].
+    pub frame: Frame,
+    /// Copy the whole page from this frame first, and unpin it.
+    pub copy_from: Option<Frame>,
+    /// The position of the bytes in the page.
+    pub to: usize,
+    /// The position of the bytes in the write.
+    pub start: usize,
+    /// Where the bytes end in the write.
+    pub end: usize,
+    /// Zero the rest of the page behind the bytes: it is behind the end of the volume.
+    pub is_rest_zero: bool,
+}
+
+/// What a writer does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeStep {
+    /// Fill the pieces and release them; if bytes are left, take pages again.
+    Fill,
+    /// Fill the pieces and release them, then wait: [`BufferedPath::poll_ready`] names the waiter, and its outcome goes to
+    /// [`BufferedWrite::handle_outcome`].
+    FillThenWait,
+}
+
+impl BufferedWrite {
+    /// A write of `bytes` bytes from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`IoError::EndOfDevice`] if that is past the last byte that has an offset.
+    pub fn new(offset: u64, bytes: usize) -> Result<Self, IoError> {
+        offset.checked_add(bytes as u64).ok_or(IoError::EndOfDevice)?;
+        Ok(Self { offset, bytes, taken: 0, is_streamed: false, pieces: ArrayVec::new() })
+    }
+
+    /// The pages that the writer holds.
+    pub fn pieces(&mut self) -> &mut [WritePiece] {
+        &mut self.pieces
+    }
+
+    /// Whether the write continues a stream of new pages: the device will read the bytes before the processor does.
+    pub const fn is_streamed(&self) -> bool {
+        self.is_streamed
+    }
+
+    /// Whether all bytes have pages.
+    pub const fn is_all_taken(&self) -> bool {
+        self.taken == self.bytes
+    }
+
+    /// The outcome of the wait after [`TakeStep::FillThenWait`].
+    ///
+    /// # Errors
+    /// The page could not be read. A first part of the bytes may be written.
+    ///
+    /// # Panics
+    /// If it is the outcome of another kind of call: a bug of the caller.
+    pub fn handle_outcome(&mut self, outcome: Outcome, geometry: &Geometry) -> Result<(), IoError> {
+        match outcome {
+            Outcome::Writable(frame) => {
+                // The end may have moved: it does not matter to a page that the writer already holds.
+                let (_, _, piece) = self.next_piece(&Geometry { size_bytes: u64::MAX, ..*geometry })?;
+                self.hold(WritePiece { frame, ..piece });
+                Ok(())
+            }
+            Outcome::Retry => Ok(()),
+            Outcome::Failed(error) => Err(error),
+            other => unreachable!("the outcome of a write is {other:?}"),
+        }
+    }
+
+    /// The next bytes that need a page; the frame is filled in later.
+    fn next_piece(&self, geometry: &Geometry) -> Result<(Page, Part, WritePiece), IoError> {
+        let at = self.offset + self.taken as u64;
+        let (page, to) = geometry.locate(at);
+        let page_bytes = geometry.page_bytes as usize;
+        let bytes = (self.bytes - self.taken).min(page_bytes - to);
+        let end = at + bytes as u64;
+        if end > geometry.size_bytes {
+            return Err(IoError::EndOfDevice);
+        }
+        let is_whole = to == 0 && (bytes == page_bytes || end == geometry.size_bytes);
+        let piece = WritePiece {
+            frame: Frame(0),
+            copy_from: None,
+            to,
+            start: self.taken,
+            end: self.taken + bytes,
+            is_rest_zero: is_whole,
+        };
+        Ok((page, if is_whole { Part::Whole } else { Part::Some }, piece))
+    }
+
+    fn hold(&mut self, piece: WritePiece) {
+        self.taken = piece.end;
+        self.pieces.push(piece);
+    }
+}
+
+impl<F: Frames> BufferedPath<F> {
+    /// Takes pages until all bytes have one, the writer holds as many as it may, or it has to wait for one.
+    ///
+    /// # Errors
+    /// [`IoError::EndOfDevice`] if the next byte is past the end of the volume and no page is held.
+    pub fn take_pages(&mut self, write: &mut BufferedWrite, waiter: u64) -> Result<TakeStep, IoError> {
+        let (first, _) = self.geometry.locate(write.offset + write.taken as u64);
+        write.is_streamed = self.cache.is_streamed(first);
+        while !write.is_all_taken() && !write.pieces.is_full() {
+            let (page, part, piece) = match write.next_piece(&self.geometry) {
+                Ok(next) => next,
+                // The volume has shrunk. The bytes in the pages that are held are written, the rest is refused.
+                Err(_) if !write.pieces.is_empty() => return Ok(TakeStep::Fill),
+                Err(error) => return Err(error),
+            };
+            match self.cache.begin_write(page, part, waiter) {
+                WriteStep::Into(frame) => write.hold(WritePiece { frame, ..piece }),
+                WriteStep::Copy { from, to } => {
+                    write.hold(WritePiece { frame: to, copy_from: Some(from), ..piece });
+                }
+                WriteStep::Wait => {
+                    if part == Part::Some {
+                        self.cache.take_mark(page);
+                    }
+                    return Ok(TakeStep::FillThenWait);
+                }
+            }
+        }
+        if write.is_streamed {
+            // The next write of the stream will most likely ask for these. The copy of this one comes first.
+            let (next, _) = self.geometry.locate(write.offset + write.taken as u64);
+            let pages = PageRange::new(next, write.pieces.len() as u64);
+            pages.iter().for_each(|page| self.cache.prefetch(page));
+        }
+        Ok(TakeStep::Fill)
+    }
+
+    /// The pages that the writer holds are filled: they are dirty from now on.
+    pub fn release_pages(&mut self, write: &mut BufferedWrite, now: Instant) {
+        for piece in write.pieces.drain(..) {
+            self.pause_owed += self.cache.end_write(piece.frame, now);
+        }
+    }
+
+    /// How long a writer pauses after its write, since writers are faster than the device; `None` for not at all.
+    pub fn take_pause(&mut self) -> Option<Duration> {
+        (self.pause_owed >= PAUSE_MIN).then(|| std::mem::take(&mut self.pause_owed))
+    }
+}

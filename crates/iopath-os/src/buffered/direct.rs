@@ -1,0 +1,229 @@
+//! Direct I/O on a volume with a page cache, and a volume that changes its size. Which thread waits for which page is
+//! decided in `iopath_core::cache`; the direct I/O itself is the caller's, the flush after a forced write is not.
+
+use iopath_core::buffered::{Resize, ResizeStep};
+use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
+use iopath_core::{IoError, Op};
+
+use super::state::State;
+use super::{Buffered, BufferedError, Shared};
+use crate::clock;
+use crate::sync::atomic::Ordering::Release;
+
+/// Permission for one direct I/O: the device holds all bytes that were written through the cache. Drop it when the I/O has
+/// completed, before any caller learns of that. Until then writers to the pages of a direct write wait.
+#[derive(Debug)]
+pub struct DirectGuard<'a> {
+    shared: &'a Shared,
+    /// `None` for a read that had nothing to wait for.
+    tag: Option<DirectTag>,
+}
+
+impl Buffered {
+    /// A direct I/O on `bytes` bytes from byte `offset` on is to begin. A discard drops whole dirty pages rather than
+    /// write them back, errors included. The range may reach past the end of the volume.
+    ///
+    /// # Errors
+    /// Dirty pages of the range could not be written back.
+    pub fn begin_direct(&self, op: Op, offset: u64, bytes: u64) -> Result<DirectGuard<'_>, BufferedError> {
+        self.begin_direct_in_units(op, offset, bytes, 1)
+    }
+
+    /// As [`Buffered::begin_direct`], for a device on which writes exclude each other in whole units of `unit_bytes` bytes,
+    /// as a file in blocks is one: dirty pages of the same unit are written back before, and writers to them wait.
+    ///
+    /// # Errors
+    /// As [`Buffered::begin_direct`].
+    pub fn begin_direct_in_units(
+        &self,
+        op: Op,
+        offset: u64,
+        bytes: u64,
+        unit_bytes: u64,
+    ) -> Result<DirectGuard<'_>, BufferedError> {
+        let shared = &*self.shared;
+        if op == Op::Flush || (op == Op::Read && shared.hot.is_clean()) {
+            return Ok(DirectGuard { shared, tag: None });
+        }
+        let mut state = shared.lock();
+        let waiter = state.add_waiter();
+        let step = state.path.begin_direct(op, offset, bytes, unit_bytes, waiter as u64);
+        state.advance(clock::now());
+        let tag = match step {
+            DirectStep::Go(tag) => {
+                state.waiters.remove(waiter);
+                tag
+            }
+            DirectStep::Wait => match shared.wait(state, waiter)?.1 {
+                Outcome::Direct(tag) => tag,
+                Outcome::Failed(error) => return Err(error.into()),
+                other => unreachable!("the outcome of a direct I/O is {other:?}"),
+            },
+        };
+        Ok(DirectGuard { shared, tag: Some(tag) })
+    }
+
+    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages behind the end are dropped. If `resize`
+    /// fails, dirty ones among them are lost, and every flush fails until [`Buffered::accept_loss`].
+    ///
+    /// One thread at a time; reads and writes may continue. A read that overlaps the part that is cut off is short.
+    ///
+    /// # Errors
+    /// The page in which the nearer end lies could not be written back: `resize` was not called. The inner error is that of
+    /// `resize`.
+    pub fn resize<E>(
+        &self,
+        size_bytes: u64,
+        resize: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Result<(), E>, BufferedError> {
+        let shared = &*self.shared;
+        let plan = shared.begin_resize(size_bytes)?;
+        // Does not return by a panic of `resize` with the range still locked against writers.
+        let ends = EndsResize { shared, plan: Some(plan) };
+        let resized = resize();
+        ends.end(resized.is_ok());
+        Ok(resized)
+    }
+
+    /// The volume ends at `size_bytes` from now on, if it ended before: the file is that long already, and the added bytes
+    /// read as zeroes. Unlike [`Buffered::resize`] it waits for nothing: for writes that append.
+    pub fn extend(&self, size_bytes: u64) {
+        let mut state = self.shared.lock();
+        state.path.extend(size_bytes);
+        self.shared.publish_size(&mut state);
+    }
+}
+
+/// Ends a resize, also if the caller's closure panics: then as one that failed.
+struct EndsResize<'a> {
+    shared: &'a Shared,
+    plan: Option<Resize>,
+}
+
+impl EndsResize<'_> {
+    fn end(mut self, is_resized: bool) {
+        if let Some(plan) = self.plan.take() {
+            self.shared.end_resize(plan, is_resized);
+        }
+    }
+}
+
+impl Drop for EndsResize<'_> {
+    fn drop(&mut self) {
+        if let Some(plan) = self.plan.take() {
+            self.shared.end_resize(plan, false);
+        }
+    }
+}
+
+impl DirectGuard<'_> {
+    /// Keeps the guard beyond the borrow of the cache: the tag must be passed to [`Buffered::end_direct`].
+    pub fn into_tag(mut self) -> Option<DirectTag> {
+        self.tag.take()
+    }
+
+    /// A forced write has succeeded at the device, which took it as a plain write: returns when it is on the medium.
+    ///
+    /// # Errors
+    /// The device could not be flushed: the write may be lost.
+    ///
+    /// # Panics
+    /// If it is a read: a bug of the caller.
+    pub fn end_forced(mut self) -> Result<(), BufferedError> {
+        let tag = self.tag.take().expect("a write is registered");
+        let forced = self.shared.lock().path.end_forced(tag);
+        self.shared.wait_forced(forced)
+    }
+}
+
+/// Forced writes whose guards were turned into tags. Each was a plain write at the device; none may flush the device
+/// itself: `iopath_core::cache::forced` says why.
+impl Buffered {
+    /// These writes have succeeded at the device. Requests one flush of the device for all of them, and does not wait for
+    /// it.
+    pub fn end_forced<'a>(&self, done: impl Iterator<Item = (DirectTag, &'a mut Option<Forced>)>) {
+        let mut state = self.shared.lock();
+        for (tag, forced) in done {
+            *forced = Some(state.path.end_forced(tag));
+        }
+        state.poll(clock::now());
+    }
+
+    /// Whether a forced write is on the medium; `None` while that is unknown. Polls the device, and does not wait.
+    pub fn forced(&self, forced: Forced) -> Option<Result<(), IoError>> {
+        let mut state = self.shared.lock();
+        state.poll(clock::now());
+        state.path.forced(forced)
+    }
+
+    /// Waits until a forced write is on the medium.
+    ///
+    /// # Errors
+    /// The device could not be flushed: the write may be lost.
+    pub fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        self.shared.wait_forced(forced)
+    }
+
+    /// A direct I/O has completed whose guard was turned into a tag.
+    pub fn end_direct(&self, tag: Option<DirectTag>) {
+        drop(DirectGuard { shared: &self.shared, tag });
+    }
+}
+
+impl Drop for DirectGuard<'_> {
+    fn drop(&mut self) {
+        let Some(tag) = self.tag else { return };
+        let mut state = self.shared.lock();
+        state.path.end_direct(tag);
+        state.advance(clock::now());
+    }
+}
+
+impl Shared {
+    fn wait_forced(&self, forced: Forced) -> Result<(), BufferedError> {
+        let mut state = self.lock();
+        let waiter = state.add_waiter();
+        state.path.await_forced(forced, waiter as u64);
+        self.wait_done(state, waiter)
+    }
+
+    /// Waits until the file may be resized.
+    fn begin_resize(&self, size_bytes: u64) -> Result<Resize, BufferedError> {
+        let mut state = self.lock();
+        let mut waiter = state.add_waiter();
+        let (mut resize, mut step) = state.path.begin_resize(size_bytes, waiter as u64);
+        while step == ResizeStep::Wait {
+            state.advance(clock::now());
+            let (locked, outcome) = self.wait(state, waiter)?;
+            state = locked;
+            waiter = state.add_waiter();
+            let next = state.path.handle_resize_outcome(&mut resize, outcome, waiter as u64);
+            step = next.inspect_err(|_| drop(state.waiters.remove(waiter)))?;
+        }
+        state.waiters.remove(waiter);
+        self.publish_size(&mut state);
+        state.advance(clock::now());
+        Ok(resize)
+    }
+
+    fn end_resize(&self, resize: Resize, is_resized: bool) {
+        let mut state = self.lock();
+        let is_withdrawn = resize.is_cut() && !is_resized;
+        state.path.end_resize(resize, is_resized);
+        if is_withdrawn {
+            // Pages that were read meanwhile hold zeroes behind the nearer end. Reads that have seen them are repeated.
+            self.failed_resizes.fetch_add(1, Release);
+        }
+        self.publish_size(&mut state);
+        state.advance(clock::now());
+    }
+
+    /// The device and the threads without the lock get the end of the volume from the state machine.
+    fn publish_size(&self, state: &mut State) {
+        let size_bytes = state.path.geometry().size_bytes;
+        if self.size() != size_bytes {
+            state.set_device_end();
+            self.size_bytes.store(size_bytes, Release);
+        }
+    }
+}
