@@ -8,11 +8,12 @@ mod world;
 
 use iopath_core::Duration;
 use iopath_core::cache::{CacheConfig, Part};
+use iopath_core::readahead::ReadaheadConfig;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use world::{Call, Device, Step, World};
+use world::{Call, Device, ModelFrames, PAGE_BYTES, Step, World};
 
 const STEPS_PER_LIFE: u64 = 2_000;
 
@@ -211,7 +212,9 @@ fn random_call(rng: &mut ChaCha8Rng, pages: u64) -> Call {
     let count = rng.random_range(1..=pages - page);
     let half = rng.random_range(0..pages as usize * 2);
     let halves = rng.random_range(1..=pages as usize * 2 - half);
-    match rng.random_range(0..120) {
+    match rng.random_range(0..126) {
+        120..123 => Call::WriteRun(page, count as usize),
+        123..126 => Call::Grow,
         100..105 => Call::DirectRead(half, halves),
         105..110 => Call::DirectWrite(half, halves.min(5)),
         110..112 => Call::DirectWrite(half, halves),
@@ -242,7 +245,16 @@ fn live(seed: u64) -> (u64, u64) {
         expire: Duration::from_micros(rng.random_range(10..100_000)),
         ..CacheConfig::default()
     };
-    let mut world = World::new(config, pages as usize);
+    let readahead = ReadaheadConfig {
+        page_bytes: PAGE_BYTES,
+        request_bytes: u64::from(config.io_pages_max * PAGE_BYTES),
+        budget_bytes: u64::from(config.frames.div_ceil(2) * PAGE_BYTES),
+        streams_max: 4,
+    };
+    let readahead = rng.random_bool(0.5).then_some(readahead);
+    // Where not all frames join, a page I/O is several bios, which complete and fail by themselves.
+    let frames = ModelFrames { joins_all: rng.random() };
+    let mut world = World::with(config, pages as usize, readahead, frames);
     let calls_max = rng.random_range(1..12);
     let fails = rng.random_range(0..40);
     world.semantics.flush_loses = rng.random();

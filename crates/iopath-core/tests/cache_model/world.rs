@@ -1,18 +1,29 @@
-//! A page cache, the memory of its frames, a disk behind it and callers in the midst of their calls; and the model
-//! that knows what every page must hold. Decides nothing: whoever drives it picks the next step.
+//! The buffered path, the memory of its frames, a disk behind it and callers in the middle of their calls; and the model
+//! of the bytes that every page must hold. Decides nothing: the test that drives it picks the next step.
 //!
 //! A page is two halves, each the number of the write that put it there. Numbers only grow, so a page on the medium
 //! is new enough if both its halves are.
 
 mod contents;
 mod direct;
+mod frames;
 
 use contents::Contents;
 use direct::{Going, halves_of};
-use iopath_core::cache::{CacheConfig, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep};
+use frames::FrameList;
+pub(crate) use frames::ModelFrames;
+use iopath_core::buffered::{
+    Advice, BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Resize, Step as PathStep, TakeStep,
+    WritePiece,
+};
+use iopath_core::cache::{CacheConfig, DirectStep, DirectTag, Frame, Outcome, PageCache, Part};
+use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+/// Bytes of a page; the model looks at its halves only.
+pub(crate) const PAGE_BYTES: u32 = 4096;
 
 /// Both halves of a page.
 type Bytes = [u64; 2];
@@ -22,6 +33,8 @@ type Bytes = [u64; 2];
 pub(crate) enum Call {
     Read(u64),
     Write(u64, Part),
+    /// So many whole pages from this one on, by one call.
+    WriteRun(u64, usize),
     Flush,
     WriteBack(u64, u64),
     Invalidate(u64, u64),
@@ -32,8 +45,10 @@ pub(crate) enum Call {
     DirectWrite(usize, usize),
     /// On the medium when it ends.
     DirectForced(usize, usize),
-    /// From this page on.
+    /// The volume is cut off before this page.
     Truncate(u64),
+    /// The volume gets its first size back.
+    Grow,
 }
 
 /// How far a call has come.
@@ -43,8 +58,10 @@ enum Stage {
     Waiting,
     /// Has a page and looks at it.
     Pinned(Frame, Bytes),
-    /// Is copying into a page.
-    Copying(Frame),
+    /// Is copying into pages; then it waits or not.
+    Copying {
+        then_waits: bool,
+    },
     Over,
 }
 
@@ -52,6 +69,10 @@ enum Stage {
 struct Task {
     call: Call,
     stage: Stage,
+    /// Write: how far it is.
+    write: Option<BufferedWrite>,
+    /// Write: the outcome that came while it was still copying.
+    early: Option<Outcome>,
     /// Flush, write-back, direct read: what each half held when it was called, if that is known. Forced write: when the
     /// device had carried it out; nothing before.
     owes: Vec<Option<u64>>,
@@ -59,9 +80,11 @@ struct Task {
     is_doomed: bool,
 }
 
+/// A bio at the device.
 #[derive(Debug)]
 struct InFlight {
-    io: PageIo,
+    bio: PageBio<FrameList>,
+    pages: PageRange,
     frames: Vec<Frame>,
     /// Write: what was in the frames when it was submitted. Flush: what was in the device.
     bytes: Vec<Bytes>,
@@ -72,7 +95,7 @@ struct InFlight {
 pub(crate) enum Step {
     /// A caller goes on.
     Task(usize),
-    /// The device ends an I/O: well or not.
+    /// The device completes a bio: well or not.
     Io(usize, bool),
     /// The device ends a direct I/O: well or not.
     Direct(usize, bool),
@@ -93,7 +116,7 @@ pub(crate) struct Device {
 }
 
 pub(crate) struct World {
-    cache: PageCache,
+    path: BufferedPath<ModelFrames>,
     arena: Vec<Bytes>,
     /// What a read of the device gives, and what is left without power.
     device: Vec<Bytes>,
@@ -101,6 +124,10 @@ pub(crate) struct World {
     contents: Contents,
     in_flight: Vec<InFlight>,
     direct: Vec<Going>,
+    /// A resize that has begun.
+    resize: Option<Resize>,
+    /// Where the device ends, in pages.
+    device_end: u64,
     tasks: Vec<Task>,
     writes: u64,
     pub(crate) semantics: Device,
@@ -113,9 +140,24 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Nothing is read ahead, and a page I/O is one bio, so that there are few schedules.
     pub(crate) fn new(config: CacheConfig, pages: usize) -> Self {
+        Self::with(config, pages, None, ModelFrames { joins_all: true })
+    }
+
+    pub(crate) fn with(
+        config: CacheConfig,
+        pages: usize,
+        readahead: Option<ReadaheadConfig>,
+        frames: ModelFrames,
+    ) -> Self {
+        let size_bytes = pages as u64 * u64::from(PAGE_BYTES);
+        let geometry =
+            Geometry { page_bytes: PAGE_BYTES, block_bytes: 512, size_bytes, writes_last_block: false };
         Self {
-            cache: PageCache::new(config),
+            path: BufferedPath::new(config, readahead, geometry, frames),
+            resize: None,
+            device_end: pages as u64,
             arena: vec![[u64::MAX; 2]; config.frames as usize],
             device: vec![[0; 2]; pages],
             medium: vec![[0; 2]; pages],
@@ -134,7 +176,14 @@ impl World {
     }
 
     pub(crate) fn call(&mut self, call: Call) {
-        let task = Task { call, stage: Stage::New, owes: Vec::new(), is_doomed: false };
+        let page_bytes = u64::from(PAGE_BYTES);
+        let write = match call {
+            Call::Write(page, Part::Whole) => BufferedWrite::new(page * page_bytes, 4096).ok(),
+            Call::Write(page, Part::Some) => BufferedWrite::new(page * page_bytes, 2048).ok(),
+            Call::WriteRun(page, pages) => BufferedWrite::new(page * page_bytes, pages * 4096).ok(),
+            _ => None,
+        };
+        let task = Task { call, stage: Stage::New, write, early: None, owes: Vec::new(), is_doomed: false };
         // A place that nobody waits at any more is used again.
         match self.tasks.iter().position(|task| task.stage == Stage::Over) {
             Some(place) => self.tasks[place] = task,
@@ -149,13 +198,17 @@ impl World {
 
     /// All that can happen next. An I/O ends only after those before it that it must not pass (rule 1 of the path).
     pub(crate) fn steps(&self, may_fail: bool) -> Vec<Step> {
-        let goes_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Over);
+        let is_resize = |call: Call| matches!(call, Call::Truncate(_) | Call::Grow);
+        // The caller resizes a volume by one thread at a time.
+        let is_held_up =
+            |task: &Task| self.resize.is_some() && task.stage == Stage::New && is_resize(task.call);
+        let goes_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Over) && !is_held_up(task);
         let tasks = self.tasks.iter().enumerate().filter(|(_, task)| goes_on(task));
         let mut steps: Vec<Step> = tasks.map(|(index, _)| Step::Task(index)).collect();
         for (index, later) in self.in_flight.iter().enumerate() {
             let in_the_way = |earlier: &InFlight| {
-                let overlaps = !earlier.io.pages.and(later.io.pages).is_empty();
-                overlaps && (earlier.io.op == Op::Write || later.io.op == Op::Write)
+                let overlaps = !earlier.pages.and(later.pages).is_empty();
+                overlaps && (earlier.bio.op == Op::Write || later.bio.op == Op::Write)
             };
             if !self.in_flight[..index].iter().any(in_the_way) {
                 steps.push(Step::Io(index, true));
@@ -182,39 +235,27 @@ impl World {
         self.settle();
     }
 
-    /// Everything the state machine wants done now.
+    fn cache(&self) -> &PageCache {
+        self.path.cache()
+    }
+
+    /// Carries out all steps, and passes outcomes to their callers.
     fn settle(&mut self) {
-        while let Some(ready) = self.cache.poll_ready() {
-            self.wake(ready.waiter as usize, ready.outcome);
-        }
-        while let Some(io) = self.cache.poll_io(self.now) {
-            let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
-            assert_eq!(frames.len() as u64, io.pages.pages());
-            let overlaps =
-                |other: &InFlight| other.io.op == Op::Write && !other.io.pages.and(io.pages).is_empty();
-            assert!(
-                io.op != Op::Write || !self.in_flight.iter().any(overlaps),
-                "{io:?}: two writes of a page"
-            );
-            if io.op == Op::Read {
-                for page in io.pages.iter() {
-                    // A truncation drops pages some time after it was called.
-                    let is_first =
-                        self.being_read.insert(page.0) || self.contents.is_cut(page.0 as usize * 2);
-                    assert!(is_first, "page {page} is read twice at once");
+        loop {
+            while let Some(step) = self.path.poll_step(self.now) {
+                match step {
+                    PathStep::Submit(bio) => self.submit(bio),
+                    PathStep::Zero { frame, from: 0 } => self.arena[frame.0 as usize] = [0; 2],
+                    other => unreachable!("{other:?} in a volume of whole pages"),
                 }
             }
-            let bytes = match io.op {
-                Op::Flush => self.device.clone(),
-                _ => frames.iter().map(|frame| self.arena[frame.0 as usize]).collect(),
-            };
-            self.in_flight.push(InFlight { io, frames, bytes });
+            let Some(ready) = self.path.poll_ready() else { break };
+            self.wake(ready.waiter as usize, ready.outcome);
         }
-        while self.cache.poll_evicted_unused().is_some() {}
-        assert_eq!(self.cache.hot().is_clean(), self.cache.stats().dirty == 0);
-        for InFlight { io, frames, bytes } in self.in_flight.iter().filter(|it| it.io.op == Op::Write) {
+        assert_eq!(self.cache().hot().is_clean(), self.cache().stats().dirty == 0);
+        for InFlight { bio, frames, bytes, .. } in self.in_flight.iter().filter(|it| it.bio.op == Op::Write) {
             let there = frames.iter().map(|frame| self.arena[frame.0 as usize]);
-            assert!(there.eq(bytes.iter().copied()), "{io:?} changes on its way");
+            assert!(there.eq(bytes.iter().copied()), "{bio:?} changes while it is in flight");
         }
         for task in &self.tasks {
             if let Stage::Pinned(frame, bytes) = task.stage {
@@ -223,18 +264,51 @@ impl World {
         }
     }
 
+    fn submit(&mut self, bio: PageBio<FrameList>) {
+        let frames: Vec<Frame> = bio.memory.iter().flat_map(FrameList::frames).collect();
+        let first = bio.extent.start().0 * 512 / u64::from(PAGE_BYTES);
+        let pages = if bio.op == Op::Flush {
+            PageRange::EMPTY
+        } else {
+            PageRange::new(Page(first), frames.len() as u64)
+        };
+        assert_eq!(bio.extent.bytes(), frames.len() as u64 * u64::from(PAGE_BYTES), "{bio:?}");
+        assert!(
+            bio.op == Op::Flush || pages.end().0 <= self.device_end,
+            "{bio:?} reaches past the end of the device"
+        );
+        let overlaps = |other: &InFlight| other.bio.op == Op::Write && !other.pages.and(pages).is_empty();
+        assert!(bio.op != Op::Write || !self.in_flight.iter().any(overlaps), "{bio:?}: two writes of a page");
+        if bio.op == Op::Read {
+            for page in pages.iter() {
+                // A truncation drops pages some time after it was called.
+                let is_first = self.being_read.insert(page.0) || self.contents.is_cut(page.0 as usize * 2);
+                assert!(is_first, "page {page} is read twice at once");
+            }
+        }
+        let bytes = match bio.op {
+            Op::Flush => self.device.clone(),
+            _ => frames.iter().map(|frame| self.arena[frame.0 as usize]).collect(),
+        };
+        self.in_flight.push(InFlight { bio, pages, frames, bytes });
+    }
+
     fn go_on(&mut self, index: usize) {
         let Task { call, stage, .. } = self.tasks[index];
         match (stage, call) {
             (Stage::Pinned(frame, _), _) => {
                 self.tasks[index].stage = Stage::Over;
-                if self.cache.hot().unpin(frame) {
-                    self.cache.handle_unpinned();
-                }
+                self.unpin(frame);
             }
-            (Stage::Copying(frame), Call::Write(page, part)) => self.end_write(index, frame, page, part),
+            (Stage::Copying { then_waits }, _) => self.end_pages(index, then_waits),
             (Stage::New, _) => self.begin(index),
             _ => unreachable!("{:?} cannot go on", self.tasks[index]),
+        }
+    }
+
+    fn unpin(&mut self, frame: Frame) {
+        if self.cache().hot().unpin(frame) {
+            self.path.handle_unpinned();
         }
     }
 
@@ -242,83 +316,129 @@ impl World {
         let waiter = index as u64;
         self.tasks[index].stage = Stage::Waiting;
         match self.tasks[index].call {
-            Call::Read(page) => {
-                if let Lookup::Hit(pinned) = self.cache.read(Page(page), waiter) {
-                    self.look_at(index, pinned.frame);
-                }
-            }
-            Call::Write(page, part) => match self.cache.begin_write(Page(page), part, waiter) {
-                WriteStep::Into(frame) => self.start_write(index, frame),
-                WriteStep::Copy { from, to } => {
-                    self.arena[to.0 as usize] = self.arena[from.0 as usize];
-                    if self.cache.hot().unpin(from) {
-                        self.cache.handle_unpinned();
-                    }
-                    self.start_write(index, to);
-                }
-                WriteStep::Wait => {}
+            Call::Read(page) => match self.path.read(PageRange::new(Page(page), 1), waiter, self.now) {
+                ReadStep::Pinned(frame) => self.look_at(index, frame),
+                ReadStep::Wait { .. } => {}
+                ReadStep::End => self.tasks[index].stage = Stage::Over,
             },
+            Call::Write(..) | Call::WriteRun(..) => self.take_pages(index),
             Call::Flush => {
                 self.tasks[index].owes = self.contents.oldest_of_all();
-                self.cache.flush(waiter);
+                self.path.flush(waiter);
             }
             Call::WriteBack(start, pages) => {
                 self.tasks[index].owes = self.contents.oldest_of_all();
-                self.cache.write_back(PageRange::new(Page(start), pages), waiter);
+                self.path.write_back(PageRange::new(Page(start), pages), waiter);
             }
             Call::Invalidate(start, pages) => {
                 let range = PageRange::new(Page(start), pages);
                 self.being_read.retain(|page| !range.contains(Page(*page)));
-                self.cache.invalidate(range);
+                self.advise(range, Advice::DontNeed);
                 self.tasks[index].stage = Stage::Over;
             }
             Call::Discard(start, pages) => self.discard(index, PageRange::new(Page(start), pages)),
             Call::Prefetch(start, pages) => {
-                self.cache.read_ahead(PageRange::new(Page(start), pages), |_| true);
+                self.advise(PageRange::new(Page(start), pages), Advice::WillNeed);
                 self.tasks[index].stage = Stage::Over;
             }
-            Call::DirectRead(..) | Call::DirectWrite(..) | Call::DirectForced(..) | Call::Truncate(_) => {
-                self.begin_direct(index);
-            }
+            Call::DirectRead(..)
+            | Call::DirectWrite(..)
+            | Call::DirectForced(..)
+            | Call::Truncate(_)
+            | Call::Grow => self.begin_direct(index),
         }
     }
 
-    /// A writer has the page to itself.
-    fn start_write(&mut self, index: usize, frame: Frame) {
-        let Call::Write(page, _) = self.tasks[index].call else {
-            unreachable!("only writes are given frames")
-        };
-        assert!(!self.is_under_direct(page), "a writer in page {page} under direct I/O");
-        self.tasks[index].stage = Stage::Copying(frame);
+    fn advise(&mut self, pages: PageRange, advice: Advice) {
+        let page_bytes = u64::from(PAGE_BYTES);
+        self.path.advise(pages.start().0 * page_bytes, pages.pages() * page_bytes, advice);
     }
 
+    /// A discard that changes nothing on the device: dirty pages are dropped.
     fn discard(&mut self, index: usize, range: PageRange) {
-        self.tasks[index].stage = Stage::Over;
-        self.cache.discard(range);
+        let page_bytes = u64::from(PAGE_BYTES);
+        let (offset, bytes) = (range.start().0 * page_bytes, range.pages() * page_bytes);
+        if let DirectStep::Go(tag) = self.path.begin_direct(Op::Discard, offset, bytes, 1, index as u64) {
+            self.end_discard(index, range, tag);
+        }
         for page in range.iter() {
             self.being_read.remove(&page.0);
-            // What a writer is in the midst of is kept.
-            if !self.cache.is_cached(page) {
+            // A page that a writer holds is kept.
+            if !self.cache().is_cached(page) {
                 self.forget(page.0 as usize);
             }
         }
     }
 
-    fn end_write(&mut self, index: usize, frame: Frame, page: u64, part: Part) {
-        self.writes += 1;
-        let bytes = &mut self.arena[frame.0 as usize];
-        let half = page as usize * 2;
-        if part == Part::Some {
-            self.contents.look(half, bytes[0]);
-            self.contents.look(half + 1, bytes[1]);
-            bytes[0] = self.writes;
-        } else {
-            *bytes = [self.writes; 2];
-            self.contents.write(half + 1, self.writes);
-        }
-        self.contents.write(half, self.writes);
-        self.cache.end_write(frame, self.now);
+    fn end_discard(&mut self, index: usize, range: PageRange, tag: DirectTag) {
+        self.being_read.retain(|page| !range.contains(Page(*page)));
+        self.path.end_direct(tag);
         self.tasks[index].stage = Stage::Over;
+    }
+
+    fn take_pages(&mut self, index: usize) {
+        let write = self.tasks[index].write.as_mut().expect("only writes take pages");
+        match self.path.take_pages(write, index as u64) {
+            Ok(step) => self.start_copying(index, step == TakeStep::FillThenWait),
+            Err(IoError::EndOfDevice) => {
+                self.failed += 1;
+                self.tasks[index].stage = Stage::Over;
+            }
+            Err(error) => panic!("{error} for a write"),
+        }
+    }
+
+    /// A writer has pages to itself; perhaps none, and waits.
+    fn start_copying(&mut self, index: usize, then_waits: bool) {
+        let pieces = self.pieces(index);
+        if pieces.is_empty() && then_waits {
+            return;
+        }
+        for (page, piece) in &pieces {
+            assert!(!self.is_under_direct(*page), "a writer in page {page} under direct I/O");
+            if let Some(from) = piece.copy_from {
+                self.arena[piece.frame.0 as usize] = self.arena[from.0 as usize];
+                self.unpin(from);
+            }
+        }
+        self.tasks[index].stage = Stage::Copying { then_waits };
+    }
+
+    /// The pages that a writer holds.
+    fn pieces(&mut self, index: usize) -> Vec<(u64, WritePiece)> {
+        let Task { call, write, .. } = &mut self.tasks[index];
+        let (Call::Write(first, _) | Call::WriteRun(first, _)) = *call else { return Vec::new() };
+        let write = write.as_mut().expect("a write");
+        write.pieces().iter().map(|piece| (first + piece.start as u64 / 4096, *piece)).collect()
+    }
+
+    /// A writer has filled its pages.
+    fn end_pages(&mut self, index: usize, then_waits: bool) {
+        for (page, piece) in self.pieces(index) {
+            self.writes += 1;
+            let bytes = &mut self.arena[piece.frame.0 as usize];
+            let half = page as usize * 2;
+            if piece.end - piece.start < 4096 {
+                self.contents.look(half, bytes[0]);
+                self.contents.look(half + 1, bytes[1]);
+                bytes[0] = self.writes;
+            } else {
+                *bytes = [self.writes; 2];
+                self.contents.write(half + 1, self.writes);
+            }
+            self.contents.write(half, self.writes);
+        }
+        let task = &mut self.tasks[index];
+        let write = task.write.as_mut().expect("a write");
+        self.path.release_pages(write, self.now);
+        task.stage = match () {
+            () if then_waits => Stage::Waiting,
+            () if write.is_all_taken() => Stage::Over,
+            () => Stage::New,
+        };
+        if let Some(outcome) = task.early.take() {
+            self.wake(index, outcome);
+        }
     }
 
     fn look_at(&mut self, index: usize, frame: Frame) {
@@ -330,17 +450,34 @@ impl World {
     }
 
     fn wake(&mut self, index: usize, outcome: Outcome) {
-        assert_eq!(self.tasks[index].stage, Stage::Waiting, "woken without waiting: {outcome:?}");
+        let task = &mut self.tasks[index];
+        if task.stage == (Stage::Copying { then_waits: true }) {
+            assert_eq!(task.early.replace(outcome), None, "woken twice");
+            return;
+        }
+        assert_eq!(task.stage, Stage::Waiting, "woken without waiting: {outcome:?}");
+        if matches!(task.call, Call::Truncate(_) | Call::Grow) {
+            return self.go_on_resizing(index, outcome);
+        }
         match outcome {
             Outcome::Pinned(frame) => self.look_at(index, frame),
-            Outcome::Writable(frame) => self.start_write(index, frame),
-            Outcome::Direct(tag) => self.start_direct(index, Some(tag)),
+            Outcome::Writable(_) => {
+                let geometry = *self.path.geometry();
+                let write = self.tasks[index].write.as_mut().expect("only writes are given frames");
+                write.handle_outcome(outcome, &geometry).expect("a page is there");
+                self.start_copying(index, false);
+            }
+            Outcome::Direct(tag) => match self.tasks[index].call {
+                Call::Discard(start, pages) => {
+                    self.end_discard(index, PageRange::new(Page(start), pages), tag);
+                }
+                _ => self.start_direct(index, Some(tag)),
+            },
             Outcome::Retry => self.tasks[index].stage = Stage::New,
             Outcome::Failed(_) => {
                 let Task { call, owes, is_doomed, .. } = &self.tasks[index];
                 let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
                 assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");
-                assert!(!matches!(self.tasks[index].call, Call::Truncate(_)), "what fails is cut off");
                 self.failed += 1;
                 self.tasks[index].stage = Stage::Over;
             }
@@ -374,18 +511,21 @@ impl World {
     }
 
     fn end_io(&mut self, index: usize, is_ok: bool) {
-        let InFlight { io, frames, bytes } = self.in_flight.remove(index);
+        let InFlight { bio, pages, frames, bytes } = self.in_flight.remove(index);
+        let is_past_end = bio.op != Op::Flush && pages.end().0 > self.device_end;
+        assert!(bio.op != Op::Write || !is_past_end, "{bio:?} would make the volume longer");
+        let is_ok = is_ok && !is_past_end;
         let mut lost = Vec::new();
-        match io.op {
+        match bio.op {
             Op::Read => {
-                for (page, frame) in io.pages.iter().zip(&frames) {
+                for (page, frame) in pages.iter().zip(&frames) {
                     self.being_read.remove(&page.0);
                     self.arena[frame.0 as usize] =
                         if is_ok { self.device[page.0 as usize] } else { [u64::MAX; 2] };
                 }
             }
             Op::Write if is_ok => {
-                for ((page, frame), early) in io.pages.iter().zip(&frames).zip(bytes) {
+                for ((page, frame), early) in pages.iter().zip(&frames).zip(bytes) {
                     let late = self.arena[frame.0 as usize];
                     self.device[page.0 as usize] = if self.semantics.writes_late { late } else { early };
                 }
@@ -395,12 +535,13 @@ impl World {
             _ if is_ok => self.medium.clone_from(&self.device),
             _ => lost = self.fail_flush(),
         }
-        let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
-        self.cache.handle_completion(io.tag, result, self.now);
-        if io.op == Op::Flush && !is_ok {
+        let error = if is_past_end { IoError::EndOfDevice } else { IoError::Media };
+        self.path.handle_completion(bio.tag, if is_ok { Ok(()) } else { Err(error) }, self.now);
+        if bio.op == Op::Flush && !is_ok {
             self.doom_forced();
             // What was being read while the device lost something is read again.
-            self.being_read.retain(|page| self.cache.is_cached(Page(*page)));
+            let Self { being_read, path, .. } = self;
+            being_read.retain(|page| path.cache().is_cached(Page(*page)));
         }
         self.check_loss(lost);
     }
@@ -425,10 +566,10 @@ impl World {
     fn check_loss(&mut self, pages: Vec<usize>) {
         for page in pages {
             // A writer may be overwriting what was lost: then the cache may say so or not.
-            let is_written = self.is_written(page as u64) && self.cache.loss().is_none();
+            let is_written = self.is_written(page as u64) && self.cache().loss().is_none();
             let is_gone = !self.holds(page as u64) && !is_written;
             if is_gone {
-                assert!(self.cache.loss().is_some(), "page {page} is lost, and nobody knows");
+                assert!(self.cache().loss().is_some(), "page {page} is lost, and nobody knows");
                 self.lost.insert(page);
                 self.forget(page);
             }
@@ -452,19 +593,24 @@ impl World {
 
     /// Whether the cache has the bytes of a page, not merely a place for them.
     fn holds(&self, page: u64) -> bool {
-        let pinned = self.cache.hot().try_pin(Page(page));
-        pinned.map(|pinned| self.cache.hot().unpin(pinned.frame)).is_ok()
+        let pinned = self.cache().hot().try_pin(Page(page));
+        pinned.map(|pinned| self.cache().hot().unpin(pinned.frame)).is_ok()
     }
 
     fn is_written(&self, page: u64) -> bool {
-        let is_writer = |task: &Task| matches!(task.call, Call::Write(other, _) if other == page);
-        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying(_)) && is_writer(task))
+        let holds = |task: &Task| match (&task.write, task.call) {
+            (Some(write), Call::Write(first, _) | Call::WriteRun(first, _)) => {
+                write.pieces().iter().any(|piece| first + piece.start as u64 / 4096 == page)
+            }
+            _ => false,
+        };
+        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying { .. }) && holds(task))
     }
 
     /// The owner has seen to what is lost.
     pub(crate) fn forget_loss(&mut self) {
         self.lost.clear();
-        self.cache.forget_loss();
+        self.path.accept_loss();
     }
 
     /// Lets everything end well, and checks that nothing is left behind.
@@ -475,7 +621,7 @@ impl World {
         self.call(Call::Flush);
         self.finish_all();
         assert_eq!(self.done, done + 1, "a flush fails though the device does not");
-        let stats = self.cache.stats();
+        let stats = self.cache().stats();
         assert_eq!((stats.dirty, stats.writing, stats.failed), (0, 0, 0));
         for page in 0..self.device.len() as u64 {
             self.call(Call::Read(page));
@@ -489,7 +635,7 @@ impl World {
             if let Some(step) = self.steps(false).first() {
                 self.take(*step);
                 self.now = self.now + Duration::from_micros(10);
-            } else if let Some(due) = self.cache.poll_timeout().filter(|_| self.open_calls() > 0) {
+            } else if let Some(due) = self.path.poll_timeout().filter(|_| self.open_calls() > 0) {
                 self.now = self.now.max(due);
                 self.settle();
             } else {

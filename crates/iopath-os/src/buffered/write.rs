@@ -69,7 +69,7 @@ impl Shared {
     fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
         let arena = &self.arena;
         let is_streamed = write.is_streamed();
-        let pieces = write.pieces();
+        let pieces = write.pieces_mut();
         for piece in &mut *pieces {
             if let Some(from) = piece.copy_from.take() {
                 // SAFETY: `from` is pinned, and this writer holds the frame, which no other thread reads.

@@ -36,7 +36,7 @@ impl<F: Frames> BufferedPath<F> {
             Advice::Random => self.readahead.set_pattern(Pattern::Random),
             Advice::NoReuse => self.cache.set_keep(false),
             Advice::WillNeed => {
-                let half = u64::from(self.cache.config().frames / 2);
+                let half = u64::from(self.cache.config().frames.div_ceil(2));
                 let first = PageRange::new(pages.start(), pages.pages().min(half));
                 self.cache.read_ahead(first, |_| false);
             }

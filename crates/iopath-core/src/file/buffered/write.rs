@@ -70,7 +70,12 @@ impl BufferedWrite {
     }
 
     /// The pages that the writer holds.
-    pub fn pieces(&mut self) -> &mut [WritePiece] {
+    pub fn pieces(&self) -> &[WritePiece] {
+        &self.pieces
+    }
+
+    /// The pages that the writer holds, to fill them.
+    pub fn pieces_mut(&mut self) -> &mut [WritePiece] {
         &mut self.pieces
     }
 

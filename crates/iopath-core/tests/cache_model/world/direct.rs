@@ -1,9 +1,10 @@
-//! Direct I/O and truncation in the world of the cache: at a queue of their own, so that nothing but the cache orders
-//! them with write-back. A device takes the bytes when it begins or when it ends.
+//! Direct I/O and resizes in the model: at a queue of their own, so that nothing but the cache orders them with write-back.
+//! A device takes the bytes when it begins or when it ends.
 
 use super::contents::HalfNumber;
-use super::{Call, Stage, Task, World};
-use iopath_core::cache::{DirectStep, DirectTag, Forced};
+use super::{Call, PAGE_BYTES, Stage, Task, World};
+use iopath_core::buffered::ResizeStep;
+use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{Op, Page, PageRange};
 use std::ops::Range;
 
@@ -18,6 +19,8 @@ pub(super) struct Going {
     halves: Range<HalfNumber>,
     /// The device takes the bytes when it ends.
     is_late: bool,
+    /// The device has another end since it began.
+    is_resized: bool,
     /// What a read has found.
     found: Vec<u64>,
 }
@@ -45,30 +48,63 @@ impl World {
             | Call::DirectWrite(start, halves)
             | Call::DirectForced(start, halves) => start..start + halves,
             Call::Truncate(end) => end as usize * 2..self.device.len() * 2,
+            Call::Grow => 0..0,
             call => unreachable!("{call:?} is not direct"),
         }
     }
 
     pub(super) fn begin_direct(&mut self, index: usize) {
         let (call, waiter) = (self.tasks[index].call, index as u64);
+        let page_bytes = u64::from(PAGE_BYTES);
+        match call {
+            Call::Truncate(end) => return self.begin_resize(index, end * page_bytes),
+            Call::Grow => return self.begin_resize(index, self.device.len() as u64 * page_bytes),
+            _ => {}
+        }
         let halves = self.direct_halves(call);
-        let step = match call {
-            Call::DirectRead(..) => {
-                self.tasks[index].owes = self.contents.oldest_of_all();
-                if self.cache.hot().is_clean() {
-                    return self.start_direct(index, None);
-                }
-                self.cache.begin_direct(Op::Read, pages_of(&halves), waiter)
+        if pages_of(&halves).end() > self.path.geometry().end() {
+            // The caller refuses it.
+            self.tasks[index].stage = Stage::Over;
+            return;
+        }
+        let op = if matches!(call, Call::DirectRead(..)) { Op::Read } else { Op::Write };
+        if op == Op::Read {
+            self.tasks[index].owes = self.contents.oldest_of_all();
+            if self.cache().hot().is_clean() {
+                return self.start_direct(index, None);
             }
-            Call::Truncate(end) => {
-                self.contents.begin_cut(halves.clone());
-                self.forget_owed(halves);
-                self.cache.begin_truncate(Page(end), waiter)
-            }
-            _ => self.cache.begin_direct(Op::Write, pages_of(&halves), waiter),
-        };
-        if let DirectStep::Go(tag) = step {
+        }
+        let (offset, bytes) = (halves.start as u64 * page_bytes / 2, halves.len() as u64 * page_bytes / 2);
+        if let DirectStep::Go(tag) = self.path.begin_direct(op, offset, bytes, 1, waiter) {
             self.start_direct(index, Some(tag));
+        }
+    }
+
+    fn begin_resize(&mut self, index: usize, size_bytes: u64) {
+        let old_bytes = self.path.geometry().size_bytes;
+        let call = self.tasks[index].call;
+        let is_cut = matches!(call, Call::Truncate(_));
+        if size_bytes == old_bytes || is_cut != (size_bytes < old_bytes) {
+            self.tasks[index].stage = Stage::Over;
+            return;
+        }
+        if is_cut {
+            let halves = self.direct_halves(call);
+            self.contents.begin_cut(halves.clone());
+            self.forget_owed(halves);
+        }
+        let (resize, step) = self.path.begin_resize(size_bytes, index as u64);
+        self.resize = Some(resize);
+        if step == ResizeStep::Resize {
+            self.start_direct(index, None);
+        }
+    }
+
+    pub(super) fn go_on_resizing(&mut self, index: usize, outcome: Outcome) {
+        let resize = self.resize.as_mut().expect("it has begun");
+        let step = self.path.handle_resize_outcome(resize, outcome, index as u64);
+        if step.expect("what cannot be written is cut off") == ResizeStep::Resize {
+            self.start_direct(index, None);
         }
     }
 
@@ -82,9 +118,17 @@ impl World {
             number: None,
             halves,
             is_late: self.semantics.directs_late,
+            is_resized: false,
             found: Vec::new(),
         };
-        if !matches!(call, Call::DirectRead(..)) {
+        let is_resize = matches!(call, Call::Truncate(_) | Call::Grow);
+        if !is_resize && pages_of(&going.halves).end() > self.path.geometry().end() {
+            // The volume was cut meanwhile: the caller refuses it.
+            going.tag.into_iter().for_each(|tag| self.path.end_direct(tag));
+            self.tasks[task].stage = Stage::Over;
+            return;
+        }
+        if !matches!(call, Call::DirectRead(..) | Call::Grow) {
             self.writes += 1;
             going.number = Some(self.writes);
             self.check_range_is_free(&going, call);
@@ -113,6 +157,12 @@ impl World {
     /// Bytes move between caller and device, all of them or, if it fails, perhaps the first.
     fn carry_out(&mut self, going: &mut Going, is_ok: bool) {
         let halves = going.halves.clone();
+        match self.tasks[going.task].call {
+            Call::Truncate(_) | Call::Grow if !is_ok => return,
+            Call::Truncate(end) => (self.device_end, going.is_resized) = (end, true),
+            Call::Grow => (self.device_end, going.is_resized) = (self.device.len() as u64, true),
+            _ => {}
+        }
         let Some(number) = going.number else {
             going.found = halves.map(|half| self.device[half / 2][half % 2]).collect();
             return;
@@ -123,10 +173,17 @@ impl World {
 
     pub(super) fn end_direct(&mut self, index: usize, is_ok: bool) {
         let mut going = self.direct.remove(index);
+        let call = self.tasks[going.task].call;
+        let is_resize = matches!(call, Call::Truncate(_) | Call::Grow);
+        // A file that has been resized has another end, whatever happens next.
+        let is_ok = is_ok || going.is_resized;
         if going.is_late {
             self.carry_out(&mut going, is_ok);
         }
-        let is_forced = is_ok && matches!(self.tasks[going.task].call, Call::DirectForced(..));
+        let is_forced = is_ok && matches!(call, Call::DirectForced(..));
+        if is_resize {
+            self.end_resize(is_ok);
+        }
         let forced = self.cache_ends(&going, is_forced);
         match going.number {
             Some(number) => self.end_direct_write(&going, number, is_ok),
@@ -141,16 +198,26 @@ impl World {
             for half in going.halves.clone() {
                 task.owes[half] = self.contents.oldest(half);
             }
-            self.cache.await_forced(forced, going.task as u64);
+            self.path.await_forced(forced, going.task as u64);
         }
         self.failed += u64::from(!is_ok);
+    }
+
+    fn end_resize(&mut self, is_ok: bool) {
+        let resize = self.resize.take().expect("it has begun");
+        let is_withdrawn = resize.is_cut() && !is_ok;
+        self.path.end_resize(resize, is_ok);
+        if is_withdrawn && self.cache().loss().is_some() {
+            // Dirty pages were dropped: flushes fail from now on.
+            self.lost.insert(self.device.len());
+        }
     }
 
     fn cache_ends(&mut self, going: &Going, is_forced: bool) -> Option<Forced> {
         let mut forced = None;
         match going.tag {
-            Some(tag) if is_forced => forced = Some(self.cache.end_forced(tag)),
-            Some(tag) => self.cache.end_direct(tag),
+            Some(tag) if is_forced => forced = Some(self.path.end_forced(tag)),
+            Some(tag) => self.path.end_direct(tag),
             None => {}
         }
         if going.number.is_some() {
