@@ -1,12 +1,20 @@
-//! A page cache, a device with a write cache that forgets, and one caller after another; and what must be left if the power
-//! fails now, which is asked after every step. Decides nothing: which step comes next is picked by who drives it.
+//! The buffered path, a device with a write cache that loses its content, and one caller after another; and the bytes that
+//! a power failure may leave, which are checked after every step. Decides nothing: the test that drives it picks the next
+//! step.
 //!
 //! A page is two halves, each the number of the write that put it there: the device may tear a page between them.
 
-use iopath_core::cache::{
-    CacheConfig, DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, PageIo, Part, WriteStep,
+#[path = "../cache_model/world/frames.rs"]
+mod frames;
+
+use frames::{FrameList, ModelFrames};
+use iopath_core::buffered::{
+    BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Step as PathStep, TakeStep,
 };
+use iopath_core::cache::{CacheConfig, DirectStep, DirectTag, Frame, IoTag, Outcome};
 use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
+
+const PAGE_BYTES: u32 = 4096;
 
 type Bytes = [u64; 2];
 /// What a half may be, or may have been.
@@ -47,12 +55,12 @@ struct Half {
 
 #[derive(Debug)]
 enum Flying {
-    Cache { io: PageIo, frames: Vec<Frame>, bytes: Vec<Bytes>, begun_after: u64 },
+    Cache { tag: IoTag, op: Op, pages: PageRange, frames: Vec<Frame>, bytes: Vec<Bytes>, begun_after: u64 },
     Direct { page: u64, value: u64 },
 }
 
 pub(crate) struct Rig {
-    cache: PageCache,
+    path: BufferedPath<ModelFrames>,
     arena: Vec<Bytes>,
     pages: Vec<[Half; 2]>,
     flying: Vec<Flying>,
@@ -71,10 +79,13 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(config: CacheConfig, pages: usize) -> Self {
+        let size_bytes = pages as u64 * u64::from(PAGE_BYTES);
+        let geometry =
+            Geometry { page_bytes: PAGE_BYTES, block_bytes: 512, size_bytes, writes_last_block: false };
         let half = Half { device: 0, left: vec![(0, 0)], now: vec![0], allowed: vec![0] };
         Self {
             arena: vec![[u64::MAX; 2]; config.frames as usize],
-            cache: PageCache::new(config),
+            path: BufferedPath::new(config, None, geometry, ModelFrames { joins_all: true }),
             pages: vec![[half.clone(), half]; pages],
             flying: Vec::new(),
             direct_over: None,
@@ -96,11 +107,11 @@ impl Rig {
         self.settle();
         match what {
             Do::Read(page) => self.read(page, pick),
-            Do::Write(page) => self.write(page, Part::Whole, pick),
-            Do::WritePart(page) => self.write(page, Part::Some, pick),
+            Do::Write(page) => self.write(page, 2, pick),
+            Do::WritePart(page) => self.write(page, 1, pick),
             Do::Flush => self.flush(pick),
             Do::WriteBack(page) => {
-                self.cache.write_back(PageRange::new(Page(page), 1), 0);
+                self.path.write_back(PageRange::new(Page(page), 1), 0);
                 self.wait(pick);
             }
             Do::Direct { page, forced } => {
@@ -120,14 +131,15 @@ impl Rig {
     }
 
     fn read(&mut self, page: u64, pick: Pick<'_>) {
-        let frame = match self.cache.read(Page(page), 0) {
-            Lookup::Hit(pinned) => pinned.frame,
-            Lookup::Wait => match self.wait(pick) {
+        let frame = match self.path.read(PageRange::new(Page(page), 1), 0, self.now) {
+            ReadStep::Pinned(frame) => frame,
+            ReadStep::Wait { .. } => match self.wait(pick) {
                 Outcome::Pinned(frame) => frame,
                 Outcome::Failed(_) => return,
                 Outcome::Retry => return self.read(page, pick),
                 other => unreachable!("{other:?} for a read"),
             },
+            ReadStep::End => unreachable!("page {page} is in the volume"),
         };
         let found = self.arena[frame.0 as usize];
         for (half, found) in self.pages[page as usize].iter_mut().zip(found) {
@@ -138,29 +150,34 @@ impl Rig {
             );
             half.now = vec![found];
         }
-        if self.cache.hot().unpin(frame) {
-            self.cache.handle_unpinned();
+        self.unpin(frame);
+    }
+
+    fn unpin(&mut self, frame: Frame) {
+        if self.path.cache().hot().unpin(frame) {
+            self.path.handle_unpinned();
         }
     }
 
-    fn write(&mut self, page: u64, part: Part, pick: Pick<'_>) {
-        let frame = match self.cache.begin_write(Page(page), part, 0) {
-            WriteStep::Into(frame) => frame,
-            WriteStep::Copy { from, to } => {
-                self.arena[to.0 as usize] = self.arena[from.0 as usize];
-                if self.cache.hot().unpin(from) {
-                    self.cache.handle_unpinned();
+    fn write(&mut self, page: u64, halves: usize, pick: Pick<'_>) {
+        let page_bytes = PAGE_BYTES as usize;
+        let write = BufferedWrite::new(page * u64::from(PAGE_BYTES), halves * page_bytes / 2);
+        let mut write = write.expect("it is in the volume");
+        while write.pieces().is_empty() {
+            let step = self.path.take_pages(&mut write, 0).expect("it is in the volume");
+            if step == TakeStep::FillThenWait {
+                let outcome = self.wait(pick);
+                if write.handle_outcome(outcome, self.path.geometry()).is_err() {
+                    return;
                 }
-                to
             }
-            WriteStep::Wait => match self.wait(pick) {
-                Outcome::Writable(frame) => frame,
-                Outcome::Failed(_) => return,
-                Outcome::Retry => return self.write(page, part, pick),
-                other => unreachable!("{other:?} for a write"),
-            },
-        };
-        let halves = if part == Part::Whole { 2 } else { 1 };
+        }
+        let piece = write.pieces()[0];
+        let frame = piece.frame;
+        if let Some(from) = piece.copy_from {
+            self.arena[frame.0 as usize] = self.arena[from.0 as usize];
+            self.unpin(from);
+        }
         let value = self.next_value();
         // The rest of the page is what the cache had read.
         for (half, rest) in
@@ -172,12 +189,12 @@ impl Rig {
         self.arena[frame.0 as usize][..halves].fill(value);
         self.write_begins(page, halves, value);
         self.write_is_seen(page, halves, value);
-        self.cache.end_write(frame, self.now);
+        self.path.release_pages(&mut write, self.now);
         self.check("a write");
     }
 
     fn flush(&mut self, pick: Pick<'_>) {
-        self.cache.flush(0);
+        self.path.flush(0);
         match self.wait(pick) {
             Outcome::Done => {
                 for half in self.pages.iter_mut().flatten() {
@@ -193,7 +210,8 @@ impl Rig {
 
     fn direct(&mut self, page: u64, value: u64, forced: bool, pick: Pick<'_>) {
         let op = if value == 0 { Op::WriteZeroes } else { Op::Write };
-        let tag = match self.cache.begin_direct(op, PageRange::new(Page(page), 1), 0) {
+        let page_bytes = u64::from(PAGE_BYTES);
+        let tag = match self.path.begin_direct(op, page * page_bytes, page_bytes, 1, 0) {
             DirectStep::Go(tag) => tag,
             DirectStep::Wait => match self.wait(pick) {
                 Outcome::Direct(tag) => tag,
@@ -211,21 +229,21 @@ impl Rig {
             }
             Err(_) => self.pages[page as usize].iter_mut().for_each(|half| half.now.push(value)),
         }
-        self.cache.end_direct(tag);
+        self.path.end_direct(tag);
         self.check("direct I/O");
     }
 
     /// A direct write goes to the medium, with the next flush of the device.
     fn force(&mut self, tag: DirectTag, page: u64, value: u64, pick: Pick<'_>) {
-        let forced = self.cache.end_forced(tag);
-        self.cache.await_forced(forced, 0);
+        let forced = self.path.end_forced(tag);
+        self.path.await_forced(forced, 0);
         match self.wait(pick) {
             Outcome::Done => {
-                assert_eq!(self.cache.forced(forced), Some(Ok(())));
+                assert_eq!(self.path.forced(forced), Some(Ok(())));
                 self.pages[page as usize].iter_mut().for_each(|half| half.allowed = vec![value]);
                 self.promises += 1;
             }
-            Outcome::Failed(error) => assert_eq!(self.cache.forced(forced), Some(Err(error))),
+            Outcome::Failed(error) => assert_eq!(self.path.forced(forced), Some(Err(error))),
             other => unreachable!("{other:?} for a forced write"),
         }
         self.check("a forced write");
@@ -263,16 +281,16 @@ impl Rig {
     /// Lets I/O end in the order that is picked until the caller's turn has come.
     fn wait(&mut self, pick: Pick<'_>) -> Outcome {
         loop {
-            if let Some(ready) = self.cache.poll_ready() {
+            if let Some(ready) = self.path.poll_ready() {
                 return ready.outcome;
             }
             self.settle();
-            if let Some(ready) = self.cache.poll_ready() {
+            if let Some(ready) = self.path.poll_ready() {
                 return ready.outcome;
             }
             let ready = self.can_end();
             if ready.is_empty() {
-                let due = self.cache.poll_timeout().expect("who waits waits for something");
+                let due = self.path.poll_timeout().expect("who waits waits for something");
                 self.now = self.now.max(due);
             } else {
                 self.end(ready[pick(ready.len())], pick);
@@ -282,12 +300,16 @@ impl Rig {
 
     /// Gives the device what the cache wants done.
     fn settle(&mut self) {
-        while let Some(io) = self.cache.poll_io(self.now) {
-            let frames: Vec<Frame> = self.cache.frames_of(io.tag).collect();
+        while let Some(step) = self.path.poll_step(self.now) {
+            let PathStep::Submit(PageBio { tag, op, extent, memory }) = step else {
+                unreachable!("{step:?} in a volume of whole pages")
+            };
+            let frames: Vec<Frame> = memory.iter().flat_map(FrameList::frames).collect();
             let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
-            self.flying.push(Flying::Cache { io, frames, bytes, begun_after: self.completions });
+            let first = Page(extent.start().0 * 512 / u64::from(PAGE_BYTES));
+            let pages = PageRange::new(first, frames.len() as u64);
+            self.flying.push(Flying::Cache { tag, op, pages, frames, bytes, begun_after: self.completions });
         }
-        while self.cache.poll_evicted_unused().is_some() {}
         self.check("an I/O began");
     }
 
@@ -295,10 +317,10 @@ impl Rig {
     /// queues of its own, between which there is no order.
     fn can_end(&self) -> Vec<usize> {
         let in_the_way = |earlier: &Flying, later: &Flying| match (earlier, later) {
-            (Flying::Cache { io: earlier, .. }, Flying::Cache { io: later, .. }) => {
-                let is_write = earlier.op == Op::Write || later.op == Op::Write;
-                is_write && !earlier.pages.and(later.pages).is_empty()
-            }
+            (
+                Flying::Cache { op: first_op, pages: first, .. },
+                Flying::Cache { op: then_op, pages: then, .. },
+            ) => [first_op, then_op].contains(&&Op::Write) && !first.and(*then).is_empty(),
             _ => false,
         };
         let is_free = |index: &usize| {
@@ -318,23 +340,23 @@ impl Rig {
                 self.store(page, [value; 2], is_ok);
                 self.direct_over = Some(result);
             }
-            Flying::Cache { io, frames, bytes, begun_after } => {
-                match io.op {
+            Flying::Cache { tag, op, pages, frames, bytes, begun_after } => {
+                match op {
                     Op::Read => {
-                        for (page, frame) in io.pages.iter().zip(&frames) {
+                        for (page, frame) in pages.iter().zip(&frames) {
                             let device = self.pages[page.0 as usize].each_ref().map(|half| half.device);
                             self.arena[frame.0 as usize] = if is_ok { device } else { [u64::MAX; 2] };
                         }
                     }
                     Op::Write => {
-                        for (page, bytes) in io.pages.iter().zip(bytes) {
+                        for (page, bytes) in pages.iter().zip(bytes) {
                             self.store(page.0, bytes, is_ok);
                         }
                     }
                     _ if is_ok => self.saved(begun_after),
                     _ => self.flush_failed(),
                 }
-                self.cache.handle_completion(io.tag, result, self.now);
+                self.path.handle_completion(tag, result, self.now);
             }
         }
         self.check("an I/O ended");
@@ -387,8 +409,8 @@ impl Rig {
             }
         }
         for flying in &self.flying {
-            let Flying::Cache { io: io @ PageIo { op: Op::Write, .. }, bytes, .. } = flying else { continue };
-            for (page, bytes) in io.pages.iter().zip(bytes) {
+            let Flying::Cache { op: Op::Write, pages, bytes, .. } = flying else { continue };
+            for (page, bytes) in pages.iter().zip(bytes) {
                 for (half, value) in self.pages[page.0 as usize].iter().zip(bytes) {
                     assert!(
                         half.allowed.contains(value),

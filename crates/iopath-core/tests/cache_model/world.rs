@@ -474,7 +474,13 @@ impl World {
                 _ => self.start_direct(index, Some(tag)),
             },
             Outcome::Retry => self.tasks[index].stage = Stage::New,
-            Outcome::Failed(_) => {
+            Outcome::Failed(error) => {
+                assert_ne!(
+                    error,
+                    IoError::EndOfDevice,
+                    "{:?} meets an end that has moved",
+                    self.tasks[index].call
+                );
                 let Task { call, owes, is_doomed, .. } = &self.tasks[index];
                 let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
                 assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");
