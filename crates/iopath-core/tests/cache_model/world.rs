@@ -7,14 +7,15 @@
 mod contents;
 mod direct;
 mod frames;
+mod io;
+mod writers;
 
 use contents::Contents;
 use direct::{Going, halves_of};
 use frames::FrameList;
 pub(crate) use frames::ModelFrames;
 use iopath_core::buffered::{
-    Advice, BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Resize, Step as PathStep, TakeStep,
-    WritePiece,
+    Advice, BufferedPath, BufferedWrite, Geometry, PageBio, ReadStep, Resize, Step as PathStep,
 };
 use iopath_core::cache::{CacheConfig, DirectStep, DirectTag, Frame, Outcome, PageCache, Part};
 use iopath_core::readahead::ReadaheadConfig;
@@ -264,35 +265,6 @@ impl World {
         }
     }
 
-    fn submit(&mut self, bio: PageBio<FrameList>) {
-        let frames: Vec<Frame> = bio.memory.iter().flat_map(FrameList::frames).collect();
-        let first = bio.extent.start().0 * 512 / u64::from(PAGE_BYTES);
-        let pages = if bio.op == Op::Flush {
-            PageRange::EMPTY
-        } else {
-            PageRange::new(Page(first), frames.len() as u64)
-        };
-        assert_eq!(bio.extent.bytes(), frames.len() as u64 * u64::from(PAGE_BYTES), "{bio:?}");
-        assert!(
-            bio.op == Op::Flush || pages.end().0 <= self.device_end,
-            "{bio:?} reaches past the end of the device"
-        );
-        let overlaps = |other: &InFlight| other.bio.op == Op::Write && !other.pages.and(pages).is_empty();
-        assert!(bio.op != Op::Write || !self.in_flight.iter().any(overlaps), "{bio:?}: two writes of a page");
-        if bio.op == Op::Read {
-            for page in pages.iter() {
-                // A truncation drops pages some time after it was called.
-                let is_first = self.being_read.insert(page.0) || self.contents.is_cut(page.0 as usize * 2);
-                assert!(is_first, "page {page} is read twice at once");
-            }
-        }
-        let bytes = match bio.op {
-            Op::Flush => self.device.clone(),
-            _ => frames.iter().map(|frame| self.arena[frame.0 as usize]).collect(),
-        };
-        self.in_flight.push(InFlight { bio, pages, frames, bytes });
-    }
-
     fn go_on(&mut self, index: usize) {
         let Task { call, stage, .. } = self.tasks[index];
         match (stage, call) {
@@ -376,71 +348,6 @@ impl World {
         self.tasks[index].stage = Stage::Over;
     }
 
-    fn take_pages(&mut self, index: usize) {
-        let write = self.tasks[index].write.as_mut().expect("only writes take pages");
-        match self.path.take_pages(write, index as u64) {
-            Ok(step) => self.start_copying(index, step == TakeStep::FillThenWait),
-            Err(IoError::EndOfDevice) => {
-                self.failed += 1;
-                self.tasks[index].stage = Stage::Over;
-            }
-            Err(error) => panic!("{error} for a write"),
-        }
-    }
-
-    /// A writer has pages to itself; perhaps none, and waits.
-    fn start_copying(&mut self, index: usize, then_waits: bool) {
-        let pieces = self.pieces(index);
-        if pieces.is_empty() && then_waits {
-            return;
-        }
-        for (page, piece) in &pieces {
-            assert!(!self.is_under_direct(*page), "a writer in page {page} under direct I/O");
-            if let Some(from) = piece.copy_from {
-                self.arena[piece.frame.0 as usize] = self.arena[from.0 as usize];
-                self.unpin(from);
-            }
-        }
-        self.tasks[index].stage = Stage::Copying { then_waits };
-    }
-
-    /// The pages that a writer holds.
-    fn pieces(&mut self, index: usize) -> Vec<(u64, WritePiece)> {
-        let Task { call, write, .. } = &mut self.tasks[index];
-        let (Call::Write(first, _) | Call::WriteRun(first, _)) = *call else { return Vec::new() };
-        let write = write.as_mut().expect("a write");
-        write.pieces().iter().map(|piece| (first + piece.start as u64 / 4096, *piece)).collect()
-    }
-
-    /// A writer has filled its pages.
-    fn end_pages(&mut self, index: usize, then_waits: bool) {
-        for (page, piece) in self.pieces(index) {
-            self.writes += 1;
-            let bytes = &mut self.arena[piece.frame.0 as usize];
-            let half = page as usize * 2;
-            if piece.end - piece.start < 4096 {
-                self.contents.look(half, bytes[0]);
-                self.contents.look(half + 1, bytes[1]);
-                bytes[0] = self.writes;
-            } else {
-                *bytes = [self.writes; 2];
-                self.contents.write(half + 1, self.writes);
-            }
-            self.contents.write(half, self.writes);
-        }
-        let task = &mut self.tasks[index];
-        let write = task.write.as_mut().expect("a write");
-        self.path.release_pages(write, self.now);
-        task.stage = match () {
-            () if then_waits => Stage::Waiting,
-            () if write.is_all_taken() => Stage::Over,
-            () => Stage::New,
-        };
-        if let Some(outcome) = task.early.take() {
-            self.wake(index, outcome);
-        }
-    }
-
     fn look_at(&mut self, index: usize, frame: Frame) {
         let Call::Read(page) = self.tasks[index].call else { unreachable!("only reads are given pins") };
         let bytes = self.arena[frame.0 as usize];
@@ -516,72 +423,6 @@ impl World {
         }
     }
 
-    fn end_io(&mut self, index: usize, is_ok: bool) {
-        let InFlight { bio, pages, frames, bytes } = self.in_flight.remove(index);
-        let is_past_end = bio.op != Op::Flush && pages.end().0 > self.device_end;
-        assert!(bio.op != Op::Write || !is_past_end, "{bio:?} would make the volume longer");
-        let is_ok = is_ok && !is_past_end;
-        let mut lost = Vec::new();
-        match bio.op {
-            Op::Read => {
-                for (page, frame) in pages.iter().zip(&frames) {
-                    self.being_read.remove(&page.0);
-                    self.arena[frame.0 as usize] =
-                        if is_ok { self.device[page.0 as usize] } else { [u64::MAX; 2] };
-                }
-            }
-            Op::Write if is_ok => {
-                for ((page, frame), early) in pages.iter().zip(&frames).zip(bytes) {
-                    let late = self.arena[frame.0 as usize];
-                    self.device[page.0 as usize] = if self.semantics.writes_late { late } else { early };
-                }
-            }
-            Op::Write => {}
-            _ if is_ok && self.semantics.flushes_early => self.medium = bytes,
-            _ if is_ok => self.medium.clone_from(&self.device),
-            _ => lost = self.fail_flush(),
-        }
-        let error = if is_past_end { IoError::EndOfDevice } else { IoError::Media };
-        self.path.handle_completion(bio.tag, if is_ok { Ok(()) } else { Err(error) }, self.now);
-        if bio.op == Op::Flush && !is_ok {
-            self.doom_forced();
-            // What was being read while the device lost something is read again.
-            let Self { being_read, path, .. } = self;
-            being_read.retain(|page| path.cache().is_cached(Page(*page)));
-        }
-        self.check_loss(lost);
-    }
-
-    /// A flush fails; which pages the device has lost.
-    fn fail_flush(&mut self) -> Vec<usize> {
-        if !self.semantics.flush_loses {
-            return Vec::new();
-        }
-        self.lose_direct();
-        let is_lost = |half: usize| {
-            let (taken, left) = (self.device[half / 2][half % 2], self.medium[half / 2][half % 2]);
-            taken != left && !self.contents.accepts(half, left)
-        };
-        let lost = (0..self.device.len()).filter(|page| is_lost(page * 2) || is_lost(page * 2 + 1));
-        let lost = lost.collect();
-        self.device.clone_from(&self.medium);
-        lost
-    }
-
-    /// What the device has lost the cache must write again, or know that it cannot.
-    fn check_loss(&mut self, pages: Vec<usize>) {
-        for page in pages {
-            // A writer may be overwriting what was lost: then the cache may say so or not.
-            let is_written = self.is_written(page as u64) && self.cache().loss().is_none();
-            let is_gone = !self.holds(page as u64) && !is_written;
-            if is_gone {
-                assert!(self.cache().loss().is_some(), "page {page} is lost, and nobody knows");
-                self.lost.insert(page);
-                self.forget(page);
-            }
-        }
-    }
-
     /// Nobody knows what the page holds until somebody looks.
     fn forget(&mut self, page: usize) {
         let halves = halves_of(PageRange::new(Page(page as u64), 1));
@@ -601,16 +442,6 @@ impl World {
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache().hot().try_pin(Page(page));
         pinned.map(|pinned| self.cache().hot().unpin(pinned.frame)).is_ok()
-    }
-
-    fn is_written(&self, page: u64) -> bool {
-        let holds = |task: &Task| match (&task.write, task.call) {
-            (Some(write), Call::Write(first, _) | Call::WriteRun(first, _)) => {
-                write.pieces().iter().any(|piece| first + piece.start as u64 / 4096 == page)
-            }
-            _ => false,
-        };
-        self.tasks.iter().any(|task| matches!(task.stage, Stage::Copying { .. }) && holds(task))
     }
 
     /// The owner has seen to what is lost.

@@ -86,19 +86,21 @@ impl<F: Frames> BufferedPath<F> {
     /// # Panics
     /// If it still waits: a bug of the caller.
     pub fn end_resize(&mut self, resize: Resize, is_resized: bool) {
-        let behind = resize.behind.expect("a resize ends before it may begin");
-        if !is_resized && resize.is_cut() {
+        let is_cut = resize.is_cut();
+        let Resize { size_bytes, old_bytes, cut_page, behind } = resize;
+        let behind = behind.expect("a resize ends before it may begin");
+        if !is_resized && is_cut {
             self.cache.fail_truncate(behind, IoError::Os(IoError::Media.errno()));
-            let first = Page(resize.size_bytes / u64::from(self.geometry.page_bytes));
+            let first = Page(size_bytes / u64::from(self.geometry.page_bytes));
             self.cache.invalidate(PageRange::between(first, Page::MAX));
-            self.set_size(resize.old_bytes);
+            self.set_size(old_bytes);
         } else {
             if is_resized {
-                self.set_size(resize.size_bytes);
+                self.set_size(size_bytes);
             }
             self.cache.end_direct(behind);
         }
-        if let Some(cut_page) = resize.cut_page {
+        if let Some(cut_page) = cut_page {
             self.cache.end_direct(cut_page);
         }
     }
