@@ -1,5 +1,5 @@
-//! The page cache as a state machine: which page is in which frame, which frames are read, written back and evicted,
-//! who waits for what. It moves no byte and knows no memory: a [`Frame`] is a number, the runner owns the arena.
+//! The page cache as a state machine: which page is in which frame, which frames are read, written back and evicted, and
+//! which callers wait. It moves no bytes and has no memory: a [`Frame`] is a number, the driver owns the arena.
 //!
 //! ```text
 //!             read, prefetch                        evict
@@ -11,43 +11,44 @@
 //! ```
 //!
 //! Events come in as methods; work goes out through [`PageCache::poll_io`] (runs of pages to read, to write in sector
-//! order, flushes of the device) and [`PageCache::poll_ready`] (whose page is there, whose flush is done). Dirty and
-//! pinned pages are never evicted. One miss is read once, however many wait for it.
+//! order, flushes of the device) and [`PageCache::poll_ready`] (outcomes of callers that wait). Dirty and pinned pages are
+//! never evicted. A page that many callers miss is read once.
+//!
+//! [`BufferedPath`](crate::buffered::BufferedPath) drives it, together with readahead and the I/O in flight.
 //!
 //! # Threads
 //!
 //! The state machine belongs behind one lock. A hit does not go through it: [`PageCache::hot`] hands out the
-//! [`Hot`] half, which any thread may use without the lock. The front, `Buffered` in `iopath-os`, does
+//! [`Hot`] half, which any thread may use without the lock. `Buffered` in `iopath-os` does
 //!
 //! ```text
-//!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, tell readahead)
-//!   lend:   hot.try_pin(page) ──▶ lend the frame's bytes ──▶ hot.unpin(frame)
-//!             │ not there
+//!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, report to readahead)
+//!   borrow: hot.try_pin(page) ──▶ borrow the frame's bytes ──▶ hot.unpin(frame)
+//!             │ absent
 //!             ▼
 //!           lock: cache.read(page, waiter) ──▶ poll_io ──▶ queue, device ──▶ handle_completion ──▶ poll_ready
 //! ```
 //!
-//! A borrow guard is a pin. What a guard promises (the bytes stay as they are) holds because a writer is never let
-//! into a pinned frame: [`PageCache::begin_write`] then moves the page to another frame, and the old one is freed when
-//! its last pin goes. So it is with a frame at the device: what is being written stays as it is, and the new bytes are
-//! written when it has completed, for a page has one write at the device at a time. Bytes of a frame change only between
-//! `begin_write` and `end_write` and while the page is being read, and at those times no reader can pin it.
+//! A guard of a borrowed page is a pin. Its bytes never change, because no writer enters a pinned frame:
+//! [`PageCache::begin_write`] moves the page to another frame instead, and the old frame is freed with its last pin. The
+//! same holds for a frame that is being written to the device. A page has one write in flight at a time; the new bytes are
+//! written when the earlier write has completed. Bytes of a frame change only between `begin_write` and `end_write` and
+//! while the page is being read, and no reader can pin the frame at those times.
 //!
-//! # Direct I/O beside it (rule 2 of the path)
+//! # Direct I/O (rule 2 of the path)
 //!
-//! [`PageCache::begin_direct`] writes back and drops what lies in its range, and keeps writers out of it until
+//! [`PageCache::begin_direct`] writes back and drops the pages of its range, and keeps writers out of it until
 //! [`PageCache::end_direct`]; [`PageCache::begin_truncate`] does so for a volume that shrinks. See `cache/direct.rs`.
 //!
 //! # Errors (rule 6 of the path)
 //!
 //! A failed write-back leaves its pages dirty, and every flush that covers them tries again and fails until it
 //! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
-//! them. A failed flush of the device makes the pages dirty again that it should have covered; if some of those are
-//! not in the cache any more, or were written around it, every later flush fails until [`PageCache::forget_loss`].
-//! Only the cache flushes its device, for direct writes too ([`PageCache::end_forced`]): a flush that reports success
-//! knows how every earlier one ended.
+//! them. A failed flush of the device makes the pages dirty again that it should have covered. If some of those have left
+//! the cache, or were written by direct I/O, every later flush fails until [`PageCache::forget_loss`]. Only the cache
+//! flushes its device, for direct writes as well ([`PageCache::end_forced`]): a flush that reports success knows the
+//! outcome of every earlier one.
 
-mod behind;
 mod direct;
 mod flush;
 mod forced;
@@ -61,13 +62,13 @@ mod stats;
 mod table;
 mod throttle;
 mod write;
+mod write_behind;
 
 use crate::collections::list::{Links, List};
 use crate::collections::sorted::SortedSet;
 use crate::error::IoError;
 use crate::file::page::Page;
 use crate::time::{Duration, Instant};
-use behind::Behind;
 use direct::Directs;
 use flush::Flushes;
 use io::{IoSlot, Writeback};
@@ -76,6 +77,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use throttle::Throttle;
+use write_behind::WriteBehind;
 
 pub use direct::{DirectStep, DirectTag};
 pub use forced::Forced;
@@ -85,7 +87,7 @@ pub use range::Dropped;
 pub use stats::CacheStats;
 pub use write::{Part, WriteStep};
 
-/// Where a page's bytes lie: the number of a page-sized piece of the runner's memory.
+/// Where a page's bytes lie: the number of a page-sized piece of the driver's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Frame(pub u32);
 
@@ -118,8 +120,8 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// One of so many parts of the frames is for pages that were not asked for a second time: what is read ahead should
-    /// fit in it, or it may be gone before it is used.
+    /// One of so many parts of the frames is for pages that were requested once. Pages that are read ahead should fit in
+    /// it, or they may be evicted before use.
     pub const SCAN_PARTS: u32 = 8;
 }
 
@@ -139,54 +141,54 @@ impl Default for CacheConfig {
     }
 }
 
-/// A waiter's turn has come.
+/// The outcome of a waiter is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// As it was handed in.
+    /// The number that the caller passed.
     pub waiter: u64,
-    /// What it waited for.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What a waiter has waited for.
+/// The outcome of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The page is there and pinned for the waiter, who unpins it.
+    /// The page is cached and pinned for the waiter, which unpins it.
     Pinned(Frame),
-    /// A writer's page is there, and nobody else's now: as [`WriteStep::Into`].
+    /// A writer's page is cached and held by that writer: as [`WriteStep::Into`].
     Writable(Frame),
-    /// What was in the way is gone: call again.
+    /// The obstacle is gone: call again.
     Retry,
     /// The flush or write-back is done, or the forced write on the medium.
     Done,
     /// Direct I/O may go: as [`DirectStep::Go`].
     Direct(DirectTag),
-    /// The page could not be read, or a page or the device not be flushed; direct I/O has not begun.
+    /// The page could not be read, or a page or the device could not be flushed; direct I/O has not begun.
     Failed(IoError),
 }
 
 /// A read finds its page, or has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// The page is there and pinned for the caller, who unpins it.
+    /// The page is cached and pinned for the caller, which unpins it.
     Hit(Pinned),
     /// [`PageCache::poll_ready`] will name the waiter.
     Wait,
 }
 
-/// What the state machine knows of a frame. Facts that change independently of one another, hence the flags.
+/// The state of a frame. The flags change independently of one another.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy)]
 struct Meta {
     page: Page,
     state: State,
-    /// A writer is copying into it: no reader is let in, and write-back leaves it alone.
+    /// A writer is copying into it: no reader can enter, and write-back skips it.
     is_held: bool,
-    /// At the device, but its page is elsewhere or dropped: free when it is back and unpinned.
+    /// In flight, but its page is in another frame or dropped: free when the I/O has completed and it is unpinned.
     is_orphan: bool,
     /// Its last write-back failed.
     is_failed: bool,
-    /// Goes to the device in a run of its own: a longer run with it failed.
+    /// Goes to the device in a run of its own: a longer run that included it failed.
     is_alone: bool,
     /// Read ahead, and not known to have been used.
     is_ahead: bool,
@@ -198,9 +200,9 @@ struct Meta {
     since: Instant,
     /// The flush of the device that covers its last write-back.
     flushed_by: u64,
-    /// Being written when a flush of the device failed, and how: what the device took of it may be lost.
+    /// The error of a flush of the device that failed while the frame was being written: the device may have lost it.
     doubt: Option<IoError>,
-    /// The first of those who wait for it.
+    /// The first of the callers that wait for it.
     waiters: u32,
 }
 
@@ -209,13 +211,13 @@ enum State {
     Free,
     /// To be read.
     ToRead,
-    /// At the device to be read.
+    /// Being read from the device.
     Reading,
-    /// Taken for a page that is being written whole.
+    /// Taken for a page that a writer fills whole.
     Filling,
     Clean,
     Dirty,
-    /// At the device to be written.
+    /// Being written to the device.
     Writing,
 }
 
@@ -237,12 +239,12 @@ impl Meta {
         waiters: NOBODY,
     };
 
-    /// Whether a writer is in it, and what was there before is taken for written.
+    /// Whether a writer is in it, and its earlier bytes count as written.
     const fn is_held_clean(&self) -> bool {
         self.is_held && matches!(self.state, State::Clean)
     }
 
-    /// Whether bytes are in it that are nowhere else.
+    /// Whether the device lacks its bytes.
     const fn is_unsaved(&self) -> bool {
         matches!(self.state, State::Dirty | State::Writing)
     }
@@ -250,11 +252,11 @@ impl Meta {
 
 const NOBODY: u32 = u32::MAX;
 
-/// One who waits for a page.
+/// A caller that waits for a page.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     token: u64,
-    /// Wants it pinned when it is there, rather than to try again.
+    /// Wants the page pinned, rather than to try again.
     wants_pin: bool,
     next: u32,
 }
@@ -267,23 +269,23 @@ pub struct PageCache {
     frames: Box<[Meta]>,
     links: Links,
     free: List,
-    /// Frames whose pages are gone, but not their pins.
+    /// Frames without a page that still have pins.
     orphans: List,
-    /// Frames that writers copy into: as many as there are writers.
+    /// Frames that writers copy into.
     held: Vec<u32>,
-    /// Frames to be read, in the order they were asked for.
+    /// Frames to be read, in the order of their requests.
     to_read: List,
     replacement: Replacement,
     /// Dirty frames by page, but for held ones.
     dirty: SortedSet,
     /// Dirty frames, held ones included, longest dirty first.
     aged: List,
-    /// Frames with bytes that are nowhere else, held and on their way included.
+    /// Frames with bytes that the device lacks, those that are held or being written included.
     unsaved: u32,
-    /// Counts flushes: what is dirty from before one is covered by it.
+    /// Counts flushes: a flush covers the pages that were dirty before it.
     epoch: u64,
     waiting: Slab<Waiting>,
-    /// Those who wait for any frame.
+    /// Callers that wait for any frame.
     starved: VecDeque<u64>,
     ready: VecDeque<Ready>,
     ios: Slab<IoSlot>,
@@ -291,15 +293,15 @@ pub struct PageCache {
     flushes: Flushes,
     directs: Directs,
     throttle: Throttle,
-    behind: Behind,
-    /// Pages evicted that were read ahead and never used, for readahead to hear of.
+    behind: WriteBehind,
+    /// Pages that were read ahead and evicted unused, for readahead.
     evicted_unused: VecDeque<Page>,
     keeps_nothing: bool,
     stats: CacheStats,
 }
 
 impl PageCache {
-    /// An empty cache. Memory for its tables is taken at once: about 160 bytes a frame.
+    /// An empty cache. Allocates its tables: about 160 bytes per frame.
     ///
     /// # Panics
     /// If there are no frames, or an I/O may have no pages: a bug of the caller.
@@ -309,7 +311,7 @@ impl PageCache {
         assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
         let (mut links, mut free) = (Links::new(frames), List::EMPTY);
         (0..frames).for_each(|frame| links.push_back(&mut free, frame));
-        // Each has a frame of its own at least, but for a flush.
+        // Each has at least one frame of its own, except a flush.
         let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
         Self {
             hot: Arc::new(Hot::new(frames)),
@@ -330,7 +332,7 @@ impl PageCache {
             flushes: Flushes::default(),
             directs: Directs::default(),
             throttle: Throttle::new(&config),
-            behind: Behind::new(io_pages_max),
+            behind: WriteBehind::new(io_pages_max),
             evicted_unused: VecDeque::with_capacity(Self::EVICTED_UNUSED_MAX),
             keeps_nothing: false,
             stats: CacheStats::default(),
@@ -340,37 +342,37 @@ impl PageCache {
         }
     }
 
-    /// More pages that were evicted unused than this between two calls are not told one by one.
+    /// More pages than this that are evicted unused between two calls are not reported.
     const EVICTED_UNUSED_MAX: usize = 64;
 
-    /// The half that serves hits without a lock.
+    /// The half that serves hits without the lock.
     pub const fn hot(&self) -> &Arc<Hot> {
         &self.hot
     }
 
-    /// How the cache was made.
+    /// The configuration.
     pub const fn config(&self) -> &CacheConfig {
         &self.config
     }
 
-    /// The next waiter whose turn has come.
+    /// The next waiter whose outcome is known.
     pub fn poll_ready(&mut self) -> Option<Ready> {
         self.ready.pop_front()
     }
 
-    /// The next page that was read ahead and evicted unused: for [`crate::file::readahead::Readahead`]. Of very many some
-    /// are left out.
+    /// The next page that was read ahead and evicted unused: for [`crate::file::readahead::Readahead`]. If there are very
+    /// many, some are not reported.
     pub fn poll_evicted_unused(&mut self) -> Option<Page> {
         self.evicted_unused.pop_front()
     }
 
-    /// Whether pages are worth keeping: `false` for reads whose pages will not be read again.
+    /// Whether pages are kept: `false` for reads whose pages will not be read again.
     pub fn set_keep(&mut self, keep: bool) {
         self.keeps_nothing = !keep;
     }
 
-    /// Has the processor fetch what it will need when `page` is asked for or brought in: worth it where that is soon,
-    /// and something else is to be done before.
+    /// Makes the processor prefetch the table entries that a look-up or insertion of `page` needs. Worth it if that is soon,
+    /// with other work in between.
     pub fn prefetch(&self, page: Page) {
         self.hot.prefetch(page);
         self.replacement.prefetch(page);
@@ -380,7 +382,7 @@ impl PageCache {
         &mut self.frames[frame as usize]
     }
 
-    /// A frame for `page`, findable from now on. `None` when all are dirty, pinned or on their way.
+    /// A frame for `page`, which look-ups find from now on. `None` if all are dirty, pinned or in flight.
     fn take_frame(&mut self, page: Page, state: State) -> Option<u32> {
         let frame = self.take_spare()?;
         let in_main = self.replacement.is_known(page);
@@ -408,7 +410,7 @@ impl PageCache {
         self.hot.remove(frame);
         self.leave(frame);
         self.stats.evicted += 1;
-        // Most likely the next to go.
+        // Most likely the next to be evicted.
         if let Some(next) = self.replacement.next() {
             self.prefetch(self.frames[next as usize].page);
         }
@@ -419,8 +421,8 @@ impl PageCache {
     fn file_clean(&mut self, frame: u32) {
         let in_main = self.meta(frame).in_main;
         self.replacement.insert(frame, in_main, &mut self.links);
-        // While there is room, what leaves the small queue stays: a scan that fills the cache then goes round in that
-        // queue, and leaves the pages that came first, which serve the next scan better than the last.
+        // While frames are free, pages that leave the small queue stay in the main queue. A scan larger than the cache
+        // then cycles through the small queue and leaves the first pages, which serve the next scan better than the last.
         if !self.free.is_empty()
             && let Some(frame) = self.replacement.overflow(&mut self.links)
         {
@@ -428,7 +430,7 @@ impl PageCache {
         }
     }
 
-    /// A page leaves the cache: what is to be remembered of it.
+    /// Records statistics and pending flushes of a page that leaves the cache.
     fn leave(&mut self, frame: u32) {
         let Meta { page, state, is_ahead, flushed_by, .. } = *self.meta(frame);
         self.flushes.page_leaves(flushed_by);
@@ -445,7 +447,7 @@ impl PageCache {
         }
     }
 
-    /// A frame is in no list any more and has no page: it is free, now or when its last pin goes.
+    /// A frame that is in no list and has no page becomes free, now or with its last pin.
     fn release(&mut self, frame: u32) {
         *self.meta(frame) = Meta::FREE;
         if self.hot.is_pinned(frame) {
@@ -456,7 +458,7 @@ impl PageCache {
     }
 }
 
-/// The frames as eviction sees them.
+/// The frames, as eviction needs them.
 struct View<'a> {
     hot: &'a Hot,
     frames: &'a mut [Meta],
@@ -466,7 +468,7 @@ struct View<'a> {
 impl Residents for View<'_> {
     fn judge(&mut self, frame: u32, enough: u8) -> Verdict {
         let touches = self.hot.touches(frame);
-        // The first touch of a page read ahead is the read that it was read for.
+        // The first touch of a page that was read ahead is the read that it was prefetched for.
         let first = u8::from(self.frames[frame as usize].is_ahead);
         if touches.saturating_sub(first) >= enough && !self.keeps_nothing {
             self.hot.set_touches(frame, touches - 1);

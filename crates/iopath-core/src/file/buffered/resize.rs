@@ -85,6 +85,7 @@ impl<F: Frames> BufferedPath<F> {
     ///
     /// # Panics
     /// If it still waits: a bug of the caller.
+    #[expect(clippy::needless_pass_by_value, reason = "the resize ends here")]
     pub fn end_resize(&mut self, resize: Resize, is_resized: bool) {
         let is_cut = resize.is_cut();
         let Resize { size_bytes, old_bytes, cut_page, behind } = resize;

@@ -1,22 +1,22 @@
-//! Direct I/O beside the cache, and a volume that shrinks (rule 2 of the path): who waits for whom, and when pages are
-//! written back and dropped. Neither submits the direct I/O nor looks at its bytes.
+//! Direct I/O on a cached volume, and a volume that shrinks (rule 2 of the path): which caller waits for which, and when
+//! pages are written back and dropped. Neither submits the direct I/O nor accesses its bytes.
 //!
 //! ```text
 //!   read              dirty pages are written back ──▶ Go
 //!   write    register ──▶ writers leave ──▶ dirty pages are written back ──▶ drop ──▶ Go ──▶ end: drop, let writers in
-//!   truncate register ──▶ writers leave ──▶ drop, dirt too ──▶ what is at the device returns ──▶ drop ──▶ Go ──▶ end: as above
+//!   truncate register ──▶ writers leave ──▶ drop all ──▶ writes in flight complete ──▶ drop ──▶ Go ──▶ end: as above
 //! ```
 //!
-//! While a write is registered no buffered writer is let at a page of its range, so nothing there becomes dirty and no
-//! write-back can put old bytes over its own. Readers and readahead are let in all the time; what they bring in between
-//! Go and the end may be old, and is dropped at the end, before anyone is told. Only whole pages take part: of a page of
-//! which the direct I/O covers a piece, the rest is on the device by then.
+//! While a write is registered, no buffered writer can enter a page of its range. So no page there becomes dirty, and
+//! write-back cannot put old bytes over those of the direct write. Readers and readahead are never blocked. Pages that they
+//! read between Go and the end may be old; they are dropped at the end, before any caller learns of the completion. Only
+//! whole pages take part: if the direct I/O covers a part of a page, the rest is on the device by then.
 //!
 //! The direct I/O never flushes the device: a write that is to be on the medium ends with [`PageCache::end_forced`]
 //! (`forced.rs`).
 //!
-//! A read waits for what was dirty when it came, told by epoch as for a flush. A write waits for the writers who were
-//! in its range when it came; nobody comes after them. Neither waits for a pin, or for another direct I/O.
+//! A read waits for the pages that were dirty at its call, recorded by epoch as for a flush. A write waits for the writers
+//! that were in its range at its call; no others can enter. Neither waits for a pin, or for another direct I/O.
 
 use super::{Outcome, PageCache, Ready};
 use crate::block::bio::Op;
@@ -30,11 +30,11 @@ use std::collections::VecDeque;
 pub struct DirectTag(u32);
 
 impl DirectTag {
-    /// A read's: nobody waits for its end.
+    /// A read's: no caller waits for its end.
     const READ: Self = Self(u32::MAX);
 }
 
-/// What one who wants to do direct I/O does next.
+/// How a direct I/O goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectStep {
     /// Submit it now, then [`PageCache::end_direct`].
@@ -44,15 +44,15 @@ pub enum DirectStep {
     Wait,
 }
 
-/// All direct I/Os that wait, and those that writers wait for.
+/// All direct I/Os that wait or that writers wait for.
 #[derive(Debug)]
 pub(super) struct Directs {
     open: Slab<Direct>,
-    /// Of those, the ones that are not reads.
+    /// How many of those are not reads.
     registered: u32,
-    /// Writers who wait, and for which page.
+    /// Writers that wait, each with its page.
     blocked: Vec<(Page, u64)>,
-    /// Those whose write-back has completed, and how.
+    /// Direct I/Os whose write-back has completed, with its error.
     written: VecDeque<(usize, Option<IoError>)>,
 }
 
@@ -62,9 +62,9 @@ struct Direct {
     range: PageRange,
     waiter: u64,
     stage: Stage,
-    /// A truncation that has given up dirty pages.
-    gave_up: bool,
-    /// Flushes of the device that had failed when it went there.
+    /// A truncation that has dropped dirty pages.
+    dropped_dirty: bool,
+    /// Flushes of the device that had failed when it began there.
     failures: u64,
 }
 
@@ -79,9 +79,9 @@ enum Kind {
 enum Stage {
     /// So many frames of its range are held by writers.
     Writers(u32),
-    /// Pages of its range are on their way to the device.
+    /// Pages of its range are being written back.
     WriteBack,
-    /// At the device itself.
+    /// In flight.
     Going,
 }
 
@@ -97,16 +97,16 @@ impl Default for Directs {
 }
 
 impl PageCache {
-    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Then, as after
-    /// [`PageCache::end_direct`], [`PageCache::poll_io`] and [`PageCache::poll_ready`] may have more to say.
+    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Poll
+    /// [`PageCache::poll_io`] and [`PageCache::poll_ready`] afterwards, as after [`PageCache::end_direct`].
     ///
     /// A direct write is submitted without forced unit access, see [`PageCache::end_forced`].
     ///
-    /// After [`DirectStep::Go`] the device holds all that was written through the cache before, and until
-    /// [`PageCache::end_direct`] no write is let at a page of a range that is not merely read. Nobody who is in the midst
-    /// of a write may wait for this: it waits for them.
+    /// After [`DirectStep::Go`] the device holds all bytes that were written through the cache before. Until
+    /// [`PageCache::end_direct`] no writer can enter a page of the range, unless the direct I/O is a read. A caller that holds
+    /// pages of a write must not wait for this: it waits for those pages.
     ///
-    /// O(1) if nothing is dirty (read) or nothing cached (all others), and a look at each page of the range if not.
+    /// O(1) if no page is dirty (read) or cached (all others), else O(pages of the range).
     ///
     /// # Panics
     /// If `op` is a flush: a bug of the caller.
@@ -119,26 +119,32 @@ impl PageCache {
         if owed == 0 {
             return DirectStep::Go(DirectTag::READ);
         }
-        let direct =
-            Direct { kind: Kind::Read, range, waiter, stage: Stage::WriteBack, failures: 0, gave_up: false };
+        let direct = Direct {
+            kind: Kind::Read,
+            range,
+            waiter,
+            stage: Stage::WriteBack,
+            failures: 0,
+            dropped_dirty: false,
+        };
         let key = self.directs.open.insert(direct);
         self.write_back_for(key, range, owed);
         DirectStep::Wait
     }
 
-    /// The volume is to end before page `end`: pages from there on are given up, dirty ones too. After
-    /// [`DirectStep::Go`] no write of such a page is at the device or will be, so the caller cuts it off there, then
-    /// [`PageCache::end_direct`]. It never fails.
+    /// The volume is to end before page `end`: pages from there on are dropped, dirty ones too. After [`DirectStep::Go`] no
+    /// write of such a page is in flight or will be: the caller cuts the volume, then [`PageCache::end_direct`]. It never
+    /// fails.
     ///
-    /// The tail of a last page that is cut inside is the caller's to zero, as any write. If the volume cannot be cut off,
+    /// The caller zeroes the rest of a last page that is cut inside, by a write. If the volume cannot be cut:
     /// [`PageCache::fail_truncate`].
     pub fn begin_truncate(&mut self, end: Page, waiter: u64) -> DirectStep {
         let step = self.register(Kind::Truncate, PageRange::between(end, Page::MAX), waiter);
-        self.settle_directs();
+        self.advance_directs();
         step
     }
 
-    /// A direct I/O has completed, well or not. To be called before anyone is told: whoever starts to read through the cache
+    /// A direct I/O has completed, successfully or not. Call it before any caller learns of that: a buffered read that starts
     /// after this sees the device.
     ///
     /// # Panics
@@ -149,7 +155,8 @@ impl PageCache {
         }
     }
 
-    /// As [`PageCache::end_direct`] of one that is not a read; the flushes of the device that had failed when it went.
+    /// As [`PageCache::end_direct`], not of a read. Returns the number of flushes of the device that had failed when it
+    /// began.
     pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
         assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
         let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
@@ -161,13 +168,13 @@ impl PageCache {
         failures
     }
 
-    /// A truncation has completed, and the volume is as long as before: dirty pages that were given up are lost, or may be, of
-    /// which every flush tells with `error` until [`PageCache::forget_loss`].
+    /// A truncation has ended without a change of the volume. Dirty pages that were dropped are lost, or may be: every flush
+    /// fails with `error` until [`PageCache::forget_loss`].
     ///
     /// # Panics
     /// As [`PageCache::end_direct`].
     pub fn fail_truncate(&mut self, tag: DirectTag, error: IoError) {
-        if self.directs.open[tag.0 as usize].gave_up {
+        if self.directs.open[tag.0 as usize].dropped_dirty {
             self.flushes.lose(error);
         }
         self.end_direct(tag);
@@ -195,11 +202,11 @@ impl PageCache {
                 self.ready.push_back(Ready { waiter, outcome: Outcome::Direct(DirectTag(key as u32)) });
             }
         }
-        self.settle_directs();
+        self.advance_directs();
     }
 
-    /// Lets those go, or tells them that they cannot, whose write-back has completed.
-    pub(super) fn settle_directs(&mut self) {
+    /// Direct I/Os whose write-back has completed may begin, or fail.
+    pub(super) fn advance_directs(&mut self) {
         while let Some((key, error)) = self.directs.written.pop_front() {
             let Direct { kind, waiter, .. } = self.directs.open[key];
             let outcome = match (kind, error) {
@@ -212,7 +219,7 @@ impl PageCache {
                     self.unblock();
                     Outcome::Failed(error)
                 }
-                // What cannot be written of a range that is cut off is nobody's loss.
+                // Pages that cannot be written are no loss in a range that is cut off.
                 (Kind::Write, None) | (Kind::Truncate, _) => {
                     self.go(key);
                     Outcome::Direct(DirectTag(key as u32))
@@ -226,7 +233,7 @@ impl PageCache {
         let is_in_range = |frame: &&u32| range.contains(self.frames[**frame as usize].page);
         let writers = self.held.iter().filter(is_in_range).count() as u32;
         let direct =
-            Direct { kind, range, waiter, stage: Stage::Writers(writers), failures: 0, gave_up: false };
+            Direct { kind, range, waiter, stage: Stage::Writers(writers), failures: 0, dropped_dirty: false };
         let key = self.directs.open.insert(direct);
         self.directs.registered += 1;
         if writers == 0 && self.write_back_or_go(key) {
@@ -235,12 +242,12 @@ impl PageCache {
         DirectStep::Wait
     }
 
-    /// No writer is in the range any more. Whether nothing else is in the way.
+    /// No writer is in the range any more. Whether the direct I/O may begin.
     fn write_back_or_go(&mut self, key: usize) -> bool {
         let Direct { kind, range, .. } = self.directs.open[key];
         if kind == Kind::Truncate {
-            // One at the device is given up, too: it is not written again if that fails.
-            self.directs.open[key].gave_up = self.pages_owed(range) > 0;
+            // A page in flight is dropped, too: it is not written again if that fails.
+            self.directs.open[key].dropped_dirty = self.pages_owed(range) > 0;
             self.drop_range(range, true);
         }
         let owed = self.pages_owed(range);
@@ -269,12 +276,12 @@ impl PageCache {
         assert_eq!(dropped.kept, 0, "pages of {range} are dirty under direct I/O");
     }
 
-    /// Whether no page is there or on its way.
+    /// Whether no page is cached or being read.
     const fn is_empty(&self) -> bool {
         self.free.len() + self.orphans.len() == self.config.frames
     }
 
-    /// Lets those writers try again that nothing is in the way of any more.
+    /// Writers that are no longer blocked try again.
     fn unblock(&mut self) {
         let mut blocked = std::mem::take(&mut self.directs.blocked);
         blocked.retain(|(page, waiter)| {
@@ -287,15 +294,15 @@ impl PageCache {
         self.directs.blocked = blocked;
     }
 
-    /// Whether direct I/O on `page` has seen to what was dirty: what is cached since then is a mere copy, which must not
-    /// become dirty whatever the device lost.
+    /// Whether a direct I/O on `page` is past its write-back: cached bytes are only a copy then, and must not become dirty
+    /// whatever the device lost.
     pub(super) fn is_under_direct(&self, page: Page) -> bool {
         self.directs.registered().any(|(_, direct)| direct.is_cleared() && direct.range.contains(page))
     }
 }
 
 impl Direct {
-    /// Whether nothing of its range is dirty, and nothing can become so.
+    /// Whether no page of its range is dirty or can become dirty.
     const fn is_cleared(&self) -> bool {
         match self.stage {
             Stage::Writers(_) => false,

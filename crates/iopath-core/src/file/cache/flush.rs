@@ -1,12 +1,12 @@
-//! Flushes: which pages each one owes, when the device is flushed for it, and how it ends.
+//! Flushes: the pages that each one covers, when the device is flushed for it, and its outcome.
 //!
-//! A flush covers what was dirty when it was called, told by epoch: every flush begins a new one, and a page keeps the
-//! epoch in which it became dirty until it is written. So what other streams make dirty meanwhile costs a flush nothing
-//! but one look at each such page on its one sweep over the sectors.
+//! A flush covers the pages that were dirty at its call, recorded by epoch: every flush begins a new epoch, and a page keeps
+//! the epoch in which it became dirty until it is written. So each page that becomes dirty later costs a flush only one
+//! check, on its one sweep over the sectors.
 //!
 //! The device is flushed here and nowhere else, one flush at a time: direct writes that are to be on the medium request
-//! such a flush (`forced.rs`). So the outcome of every earlier flush of the device is known when a flush ends, and none
-//! can report success over bytes that another one, whose failure is not known yet, has lost.
+//! such a flush (`forced.rs`). So the outcome of every earlier flush of the device is known when a flush ends, and none can
+//! report success although an earlier one has lost its bytes.
 
 use super::io::{IoSlot, NextWrite};
 use super::{Meta, Outcome, PageCache, Ready, State};
@@ -16,11 +16,11 @@ use crate::file::page::{Page, PageRange};
 use crate::time::Instant;
 use slab::Slab;
 
-/// All flushes and write-backs of ranges that are not over.
+/// All flushes and write-backs of ranges in progress.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     open: Slab<Flush>,
-    /// Waiters whose pages are written: for the next flush of the device, and at it.
+    /// Waiters whose pages are written: for the next flush of the device, and for the one that is running.
     waiting: Vec<ForDevice>,
     covered: Vec<ForDevice>,
     is_running: bool,
@@ -28,7 +28,7 @@ pub(super) struct Flushes {
     begun: u64,
     good: u64,
     wanted: u64,
-    /// How many flushes of the device failed, and how the last of them did.
+    /// How many flushes of the device failed, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
     /// Whether pages left the cache whose last write-back the running flush covers, or the next.
@@ -42,7 +42,7 @@ pub(super) struct Flushes {
 struct ForDevice {
     waiter: u64,
     /// Whether an earlier loss fails it. A forced write reports on its own bytes only.
-    heeds_loss: bool,
+    fails_by_loss: bool,
 }
 
 #[derive(Debug)]
@@ -53,19 +53,19 @@ struct Flush {
     epoch: u64,
     /// Pages yet to be written.
     pages_left: u64,
-    /// Covered pages yet to be handed out lie here or above.
+    /// Covered pages that are yet to be submitted lie here or above.
     cursor: Page,
     error: Option<IoError>,
 }
 
-/// What is done when the pages of a flush are written.
+/// What follows when the pages of a flush are written.
 #[derive(Debug, Clone, Copy)]
 enum Then {
-    /// The device is flushed, then the waiter is told.
+    /// A flush of the device, then the waiter's outcome.
     FlushDevice(u64),
-    /// The waiter is told.
-    Tell(u64),
-    /// A direct I/O, by its key, goes on.
+    /// The waiter's outcome.
+    Complete(u64),
+    /// A direct I/O, by its key.
     Direct(usize),
 }
 
@@ -86,9 +86,9 @@ impl PageCache {
         self.start_flush(range, Then::FlushDevice(waiter));
     }
 
-    /// Dirty pages of `range` go to the device, if not to the medium.
+    /// Writes the dirty pages of `range` to the device, not necessarily to the medium.
     pub fn write_back(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, Then::Tell(waiter));
+        self.start_flush(range, Then::Complete(waiter));
     }
 
     /// Whether bytes were lost that no flush can bring back: then every flush fails.
@@ -96,12 +96,12 @@ impl PageCache {
         self.flushes.lost
     }
 
-    /// The caller knows of the loss and has seen to it: flushes may succeed again.
+    /// The caller has handled the loss: flushes can succeed again.
     pub fn forget_loss(&mut self) {
         self.flushes.lost = None;
     }
 
-    /// As [`PageCache::write_back`] for a direct I/O: its range owes that many pages.
+    /// As [`PageCache::write_back`] for a direct I/O, whose range has that many pages to write.
     pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
         assert!(pages_owed > 0, "nothing of {range} is to be written back");
         self.open_flush(range, pages_owed, Then::Direct(direct));
@@ -122,7 +122,7 @@ impl PageCache {
         self.flushes.open.insert(flush)
     }
 
-    /// How many writes it takes until everything in `range` that is dirty now is at the device.
+    /// How many page writes must complete until the device has all bytes of `range` that are dirty now.
     pub(super) fn pages_owed(&self, range: PageRange) -> u64 {
         if self.unsaved == 0 {
             return 0;
@@ -133,7 +133,7 @@ impl PageCache {
         filed as u64 + held as u64 + self.pages_at_device(range)
     }
 
-    /// Writes of pages in `range` at the device.
+    /// Pages in `range` that are being written.
     fn pages_at_device(&self, range: PageRange) -> u64 {
         let is_write = |io: &IoSlot| io.op == Op::Write && !io.pages.and(range).is_empty();
         let writes = self.ios.iter().filter(|(_, io)| is_write(io));
@@ -141,8 +141,8 @@ impl PageCache {
         frames.filter(|frame| range.contains(self.frames[*frame as usize].page)).count() as u64
     }
 
-    /// The next dirty frame that an open flush covers. A flush passes over a page with an earlier write at the device:
-    /// the end of that write brings the flush back ([`Flushes::reopen`]).
+    /// The next dirty frame that an open flush covers. A flush skips a page whose earlier write is in flight; the completion
+    /// of that write moves the flush back ([`Flushes::reopen`]).
     pub(super) fn next_for_flush(&mut self) -> Option<NextWrite> {
         let Self { flushes, dirty, frames, writeback, ios, .. } = self;
         for (_, flush) in &mut flushes.open {
@@ -179,16 +179,16 @@ impl PageCache {
         match (then, error) {
             (Then::Direct(direct), error) => self.directs.written(direct, error),
             (Then::FlushDevice(waiter), None) => {
-                self.flushes.waiting.push(ForDevice { waiter, heeds_loss: true });
+                self.flushes.waiting.push(ForDevice { waiter, fails_by_loss: true });
             }
-            (Then::FlushDevice(waiter) | Then::Tell(waiter), error) => {
+            (Then::FlushDevice(waiter) | Then::Complete(waiter), error) => {
                 let outcome = error.map_or(Outcome::Done, Outcome::Failed);
                 self.ready.push_back(Ready { waiter, outcome });
             }
         }
     }
 
-    /// What the device has taken since its last good flush may be lost. All flushes in flight fail.
+    /// Bytes that the device took since its last good flush may be lost. All flushes in flight fail.
     fn lose_unflushed(&mut self, error: IoError, now: Instant) {
         self.flushes.failures += 1;
         self.flushes.failure = Some(error);
@@ -214,16 +214,16 @@ impl PageCache {
         }
         self.flushes.gone[0] = false;
         let (failed, lost) = (result.err(), self.flushes.lost);
-        let ready = |ForDevice { waiter, heeds_loss }| {
-            let error = failed.or_else(|| lost.filter(|_| heeds_loss));
+        let ready = |ForDevice { waiter, fails_by_loss }| {
+            let error = failed.or_else(|| lost.filter(|_| fails_by_loss));
             Ready { waiter, outcome: error.map_or(Outcome::Done, Outcome::Failed) }
         };
         self.ready.extend(self.flushes.covered.drain(..).map(ready));
     }
 
-    /// The device may have lost all it took since its last good flush, even what it took while it failed. Pages that
-    /// left the cache and were read again do not know that they were among that: if there may be such, all are written,
-    /// and what is being read, from before the loss or after it, is read again. What is being written is written again.
+    /// The device may have lost all bytes it took since its last good flush, also those it took while it failed. Pages that
+    /// left the cache and were read again have no record of that: if there may be such pages (`all`), all pages are written
+    /// again, and pages being read, from before the loss or after it, are read again. Pages being written are written again.
     fn dirty_again(&mut self, error: IoError, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
             let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);
@@ -256,7 +256,7 @@ impl PageCache {
 }
 
 impl Flushes {
-    /// Whether the device is to be flushed now; counts it as begun.
+    /// Whether the device must be flushed now; counts the flush as begun.
     pub(super) fn begin_device_flush(&mut self) -> bool {
         let is_needed = !self.waiting.is_empty() || self.wanted > self.begun;
         if self.is_running || !is_needed {
@@ -290,7 +290,7 @@ impl Flushes {
         self.wanted
     }
 
-    /// How flush `number` of the device ended for a write that began after `failures` failures.
+    /// The outcome of flush `number` of the device for a write that began after `failures` failures.
     pub(super) fn outcome_of(&self, number: u64, failures: u64) -> Option<Result<(), IoError>> {
         match self.failure {
             Some(error) if self.failures != failures => Some(Err(error)),
@@ -302,7 +302,7 @@ impl Flushes {
     pub(super) fn join(&mut self, number: u64, waiter: u64) {
         let is_next = number > self.begun;
         assert!(is_next || self.is_running, "flush {number} is over");
-        let at = ForDevice { waiter, heeds_loss: false };
+        let at = ForDevice { waiter, fails_by_loss: false };
         if is_next { self.waiting.push(at) } else { self.covered.push(at) }
     }
 
@@ -314,14 +314,14 @@ impl Flushes {
         }
     }
 
-    /// Pages that a flush took for written may be lost and are dirty again, in an epoch that it does not cover.
+    /// Pages that a flush counted as written may be lost. They are dirty again, in an epoch that it does not cover.
     fn fail_all(&mut self, error: IoError) {
         for (_, flush) in &mut self.open {
             flush.error.get_or_insert(error);
         }
     }
 
-    /// A page of that epoch waits to be written, perhaps behind a sweep that has passed it.
+    /// A page of that epoch waits to be written, perhaps at a position that sweeps have passed.
     pub(super) fn reopen(&mut self, page: Page, epoch: u64) {
         for (_, flush) in &mut self.open {
             if flush.covers(page, epoch) {

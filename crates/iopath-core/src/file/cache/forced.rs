@@ -5,17 +5,17 @@
 //!   begin_direct ──▶ Go ──▶ plain write ──▶ end_forced ──▶ next flush of the device ──▶ Ok, or the error
 //! ```
 //!
-//! Why the write neither flushes the device itself nor has forced unit access: a flush that fails may lose every byte that
-//! the device took since its last good flush, those of the cache included, and the device reports that once, to the
-//! queue that flushed. Until the owner of that queue hands the failure on, which a batch does when its owner next asks, a
-//! flush on another queue succeeds over lost bytes. (A forced write fails like a flush on Linux, where it may be one.)
-//! With all flushes of the device in one sequence there is no such time, nobody waits for an owner, and writes that end
-//! together share a flush.
+//! The write neither flushes the device itself nor uses forced unit access, for this reason: a flush that fails may lose every
+//! byte that the device took since its last good flush, those of the cache included. The device reports that once, to the
+//! queue that flushed. Until the owner of that queue passes the failure on, which a batch does at its owner's next poll, a
+//! flush on another queue would succeed although bytes are lost. (On Linux a forced write may be carried out as a write and a
+//! flush, and fails like one.) With all flushes of the device in one sequence this cannot happen, no caller waits for an
+//! owner, and writes that end together share a flush.
 
 use super::{DirectTag, Outcome, PageCache, Ready};
 use crate::error::IoError;
 
-/// A forced direct write that the device has carried out, on its way to the medium. Dropping it costs nothing.
+/// A forced direct write that the device has carried out, and that a flush must take to the medium. Dropping it has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the write is on the medium when `PageCache::forced` says so"]
 pub struct Forced {

@@ -1,13 +1,13 @@
-//! Remembers which pages were evicted lately, without their bytes. A page that comes back while it is remembered
-//! was evicted too soon.
+//! Records which pages were evicted recently, without their bytes. A page that is requested while it is recorded was evicted
+//! too early.
 
 use super::GOLDEN;
 use crate::file::page::Page;
 use prefetch_index::prefetch_index;
 
-/// The last `capacity` pages evicted, or nearly: a bucket that is full forgets its oldest early.
+/// The last `capacity` evicted pages, approximately: a full bucket drops its oldest entry early.
 ///
-/// A page is known by 32 bits of its hash; one in a thousand million others is taken for it. Fixed memory, O(1).
+/// A page is identified by 32 bits of its hash; one in 10^9 other pages is mistaken for it. Fixed memory, O(1).
 #[derive(Debug)]
 pub(super) struct Ghost {
     buckets: Box<[[Entry; Self::WAYS]]>,
@@ -38,7 +38,7 @@ impl Ghost {
     }
 
     pub(super) fn insert(&mut self, page: Page) {
-        // Turn 0 marks empty entries, so the count passes it over when it wraps.
+        // 0 marks empty entries, so the count skips it when it wraps.
         self.turn = self.turn.wrapping_add(1).max(1);
         let turn = self.turn;
         let (bucket, fingerprint) = self.place(page);
@@ -46,7 +46,7 @@ impl Ghost {
         *oldest = Entry { fingerprint, turn };
     }
 
-    /// Whether `page` is remembered; forgets it.
+    /// Whether `page` is recorded; removes it.
     pub(super) fn take(&mut self, page: Page) -> bool {
         let (turn, capacity) = (self.turn, self.capacity);
         let (bucket, fingerprint) = self.place(page);
@@ -57,7 +57,7 @@ impl Ghost {
         is_recent
     }
 
-    /// Has the processor fetch what a look at `page` will need.
+    /// Makes the processor prefetch the bucket of `page`.
     pub(super) fn prefetch(&self, page: Page) {
         prefetch_index(&self.buckets, self.home(page).0);
     }

@@ -1,20 +1,20 @@
-//! What a hit touches: the look-up from page to frame, and each frame's state word. Both are atomic, so that any
-//! number of threads look up and pin while one, which holds the state machine, changes them. Not the memory, and
-//! not the state of pages: a page that is not found here may still be on its way.
+//! The data of a hit: the look-up from page to frame, and the state word of each frame. Both are atomic, so that any number
+//! of threads look up and pin while one thread, which has the state machine, changes them. Has neither the memory nor the
+//! state of pages: a page that is absent here may be in the middle of a read.
 //!
 //! ```text
 //!   word   │ 31 VALID │ 30 MARKED │ 29 … 0 pins │
 //! ```
 //!
-//! A reader finds the frame, adds a pin, and only then looks whether the frame is valid and still holds the page; if
-//! not, it takes the pin back and goes the slow way. Eviction clears VALID in the same step in which it sees that
-//! there are no pins. So a frame that is pinned and valid stays what it is until the pin is gone. A look-up that
-//! meets a table entry on the move may miss a page that is there; the slow way finds it.
+//! A reader finds the frame, adds a pin, and only then checks that the frame is valid and still has the page; if not, it
+//! removes the pin and takes the slow path. Eviction clears VALID in the same atomic step in which it sees that there are no
+//! pins. So a frame that is pinned and valid does not change until it is unpinned. A look-up that meets a table entry that
+//! is being moved may miss a cached page; the slow path finds it.
 //!
-//! Who only copies a page ([`Hot::visit`]) writes nothing that other threads write, so that hits scale: rather than
-//! pin the frame it says on its own [`Lane`] which frame it is in. Who takes a frame from its readers clears VALID
-//! first and then looks at all lanes; the reader first writes its lane and then looks at VALID. Both steps of both are
-//! sequentially consistent, so at least one of the two sees the other (hazard pointers: Michael, 2004).
+//! A copying reader ([`Hot::visit`]) writes to no cache line of other threads, so that hits scale: it does not pin the frame,
+//! but publishes it in its own [`Lane`], a hazard slot. A thread that retires a frame clears VALID first and then checks all
+//! lanes; the reader writes its lane first and then checks VALID. All four steps are sequentially consistent, so at least one
+//! of the two sees the other (hazard pointers: Michael, 2004).
 
 use super::table::Table;
 use super::{Frame, NO_FRAME};
@@ -24,15 +24,15 @@ use crate::file::page::Page;
 const VALID: u32 = 1 << 31;
 const MARKED: u32 = 1 << 30;
 const PINS: u32 = MARKED - 1;
-/// More touches say nothing more.
+/// Touches are counted up to this number.
 const TOUCHES_MAX: u8 = 3;
 
-/// A page is not there to be read.
+/// A page cannot be pinned now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a thread may wait for the frame"]
 pub struct Absent {
-    /// The look-up has held the frame of another page for a moment, and a thread waits for a frame: as for
-    /// [`Hot::unpin`], call [`super::PageCache::handle_unpinned`].
+    /// The look-up has pinned the frame of another page for a moment, and a thread waits for a frame: as for [`Hot::unpin`],
+    /// call [`super::PageCache::handle_unpinned`].
     pub frees_frame: bool,
 }
 
@@ -42,25 +42,25 @@ pub struct Hot {
     table: Table,
     frames: Box<[HotFrame]>,
     lanes: Box<[Lane]>,
-    /// Lanes from this one on were never used.
+    /// Lanes from this one on have never been used.
     lanes_end: AtomicUsize,
-    /// Somebody waits for a frame: who takes the last pin off one says so.
+    /// A thread waits for a frame: the thread that removes the last pin of one reports it.
     is_starved: AtomicBool,
     is_clean: Alone<AtomicBool>,
 }
 
-/// In cache lines of its own: it changes while hits read what is beside it.
+/// In cache lines of its own: it changes while hits read the neighbouring fields.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone<T>(T);
 
-/// A thread's own, in cache lines of its own.
+/// The hazard slot of a thread, in cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lane {
     /// The frame that its thread is in, or `NO_FRAME`.
     frame: AtomicU32,
-    /// Visits. Changed only by who is in a frame.
+    /// Visits. Changed only by the thread that is in a frame.
     visits: AtomicU64,
 }
 
@@ -71,12 +71,12 @@ struct HotFrame {
     touches: AtomicU8,
 }
 
-/// A page that is there and stays until it is unpinned.
+/// A page that stays cached until it is unpinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pinned {
     /// Where its bytes are.
     pub frame: Frame,
-    /// Readahead wants to know that it has been reached; said once.
+    /// Readahead must learn that the page has been reached. Reported once.
     pub is_marked: bool,
 }
 
@@ -86,7 +86,7 @@ impl Default for Lane {
     }
 }
 
-/// Leaves the frame whatever happens in it.
+/// Leaves the frame, also by a panic.
 struct Visit<'a>(&'a Lane);
 
 impl Drop for Visit<'_> {
@@ -96,7 +96,7 @@ impl Drop for Visit<'_> {
 }
 
 impl Hot {
-    /// More threads than this share lanes: while one is in a frame, another with the same lane pins instead.
+    /// Further threads share lanes: while one is in a frame, another with the same lane pins instead.
     pub const LANES: usize = 64;
 
     pub(super) fn new(frames: u32) -> Self {
@@ -115,11 +115,11 @@ impl Hot {
         }
     }
 
-    /// Lets `act` look at `page` if it is there to be read: the whole of a hit. Counts a touch. The frame stays what it
-    /// is until `act` returns, which should be soon: it is not told when somebody waits for a frame.
+    /// Calls `act` on the frame of `page` if it is cached: a complete hit. Counts a touch. The frame does not change until `act`
+    /// returns, which must be soon: threads that wait for a frame are not notified.
     ///
-    /// `lane` is the calling thread's number. `ahead` is told the frame as soon as it is known: to have its bytes
-    /// fetched into the processor's cache while this waits for the frame's state to come from memory.
+    /// `lane` is the calling thread's number. `ahead` is called with the frame as soon as it is known, to prefetch its bytes
+    /// while this loads the frame's state from memory.
     ///
     /// No lock, no system call, no allocation, and no write to what other threads write unless the page was hardly
     /// touched before.
@@ -143,7 +143,7 @@ impl Hot {
         if word & VALID == 0 || hot.page.load(Ordering::Relaxed) != page.0 {
             return None;
         }
-        // Changed by who is in the lane alone: no addition that other processors would have to hear of.
+        // Only the thread in the lane changes it: no atomic addition is needed.
         visit.0.visits.store(visit.0.visits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Some(act(hot.touched(frame, word)))
     }
@@ -153,7 +153,7 @@ impl Hot {
         self.lanes.iter().map(|lane| lane.visits.load(Ordering::Relaxed)).sum()
     }
 
-    /// Pins `page` if it is there to be read. Counts a touch.
+    /// Pins `page` if it is cached. Counts a touch.
     ///
     /// No lock, no system call, no allocation; one atomic addition if the page was touched before.
     #[inline]
@@ -178,16 +178,16 @@ impl Hot {
     #[inline]
     fn lane(&self, thread: usize) -> &Lane {
         let number = thread % Self::LANES;
-        // Sequentially consistent: another thread of this number may have raised it, and who looks at all lanes after
-        // this one has been written is to see that.
+        // Sequentially consistent: another thread of this number may have raised it, and a thread that checks all lanes
+        // after this one was written must see that.
         if number >= self.lanes_end.load(Ordering::SeqCst) {
             self.lanes_end.fetch_max(number + 1, Ordering::SeqCst);
         }
         &self.lanes[number]
     }
 
-    /// Takes a pin off. Whether somebody waits for a frame, and this may be one: then the state machine must be told
-    /// with [`super::PageCache::handle_unpinned`].
+    /// Removes a pin. Whether a thread waits for a frame and this may be one: then call
+    /// [`super::PageCache::handle_unpinned`].
     #[inline]
     pub fn unpin(&self, frame: Frame) -> bool {
         let word = self.frames[frame.0 as usize].word.fetch_sub(1, Ordering::SeqCst);
@@ -195,64 +195,64 @@ impl Hot {
         word & PINS == 1 && self.is_starved.load(Ordering::SeqCst)
     }
 
-    /// Whether no page is dirty, or on its way to the device: then a direct read may go without the lock.
+    /// Whether no page is dirty or being written: then a direct read may go without the lock.
     ///
-    /// Whoever ends a write says so before the page can be read and before the write returns; that all is clean is said
-    /// after the last write-back completed. So one who starts a direct read after a write returned, or after a read
-    /// returned its bytes, either finds `false` here, or the bytes are at the device. A write that ends after this has
-    /// looked was not over when the direct read started, and need not be seen by it.
+    /// A writer clears this before the page can be read and before its write returns. It is set after the last write-back has
+    /// completed. So a direct read that starts after a write returned, or after a read returned its bytes, either finds
+    /// `false`, or the device has the bytes. A write that ends after this check was in progress when the direct read started,
+    /// and need not be visible to it.
     ///
-    /// There is no such thing for direct writes: that nothing is cached now does not keep a writer out while the direct
-    /// write is at the device, so it has to be registered, and that takes the lock.
+    /// Direct writes have no such short cut: an empty cache does not keep a writer out while the direct write is in flight, so
+    /// its range must be registered, which takes the lock.
     #[inline]
     pub fn is_clean(&self) -> bool {
         self.is_clean.0.load(Ordering::Acquire)
     }
 
-    /// Changes nothing where nothing has changed, so that the line stays with those who read it.
+    /// Writes only a change, so that the cache line stays with its readers.
     pub(super) fn set_clean(&self, is_clean: bool) {
         if self.is_clean.0.load(Ordering::Relaxed) != is_clean {
             self.is_clean.0.store(is_clean, Ordering::Release);
         }
     }
 
-    /// The frame of `page`, there to be read or not.
+    /// The frame of `page`, readable or not.
     #[inline]
     pub(super) fn find(&self, page: Page) -> Option<u32> {
         self.table.find(page, |frame| self.page_in(frame)).map(|Frame(frame)| frame)
     }
 
-    /// Has the processor fetch what a look-up of `page` will need.
+    /// Makes the processor prefetch the memory that a look-up of `page` needs.
     pub(super) fn prefetch(&self, page: Page) {
         self.table.prefetch(page);
     }
 
-    /// Makes `page` findable in `frame`, not yet to be read.
+    /// Inserts `page` in `frame`, not yet readable.
     pub(super) fn insert(&self, page: Page, frame: u32) {
         self.frames[frame as usize].page.store(page.0, Ordering::Release);
         self.frames[frame as usize].touches.store(0, Ordering::Relaxed);
         self.table.insert(page, Frame(frame));
     }
 
-    /// Makes the page in `frame` unfindable.
+    /// Removes the page in `frame`.
     pub(super) fn remove(&self, frame: u32) {
         self.table.remove(Frame(frame), |frame| self.page_in(frame));
         self.frames[frame as usize].page.store(Page::MAX.0, Ordering::Release);
     }
 
-    /// Lets readers at the frame's page, with `pins` on it already.
+    /// Admits readers to the frame's page, with `pins` pins on it already.
     pub(super) fn publish(&self, frame: u32, pins: u32, is_marked: bool) {
         let mark = if is_marked { MARKED } else { 0 };
         let word = self.frames[frame as usize].word.fetch_add(VALID + mark + pins, Ordering::Release);
         debug_assert!(word & (VALID | MARKED) == 0, "frame {frame} published twice");
     }
 
-    /// Takes the frame from new readers.
+    /// Keeps new readers out of the frame.
     pub(super) fn revoke(&self, frame: u32) {
         self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::SeqCst);
     }
 
-    /// Takes the frame from readers if it has none; whether it is taken.
+    /// Keeps readers out of the frame if it has none; whether it does.
     pub(super) fn try_retire(&self, frame: u32) -> bool {
         let word = &self.frames[frame as usize].word;
         let retire = |word: u32| (word & PINS == 0).then_some(word & !(VALID | MARKED));
@@ -264,7 +264,7 @@ impl Hot {
         true
     }
 
-    /// Whether a reader says that it is in the frame. To be asked after VALID was cleared.
+    /// Whether a reader is in the frame by its lane. Call it after VALID was cleared.
     fn is_visited(&self, frame: u32) -> bool {
         let lanes = &self.lanes[..self.lanes_end.load(Ordering::SeqCst)];
         lanes.iter().any(|lane| lane.frame.load(Ordering::SeqCst) == frame)
@@ -275,12 +275,12 @@ impl Hot {
         self.frames[frame as usize].word.fetch_add(1, Ordering::Acquire);
     }
 
-    /// Whether a reader is in a frame that new ones are not let at.
+    /// Whether a reader is in a frame that new readers cannot enter.
     pub(super) fn is_pinned(&self, frame: u32) -> bool {
         self.frames[frame as usize].word.load(Ordering::SeqCst) & PINS > 0 || self.is_visited(frame)
     }
 
-    /// Whether readers are let at the frame.
+    /// Whether readers can enter the frame.
     pub(super) fn is_valid(&self, frame: u32) -> bool {
         self.frames[frame as usize].word.load(Ordering::Acquire) & VALID != 0
     }
@@ -293,12 +293,12 @@ impl Hot {
         self.frames[frame as usize].touches.store(touches, Ordering::Relaxed);
     }
 
-    /// Whether the last pin off a frame is to be told.
+    /// Whether a thread waits for a frame: then the removal of a last pin is reported.
     pub(super) fn set_starved(&self, is_starved: bool) {
         self.is_starved.store(is_starved, Ordering::SeqCst);
     }
 
-    /// What the frame's record says, which only the state machine changes.
+    /// The page in the frame. Only the state machine changes it.
     #[inline]
     fn page_in(&self, Frame(frame): Frame) -> Page {
         Page(self.frames[frame as usize].page.load(Ordering::Relaxed))
@@ -306,12 +306,12 @@ impl Hot {
 }
 
 impl HotFrame {
-    /// A reader is let in: counts the touch, and takes the mark.
+    /// A reader enters: counts the touch, and removes the mark.
     #[inline]
     fn touched(&self, frame: u32, word: u32) -> Pinned {
         let touches = self.touches.load(Ordering::Relaxed);
         if touches < TOUCHES_MAX {
-            // Two threads may count one touch together: good enough for a guess at what is used.
+            // Two threads may count one touch together: the count is an estimate.
             self.touches.store(touches + 1, Ordering::Relaxed);
         }
         let is_marked = word & MARKED != 0 && self.word.fetch_and(!MARKED, Ordering::Relaxed) & MARKED != 0;
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(hot.try_pin(Page(7)), Err(Absent { frees_frame: false }));
     }
 
-    /// The pin keeps the frame from eviction for a moment: nobody else may have tried in vain meanwhile.
+    /// The pin prevented an eviction for a moment: another thread may have failed to evict meanwhile.
     #[test]
     fn a_look_up_that_pins_in_vain_reports_the_frame_it_releases() {
         let hot = Hot::new(4);

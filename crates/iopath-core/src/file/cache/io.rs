@@ -1,4 +1,5 @@
-//! The way to the device and back: runs of pages to read, runs to write back and when, and what completions change.
+//! I/O of the cache: runs of pages to read, runs to write back and when, and the effect of completions. Does not know memory
+//! or bios: see `buffered/in_flight.rs`.
 
 use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
 use crate::block::bio::Op;
@@ -12,7 +13,7 @@ use slab::Slab;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IoTag(pub u32);
 
-/// What to do: one read or write of a run of pages, or a flush of the device.
+/// One read or write of a run of pages, or a flush of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageIo {
     /// For [`PageCache::handle_completion`].
@@ -32,7 +33,7 @@ pub(super) struct IoSlot {
     pub(super) list: List,
 }
 
-/// What to write next, with those after it that became dirty in `epoch` or before and lie before `end`.
+/// The page to write next, with its successors before `end` that became dirty in `epoch` or before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NextWrite {
     pub(super) page: Page,
@@ -41,32 +42,32 @@ pub(super) struct NextWrite {
     pub(super) end: Page,
 }
 
-/// Where write-back is.
+/// The state of write-back.
 #[derive(Debug, Default)]
 pub(super) struct Writeback {
     reads: u32,
     writes: u32,
-    /// Frames at the device to be written whose page is in another frame or dropped.
+    /// Frames that are being written whose page is in another frame or dropped.
     orphans: u32,
-    /// The sweep over the sectors goes on here.
+    /// Where the sweep over the sectors continues.
     sweep: u64,
-    /// More is dirty than should be: until it is half of that.
+    /// The dirty share was exceeded, and half of it is not yet reached.
     is_on: bool,
-    /// How the last page that could not be written failed.
+    /// The error of the last page that could not be written.
     error: Option<IoError>,
 }
 
 impl Writeback {
-    /// Whether an earlier write of `page` is among `ios`. A page has one write at the device at a time, so that older
-    /// bytes never overwrite newer ones, whatever order the device and the path to it keep.
+    /// Whether an earlier write of `page` is in flight. A page has one write in flight at a time, so that older bytes never
+    /// overwrite newer ones, whatever order the device and the path to it keep.
     pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
-        // Without orphans each page at the device is in the frame that is being written, and in no other.
+        // Without orphans each page that is being written is in the frame of that write, and in no other.
         self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
     }
 }
 
 impl PageCache {
-    /// The next I/O, if the device may have one more. Reads before flushes before writes.
+    /// The next I/O, unless as many are in flight as may be. Reads before flushes before writes.
     pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
         let CacheConfig { reads_max, writes_max, .. } = self.config;
         if self.writeback.reads < reads_max && !self.to_read.is_empty() {
@@ -110,7 +111,7 @@ impl PageCache {
         if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 }
     }
 
-    /// How many pages could not be written when that was last tried, and why. Looks at every frame.
+    /// How many pages could not be written when that was last tried, and the last error. O(frames).
     pub fn unwritable(&self) -> Option<(u32, IoError)> {
         let pages = self.frames.iter().filter(|meta| meta.is_failed).count() as u32;
         self.writeback.error.filter(|_| pages > 0).map(|error| (pages, error))
@@ -143,12 +144,11 @@ impl PageCache {
             }
         }
         self.hot.set_clean(self.unsaved == 0);
-        self.settle_directs();
+        self.advance_directs();
         self.feed_starved();
     }
 
-    /// A read has completed that met the end of a volume that was made shorter meanwhile: its pages are absent, and their
-    /// waiters try again.
+    /// A read met the end of a volume that shrank meanwhile: its pages are absent, and their waiters try again.
     ///
     /// # Panics
     /// If the I/O had completed before, or is no read: a bug of the caller.
@@ -172,7 +172,7 @@ impl PageCache {
         PageIo { tag, op, pages }
     }
 
-    /// The page asked for first, with those after it that were asked for next.
+    /// The page that was requested first, with its successors that were requested next.
     fn start_read(&mut self) -> PageIo {
         let mut list = List::EMPTY;
         let mut first = Page(0);
@@ -197,8 +197,8 @@ impl PageCache {
         self.start_io(Op::Read, first, list)
     }
 
-    /// A run of dirty pages: for a flush first, then, unless a page has been dirty for long enough, what streams have
-    /// passed, then by age or share of the budget.
+    /// A run of dirty pages: for a flush first, then behind streams unless a page has been dirty for long enough, then by age
+    /// or share of the frames.
     fn start_write(&mut self, now: Instant) -> Option<PageIo> {
         let next = self.next_for_flush();
         let next = if self.has_old(now) { next } else { next.or_else(|| self.next_passed()) };
@@ -230,7 +230,7 @@ impl PageCache {
         Some(self.start_io(Op::Write, first, list))
     }
 
-    /// The next dirty frame that a stream has passed. What failed is left to age, lest it be tried over and over.
+    /// The next dirty frame behind a stream. Failed pages are left to age, to avoid a hot loop.
     fn next_passed(&mut self) -> Option<NextWrite> {
         loop {
             let range = self.behind.next()?;
@@ -260,7 +260,7 @@ impl PageCache {
             let meta = &self.frames[*frame as usize];
             (!meta.is_failed || meta.since + wait <= now) && !self.is_behind_a_write(*frame)
         };
-        // A stream that keeps ahead of the sweep must not keep it from what is old.
+        // A stream that stays ahead of the sweep must not keep it from old pages.
         let is_old = |frame: &u32| {
             let since = self.frames[*frame as usize].since;
             since + self.config.expire <= now && !self.is_behind_a_write(*frame)
@@ -284,13 +284,13 @@ impl PageCache {
         self.writeback.holds_back(self.frames[frame as usize].page, &self.ios)
     }
 
-    /// A frame at the device to be written loses its page, to another frame or for good.
+    /// A frame that is being written loses its page, to another frame or for good.
     pub(super) fn orphan_write(&mut self, frame: u32) {
         self.meta(frame).is_orphan = true;
         self.writeback.orphans += 1;
     }
 
-    /// The write of an orphan has completed: a newer write of its page may go now.
+    /// The write of an orphan has completed: a newer write of its page may begin.
     fn end_orphan_write(&mut self, frame: u32) {
         let page = self.meta(frame).page;
         self.writeback.orphans -= 1;
@@ -311,12 +311,12 @@ impl PageCache {
         meta.state = State::Clean;
         meta.is_alone = false;
         self.file_clean(frame);
-        if !self.hand_to_writer(frame) {
+        if !self.give_to_writer(frame) {
             self.publish(frame);
         }
     }
 
-    /// The page is not there after all. If it was read with others, those who wait for it have it tried alone.
+    /// The page could not be read. If it was read with others and a caller waits for it, it is read again alone.
     fn fail_read(&mut self, frame: u32, error: IoError, was_with_others: bool) {
         let Meta { is_orphan, waiters, .. } = *self.meta(frame);
         if is_orphan {
@@ -342,7 +342,7 @@ impl PageCache {
         meta.flushed_by = flushed_by;
         if old.is_orphan {
             self.unsaved -= 1;
-            // Dropped or not, it is on the device now, and may be read from there.
+            // Dropped or not, it is on the device and may be read from there.
             self.flushes.page_leaves(flushed_by);
             self.end_orphan_write(frame);
         } else {
@@ -353,12 +353,12 @@ impl PageCache {
         self.page_done(old.page, old.epoch, None);
     }
 
-    /// A run failed: each of its pages is tried alone, since the neighbour of a bad sector is not bad. Or it went well,
-    /// and a flush of the device meanwhile did not.
+    /// A run failed: each of its pages is written again alone, since the neighbour of a bad sector is not bad. Or it
+    /// succeeded, and a flush of the device failed meanwhile.
     fn write_again(&mut self, frame: u32, error: IoError, is_alone: bool, now: Instant) {
         let old = *self.meta(frame);
         if old.is_orphan {
-            // Its bytes are somewhere else or given up: it is not written again.
+            // Its bytes are in another frame or dropped: it is not written again.
             self.fail_write(frame, error, now);
             return;
         }
@@ -375,8 +375,8 @@ impl PageCache {
         self.writeback.error = Some(error);
         let old = *self.meta(frame);
         self.unsaved -= 1;
-        // A page that was dropped meanwhile is nobody's loss. One that was moved is: its bytes are in the frame that
-        // it was moved to, which was taken for as good as written.
+        // A page that was dropped meanwhile is no loss. A page that was moved is: its bytes are in the new frame, which
+        // counted as written.
         let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
         let is_lost = !old.is_orphan || moved_to.is_some();
         if old.is_orphan {

@@ -3,29 +3,29 @@
 use super::{Meta, Outcome, PageCache, State};
 use crate::file::page::PageRange;
 
-/// What became of a range.
+/// The effect on the pages of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// Pages that are not in the cache any more.
+    /// Pages that have left the cache.
     pub dropped: u64,
-    /// Pages that are: dirty, or a writer is in them.
+    /// Pages that stay: dirty, or held by a writer.
     pub kept: u64,
 }
 
 impl PageCache {
-    /// Drops pages of `range`, but for dirty ones. Borrowed ones stay readable for those who have borrowed them, and a
-    /// read after this one sees the device. Pages on their way are dropped when they arrive.
+    /// Drops the clean pages of `range`. Borrowed ones stay readable for their borrowers, and later reads see the device.
+    /// Pages that are being read are dropped when the read completes.
     pub fn invalidate(&mut self, range: PageRange) -> Dropped {
         let dropped = self.drop_range(range, false);
-        self.settle_directs();
+        self.advance_directs();
         dropped
     }
 
-    /// Drops pages of `range`, dirty ones too: what was written to them is given up, errors included. A writer in
-    /// the midst of a page keeps it: a volume that shrinks wants [`PageCache::begin_truncate`].
+    /// Drops pages of `range`, dirty ones too, errors included. A page that a writer holds stays: a volume that shrinks needs
+    /// [`PageCache::begin_truncate`].
     pub fn discard(&mut self, range: PageRange) -> Dropped {
         let dropped = self.drop_range(range, true);
-        self.settle_directs();
+        self.advance_directs();
         dropped
     }
 

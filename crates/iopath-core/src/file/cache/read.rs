@@ -1,11 +1,11 @@
-//! Reads: look-ups under the lock, readahead, and those who wait for pages.
+//! Reads: look-ups under the lock, readahead, and callers that wait for pages.
 
 use super::{Absent, Frame, Lookup, NOBODY, Outcome, PageCache, Ready, State, Waiting};
 use crate::file::page::{Page, PageRange};
 
 impl PageCache {
-    /// Looks for `page`, and has it read if it is not there. [`Lookup::Wait`]: `waiter` comes back from
-    /// [`PageCache::poll_ready`] with the page pinned, with an error, or to try again.
+    /// Looks `page` up, and starts a read if it is absent. After [`Lookup::Wait`], [`PageCache::poll_ready`] returns `waiter`
+    /// with the page pinned, with an error, or to try again.
     pub fn read(&mut self, page: Page, waiter: u64) -> Lookup {
         match self.hot.try_pin(page) {
             Ok(pinned) => {
@@ -19,19 +19,19 @@ impl PageCache {
         Lookup::Wait
     }
 
-    /// Whether `page` is there or on its way.
+    /// Whether `page` is cached or being read.
     pub fn is_cached(&self, page: Page) -> bool {
         self.hot.find(page).is_some()
     }
 
-    /// Has the pages of a readahead window read that are neither there nor on their way; how many. Ends where no
-    /// frame can be had. A page of which `is_marked` says so reports when it is reached first.
+    /// Starts reads of the pages of a window that are absent; how many. Ends when no frame is free. The first read that reaches
+    /// a page for which `is_marked` is true reports that.
     pub fn read_ahead(&mut self, pages: PageRange, is_marked: impl Fn(Page) -> bool) -> u64 {
-        /// Soon enough to be there in time, and not so soon as to be gone again.
-        const FORESEEN: u64 = 16;
+        /// Far enough for the memory to arrive in time, near enough for it not to be evicted again.
+        const PREFETCH_PAGES: u64 = 16;
         let mut taken = 0;
         for page in pages.iter() {
-            self.prefetch(page + FORESEEN);
+            self.prefetch(page + PREFETCH_PAGES);
             if self.hot.find(page).is_some() {
                 continue;
             }
@@ -46,20 +46,20 @@ impl PageCache {
         taken
     }
 
-    /// Takes the mark off a page that is on its way: whether it has been reached while it bore one, which is for
+    /// Removes the mark of a page that is being read; whether it had one, which is reported to
     /// [`crate::file::readahead::Readahead::on_marker`].
     pub fn take_mark(&mut self, page: Page) -> bool {
         let Some(frame) = self.hot.find(page) else { return false };
         std::mem::take(&mut self.meta(frame).is_marked)
     }
 
-    /// Whether `waiter` waits for any frame: then also from time to time for [`PageCache::handle_unpinned`], as a reader
-    /// that only copies a page ([`Hot::visit`](super::Hot::visit)) does not report its end.
+    /// Whether `waiter` waits for any frame. Then call [`PageCache::handle_unpinned`] from time to time: a reader that only
+    /// copies a page ([`Hot::visit`](super::Hot::visit)) does not report its end.
     pub fn is_starved(&self, waiter: u64) -> bool {
         self.starved.contains(&waiter)
     }
 
-    /// `waiter` waits for any frame no longer; whether it did.
+    /// `waiter` stops to wait for any frame; whether it did wait.
     pub fn stop_starving(&mut self, waiter: u64) -> bool {
         let Some(place) = self.starved.iter().position(|starved| *starved == waiter) else { return false };
         self.starved.remove(place);
@@ -67,12 +67,12 @@ impl PageCache {
         true
     }
 
-    /// A frame has lost its last pin while somebody waited for one: [`super::Hot::unpin`] said so.
+    /// A frame has lost its last pin while a caller waited for one: [`super::Hot::unpin`] has reported it.
     pub fn handle_unpinned(&mut self) {
         self.feed_starved();
     }
 
-    /// Waits for `page`, and has it read if it is absent.
+    /// Waits for `page`, and starts a read if it is absent.
     pub(super) fn wait_for_page(&mut self, page: Page, waiter: u64, wants_pin: bool) {
         if let Some(frame) = self.hot.find(page) {
             self.stats.joins += 1;
@@ -94,20 +94,20 @@ impl PageCache {
         self.meta(frame).waiters = self.waiting.insert(Waiting { token, wants_pin, next }) as u32;
     }
 
-    /// Lets readers at a frame, and tells those who waited for it.
+    /// Admits readers to a frame, and sets the outcomes of its waiters.
     pub(super) fn publish(&mut self, frame: u32) {
         let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
         let is_marked = std::mem::take(&mut self.meta(frame).is_marked);
-        let pins = self.tell(waiters, |waiting| {
+        let pins = self.complete(waiters, |waiting| {
             if waiting.wants_pin { Outcome::Pinned(Frame(frame)) } else { Outcome::Retry }
         });
         self.hot.publish(frame, pins, is_marked);
     }
 
-    /// Gives a page that has just been read to the writer who had it read, unless readers wait for it, too. Were the
-    /// writer told to try again, the page might be gone by then, and so on for ever. Under direct I/O the writer tries
-    /// again all the same, and waits for its end.
-    pub(super) fn hand_to_writer(&mut self, frame: u32) -> bool {
+    /// Gives a page that has just been read to the first writer that waits for it, unless readers wait as well. If the writer
+    /// had to try again, the page could be evicted before that, and again without end. During direct I/O the writer tries
+    /// again nevertheless, and waits for its end.
+    pub(super) fn give_to_writer(&mut self, frame: u32) -> bool {
         if self.directs.blocks(self.frames[frame as usize].page) {
             return false;
         }
@@ -130,14 +130,14 @@ impl PageCache {
         true
     }
 
-    /// Tells those who wait for a frame that they do so in vain.
+    /// Sets the outcome of all waiters of a frame that gets no page.
     pub(super) fn dismiss(&mut self, frame: u32, outcome: Outcome) {
         let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
-        self.tell(waiters, |_| outcome);
+        self.complete(waiters, |_| outcome);
     }
 
-    /// How many of them are told that they have a pin.
-    fn tell(&mut self, mut waiter: u32, outcome: impl Fn(&Waiting) -> Outcome) -> u32 {
+    /// Sets the outcomes of a list of waiters; how many got a pin.
+    fn complete(&mut self, mut waiter: u32, outcome: impl Fn(&Waiting) -> Outcome) -> u32 {
         let mut pins = 0;
         while waiter != NOBODY {
             let waiting = self.waiting.remove(waiter as usize);
@@ -154,11 +154,11 @@ impl PageCache {
         self.stats.starved += 1;
         self.starved.push_back(waiter);
         self.hot.set_starved(true);
-        // The last pin of a frame may have gone before that was seen.
+        // A thread may have removed the last pin of a frame before it saw that.
         self.feed_starved();
     }
 
-    /// Lets those try again who wait for a frame, if there is one.
+    /// If a frame is free, the callers that wait for one try again.
     pub(super) fn feed_starved(&mut self) {
         if self.starved.is_empty() {
             return;

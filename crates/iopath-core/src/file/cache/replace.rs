@@ -1,16 +1,16 @@
-//! Which clean page to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
-//! Knows clean frames only: what is dirty, being read or written, or held by a writer is in none of its queues.
+//! Chooses the clean page to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
+//! Its queues have clean frames only: frames that are dirty, being read or written, or held by a writer are in none.
 //!
 //! ```text
-//!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, remembered as a ghost
+//!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, recorded as a ghost
 //!                  │ touched again
 //!   ghost ──▶ [ main: the rest ] ── not touched ──▶ evicted
 //!                  ▲     │ touched: once more round, one touch less
 //!                  └─────┘
 //! ```
 //!
-//! A scan passes through `small` and leaves `main` as it is. A hit moves nothing: it counts a touch, which is what
-//! lets hits go without a lock. The measured hit ratios, beside LRU and CLOCK, are in docs/cache.md.
+//! A scan passes through `small` and leaves `main` as it is. A hit moves no entry, it only counts a touch, so it needs no lock.
+//! docs/cache.md has measured hit ratios, compared with LRU and CLOCK.
 
 use super::CacheConfig;
 use super::ghost::Ghost;
@@ -26,9 +26,9 @@ pub(super) struct Replacement {
     small_max: u32,
 }
 
-/// What eviction may know and change of the frames in its queues.
+/// What eviction reads and changes of the frames in its queues.
 pub(super) trait Residents {
-    /// Looks at a frame, and takes it from its readers if it has none and was touched less than `enough` times.
+    /// Retires a frame if it has no readers and was touched less than `enough` times.
     fn judge(&mut self, frame: u32, enough: u8) -> Verdict;
 
     /// The frame moves to `main`.
@@ -38,14 +38,14 @@ pub(super) trait Residents {
     fn page(&self, frame: u32) -> Page;
 }
 
-/// What is to become of a frame that eviction looked at.
+/// The decision on a frame that eviction checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Touched often enough to stay.
     Touched,
     /// Pinned: may not be evicted.
     Pinned,
-    /// May be evicted, and no reader can pin it any more.
+    /// May be evicted: no reader can pin it any more.
     Retired,
 }
 
@@ -58,17 +58,17 @@ impl Replacement {
         Self { small: List::EMPTY, main: List::EMPTY, ghost: Ghost::new(frames), small_max }
     }
 
-    /// Whether `page`, which is being brought in, belongs into `main` at once.
+    /// Whether `page`, which is being read, belongs into `main` at once.
     pub(super) fn is_known(&mut self, page: Page) -> bool {
         self.ghost.take(page)
     }
 
-    /// Has the processor fetch what [`Replacement::is_known`] will need.
+    /// Makes the processor prefetch the memory that [`Replacement::is_known`] needs.
     pub(super) fn prefetch(&self, page: Page) {
         self.ghost.prefetch(page);
     }
 
-    /// The frame to be looked at next if `small` gives one up.
+    /// The frame that is checked next in `small`.
     pub(super) fn next(&self) -> Option<u32> {
         self.small.front()
     }
@@ -94,8 +94,8 @@ impl Replacement {
         self.small.len() + self.main.len()
     }
 
-    /// Takes out the frame to evict. Ends after four looks at each frame, even where all are pinned. Where all of one
-    /// queue are, seen one after another, the other makes room.
+    /// Removes the frame to evict. Ends after four checks of each frame, even if all are pinned. If all of one queue are
+    /// pinned, a frame of the other is evicted.
     pub(super) fn evict(&mut self, links: &mut Links, residents: &mut impl Residents) -> Option<u32> {
         let (mut small_pinned, mut main_pinned) = (0, 0);
         for _ in 0..self.len() * 4 {
@@ -121,7 +121,7 @@ impl Replacement {
                 }
                 Verdict::Touched => {
                     links.push_back(queue, frame);
-                    // It is evicted when its touches are used up: `main` has a frame that is not pinned.
+                    // It can be evicted when its touches are used up: `main` has a frame that is not pinned.
                     *pinned = 0;
                 }
                 Verdict::Pinned => {

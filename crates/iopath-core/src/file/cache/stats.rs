@@ -1,50 +1,50 @@
-//! What a page cache has done, in pages.
+//! Statistics of a page cache, in pages.
 
 use super::{PageCache, State};
 
-/// Counts since the cache was made, and what is in it now. Hits that [`super::Hot`] served are not in here: whoever
-/// serves them counts them.
+/// Counts since the cache was made, and its content now. Does not include the hits that [`super::Hot`] served: see
+/// [`Hot::visits`](super::Hot::visits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStats {
     /// Reads through the state machine that found their page.
     pub hits: u64,
-    /// Reads and writes of a part that did not, and started reading it.
+    /// Reads and partial writes that did not, and started a read.
     pub misses: u64,
-    /// Reads and writes that found their page on its way.
+    /// Reads and writes that found their page being read.
     pub joins: u64,
     /// Pages read from the device.
     pub pages_read: u64,
     /// Pages written to the device.
     pub pages_written: u64,
-    /// Pages whose write failed, each time.
+    /// Page writes that failed.
     pub writes_failed: u64,
-    /// Pages asked for by readahead.
+    /// Pages that readahead requested.
     pub readahead: u64,
-    /// Of those, the ones that were used.
+    /// Of those, pages that were used.
     pub readahead_used: u64,
-    /// Of those, the ones that left the cache unused.
+    /// Of those, pages that left the cache unused.
     pub readahead_wasted: u64,
-    /// Clean pages that made room for others.
+    /// Clean pages that were evicted.
     pub evicted: u64,
-    /// Calls that found no frame: all dirty, pinned or on their way.
+    /// Calls that found no frame: all dirty, pinned or in flight.
     pub starved: u64,
     /// Writes that moved a pinned page to another frame.
     pub moved: u64,
-    /// Now: pages whose bytes are nowhere else.
+    /// Now: pages with bytes that the device lacks.
     pub dirty: u64,
-    /// Now: pages at the device to be written.
+    /// Now: pages being written.
     pub writing: u64,
     /// Now: pages whose last write-back failed.
     pub failed: u64,
 }
 
 impl PageCache {
-    /// Pages whose bytes are nowhere else, now.
+    /// Pages with bytes that the device lacks, now.
     pub const fn dirty_pages(&self) -> u32 {
         self.unsaved
     }
 
-    /// Looks at every frame.
+    /// All counts. O(frames).
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats { dirty: u64::from(self.unsaved), ..self.stats };
         for (meta, frame) in self.frames.iter().zip(0..) {

@@ -1,5 +1,5 @@
-//! Which frame a page is in: a hash table of frame numbers that any number of threads look up while one changes it. It
-//! keeps no pages: which page is in a frame is asked of the caller.
+//! A hash table from pages to frame numbers that any number of threads look up while one changes it. It stores no pages: the
+//! caller supplies the page of a frame.
 //!
 //! ```text
 //!            line 0        line 1        line 2             pages 16n to 16n+15 start in one line of the processor's
@@ -9,8 +9,8 @@
 //!                └─────────┘ └───────────┘                  after the last line the next place from the first line on
 //! ```
 //!
-//! So neighbours, which streams look up one after another, share a line, and each place is a table of linear probing
-//! of its own: a run of neighbours does not make a cluster that others have to step over.
+//! Adjacent pages, which streams look up one after another, share a line. Each place is a table of linear probing of its own,
+//! so that a run of adjacent pages makes no cluster that other look-ups must probe.
 
 use super::{Frame, GOLDEN, NO_FRAME};
 use crate::file::page::Page;
@@ -38,7 +38,7 @@ impl Table {
         Self { lines: (0..slots / PLACES).map(line).collect(), shift: 64 - slots.trailing_zeros() }
     }
 
-    /// The frame of `page`. One that is on the move may not be found.
+    /// The frame of `page`. May miss an entry that is being moved.
     #[inline]
     pub(super) fn find(&self, page: Page, page_in: impl Fn(Frame) -> Page) -> Option<Frame> {
         let mut slot = self.home(page);
@@ -54,12 +54,12 @@ impl Table {
         }
     }
 
-    /// Has the processor fetch what a look at `page` will need.
+    /// Makes the processor prefetch the line of `page`.
     pub(super) fn prefetch(&self, page: Page) {
         prefetch_index(&self.lines, self.home(page) / PLACES);
     }
 
-    /// Makes `page`, which is not in the table, findable in `frame`.
+    /// Inserts `page`, which is not in the table, with `frame`.
     pub(super) fn insert(&self, page: Page, frame: Frame) {
         let mut slot = self.home(page);
         while self.slot(slot).load(Ordering::Relaxed) != NO_FRAME {
@@ -68,7 +68,7 @@ impl Table {
         self.slot(slot).store(frame.0, Ordering::Release);
     }
 
-    /// Makes the page in `frame` unfindable. Those after it in the table move up, so that none is cut off.
+    /// Removes the page in `frame`. Entries after it move up, so that probing still reaches them.
     pub(super) fn remove(&self, frame: Frame, page_in: impl Fn(Frame) -> Page) {
         let mut hole = self.home(page_in(frame));
         while self.slot(hole).load(Ordering::Relaxed) != frame.0 {

@@ -1,9 +1,9 @@
-//! Slows writers, the more the closer dirty pages come to their limit. Says how long to pause; pauses nobody.
+//! Slows writers, the more the closer dirty pages come to their limit. Computes pauses; the driver carries them out.
 //!
 //! ```text
 //!  pause ▲                       │        One writer settles where a page takes as long to write as to write
 //!  /page │                     ╱ │        back: in the middle. Two settle at two thirds, n at n/(n+1): they
-//!        │                  ╱    │        come closer to the limit, and never stand still.
+//!        │                  ╱    │        approach the limit, and never stop.
 //!        │            ╱          │
 //!        └────┬──────────────────┴──▶ dirty
 //!          background          limit
@@ -25,11 +25,11 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// What write-back is taken for until it has been measured.
+    /// The assumed rate of write-back until it has been measured.
     const RATE_UNKNOWN: u64 = 100 << 20;
-    /// A measurement takes so much time of the device.
+    /// A measurement covers at least so much busy time of the device.
     const ROUND_MIN: Duration = Duration::from_millis(20);
-    /// However slow the device is, a page's pause ends.
+    /// The longest pause for a page, however slow the device is.
     const PAUSE_MAX: Duration = Duration::from_millis(100);
 
     pub(super) fn new(config: &CacheConfig) -> Self {
@@ -61,7 +61,7 @@ impl Throttle {
         }
     }
 
-    /// How long a writer pauses that made a page dirty, with so many dirty now.
+    /// The pause of a writer that made a page dirty, with `dirty` dirty pages in all.
     pub(super) fn pause(&self, dirty: u32) -> Duration {
         let above = u64::from(dirty.saturating_sub(self.background));
         if above == 0 {

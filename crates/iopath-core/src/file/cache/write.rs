@@ -1,5 +1,4 @@
-//! Writes into pages, from the caller's side. When and how they reach the device is `io.rs`; what flushes owe,
-//! `flush.rs`.
+//! Writes into pages. When and how they reach the device is decided in `io.rs`; which flush covers them, in `flush.rs`.
 
 use super::{Frame, Meta, PageCache, State};
 use crate::file::page::Page;
@@ -8,19 +7,19 @@ use crate::time::{Duration, Instant};
 /// How much of a page a write replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// All of it: nothing need be read.
+    /// All of it: the page need not be read.
     Whole,
-    /// Some of it: the rest must be there.
+    /// Some of it: the rest must be cached.
     Some,
 }
 
 /// What a writer does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteStep {
-    /// Copy into this frame, then [`PageCache::end_write`]. Nobody else reads or writes it.
+    /// Copy into this frame, then [`PageCache::end_write`]. No other caller reads or writes it.
     Into(Frame),
-    /// The page is pinned where it is, or at the device: copy the whole page from `from` to `to`, unpin `from`, then as
-    /// for `Into(to)`.
+    /// The page is pinned or being written: copy the whole page from `from` to `to`, unpin `from`, then as for
+    /// `Into(to)`.
     Copy {
         /// Where the page's bytes are; pinned for the writer.
         from: Frame,
@@ -32,7 +31,7 @@ pub enum WriteStep {
 }
 
 impl PageCache {
-    /// A write of `part` of `page` begins. Who waits must not be in the midst of another write.
+    /// A write of `part` of `page` begins. A caller that holds pages of a write must release them before it waits.
     pub fn begin_write(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
         if self.is_blocked(page, waiter) {
             return WriteStep::Wait;
@@ -43,7 +42,7 @@ impl PageCache {
             self.wait_for_page(page, waiter, false);
             return WriteStep::Wait;
         }
-        // What is at the device stays as it is, too: whoever computes a checksum of it there may rely on that.
+        // A frame that is being written does not change either: a filesystem or array may compute a checksum of it.
         let step = if state != State::Writing && self.hot.try_retire(frame) {
             self.hold(frame);
             WriteStep::Into(Frame(frame))
@@ -51,20 +50,20 @@ impl PageCache {
             self.move_page(frame, part, waiter)
         };
         if let (Part::Whole, WriteStep::Into(Frame(frame))) = (part, step) {
-            // Of what could not be written nothing is left.
+            // The bytes that could not be written are overwritten.
             self.meta(frame).is_failed = false;
             self.meta(frame).is_alone = false;
         }
         step
     }
 
-    /// Whether a write of `page` goes on a stream of pages that were not there before: the device will want its bytes
-    /// next, and not the processor.
+    /// Whether a write of `page` continues a stream of pages that were not cached before: the device reads its bytes next, and
+    /// not the processor.
     pub fn is_streamed(&self, page: Page) -> bool {
         self.behind.is_next(page) && !self.is_cached(page)
     }
 
-    /// The bytes are in the frame. How long the writer should pause before its next write.
+    /// The bytes are in the frame. Returns the pause of the writer before its next write.
     ///
     /// # Panics
     /// If no write into the frame has begun: a bug of the caller.
@@ -77,14 +76,14 @@ impl PageCache {
         meta.is_held = false;
         meta.is_ahead = false;
         let page = meta.page;
-        // Neither there before nor not long ago.
+        // Neither cached before nor evicted recently.
         let is_new = meta.state == State::Filling && !meta.in_main;
         match meta.state {
             State::Filling | State::Clean => self.become_dirty(frame, now),
             State::Dirty => self.file_dirty(frame),
             state => unreachable!("a writer in a frame that is {state:?}"),
         }
-        // Said before anyone can read it: who has seen it and then reads around the cache must see it again.
+        // Before any reader can see it: a caller that has seen it and then reads by direct I/O must see it again.
         self.hot.set_clean(self.unsaved == 0);
         self.publish(frame);
         self.writer_left(page);
@@ -123,7 +122,7 @@ impl PageCache {
 
     /// Moves a page that is pinned or at the device to another frame, held for the writer.
     fn move_page(&mut self, from: u32, part: Part, waiter: u64) -> WriteStep {
-        // A reader who was in it may be out by now: it must not be evicted to make room for itself.
+        // A reader may have left it: it must not be evicted to make room for itself.
         self.hot.pin(from);
         let spare = self.take_spare();
         if part == Part::Whole || spare.is_none() {
@@ -138,7 +137,7 @@ impl PageCache {
         let old = *self.meta(from);
         self.hot.revoke(from);
         self.hot.remove(from);
-        // At the device, the bytes of `to` are as good as written; what was written since is not.
+        // If the page is being written, the bytes of `to` count as written until the writer changes them.
         let is_dirty = old.state == State::Dirty;
         let state = if is_dirty { State::Dirty } else { State::Clean };
         *self.meta(to) = Meta { state, is_held: true, is_marked: false, ..old };
@@ -158,7 +157,7 @@ impl PageCache {
                 self.release(from);
             }
         }
-        // `from` is free unless it is pinned or at the device.
+        // `from` is free unless it is pinned or being written.
         self.feed_starved();
         match part {
             Part::Some => WriteStep::Copy { from: Frame(from), to: Frame(to) },
@@ -166,7 +165,7 @@ impl PageCache {
         }
     }
 
-    /// A frame's bytes are nowhere else from now on.
+    /// The device lacks the frame's bytes from now on.
     pub(super) fn become_dirty(&mut self, frame: u32, now: Instant) {
         let epoch = self.epoch;
         let meta = self.meta(frame);

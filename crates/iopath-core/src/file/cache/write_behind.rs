@@ -1,7 +1,6 @@
-//! Write-behind: finds writers that go through the volume page by page and leave each page for good, and says which
-//! pages they have passed, a request at a time, for the device to begin with at once. It writes nothing: `io.rs` does.
-//! Pages that were cached when they were written, or not long before, are left to age and share: who has come back to a
-//! page will come again.
+//! Write-behind: detects writers that go through the volume page by page, and returns the pages behind them, one request
+//! at a time, to be written at once. Writes nothing itself: see `io.rs`. Pages that were cached when they were written, or
+//! shortly before, are left to age and share: they are likely to be written again.
 //!
 //! ```text
 //!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take
@@ -10,23 +9,24 @@
 use crate::file::page::{Page, PageRange};
 use std::collections::VecDeque;
 
-/// The streams, and what they have passed.
+/// The streams, and the pages behind them.
 #[derive(Debug)]
-pub(super) struct Behind {
+pub(super) struct WriteBehind {
     streams: [PageRange; Self::STREAMS],
-    /// The stream that was met last.
+    /// The stream of the last page.
     last: usize,
     request_pages: u64,
-    /// Passed, and not yet at the device. What of it was written meanwhile for other reasons is not known here.
+    /// Ranges behind the streams that are not yet being written. Some of their pages may have been written for other
+    /// reasons.
     passed: VecDeque<PageRange>,
 }
 
-impl Behind {
-    /// Writers told apart. More than that, in turn, are not found. All are looked at for each page of none of them: so
-    /// many are two lines of the processor's cache.
+impl WriteBehind {
+    /// How many interleaved writers are detected. A page of no stream is compared with all of them, so they fit two cache
+    /// lines.
     const STREAMS: usize = 8;
-    /// More requests than this wait for the device: those that come are left to age and share. As many as a queue gives
-    /// the device at once unless it is told otherwise (`QueueConfig::depth`); more would only wait.
+    /// The most ranges that wait for the device; further ones are left to age and share. Equals the default depth of a
+    /// queue (`QueueConfig::depth`): more would only wait.
     const PASSED_MAX: usize = 64;
 
     /// `request_pages` is the device's best request.
@@ -39,15 +39,15 @@ impl Behind {
         }
     }
 
-    /// Whether `page` is where a stream goes on.
+    /// Whether `page` continues a stream.
     pub(super) fn is_next(&self, page: Page) -> bool {
         self.stream_at(page).is_some()
     }
 
-    /// A page has been written whole that was not there before.
+    /// A page that was not cached before has been written whole.
     pub(super) fn follow(&mut self, page: Page) {
         let number = self.stream_at(page).unwrap_or_else(|| {
-            // Instead of the one that was met longest ago, or nearly.
+            // Replaces the stream that was continued longest ago, or nearly.
             let number = (self.last + Self::STREAMS - 1) % Self::STREAMS;
             self.streams[number] = PageRange::new(page, 0);
             number
@@ -64,12 +64,12 @@ impl Behind {
         *stream = PageRange::new(stream.end(), 0);
     }
 
-    /// What is to be written next.
+    /// The range to be written next.
     pub(super) fn next(&self) -> Option<PageRange> {
         self.passed.front().copied()
     }
 
-    /// Pages of [`Behind::next`] up to `end` are on their way, or need not be written.
+    /// Pages of [`WriteBehind::next`] up to `end` are being written, or need not be.
     pub(super) fn take(&mut self, end: Page) {
         let Some(range) = self.passed.front_mut() else { return };
         *range = PageRange::between(end, range.end());
@@ -88,8 +88,8 @@ impl Behind {
 mod tests {
     use super::*;
 
-    fn passed(behind: &mut Behind) -> Vec<PageRange> {
-        let next = |behind: &mut Behind| {
+    fn passed(behind: &mut WriteBehind) -> Vec<PageRange> {
+        let next = |behind: &mut WriteBehind| {
             let range = behind.next()?;
             behind.take(range.end());
             Some(range)
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn streams_in_turn_pass_whole_requests_and_scattered_pages_none() {
-        let mut behind = Behind::new(4);
-        let starts = (0..Behind::STREAMS as u64).map(|stream| stream * 1000);
+        let mut behind = WriteBehind::new(4);
+        let starts = (0..WriteBehind::STREAMS as u64).map(|stream| stream * 1000);
         for step in 0..4 {
             assert_eq!(passed(&mut behind), [], "not before a request is full");
             starts.clone().for_each(|start| behind.follow(Page(start + step)));
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn what_the_device_cannot_take_is_left_out() {
-        let mut behind = Behind::new(2);
+        let mut behind = WriteBehind::new(2);
         (0..1000).for_each(|page| behind.follow(Page(page)));
         let passed = passed(&mut behind);
-        assert_eq!(passed.len(), Behind::PASSED_MAX);
+        assert_eq!(passed.len(), WriteBehind::PASSED_MAX);
         assert_eq!(passed[1], PageRange::new(Page(2), 2));
     }
 }

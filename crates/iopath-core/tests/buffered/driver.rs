@@ -1,0 +1,292 @@
+//! Drives the buffered path in virtual time, in one loop: calls of one program, the state machine, a request queue and a
+//! modelled disk. Time passes only by jumps to the earliest time limit.
+
+use iopath_core::buffered::{
+    BufferedPath, BufferedWrite, Frames, Geometry, PageBio, ReadStep, Starvation, Step, TakeStep,
+};
+use iopath_core::cache::{CacheConfig, Frame, Outcome};
+use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::{
+    Bio, BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Memory, Op, Priority,
+    QueueConfig, QueuedDevice, Stream, Tag,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+pub(crate) const PAGE: u64 = 4096;
+
+/// Memory without bytes. Frames lie side by side, or each is far from all others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Space {
+    bytes: u64,
+    joins: bool,
+}
+
+impl Memory for Space {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn slice(self, _offset: u64, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    fn join(self, next: Self) -> Option<Self> {
+        self.joins.then_some(Self { bytes: self.bytes + next.bytes, ..self })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    pub(crate) joins: bool,
+}
+
+impl Frames for Spaces {
+    type Memory = Space;
+
+    fn memory(&self, _frame: Frame, bytes: u64) -> Space {
+        Space { bytes, joins: self.joins }
+    }
+}
+
+/// Carries out one request after another, each in `latency` and the time of its bytes.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    limits: Limits,
+    latency: Duration,
+    bytes_per_second: u64,
+    busy_until: Instant,
+    in_flight: VecDeque<(Instant, Tag, Result<(), IoError>)>,
+    pub(crate) fails_writes: bool,
+    /// When each write began, and its first sector.
+    pub(crate) writes: Vec<(Instant, u64)>,
+    pub(crate) reads: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(bytes: u64, latency: Duration, bytes_per_second: u64) -> Self {
+        Self {
+            limits: Limits::with_capacity(bytes / 512),
+            latency,
+            bytes_per_second,
+            busy_until: Instant::ZERO,
+            in_flight: VecDeque::new(),
+            fails_writes: false,
+            writes: Vec::new(),
+            reads: 0,
+        }
+    }
+}
+
+impl BlockDevice for Disk {
+    type Memory = Space;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, Space>, now: Instant) -> Result<(), Busy> {
+        let transfer = Duration::from_nanos(io.extent.bytes() * 1_000_000_000 / self.bytes_per_second);
+        self.busy_until = self.busy_until.max(now) + self.latency + transfer;
+        let is_write = io.op == Op::Write;
+        if is_write {
+            self.writes.push((now, io.extent.start().0));
+        }
+        self.reads += u64::from(io.op == Op::Read);
+        let result = if is_write && self.fails_writes { Err(IoError::Media) } else { Ok(()) };
+        self.in_flight.push_back((self.busy_until, io.tag, result));
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {}
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        let (_, tag, result) = *self.in_flight.front().filter(|(due, ..)| *due <= now)?;
+        self.in_flight.pop_front();
+        Some(Completion { tag, result })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.in_flight.front().map(|(due, ..)| *due)
+    }
+}
+
+/// One program on one buffered volume.
+pub(crate) struct Driver {
+    pub(crate) path: BufferedPath<Spaces>,
+    pub(crate) disk: QueuedDevice<Disk>,
+    pub(crate) now: Instant,
+    outcomes: BTreeMap<u64, Outcome>,
+    /// Steps that are no bios, and bios, in order.
+    pub(crate) steps: Vec<Step<Space>>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        cache: CacheConfig,
+        readahead: Option<ReadaheadConfig>,
+        size_bytes: u64,
+        spaces: Spaces,
+        disk: Disk,
+        queue: &QueueConfig,
+    ) -> Self {
+        let geometry = Geometry { page_bytes: 4096, block_bytes: 512, size_bytes, writes_last_block: false };
+        Self {
+            path: BufferedPath::new(cache, readahead, geometry, spaces),
+            disk: QueuedDevice::new(disk, queue),
+            now: Instant::ZERO,
+            outcomes: BTreeMap::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Carries out all that can be carried out now.
+    pub(crate) fn advance(&mut self) {
+        loop {
+            while let Some(step) = self.path.poll_step(self.now) {
+                self.steps.push(step);
+                match step {
+                    Step::Submit(bio) => self.submit(bio),
+                    Step::Zero { .. } => {}
+                    Step::WriteTail { tag, .. } => self.path.handle_completion(tag, Ok(()), self.now),
+                }
+            }
+            self.disk.unplug(self.now);
+            self.disk.collect(self.now);
+            self.disk.dispatch(self.now);
+            self.disk.commit(self.now);
+            let mut any = false;
+            while let Some(done) = self.disk.poll_completion() {
+                any = true;
+                let tag = iopath_core::cache::IoTag(done.token as u32);
+                self.path.handle_completion(tag, done.result, self.now);
+            }
+            if !any {
+                break;
+            }
+        }
+        while let Some(ready) = self.path.poll_ready() {
+            assert!(self.outcomes.insert(ready.waiter, ready.outcome).is_none(), "{ready:?} comes twice");
+        }
+    }
+
+    fn submit(&mut self, bio: PageBio<Space>) {
+        let PageBio { tag, op, extent, memory } = bio;
+        let (stream, priority, token) = (Stream(0), Priority::default(), u64::from(tag.0));
+        let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
+        if let Err(why) = self.disk.submit_bio(queued, self.now) {
+            self.path.handle_refused(bio, &why, self.now);
+        }
+    }
+
+    /// The earliest time limit of state machine, queue and disk.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        [self.path.poll_timeout(), self.disk.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Jumps to the earliest time limit; whether there is one.
+    pub(crate) fn jump(&mut self) -> bool {
+        let Some(due) = self.due() else { return false };
+        self.now = self.now.max(due);
+        self.advance();
+        true
+    }
+
+    /// Jumps until `time`, and on to there.
+    pub(crate) fn sleep_until(&mut self, time: Instant) {
+        while self.due().is_some_and(|due| due <= time) {
+            self.jump();
+        }
+        self.now = self.now.max(time);
+        self.advance();
+    }
+
+    pub(crate) fn wait(&mut self, waiter: u64) -> Outcome {
+        loop {
+            self.advance();
+            if let Some(outcome) = self.outcomes.remove(&waiter) {
+                return outcome;
+            }
+            assert!(self.jump(), "waiter {waiter} waits for ever");
+        }
+    }
+
+    /// Reads as a program does: page after page, hits without the state machine.
+    pub(crate) fn read(&mut self, offset: u64, bytes: u64) {
+        let pages = self.path.geometry().pages(offset, bytes);
+        for page in pages.iter() {
+            let range = iopath_core::PageRange::between(page, pages.end());
+            let frame = loop {
+                if let Ok(pinned) = self.path.cache().hot().try_pin(page) {
+                    if pinned.is_marked {
+                        self.path.handle_marker(range, self.now);
+                        self.advance();
+                    }
+                    break pinned.frame;
+                }
+                match self.path.read(range, 0, self.now) {
+                    ReadStep::Pinned(frame) => break frame,
+                    ReadStep::End => return,
+                    ReadStep::Wait { .. } => match self.wait(0) {
+                        Outcome::Pinned(frame) => break frame,
+                        Outcome::Retry => {}
+                        other => panic!("{other:?} for a read"),
+                    },
+                }
+            };
+            self.unpin(frame);
+        }
+    }
+
+    /// Writes, and pauses as long as the state machine asks for.
+    pub(crate) fn write(&mut self, offset: u64, bytes: usize) {
+        let mut write = BufferedWrite::new(offset, bytes).expect("it has offsets");
+        while !write.is_all_taken() {
+            let step = self.path.take_pages(&mut write, 0).expect("it is in the volume");
+            self.release(&mut write);
+            if step == TakeStep::FillThenWait {
+                let outcome = self.wait(0);
+                write.handle_outcome(outcome, self.path.geometry()).expect("its pages can be read");
+            }
+        }
+        self.release(&mut write);
+        if let Some(pause) = self.path.take_pause() {
+            self.sleep_until(self.now + pause);
+        }
+    }
+
+    fn release(&mut self, write: &mut BufferedWrite) {
+        for from in write.pieces().iter().filter_map(|piece| piece.copy_from) {
+            self.unpin(from);
+        }
+        self.path.release_pages(write, self.now);
+        self.advance();
+    }
+
+    pub(crate) fn unpin(&mut self, frame: Frame) {
+        if self.path.cache().hot().unpin(frame) {
+            self.path.handle_unpinned();
+        }
+    }
+
+    pub(crate) fn flush(&mut self) -> Outcome {
+        self.path.flush(0);
+        self.wait(0)
+    }
+
+    /// Waits for a frame as a thread does that lacks one; how it ends if it does not get one.
+    pub(crate) fn starve(&mut self, waiter: u64) -> Option<iopath_core::buffered::NoFrame> {
+        let mut starvation = Starvation::default();
+        while self.path.is_starved(waiter) {
+            let (start, is_idle) = (self.now, self.disk.poll_timeout().is_none());
+            let check = starvation.next_check(start);
+            self.sleep_until(check);
+            if is_idle {
+                starvation.handle_idle(self.now - start);
+            }
+            if let Some(no_frame) = self.path.give_up(waiter, &starvation) {
+                return Some(no_frame);
+            }
+        }
+        None
+    }
+}

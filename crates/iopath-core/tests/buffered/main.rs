@@ -1,0 +1,151 @@
+//! The buffered path in virtual time: one loop drives state machine, queue and a modelled disk. Bytes are checked against a
+//! model in `cache_model`; this is about time, the order of steps and a full queue.
+
+mod driver;
+
+use driver::{Disk, Driver, PAGE, Spaces};
+use iopath_core::buffered::{BufferedWrite, NoFrame, PageBio, Step, TakeStep};
+use iopath_core::cache::{CacheConfig, Outcome};
+use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::{Duration, Instant, IoError, Op, QueueConfig};
+
+const MIB: u64 = 1 << 20;
+const RATE: u64 = 200 * MIB;
+
+fn disk() -> Disk {
+    Disk::new(64 * MIB, Duration::from_micros(100), RATE)
+}
+
+fn driver(frames: u32, readahead: Option<ReadaheadConfig>) -> Driver {
+    let cache = CacheConfig { frames, ..CacheConfig::default() };
+    Driver::new(cache, readahead, 64 * MIB, Spaces { joins: true }, disk(), &QueueConfig::default())
+}
+
+/// Fills the cache with dirty pages that cannot be written.
+fn with_unwritable_pages(frames: u32) -> Driver {
+    let mut driver = driver(frames, None);
+    driver.disk.device_mut().fails_writes = true;
+    for page in 0..u64::from(frames) {
+        driver.write(2 * page * PAGE, PAGE as usize);
+    }
+    driver.path.write_back(iopath_core::PageRange::ALL, 7);
+    assert_eq!(driver.wait(7), Outcome::Failed(IoError::Media));
+    driver
+}
+
+#[test]
+fn a_stream_reaches_the_bandwidth_of_the_disk_in_virtual_time_and_each_run_is_the_same() {
+    let run = || {
+        let mut driver =
+            driver(4096, Some(ReadaheadConfig { budget_bytes: 4 * MIB, ..ReadaheadConfig::default() }));
+        for request in 0..64 * MIB / (4 * PAGE) {
+            driver.read(request * 4 * PAGE, 4 * PAGE);
+        }
+        (driver.now, driver.disk.device().reads)
+    };
+    let (end, reads) = run();
+    let ideal = Duration::from_nanos(64 * MIB * 1_000_000_000 / RATE);
+    let taken = end - Instant::ZERO;
+    assert!(
+        taken >= ideal && taken < ideal * 10 / 9,
+        "64 MiB take {taken:?}, the disk's bandwidth is {ideal:?}"
+    );
+    assert!(reads < 300, "{reads} requests: readahead does not use whole requests");
+    assert_eq!(run(), (end, reads));
+}
+
+#[test]
+fn a_dirty_page_is_written_at_its_age_and_the_clock_jumps_there() {
+    let mut driver = driver(64, None);
+    let expire = driver.path.cache().config().expire;
+    driver.sleep_until(Instant::from_nanos(123));
+    driver.write(0, PAGE as usize);
+    assert_eq!(driver.due(), Some(Instant::from_nanos(123) + expire));
+    while driver.jump() {}
+    assert_eq!(driver.disk.device().writes, [(Instant::from_nanos(123) + expire, 0)]);
+    assert_eq!(driver.path.cache().stats().dirty, 0);
+}
+
+#[test]
+fn failed_pages_are_retried_sooner_while_a_caller_lacks_a_frame_and_the_time_is_known() {
+    let mut driver = with_unwritable_pages(16);
+    let (failed_at, expire) = (driver.now, driver.path.cache().config().expire);
+    assert!(driver.due().is_some_and(|due| due > failed_at + expire / 2), "no caller lacks a frame yet");
+    let tried = driver.disk.device().writes.len();
+    let mut write = BufferedWrite::new(1000 * PAGE, PAGE as usize).unwrap();
+    assert_eq!(driver.path.take_pages(&mut write, 3), Ok(TakeStep::FillThenWait));
+    assert!(driver.path.is_starved(3));
+    driver.advance();
+    assert_eq!(driver.disk.device().writes.len(), tried, "not at once: that would be a hot loop");
+    let due = driver.due().expect("the retry");
+    assert!(due <= failed_at + expire / 100, "{due:?} after {failed_at:?}");
+    driver.disk.device_mut().fails_writes = false;
+    assert_eq!(driver.wait(3), Outcome::Retry);
+    assert!(driver.now <= failed_at + expire / 50, "the frame was free at {:?}", driver.now);
+    assert_eq!(driver.disk.device().writes[tried].0, due);
+}
+
+#[test]
+fn a_caller_that_never_gets_a_frame_fails_by_the_reason() {
+    let mut driver = with_unwritable_pages(16);
+    let mut write = BufferedWrite::new(1000 * PAGE, PAGE as usize).unwrap();
+    assert_eq!(driver.path.take_pages(&mut write, 3), Ok(TakeStep::FillThenWait));
+    let start = driver.now;
+    let error = driver.starve(3).expect("no frame");
+    assert!(matches!(error, NoFrame::Unwritable { source: IoError::Media, .. }), "{error:?}");
+    assert!(driver.now - start < Duration::from_secs(3), "{:?}", driver.now - start);
+}
+
+#[test]
+fn a_fast_writer_pauses_until_it_is_as_fast_as_the_disk() {
+    let mut driver = driver(1024, None);
+    for piece in 0..4096 {
+        driver.write(piece * 4 * PAGE, 4 * PAGE as usize);
+    }
+    let stats = driver.path.cache().stats();
+    assert!(stats.dirty < 1024 * 4 / 10, "{} dirty pages, the limit is 40%", stats.dirty);
+    assert_eq!(driver.flush(), Outcome::Done);
+    let ideal = Duration::from_nanos(64 * MIB * 1_000_000_000 / RATE);
+    let taken = driver.now - Instant::ZERO;
+    assert!(taken < ideal * 3 / 2, "64 MiB take {taken:?}, the disk needs {ideal:?}");
+}
+
+#[test]
+fn a_full_queue_delays_bios_and_loses_none() {
+    // Each frame is a bio of its own, of which the queue holds two.
+    let queue = QueueConfig { bios_max: 2, ..QueueConfig::default() };
+    let cache = CacheConfig { frames: 256, ..CacheConfig::default() };
+    let mut driver = Driver::new(cache, None, 64 * MIB, Spaces { joins: false }, disk(), &queue);
+    driver.write(0, 64 * PAGE as usize);
+    assert_eq!(driver.flush(), Outcome::Done);
+    driver.read(100 * PAGE, 50 * PAGE);
+    let stats = driver.path.cache().stats();
+    assert_eq!((stats.pages_written, stats.dirty, stats.pages_read), (64, 0, 50));
+}
+
+#[test]
+fn the_tail_is_written_before_the_blocks_of_its_page_and_a_read_zeroes_past_the_end() {
+    let size_bytes = 2 * PAGE + 700;
+    let cache = CacheConfig { frames: 16, ..CacheConfig::default() };
+    let spaces = Spaces { joins: true };
+    let disk = Disk::new(2 * PAGE + 1024, Duration::from_micros(100), RATE);
+    let mut driver = Driver::new(cache, None, size_bytes, spaces, disk, &QueueConfig::default());
+    driver.write(0, size_bytes as usize);
+    assert_eq!(driver.flush(), Outcome::Done);
+    let [Step::WriteTail { from: 512, bytes: 188, offset, .. }, Step::Submit(bio), Step::Submit(flush)] =
+        driver.steps[..]
+    else {
+        panic!("{:?}", driver.steps)
+    };
+    assert_eq!((offset, bio.op, bio.extent.bytes()), (2 * PAGE + 512, Op::Write, 2 * PAGE + 512));
+    assert_eq!(flush.op, Op::Flush);
+    driver.path.advise(0, size_bytes, iopath_core::buffered::Advice::DontNeed);
+    driver.steps.clear();
+    driver.read(2 * PAGE, 700);
+    let [Step::Zero { from: 1024, .. }, Step::Submit(PageBio { op: Op::Read, extent, .. })] =
+        driver.steps[..]
+    else {
+        panic!("{:?}", driver.steps)
+    };
+    assert_eq!(extent.bytes(), 1024, "the block in which the volume ends is read whole");
+}
