@@ -1,5 +1,5 @@
-//! What the page cache costs without its memory: a hit, a miss that evicts, a page written and written back, direct
-//! I/O beside it.
+//! The cost of the page cache without its memory: a hit, a miss with an eviction, a write with its write-back, and direct
+//! I/O beside the cache.
 
 // criterion's macros make an undocumented function.
 #![allow(missing_docs)]
@@ -18,12 +18,12 @@ fn next(state: &mut u64, pages: u64) -> Page {
     Page((*state >> 33) % pages)
 }
 
-/// Has a page read if it is not there.
+/// Reads a page if it is not cached.
 fn read(cache: &mut PageCache, page: Page) {
     let frame = match cache.read(page, 0) {
         Lookup::Hit(pinned) => pinned.frame,
         Lookup::Wait => {
-            let io = cache.poll_io(NOW).expect("a miss is read");
+            let io = cache.poll_io(NOW).expect("a miss starts a read");
             cache.handle_completion(io.tag, Ok(()), NOW);
             match cache.poll_ready().expect("the page is there").outcome {
                 Outcome::Pinned(frame) => frame,
@@ -59,7 +59,7 @@ fn cache(criterion: &mut Criterion) {
     group.bench_function("miss/random", |bench| {
         bench.iter(|| read(&mut full, next(&mut state, u64::from(FRAMES) * 16)));
     });
-    // 512 KiB of which nothing is cached: of a cache that is full, and of one that has never been used.
+    // 512 KiB without a cached page: in a full cache, and in an unused one.
     let mut unused = PageCache::new(CacheConfig { frames: FRAMES, ..CacheConfig::default() });
     for (name, cache) in [("full", &mut full), ("unused", &mut unused)] {
         group.bench_function(format!("direct/{name}"), |bench| {

@@ -1,6 +1,6 @@
-//! What a bio costs in the whole queue, for `cargo xtask bench`: each elevator with few and many requests queued, merges
-//! that are found and such as are not; and the same keys in the standard library's tree. Lines of NAME, tab,
-//! nanoseconds: what they are compared with is not decided here. Elevators without a queue: `elevator.rs`.
+//! The cost of a bio in the whole queue, for `cargo xtask bench`: each elevator with few and many requests queued, with and
+//! without merges, and the same keys in the B-tree of the standard library. Prints lines of NAME, tab, nanoseconds; the
+//! comparison is in `xtask`. Elevators without a queue are measured in `elevator.rs` of `iopath-os`.
 //!
 //! `cargo bench -p iopath-core --bench figures -- [FILTER]`; a filter is part of a name.
 
@@ -10,24 +10,24 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Clock};
 
 const QUEUED: [usize; 3] = [32, 1024, 1_000_000];
-/// How many queued requests those of a merge are sought among.
+/// Queued requests among which a merge is searched.
 const QUEUED_FOR_MERGE: usize = 1024;
-/// Bios that come together, out of one plug.
+/// Bios of one plug.
 const BATCH: usize = 32;
-/// Batches between two looks at the clock.
+/// Batches between two readings of the clock.
 const SLICE: usize = 64;
 const MEASURED_FOR: Duration = Duration::from_millis(100);
 const T0: Instant = Instant::ZERO;
 const SECTORS: u64 = 8;
 
-/// Where bios start, and whose they are. But for `Growing` no two touch: every look-up for a merge is made in vain.
+/// The start sectors and streams of bios. Only those of `Growing` are adjacent; all others find no merge.
 #[derive(Clone, Copy)]
 enum Starts {
     Random(u64),
     Sequential(u64),
-    /// Two ascending streams, far apart, taking turns.
+    /// Two interleaved ascending streams, far apart.
     Interleaved([u64; 2]),
-    /// The blocks of one stream, each next to the one before.
+    /// The blocks of one stream, each adjacent to the last.
     Touching(u64),
 }
 
@@ -65,7 +65,7 @@ impl Starts {
     }
 }
 
-/// Something that holds bios; a step lets a batch come and, once it is full, as many go.
+/// A structure that holds bios. A step adds a batch and, once it is full, removes as many.
 trait Case {
     fn fill(&mut self, count: usize);
     fn step(&mut self);
@@ -97,7 +97,7 @@ impl InQueue {
         self.queue.submit_bio(bio, T0).expect("the queue has room");
     }
 
-    fn carry_out(&mut self, requests: usize) {
+    fn execute(&mut self, requests: usize) {
         for _ in 0..requests {
             let Some(io) = self.queue.poll_dispatch(T0) else { break };
             self.tags.push(io.tag);
@@ -121,11 +121,11 @@ impl Case for InQueue {
         self.queue.plug();
         self.fill(BATCH);
         self.queue.unplug(T0);
-        self.carry_out(BATCH);
+        self.execute(BATCH);
     }
 }
 
-/// Streams far apart, each with a request queued; what comes continues one of them. As many bios stay queued.
+/// Streams far apart, each with a queued request; each bio continues one of them. The number of queued bios is constant.
 struct Growing {
     inner: InQueue,
     ends: Vec<u64>,
@@ -142,7 +142,7 @@ impl Growing {
         Self { inner, ends, state: 0x9E37_79B9_7F4A_7C15 }
     }
 
-    /// How many of the bios that have come joined a request.
+    /// The share of bios that were merged.
     fn share_merged(&self) -> f64 {
         let stats = self.inner.queue.stats();
         stats.back_merges() as f64 / stats.bios as f64
@@ -166,12 +166,12 @@ impl Case for Growing {
         }
         self.inner.queue.unplug(T0);
         while self.inner.queue.bios_in() > Self::BIOS {
-            self.inner.carry_out(1);
+            self.inner.execute(1);
         }
     }
 }
 
-/// The tree of the standard library: insert, and take the next of a one-way sweep.
+/// The B-tree of the standard library: insert, and remove the next entry of a one-way sweep.
 struct Tree {
     map: BTreeMap<u64, u32>,
     starts: Starts,
@@ -190,14 +190,14 @@ impl Case for Tree {
         for _ in 0..BATCH {
             self.fill(1);
             let next = self.map.range(self.head..).next().or_else(|| self.map.first_key_value());
-            let next = *next.expect("one has just come").0;
+            let next = *next.expect("an entry was inserted").0;
             self.map.remove(&next);
             self.head = next;
         }
     }
 }
 
-/// The elevator without what makes it refuse merges: it is their price that is asked for.
+/// The elevator without limits on merges, to measure the cost of merges.
 fn willing(spec: ElevatorSpec) -> ElevatorSpec {
     let limit = spec.tunables().map(|(tunable, _)| tunable).find(|tunable| tunable.name == "read_latency");
     limit
@@ -209,10 +209,10 @@ fn limits(request_bytes_max: u64) -> Limits {
     Limits { request_bytes_max, ..Limits::with_capacity(1 << 50) }
 }
 
-/// Nanoseconds a bio, in a slice that a tenth of all undercut.
+/// Nanoseconds per bio: the 10th percentile of the slices.
 fn measure(case: &mut dyn Case, queued: usize) -> f64 {
     case.fill(queued);
-    // Once round, so that what is measured is the steady state.
+    // Replace all entries once, to reach the steady state.
     for _ in 0..(queued / BATCH).max(SLICE) {
         case.step();
     }
@@ -254,7 +254,7 @@ fn main() {
     line("merge miss, plug".to_owned(), 0, &|| {
         Box::new(InQueue::new(&none, Starts::Sequential(0), BATCH, limits(1 << 20)))
     });
-    // One that keeps no order finds nothing to merge with.
+    // An elevator without an order finds no merges.
     for spec in specs().filter(|spec| spec.name() != none.name()) {
         let willing = willing(spec.clone());
         line(format!("merge hit, {willing}"), 0, &|| Box::new(Growing::new(&willing)));

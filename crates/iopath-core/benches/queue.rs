@@ -1,5 +1,5 @@
-//! What a bio costs on its way through the whole queue, with a device that completes at once; and what a
-//! log adds that goes nowhere: the ring is measured in iopath-log.
+//! The cost of a bio in the whole queue, with a device that completes at once; and the cost of a log without a sink that
+//! keeps records: the ring is measured in iopath-log.
 
 use criterion::{Criterion, Throughput};
 use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec};
@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 const BLOCK_BYTES: u64 = 4096;
 const BLOCKS: u64 = 1 << 20;
 
-/// A queue and where its next bios go.
+/// A queue and the extents of its next bios.
 struct Lap {
     queue: RequestQueue<LengthOnly>,
     extents: Vec<Extent>,
@@ -40,7 +40,7 @@ impl Lap {
         Self { queue, extents, next: 0, tags: Vec::with_capacity(depth as usize) }
     }
 
-    /// Submits as many bios as the queue takes, and carries all of them out.
+    /// Submits `depth` bios and executes all of them.
     fn run(&mut self, depth: u32) {
         let now = Instant::ZERO;
         self.queue.plug();
@@ -80,7 +80,7 @@ fn queue(criterion: &mut Criterion) {
     }
 }
 
-/// Reads what it is given, and forgets it.
+/// A sink that reads the records and drops them.
 #[derive(Debug)]
 struct Nowhere;
 

@@ -1,10 +1,10 @@
-//! What the order structure costs an elevator: time to insert one entry and take one, with so many queued, beside
-//! the standard library's B-tree (a `BTreeSet` is a `BTreeMap` to nothing) on the same keys. Says nothing of the
-//! elevators themselves.
+//! The cost of the sorted set of the elevators: the time to insert one entry and remove one, by number of entries, beside the
+//! B-tree of the standard library (a `BTreeSet` is a `BTreeMap` without values) on the same keys. The elevators are
+//! measured in `figures.rs`.
 //!
-//! Keys come in the three patterns that a device sees. `sweep` takes the next entry at or after a moving head, as
-//! a one-way elevator does; `merge` looks at both neighbours of the key before inserting it; `plug` is `sweep` in
-//! batches, prefetched; `first` takes the least, random keys being not far above it.
+//! Keys have the three patterns of device I/O. `sweep` removes the next entry at or after a moving head, as a one-way
+//! elevator does; `merge` finds both neighbours of the key before the insert; `plug` is `sweep` in batches, prefetched;
+//! `first` removes the least entry, with random keys that are little above it.
 
 #![expect(missing_docs, reason = "criterion_group! makes a public function without a comment")]
 
@@ -20,7 +20,7 @@ const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
 /// Requests in one plug.
 const PLUG: usize = 32;
 
-/// The operations compared, on either structure.
+/// The operations that both structures have.
 trait Order {
     fn insert(&mut self, key: u64, value: u32);
     fn prefetch(&mut self, _keys: &[u64]) {}
@@ -76,7 +76,7 @@ impl Order for BTreeSet<Entry> {
 enum Keys {
     Random(u64),
     Sequential(u64),
-    /// Two ascending streams, far apart, taking turns.
+    /// Two interleaved ascending streams, far apart.
     Interleaved([u64; 2]),
 }
 
@@ -109,7 +109,7 @@ impl Keys {
     }
 }
 
-/// A queue in its steady state: as many entries come as go.
+/// A queue in its steady state: one removal for each insert.
 struct Queue<O> {
     order: O,
     keys: Keys,
@@ -172,7 +172,7 @@ impl<O: Order> Queue<O> {
     }
 }
 
-/// Steps of a queue: the name, how many inserts it makes, and what it does.
+/// A step of a queue: its name, the number of inserts, and the function.
 type Step<O> = (&'static str, u64, fn(&mut Queue<O>));
 
 fn bench_one<O: Order>(c: &mut Criterion, name: &str, new: impl Fn(usize) -> O) {

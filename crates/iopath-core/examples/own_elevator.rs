@@ -1,5 +1,5 @@
-//! An elevator of one's own, registered beside those of iopath without touching them: newest first, as a stack
-//! of papers is worked through, but every eighth time the one at the bottom.
+//! An I/O scheduler (elevator) in another crate, registered beside those of iopath: newest first, every eighth time the
+//! oldest.
 //!
 //! `cargo run -p iopath-core --example own_elevator -- newest`
 
@@ -10,7 +10,9 @@ use iopath_core::{
 use std::collections::VecDeque;
 use std::process::ExitCode;
 
-/// Starvation bound: eight dispatches for each request queued.
+/// Last in, first out; every eighth dispatch takes the oldest.
+///
+/// Starvation bound: eight dispatches for each queued request.
 #[derive(Debug)]
 struct Newest {
     stack: VecDeque<Tag>,

@@ -1,10 +1,9 @@
-//! The block I/O path of iopath, without a system call, a clock, a thread or a lock in it.
+//! The block I/O path of iopath, without system calls, clock, threads and locks.
 //!
-//! A [`Bio`] goes into a [`RequestQueue`], which splits it to what the device takes ([`Limits`]), collects
-//! it in a plug, merges it with what it touches, lets an [`Elevator`](elevator::Elevator) order the
-//! requests and hands them, as many as the device takes at once, to whoever asks with
-//! [`RequestQueue::poll_dispatch`]. A [`BlockDevice`] carries them out. Time comes in as an argument, so the
-//! same code runs on real storage and on modelled disks.
+//! The caller submits a [`Bio`] to a [`RequestQueue`]. The queue splits it to the [`Limits`] of the device, holds it in a
+//! plug, merges it with adjacent bios, and lets an I/O scheduler ([`Elevator`](elevator::Elevator)) order the requests.
+//! [`RequestQueue::poll_dispatch`] returns the next request, up to the depth of the device, and a [`BlockDevice`]
+//! executes it. Time is an argument, so the same code runs on real storage and on modelled disks.
 //!
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
@@ -18,7 +17,7 @@
 //! }
 //! queue.unplug(now);
 //!
-//! let io = queue.poll_dispatch(now).expect("four neighbours became one request");
+//! let io = queue.poll_dispatch(now).expect("four adjacent bios are one request");
 //! assert_eq!(io.extent.bytes(), 16384);
 //! let tag = io.tag;
 //! queue.handle_completion(tag, Ok(()), now);

@@ -1,8 +1,8 @@
-//! Sectors and ranges of them. Ranges do their own arithmetic here, so that nobody else has to.
+//! Sectors, and ranges of sectors with their arithmetic.
 
 use std::fmt;
 
-/// Bytes in a sector: 512, whatever block size a device has (as in Linux).
+/// Bytes in a sector: always 512, independent of the block size of the device (as in Linux).
 pub const SECTOR_BYTES: u64 = 512;
 
 /// log2 of [`SECTOR_BYTES`].
@@ -13,10 +13,10 @@ pub const SECTOR_SHIFT: u32 = 9;
 pub struct Sector(pub u64);
 
 impl Sector {
-    /// The highest sector number there is; a byte offset still fits 64 bits.
+    /// The highest sector number: its byte offset fits 64 bits.
     pub const MAX: Self = Self(u64::MAX >> SECTOR_SHIFT);
 
-    /// The byte offset of this sector; `u64::MAX` past [`Sector::MAX`], where there is none.
+    /// The byte offset of this sector; `u64::MAX` above [`Sector::MAX`].
     pub const fn offset(self) -> u64 {
         self.0.saturating_mul(SECTOR_BYTES)
     }
@@ -28,9 +28,9 @@ impl fmt::Display for Sector {
     }
 }
 
-/// A range of sectors on a device: `sectors` of them from `start` on.
+/// A range of sectors on a device.
 ///
-/// Ends at [`Sector::MAX`] or before, so that arithmetic inside a range cannot overflow.
+/// It ends at or before [`Sector::MAX`], so arithmetic inside a range cannot overflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Extent {
     start: Sector,
@@ -41,7 +41,7 @@ impl Extent {
     /// The empty range, at sector 0.
     pub const EMPTY: Self = Self { start: Sector(0), sectors: 0 };
 
-    /// `sectors` sectors from `start` on; `None` if that reaches past [`Sector::MAX`].
+    /// `sectors` sectors from `start`; `None` if they extend past [`Sector::MAX`].
     pub const fn new(start: Sector, sectors: u64) -> Option<Self> {
         match start.0.checked_add(sectors) {
             Some(end) if end <= Sector::MAX.0 => Some(Self { start, sectors }),
@@ -49,7 +49,7 @@ impl Extent {
         }
     }
 
-    /// The range of `bytes` bytes at byte `offset`; `None` unless both are whole sectors in range.
+    /// The range of `bytes` bytes at byte `offset`; `None` unless both are multiples of a sector and in range.
     pub const fn from_bytes(offset: u64, bytes: u64) -> Option<Self> {
         if !offset.is_multiple_of(SECTOR_BYTES) || !bytes.is_multiple_of(SECTOR_BYTES) {
             return None;
@@ -67,12 +67,12 @@ impl Extent {
         Sector(self.start.0 + self.sectors)
     }
 
-    /// How many sectors.
+    /// The number of sectors.
     pub const fn sectors(self) -> u64 {
         self.sectors
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.sectors << SECTOR_SHIFT
     }
@@ -82,22 +82,22 @@ impl Extent {
         self.start.0 << SECTOR_SHIFT
     }
 
-    /// Whether there is no sector in it.
+    /// Whether the range has no sector.
     pub const fn is_empty(self) -> bool {
         self.sectors == 0
     }
 
-    /// Whether some sector lies in both.
+    /// Whether both ranges have a sector in common.
     pub const fn overlaps(self, other: Self) -> bool {
         self.start.0 < other.end().0 && other.start.0 < self.end().0
     }
 
-    /// Whether `next` begins just where this ends.
+    /// Whether `next` starts where this range ends.
     pub const fn is_followed_by(self, next: Self) -> bool {
         self.end().0 == next.start.0
     }
 
-    /// Both as one range, if `next` follows.
+    /// Both as one range, if `next` starts where this range ends.
     pub const fn join(self, next: Self) -> Option<Self> {
         if self.is_followed_by(next) {
             Some(Self { start: self.start, sectors: self.sectors + next.sectors })
@@ -106,20 +106,20 @@ impl Extent {
         }
     }
 
-    /// Cuts after `sectors` sectors: the part before, the part after.
+    /// The first `sectors` sectors, and the rest.
     ///
     /// # Panics
-    /// If the cut lies outside the range: a bug of the caller.
+    /// If the range has fewer sectors: a bug of the caller.
     pub fn split_at(self, sectors: u64) -> (Self, Self) {
-        assert!(sectors <= self.sectors, "cut at {sectors} of {} sectors", self.sectors);
+        assert!(sectors <= self.sectors, "split at {sectors} of {} sectors", self.sectors);
         (
             Self { start: self.start, sectors },
             Self { start: Sector(self.start.0 + sectors), sectors: self.sectors - sectors },
         )
     }
 
-    /// How many sectors from the start of the range to the next multiple of `boundary` sectors, at
-    /// most to its end.
+    /// The sectors from the start of the range to the next multiple of `boundary` sectors, or to its end if that is
+    /// nearer.
     ///
     /// # Panics
     /// If `boundary` is zero: a bug of the caller.
@@ -129,7 +129,7 @@ impl Extent {
 }
 
 impl fmt::Display for Extent {
-    /// First sector and count, as blkparse prints them: `2048 + 8`.
+    /// The first sector and the number of sectors, as blkparse prints them: `2048 + 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} + {}", self.start, self.sectors)
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_sectors_make_an_extent() {
+    fn an_extent_is_whole_sectors() {
         assert_eq!(Extent::from_bytes(1024, 512), Some(extent(2, 1)));
         assert_eq!(Extent::from_bytes(1, 512), None);
         assert_eq!(Extent::from_bytes(0, 511), None);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_join_but_do_not_overlap() {
+    fn adjacent_extents_join_and_do_not_overlap() {
         let (a, b) = (extent(0, 8), extent(8, 8));
         assert!(a.is_followed_by(b) && !b.is_followed_by(a));
         assert!(!a.overlaps(b) && a.overlaps(extent(7, 1)));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_counted_from_the_start_of_the_device() {
+    fn boundaries_are_multiples_from_the_start_of_the_device() {
         assert_eq!(extent(6, 100).sectors_to_boundary(8), 2);
         assert_eq!(extent(8, 100).sectors_to_boundary(8), 8);
         assert_eq!(extent(8, 3).sectors_to_boundary(8), 3);

@@ -1,18 +1,18 @@
-//! A point in time as the path sees it. Not a clock: whoever runs the path says what time it is.
+//! A point in time. It is not a clock: the runner of the path passes the time as an argument.
 
 use std::ops::{Add, Sub};
 
 pub use core::time::Duration;
 
-/// Nanoseconds since an epoch that the runner chose; never decreases within one run.
+/// Nanoseconds since an epoch that the runner chooses. It never decreases within one run.
 ///
-/// A real runner takes it from `CLOCK_MONOTONIC`, the virtual runner counts it up itself. The core
-/// only ever receives it, as the last argument.
+/// In real time it comes from `CLOCK_MONOTONIC`; in virtual time the runner advances it. The core gets it as the last
+/// argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The epoch itself.
+    /// The epoch.
     pub const ZERO: Self = Self(0);
 
     /// The point `nanos` nanoseconds after the epoch.
@@ -25,7 +25,7 @@ impl Instant {
         self.0
     }
 
-    /// The time since `earlier`, zero if that lies ahead.
+    /// The time since `earlier`, or zero if `earlier` is later.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,5 +1,5 @@
-//! An elevator that holds requests back for a while: when the queue is to be asked again, and when only a completion
-//! helps.
+//! An elevator that holds requests back for a fixed time: the times of `poll_timeout`, and the cases in which only a
+//! completion allows a dispatch.
 
 use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
 use iopath_core::{
@@ -8,12 +8,12 @@ use iopath_core::{
 };
 use std::collections::VecDeque;
 
-const HELD_FOR: Duration = Duration::from_millis(1);
+const HOLD_TIME: Duration = Duration::from_millis(1);
 const T0: Instant = Instant::from_nanos(1_000_000_000);
 
-/// First come, first served, but none before `HELD_FOR` after its arrival.
+/// First come, first served, each request `HOLD_TIME` after its arrival at the earliest.
 ///
-/// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
+/// Starvation bound: one dispatch for each queued request, from `HOLD_TIME` after the arrival.
 #[derive(Debug, Default)]
 struct Hold {
     queued: VecDeque<(Instant, Tag)>,
@@ -25,7 +25,7 @@ impl Elevator for Hold {
     }
 
     fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
-        self.queued.push_back((requests[tag].arrived() + HELD_FOR, tag));
+        self.queued.push_back((requests[tag].arrived() + HOLD_TIME, tag));
     }
 
     fn dispatch(&mut self, _requests: &RequestTable, now: Instant) -> Option<Tag> {
@@ -39,7 +39,7 @@ impl Elevator for Hold {
     }
 
     fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
-        StarvationBound { after: HELD_FOR, dispatches: queued_max as u64 }
+        StarvationBound { after: HOLD_TIME, dispatches: queued_max as u64 }
     }
 
     fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
@@ -55,7 +55,7 @@ impl Elevator for Hold {
 
 const HOLD: ElevatorKind = ElevatorKind {
     name: "hold",
-    about: "holds each request back for a while",
+    about: "holds each request back for a fixed time",
     build: |_| Box::<Hold>::default(),
 };
 
@@ -64,9 +64,9 @@ fn queue(depth: u32) -> RequestQueue<LengthOnly> {
     RequestQueue::new(Limits::with_capacity(1 << 20), &config)
 }
 
-fn read(queue: &mut RequestQueue<LengthOnly>, place: u64, now: Instant) {
-    let extent = Extent::new(Sector(place), 8).unwrap();
-    queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), place), now).unwrap();
+fn read(queue: &mut RequestQueue<LengthOnly>, sector: u64, now: Instant) {
+    let extent = Extent::new(Sector(sector), 8).unwrap();
+    queue.submit_bio(Bio::read(extent, LengthOnly::new(4096), sector), now).unwrap();
 }
 
 fn dispatch(queue: &mut RequestQueue<LengthOnly>, now: Instant) -> Option<Tag> {
@@ -75,37 +75,37 @@ fn dispatch(queue: &mut RequestQueue<LengthOnly>, now: Instant) -> Option<Tag> {
 }
 
 #[test]
-fn the_queue_is_due_when_the_elevator_is() {
+fn the_timeout_of_the_queue_is_that_of_the_elevator() {
     let mut queue = queue(2);
     assert_eq!(queue.poll_timeout(), None);
     read(&mut queue, 100, T0);
     assert_eq!(dispatch(&mut queue, T0), None);
-    assert_eq!(queue.poll_timeout(), Some(T0 + HELD_FOR));
-    assert!(dispatch(&mut queue, T0 + HELD_FOR).is_some());
-    assert_eq!(queue.poll_timeout(), None, "nothing is held back any more");
+    assert_eq!(queue.poll_timeout(), Some(T0 + HOLD_TIME));
+    assert!(dispatch(&mut queue, T0 + HOLD_TIME).is_some());
+    assert_eq!(queue.poll_timeout(), None, "no request is held back");
 }
 
 #[test]
-fn nothing_is_due_while_the_device_is_full() {
+fn there_is_no_timeout_while_the_device_is_full() {
     let mut queue = queue(1);
     read(&mut queue, 100, T0);
     read(&mut queue, 200, T0);
-    let late = T0 + HELD_FOR * 10;
+    let late = T0 + HOLD_TIME * 10;
     let first = dispatch(&mut queue, late).unwrap();
-    // The elevator has been due for long, and the device has no room: time does not help.
+    // The time of the elevator has passed, but the device is full: only a completion allows a dispatch.
     assert_eq!((dispatch(&mut queue, late), queue.poll_timeout()), (None, None));
     queue.handle_completion(first, Ok(()), late);
-    assert_eq!(queue.poll_timeout(), Some(T0 + HELD_FOR), "there is room again");
+    assert_eq!(queue.poll_timeout(), Some(T0 + HOLD_TIME), "the device is no longer full");
     assert!(dispatch(&mut queue, late).is_some());
 }
 
 #[test]
-fn nothing_is_due_before_a_busy_device_completes_something() {
+fn there_is_no_timeout_before_a_completion_of_a_busy_device() {
     let mut queue = queue(2);
     read(&mut queue, 100, T0);
     read(&mut queue, 200, T0);
     read(&mut queue, 300, T0);
-    let late = T0 + HELD_FOR;
+    let late = T0 + HOLD_TIME;
     let first = dispatch(&mut queue, late).unwrap();
     let second = dispatch(&mut queue, late).unwrap();
     queue.requeue(second, late);

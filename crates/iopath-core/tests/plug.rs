@@ -1,12 +1,12 @@
-//! What a plug holds back, and what takes it out: whoever waits for it.
+//! The plug: a bio that waits for plugged pieces unplugs them.
 
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Sector};
 
 #[test]
-fn a_bio_that_waits_for_pieces_to_be_over_unplugs_them() {
+fn a_bio_that_waits_for_plugged_pieces_unplugs_them() {
     let now = Instant::ZERO;
     let limits = Limits { chunk_sectors: 8, ..Limits::with_capacity(1 << 20) };
-    // Room for four pieces, of which two join one request: the plug and the slots are not full.
+    // Slots for four pieces, of which two merge into one request: neither the plug nor the slots are full.
     let config = QueueConfig { requests_max: 4, plug_requests_max: 4, ..QueueConfig::default() };
     let mut queue = RequestQueue::new(limits, &config);
     queue.plug();
@@ -15,5 +15,5 @@ fn a_bio_that_waits_for_pieces_to_be_over_unplugs_them() {
         queue.submit_bio(Bio::read(extent, LengthOnly::new(extent.bytes()), token), now).unwrap();
     }
     let dispatched = std::iter::from_fn(|| queue.poll_dispatch(now).map(|io| io.extent)).count();
-    assert_eq!(dispatched, 3, "the third bio waits for them");
+    assert_eq!(dispatched, 3, "the third bio waits for the pieces of the others");
 }

@@ -4,6 +4,7 @@ use super::Finding;
 use super::circles::no_circles;
 use super::edges::crate_edges;
 use super::tree::{File, Token, Tree};
+use super::words::plain_words;
 
 /// A rule of style and the function that finds where it is broken.
 pub(super) struct Rule {
@@ -22,6 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "no-stub", check: no_stub },
     Rule { name: "starvation-bound", check: starvation_bound },
     Rule { name: "whitespace", check: whitespace },
+    Rule { name: "plain-words", check: plain_words },
 ];
 
 const CORE: &str = "crates/iopath-core/src/";

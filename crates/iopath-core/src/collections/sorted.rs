@@ -1,5 +1,5 @@
-//! An ordered set of `(key, value)` pairs that never allocates after construction: the order structure of the
-//! sorted elevators (sector and request slot) and of look-ups by place. It knows nothing of requests or devices.
+//! An ordered set of `(key, value)` pairs that never allocates after construction. The sorted elevators use it with sector
+//! and request slot. It is independent of requests and devices.
 //!
 //! A B+tree over two arenas of fixed-size nodes, linked by index:
 //!
@@ -7,23 +7,23 @@
 //!   inner    [ low₀ low₁ low₂ … ]            wide (64): three levels reach a million entries
 //!              │    │    └───────────┐
 //!   leaves   [e e e]⇄[e e e e]⇄[e e e e e]   30 entries in six cache lines, linked in order
-//!                      ▲ fingers: the leaves last inserted into, the leaf last taken from
+//!                      ▲ fingers: the leaves of the last inserts, the leaf of the last removal
 //! ```
 //!
-//! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of
-//! operations. A *finger* remembers that leaf and between which keys it lies, so both skip the descent.
+//! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of operations. A
+//! *finger* stores that leaf and its key bounds, so both skip the descent.
 //!
-//! Once leaves no longer fit the processor's caches, an operation at a random key costs one wait for memory, more
-//! than all else together. [`SortedSet::prefetch_inserts`] and [`SortedSet::prefetch_removals`] let a batch share
-//! that wait, and the descent is not made again:
+//! When the leaves exceed the caches of the processor, an operation at a random key costs a cache miss, which is more than
+//! all other work. [`SortedSet::prefetch_inserts`] and [`SortedSet::prefetch_removals`] overlap the misses of a batch,
+//! and the operations reuse the descent:
 //!
 //! ```text
-//!   announced   k₀ k₁ k₂ … k₃₁    all go down a level together: asked for line by line, then read
-//!   leaves      L₀ … L₅           asked for at once; each later one when that six before it is used
+//!   announced   k₀ k₁ k₂ … k₃₁    descend level by level together: prefetch each line, then read it
+//!   leaves      L₀ … L₅           prefetched at once; each later one when the leaf six before it is used
 //! ```
 //!
-//! `sorted/columns.rs` handles one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and
-//! joins nodes, `sorted/prefetch.rs` looks ahead, `sorted/iter.rs` walks.
+//! `sorted/columns.rs` has one column of a node, `sorted/node.rs` a node, `sorted/rebalance.rs` splits and merges of nodes,
+//! `sorted/prefetch.rs` the prefetching, `sorted/iter.rs` the iteration.
 
 mod arena;
 mod columns;
@@ -39,52 +39,52 @@ use std::ops::RangeBounds;
 use arena::Arena;
 pub use iter::Range;
 use node::{INNER_MIN, Inner, LEAF_MIN, Leaf, NONE};
-use prefetch::Prefetchn;
+use prefetch::Prefetched;
 
-/// A key and a value, in the order in which the set holds them: by key, then by value.
+/// A key and a value. The set orders entries by key, then by value.
 pub type Entry = (u64, u32);
 
-/// Levels of inner nodes that `u32::MAX` entries can need: 2³² / 7 leaves, then 16 children a node.
+/// The maximum levels of inner nodes, for `u32::MAX` entries: 2³² / 7 leaves, then 16 children per node.
 const HEIGHT_MAX: usize = 9;
 
 /// A fixed-capacity set of [entries](Entry) in ascending order.
 ///
-/// Keys may repeat; a pair may not. All memory is reserved at construction: 66 bytes of address space per entry
-/// of capacity, enough for every leaf at its minimum. A set filled once touches about 20 of them. Every operation
-/// takes O(log n) at worst; inserts and removals next to the previous one take O(1) on average.
+/// Keys may repeat, pairs may not. All memory is reserved at construction: 66 bytes of address space per entry of
+/// capacity, enough for leaves that are all at their minimum. A set that is filled once uses about 20 of them. Every
+/// operation is O(log n) in the worst case; inserts and removals next to the previous one are O(1) on average.
 #[derive(Debug)]
 pub struct SortedSet {
     leaves: Arena<Leaf>,
     inners: Arena<Inner>,
-    /// A leaf if `height` is 0, else an inner node.
+    /// A leaf if `height` is 0, otherwise an inner node.
     root: u32,
     /// Levels of inner nodes.
     height: usize,
-    /// The leaf with the greatest entries. The one with the least is always [`FIRST_LEAF`].
+    /// The leaf with the greatest entries. The leaf with the least is always [`FIRST_LEAF`].
     last_leaf: u32,
     len: usize,
     capacity: usize,
-    /// Where the last inserts and look-ups of neighbours were: one finger for each of a few streams.
+    /// The leaves of the last inserts and look-ups of neighbours: one finger for each of a few streams.
     near: [Finger; STREAMS],
-    /// Which of `near` moves next.
+    /// The index in `near` of the finger to move next.
     near_next: usize,
-    /// Where the inserts and look-ups that were announced will be.
-    coming: Prefetchn,
-    /// Where the removals that were announced will be.
-    going: Prefetchn,
-    /// Where the last entry was taken from.
+    /// The leaves of announced inserts and look-ups.
+    inserts_ahead: Prefetched,
+    /// The leaves of announced removals.
+    removals_ahead: Prefetched,
+    /// The leaf of the last removal.
     head: Finger,
-    /// In which slot of that leaf it was.
+    /// The slot of the last removal in that leaf.
     head_slot: usize,
 }
 
-/// How many interleaved ascending streams are inserted without a descent.
+/// The number of interleaved ascending streams that are inserted without a descent.
 const STREAMS: usize = 2;
 
 /// Splits move entries into a new right neighbour and merges empty the right one, so the first leaf stays first.
 const FIRST_LEAF: u32 = 0;
 
-/// A leaf, and the keys between which it is known to lie: entries with `low < key < high` belong there.
+/// A leaf and its key bounds: entries with `low < key < high` belong there.
 #[derive(Debug, Clone, Copy)]
 struct Finger {
     leaf: u32,
@@ -119,8 +119,8 @@ impl SortedSet {
             capacity,
             near: [Finger::NOWHERE; STREAMS],
             near_next: 0,
-            coming: Prefetchn::NONE,
-            going: Prefetchn::NONE,
+            inserts_ahead: Prefetched::NONE,
+            removals_ahead: Prefetched::NONE,
             head: Finger::NOWHERE,
             head_slot: 0,
         };
@@ -128,17 +128,17 @@ impl SortedSet {
         set
     }
 
-    /// How many entries are in the set.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the set holds nothing.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many entries the set can hold.
+    /// The maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -152,16 +152,15 @@ impl SortedSet {
         self.last_leaf = self.root;
         self.len = 0;
         self.near = [Finger::NOWHERE; STREAMS];
-        self.coming = Prefetchn::NONE;
-        self.going = Prefetchn::NONE;
+        self.inserts_ahead = Prefetched::NONE;
+        self.removals_ahead = Prefetched::NONE;
         self.head = Finger::NOWHERE;
     }
 
     /// Adds `(key, value)`, which must not be in the set yet.
     ///
     /// # Panics
-    /// If the set is full: the caller sized it for all slots that can be queued, so one more is a bug. A pair
-    /// that is there already is one too, found by debug builds only.
+    /// If the set is full: a bug of the caller. Debug builds also panic if the pair is in the set already.
     #[inline]
     pub fn insert(&mut self, key: u64, value: u32) {
         assert!(self.len < self.capacity, "SortedSet is full: it was built for {} entries", self.capacity);
@@ -236,7 +235,7 @@ impl SortedSet {
 
     /// The greatest entry whose key is less than `key`, and the least whose key is not, in one descent.
     ///
-    /// Takes `&mut self` because it remembers the place: an insert there that follows needs no descent.
+    /// Moves a finger there: an insert that follows needs no descent.
     #[inline]
     pub fn neighbours(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         let leaf = self.near_leaf((key, 0));
@@ -260,15 +259,14 @@ impl SortedSet {
         self.head_slot = slot;
         let taken = self.remove_at(leaf, slot);
         if self.head.leaf == NONE {
-            // The leaf was joined with its neighbour: find at once where the sweep goes on, for who looks ahead.
+            // The leaf was merged with its neighbour: locate the sweep again, for `ahead`.
             leaf = self.head_leaf(taken);
             self.head_slot = self.leaves[leaf].lower(taken);
         }
         Some(taken)
     }
 
-    /// As [`neighbours`](Self::neighbours), for who takes out one of the two next: remembers the place as that
-    /// of the head.
+    /// As [`neighbours`](Self::neighbours), but moves the finger of removals there: for a removal of one of the two.
     #[inline]
     pub fn around(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         let leaf = self.head_leaf((key, 0));
@@ -276,8 +274,8 @@ impl SortedSet {
         (self.previous(leaf, slot), self.at_or_next(leaf, slot))
     }
 
-    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely take after
-    /// `ahead` others: a few, or none is named.
+    /// The value of the entry that [`pop_at_or_after`](Self::pop_at_or_after) will most likely return after `ahead` others.
+    /// `None` beyond the next leaf.
     #[inline]
     pub fn ahead(&self, ahead: usize) -> Option<u32> {
         let leaf = self.leaves.get(self.head.leaf)?;
@@ -289,8 +287,8 @@ impl SortedSet {
         entry.map(|(_, value)| value)
     }
 
-    /// Gives `(old, value)` another key; `false` if it is not in the set. O(1) where neighbours were looked up
-    /// last, if the order stays the same.
+    /// Changes the key of `(old, value)`; returns `false` if it is not in the set. O(1) at the last look-up of neighbours,
+    /// if the order stays the same.
     #[inline]
     pub fn rekey(&mut self, old: u64, new: u64, value: u32) -> bool {
         let leaf = self.near_leaf((old, value));
@@ -313,34 +311,34 @@ impl SortedSet {
         Range::new(self, keys)
     }
 
-    /// The leaf that holds `entry` or would; the finger of inserts moves there.
+    /// The leaf to which `entry` belongs; moves a finger of inserts there.
     #[inline]
     fn near_leaf(&mut self, entry: Entry) -> u32 {
         if let Some(near) = self.near.iter().find(|near| near.covers(entry.0)) {
             return near.leaf;
         }
-        let prefetched = self.coming.take(entry.0, &self.leaves);
+        let prefetched = self.inserts_ahead.take(entry.0, &self.leaves);
         let near = prefetched.unwrap_or_else(|| self.locate(entry));
         self.near[self.near_next] = near;
         self.near_next = (self.near_next + 1) % STREAMS;
         near.leaf
     }
 
-    /// The leaf that holds `entry` or would; the finger of removals moves there.
+    /// The leaf to which `entry` belongs; moves the finger of removals there.
     #[inline]
     fn head_leaf(&mut self, entry: Entry) -> u32 {
         if !self.head.covers(entry.0) {
-            let prefetched = self.going.take(entry.0, &self.leaves);
+            let prefetched = self.removals_ahead.take(entry.0, &self.leaves);
             self.head = prefetched.unwrap_or_else(|| self.locate(entry));
         }
         self.head.leaf
     }
 
-    /// The leaf that holds `entry` or would, with the keys around it.
+    /// The leaf to which `entry` belongs, with its key bounds.
     ///
-    /// Always inlined: returned through memory, the finger would be read back wider than it was written, and such
-    /// a read waits until every store before it, to leaves not yet in any cache, is done.
-    #[expect(clippy::inline_always, reason = "the optimiser's own choice costs a wait for memory, see above")]
+    /// Always inlined: a finger returned through memory would be read back wider than it was written. Such a read stalls
+    /// until all earlier stores are done, including those to leaves that are in no cache.
+    #[expect(clippy::inline_always, reason = "a call would stall on memory, see above")]
     #[inline(always)]
     fn locate(&self, entry: Entry) -> Finger {
         let mut finger = Finger { leaf: self.root, low: 0, high: u64::MAX };
@@ -353,7 +351,7 @@ impl SortedSet {
         finger
     }
 
-    /// The leaf that holds `entry` or would, and in it the slot of the first entry that is not less.
+    /// The leaf to which `entry` belongs, and the slot of the first entry in it that is not less.
     #[inline]
     fn seek(&self, entry: Entry) -> (u32, usize) {
         let leaf = self.locate(entry).leaf;
@@ -384,9 +382,9 @@ impl SortedSet {
     }
 }
 
-/// The most leaves and inner nodes that `capacity` entries can occupy.
+/// The maximum number of leaves and inner nodes for `capacity` entries.
 ///
-/// Every node but the root has its minimum, so a level above `n` nodes has at most `n / minimum`, or one.
+/// Every node except the root has its minimum, so a level above `n` nodes has at most `n / minimum` nodes, or one.
 fn nodes_max(capacity: usize) -> (usize, usize) {
     let leaves = (capacity / LEAF_MIN).max(1);
     let (mut level, mut inners) = (leaves, 0);

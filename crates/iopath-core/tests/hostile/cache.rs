@@ -1,17 +1,17 @@
-//! The page cache and readahead: pages and ranges anywhere, of devices of any speed.
+//! The page cache and readahead: pages and ranges anywhere, on devices of any speed.
 
 use crate::{EDGES, pairs};
 use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::readahead::{Pattern, Readahead, ReadaheadConfig};
 use iopath_core::{Duration, Instant, Op, Page, PageRange};
 
-/// The pages there may be: no range reaches the highest number.
+/// Valid pages: no range includes the highest number.
 fn pages() -> impl Iterator<Item = Page> {
     EDGES.into_iter().filter(|page| *page < u64::MAX).map(Page)
 }
 
-/// Completes all I/O of the cache; what waiters are told.
-fn settle(cache: &mut PageCache, now: Instant) -> Vec<Outcome> {
+/// Completes all I/O of the cache; returns the outcomes of the waiters.
+fn drain(cache: &mut PageCache, now: Instant) -> Vec<Outcome> {
     let mut told = Vec::new();
     loop {
         while let Some(ready) = cache.poll_ready() {
@@ -41,7 +41,7 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
             let now = Instant::from_nanos(nanos);
             for page in pages() {
                 assert_eq!(cache.read(page, 1), Lookup::Wait, "page {page}");
-                settle(&mut cache, now);
+                drain(&mut cache, now);
                 assert!(
                     matches!(cache.read(page, 1), Lookup::Hit(pinned) if !cache.hot().unpin(pinned.frame))
                 );
@@ -49,7 +49,7 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
                     if let WriteStep::Into(frame) = cache.begin_write(page, part, 2) {
                         cache.end_write(frame, now);
                     }
-                    settle(&mut cache, now);
+                    drain(&mut cache, now);
                 }
                 cache.prefetch(page);
                 cache.take_mark(page);
@@ -59,23 +59,23 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
                 let range = PageRange::new(Page(start), count);
                 for flush in [PageCache::flush_range, PageCache::write_back] {
                     flush(&mut cache, range, 3);
-                    assert_eq!(settle(&mut cache, now), [Outcome::Done], "{range}");
+                    assert_eq!(drain(&mut cache, now), [Outcome::Done], "{range}");
                 }
                 for op in [Op::Read, Op::Write, Op::Discard] {
                     match cache.begin_direct(op, range, 4) {
                         DirectStep::Go(tag) => cache.end_direct(tag),
                         DirectStep::Wait => {}
                     }
-                    settle(&mut cache, now);
+                    drain(&mut cache, now);
                 }
                 let prefetched = cache.read_ahead(range, |page| page.0 % 2 == 0);
                 assert!(prefetched <= 16);
-                settle(&mut cache, now);
+                drain(&mut cache, now);
                 assert!(cache.invalidate(range).kept == 0 && cache.discard(range).kept == 0);
                 if let DirectStep::Go(tag) = cache.begin_truncate(Page(start), 5) {
                     cache.end_direct(tag);
                 }
-                settle(&mut cache, now);
+                drain(&mut cache, now);
             }
             cache.forget_loss();
         }
@@ -83,7 +83,7 @@ fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
 }
 
 #[test]
-fn a_cache_may_be_configured_as_it_likes() {
+fn a_cache_of_any_configuration_works() {
     let most = u32::MAX;
     for (page_bytes, io_pages_max, ios_max) in [(most, most, most), (512, 1, most), (4096, most, 1)] {
         for (background_percent, limit_percent) in [(0, 0), (255, 255), (255, 0), (0, 255)] {
@@ -103,13 +103,13 @@ fn a_cache_may_be_configured_as_it_likes() {
                 }
             }
             cache.flush(1);
-            assert_eq!(settle(&mut cache, Instant::from_nanos(u64::MAX)), [Outcome::Done]);
+            assert_eq!(drain(&mut cache, Instant::from_nanos(u64::MAX)), [Outcome::Done]);
         }
     }
 }
 
 #[test]
-fn readahead_of_anything_anywhere_asks_for_pages_there_are() {
+fn readahead_anywhere_requests_valid_pages() {
     for (request_bytes, budget_bytes) in pairs().filter(|(a, b)| *a > 0 && *b > 0) {
         for page_bytes in [1, 4096, u32::MAX] {
             let config = ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max: 4 };
@@ -127,7 +127,7 @@ fn readahead_of_anything_anywhere_asks_for_pages_there_are() {
 
 fn reads(readahead: &mut Readahead) {
     let mut now = Instant::ZERO;
-    // One step back, one on, strides, and everything at once.
+    // One step back, one step forward, strides, and one read of all pages.
     let around =
         |page: Page| [page, page + 1, page + 2, page, page - 1, page - 2, page + 100, page + 200, page + 300];
     for page in EDGES.map(Page).into_iter().flat_map(around) {

@@ -1,15 +1,15 @@
-//! Every public function that takes an offset, a length, a count or a time, with numbers at which arithmetic goes wrong.
-//! Nothing panics or wraps: the answer is an error that is documented, or a range that ends where numbers do. To be run
-//! with overflow checks (profile `checked`); without them it sees wrong answers only.
+//! Every public function with an offset, length, count or time, called with numbers at which arithmetic overflows. No call
+//! panics or wraps: the result is a documented error, or a range that ends at the highest number. Run it with overflow
+//! checks (profile `checked`); without them it finds only wrong results.
 //!
-//! Not here: states that callers must not bring about (tags that have completed, frames that nobody holds), which are bugs.
+//! Bugs of the caller are not tested here, such as tags that have completed or frames that are not pinned.
 
 mod cache;
 mod mapper;
 mod queue;
 mod ranges;
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers at which arithmetic overflows.
 const EDGES: [u64; 21] = [
     0,
     1,
@@ -34,7 +34,7 @@ const EDGES: [u64; 21] = [
     u64::MAX,
 ];
 
-/// Those of them that 32 bits hold, and the highest.
+/// The edges that fit 32 bits, and the highest such number.
 fn edges_u32() -> impl Iterator<Item = u32> {
     EDGES.into_iter().filter_map(|edge| u32::try_from(edge).ok())
 }

@@ -7,20 +7,20 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, Limits, Sector};
 
-/// More steps than any of these plans has; one that never ends has more.
+/// More steps than any of these plans has: the limit for plans that never end.
 const STEPS_MAX: usize = 10_000;
 
 fn limits(block_bytes: u32) -> Limits {
     Limits {
         logical_block_bytes: block_bytes,
-        // As long as there are numbers for, so that what is long is no more steps than what is short.
+        // The highest size limit, so that long ranges need no more steps than short ones.
         request_bytes_max: u64::MAX,
         write_zeroes_bytes_max: u64::MAX,
         ..Limits::with_capacity(Sector::MAX.0)
     }
 }
 
-/// Polls a plan to its end, or to where it wants something first. Steps are not carried out.
+/// Polls a plan to its end, or to the first step that needs a result. Steps are not executed.
 fn poll(mut step: impl FnMut() -> Option<Step>, of: &str) {
     for _ in 0..STEPS_MAX {
         match step() {
@@ -31,7 +31,7 @@ fn poll(mut step: impl FnMut() -> Option<Step>, of: &str) {
     panic!("{of} does not end");
 }
 
-/// A mapper of each kind with a file of each length that it takes, on devices of each size.
+/// A mapper of each kind with a file of each valid length, on devices of each size.
 fn mappers() -> impl Iterator<Item = Box<dyn Mapper>> {
     mappers_on(&[0, 1 << 20, Sector::MAX.0, u64::MAX])
 }
@@ -51,7 +51,7 @@ fn mappers_on(capacities: &[u64]) -> impl Iterator<Item = Box<dyn Mapper>> {
 }
 
 #[test]
-fn a_file_of_any_length_is_made_or_refused_and_its_end_moves_or_stays() {
+fn a_file_of_any_length_is_created_or_refused_and_resized_or_kept() {
     let mut made = 0;
     for mut mapper in mappers() {
         made += 1;
@@ -111,10 +111,10 @@ fn plans_for_any_range_end_or_are_refused() {
 }
 
 #[test]
-fn space_is_taken_and_given_back_at_any_place() {
+fn space_is_allocated_and_released_at_any_position() {
     for mut mapper in mappers_on(&[Sector::MAX.0, u64::MAX]).filter(|mapper| !mapper.is_fixed()) {
         let block = u64::from(mapper.block_bytes());
-        // Where pointers of 32 bits lead.
+        // The range of pointers of 32 bits.
         let all = Extent::new(Sector(block / 512), 64 * block / 512).unwrap();
         for offset in EDGES {
             let blocks = FileRange::new(offset, 3 * block).inward(block);

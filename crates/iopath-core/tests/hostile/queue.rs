@@ -8,13 +8,13 @@ use iopath_core::{
 };
 use std::collections::VecDeque;
 
-/// Takes everything at once.
-struct Takes {
+/// A device that completes all requests at once.
+struct Instantaneous {
     limits: Limits,
     over: VecDeque<Completion>,
 }
 
-impl BlockDevice for Takes {
+impl BlockDevice for Instantaneous {
     type Memory = LengthOnly;
 
     fn limits(&self) -> &Limits {
@@ -36,8 +36,8 @@ impl BlockDevice for Takes {
     }
 }
 
-fn takes(limits: Limits) -> Takes {
-    Takes { limits, over: VecDeque::new() }
+fn instantaneous(limits: Limits) -> Instantaneous {
+    Instantaneous { limits, over: VecDeque::new() }
 }
 
 fn limits(capacity: u64, bytes_max: u64) -> Limits {
@@ -50,7 +50,7 @@ fn limits(capacity: u64, bytes_max: u64) -> Limits {
     }
 }
 
-/// Every extent that begins and ends at an edge, or is short there.
+/// Every extent that begins and ends at an edge, and short ones at edges.
 fn extents() -> impl Iterator<Item = Extent> {
     let lengths = |start| EDGES.into_iter().filter_map(move |sectors| Extent::new(Sector(start), sectors));
     EDGES.into_iter().flat_map(lengths)
@@ -61,7 +61,7 @@ fn bio(op: Op, extent: Extent, token: u64) -> Bio<LengthOnly> {
     Bio { op, memory, ..Bio::discard(extent, token) }
 }
 
-/// Submits a bio; whether it was taken. One that is not was not within the device.
+/// Submits a bio; returns whether it was accepted. A refused one must be out of range.
 fn submit(queue: &mut RequestQueue<LengthOnly>, bio: Bio<LengthOnly>, now: Instant) -> bool {
     let capacity = queue.limits().capacity;
     match queue.submit_bio(bio, now) {
@@ -77,8 +77,8 @@ fn submit(queue: &mut RequestQueue<LengthOnly>, bio: Bio<LengthOnly>, now: Insta
     }
 }
 
-/// Has the device do all that is queued.
-fn settle(queue: &mut RequestQueue<LengthOnly>, device: &mut Takes, now: Instant) {
+/// Executes all queued requests.
+fn drain(queue: &mut RequestQueue<LengthOnly>, device: &mut Instantaneous, now: Instant) {
     while let Some(io) = queue.poll_dispatch(now) {
         device.submit(&io, now).unwrap();
         let over = device.poll_completion(now).unwrap();
@@ -91,13 +91,13 @@ fn settle(queue: &mut RequestQueue<LengthOnly>, device: &mut Takes, now: Instant
 }
 
 #[test]
-fn bios_anywhere_are_carried_out_or_refused_whatever_the_elevator() {
+fn bios_anywhere_are_executed_or_refused_over_every_elevator() {
     for kind in ELEVATORS {
         for capacity in [1, 1 << 55, Sector::MAX.0, u64::MAX] {
             let config = QueueConfig { elevator: ElevatorSpec::new(*kind), ..QueueConfig::default() };
-            // As large as there are numbers for: such a bio is not cut.
+            // The highest size limit, so that no bio is split.
             let mut queue = RequestQueue::new(limits(capacity, u64::MAX), &config);
-            let mut device = takes(queue.limits().clone());
+            let mut device = instantaneous(queue.limits().clone());
             let mut number = 0;
             let mut taken = 0;
             for nanos in [0, u64::MAX] {
@@ -111,10 +111,10 @@ fn bios_anywhere_are_carried_out_or_refused_whatever_the_elevator() {
                     taken += u64::from(submit(&mut queue, bio(op, extent, number).on_stream(stream), now));
                     queue.unplug(now);
                     if number % 16 == 0 {
-                        settle(&mut queue, &mut device, now);
+                        drain(&mut queue, &mut device, now);
                     }
                 }
-                settle(&mut queue, &mut device, now);
+                drain(&mut queue, &mut device, now);
                 queue.handle_timeout(now);
                 queue.poll_timeout();
             }
@@ -124,15 +124,15 @@ fn bios_anywhere_are_carried_out_or_refused_whatever_the_elevator() {
 }
 
 #[test]
-fn limits_of_any_size_are_kept() {
+fn limits_of_any_size_hold() {
     let extent = Extent::new(Sector(Sector::MAX.0 - 64), 64).unwrap();
     for (bytes_max, chunk_sectors) in pairs() {
         let limits = Limits { chunk_sectors, ..limits(u64::MAX, bytes_max) };
         let mut queue = RequestQueue::new(limits, &QueueConfig::default());
-        let mut device = takes(queue.limits().clone());
+        let mut device = instantaneous(queue.limits().clone());
         for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
             match queue.submit_bio(bio(op, extent, 1), Instant::ZERO) {
-                Ok(()) => settle(&mut queue, &mut device, Instant::ZERO),
+                Ok(()) => drain(&mut queue, &mut device, Instant::ZERO),
                 Err(SubmitError::Unsupported(_)) => assert!(bytes_max < 512, "{op} in {bytes_max} bytes"),
                 Err(other) => panic!("{other}"),
             }
@@ -143,7 +143,7 @@ fn limits_of_any_size_are_kept() {
 }
 
 #[test]
-fn a_queue_of_any_size_is_made_as_large_as_queues_are() {
+fn the_size_of_a_queue_is_clamped() {
     let most = u32::MAX;
     for (bios_max, requests_max, depth, plug_requests_max) in
         [(0, 0, 0, 0), (1, 1, most, most), (most, 1, 1, 0), (2, 64, 0, most), (most, most, most, most)]
@@ -151,15 +151,15 @@ fn a_queue_of_any_size_is_made_as_large_as_queues_are() {
         let config =
             QueueConfig { bios_max, requests_max, depth, plug_requests_max, ..QueueConfig::default() };
         let mut queue = RequestQueue::new(limits(Sector::MAX.0, 4096), &config);
-        let mut device = takes(queue.limits().clone());
+        let mut device = instantaneous(queue.limits().clone());
         let extent = Extent::new(Sector(0), 64).unwrap();
         assert!(submit(&mut queue, bio(Op::Write, extent, 1), Instant::ZERO));
-        settle(&mut queue, &mut device, Instant::ZERO);
+        drain(&mut queue, &mut device, Instant::ZERO);
     }
 }
 
 #[test]
-fn tunables_and_weights_out_of_range_are_refused_or_taken_for_the_nearest() {
+fn tunables_out_of_range_are_refused_and_weights_are_clamped() {
     let edge = Extent::new(Sector(Sector::MAX.0 - 8), 8).unwrap();
     let outline = |stream, op, extent| Outline {
         op,
@@ -209,9 +209,9 @@ fn members_of_any_size_make_a_stripe_or_an_error() {
     let mut made = 0;
     for (capacity, chunk_sectors) in pairs() {
         for (members, bytes_max) in [(1, u64::MAX), (2, 4096), (3, u64::MAX), (1000, 1 << 20)] {
-            // A quarter of the capacity, too, so that some fit.
+            // Also a quarter of the capacity, so that some are valid.
             for capacity in [capacity, capacity / 4] {
-                let member = || takes(Limits { depth_max: 4, ..limits(capacity, bytes_max) });
+                let member = || instantaneous(Limits { depth_max: 4, ..limits(capacity, bytes_max) });
                 let config = StripeConfig { chunk_sectors, ..StripeConfig::default() };
                 let of_members = vec![member().limits; members];
                 let Ok(limits) = config.limits(&of_members.iter().collect::<Vec<_>>()) else { continue };
@@ -226,8 +226,8 @@ fn members_of_any_size_make_a_stripe_or_an_error() {
     assert!(made > 100, "{made} stripes");
 }
 
-/// Reads the first and the last sector of a stripe, and discards as much as it takes at its end.
-fn use_ends(mut stripe: Stripe<Takes>) {
+/// Reads the first and the last sector of a stripe, and discards the maximum at its end.
+fn use_ends(mut stripe: Stripe<Instantaneous>) {
     let (capacity, now) = (stripe.limits().capacity, Instant::ZERO);
     let config = QueueConfig::default();
     let mut queue = RequestQueue::new(stripe.limits().clone(), &config);

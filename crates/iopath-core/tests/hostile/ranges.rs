@@ -1,4 +1,4 @@
-//! Ranges, limits, times and records: values without a state.
+//! Ranges, limits, times and records: values without state.
 
 use crate::{EDGES, edges_u32, pairs};
 use iopath_core::log::{Event, Step, Subject};
@@ -11,7 +11,7 @@ use iopath_core::{
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
 #[test]
-fn an_extent_is_within_all_sectors_or_is_none() {
+fn an_extent_out_of_range_is_none() {
     for (start, sectors) in pairs() {
         let end = u128::from(start) + u128::from(sectors);
         let extent = Extent::new(Sector(start), sectors);
@@ -56,7 +56,7 @@ fn check_limits(extent: Extent) {
 }
 
 #[test]
-fn a_range_of_pages_ends_where_pages_do() {
+fn a_range_of_pages_ends_at_the_highest_page() {
     for (start, count) in pairs() {
         let range = PageRange::new(Page(start), count);
         assert_eq!(u128::from(range.end().0), (u128::from(start) + u128::from(count)).min(u64::MAX.into()));
@@ -82,7 +82,7 @@ fn a_range_of_pages_ends_where_pages_do() {
 }
 
 #[test]
-fn a_range_of_a_file_ends_where_offsets_do() {
+fn a_range_of_a_file_ends_at_the_highest_offset() {
     for (start, bytes) in pairs() {
         let range = FileRange::new(start, bytes);
         assert!(range.end() >= start && range.bytes() <= bytes && !range.to_string().is_empty());
@@ -117,7 +117,7 @@ fn the_shape_of_an_indirect_map_has_an_end_for_every_block() {
 }
 
 #[test]
-fn time_ends_584_years_after_its_beginning() {
+fn time_saturates_584_years_after_the_epoch() {
     let spans = EDGES.into_iter().flat_map(|n| [Duration::from_nanos(n), Duration::from_secs(n)]);
     for span in spans.chain([Duration::MAX]) {
         for nanos in EDGES {
@@ -130,7 +130,7 @@ fn time_ends_584_years_after_its_beginning() {
 }
 
 #[test]
-fn a_record_cuts_what_it_has_no_room_for_and_any_words_are_one() {
+fn a_record_clamps_its_fields_and_accepts_any_words() {
     for (a, b) in pairs() {
         let extent = Extent::new(Sector(a.min(Sector::MAX.0)), b.min(Sector::MAX.0 - a.min(Sector::MAX.0)));
         let now = Instant::from_nanos(a);
@@ -153,7 +153,7 @@ fn a_record_cuts_what_it_has_no_room_for_and_any_words_are_one() {
 }
 
 #[test]
-fn a_sorted_set_takes_every_key() {
+fn a_sorted_set_accepts_every_key() {
     let mut set = SortedSet::with_capacity(2 * EDGES.len());
     for (value, key) in (0..).zip(EDGES) {
         set.insert(key, value);

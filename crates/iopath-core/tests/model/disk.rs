@@ -1,5 +1,5 @@
-//! A disk that is an array of numbers and a list of what is in flight. It completes in any order, fails
-//! and is busy when told to, and checks everything that a queue owes a device.
+//! A model of a disk: an array of numbers and a list of requests in flight. It completes in any order, fails or is busy at a
+//! given rate, and checks all guarantees of a queue to a device.
 
 use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Memory, Op, Tag};
 use rand::Rng;
@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The memory of all bios: what a sector holds is one number, the version that a write gave it.
+/// The memory of all bios. The contents of a sector are one number, the version of the write.
 pub(crate) type Arena = Rc<RefCell<Vec<u64>>>;
 
 /// Sectors of the arena.
@@ -46,15 +46,15 @@ pub(crate) struct Disk {
     limits: Limits,
     depth: u32,
     arena: Arena,
-    /// What a read returns.
+    /// The contents that a read returns.
     pub(crate) cached: Vec<u64>,
-    /// What is left after power fails.
+    /// The contents that survive a power failure.
     pub(crate) medium: Vec<u64>,
     in_flight: Vec<InFlight>,
     over: Vec<Completion>,
-    /// Whether a flush has failed since somebody asked.
+    /// Whether a flush has failed since the last check.
     pub(crate) has_failed_flush: bool,
-    /// Of 256: how many requests it fails, and how many it is too busy for.
+    /// The rates of failed requests and of refused ones (busy), of 256.
     fails: u8,
     busy: u8,
     rng: ChaCha8Rng,
@@ -90,7 +90,7 @@ impl Disk {
         self.in_flight.is_empty() && self.over.is_empty()
     }
 
-    /// Carries out one request in flight, whichever.
+    /// Completes a random request in flight.
     pub(crate) fn step(&mut self) {
         if self.in_flight.is_empty() {
             return;
@@ -100,7 +100,7 @@ impl Disk {
         let fails = self.rng.random::<u8>() < self.fails;
         if fails {
             self.has_failed_flush |= io.op == Op::Flush;
-            // A failed write has written a part of it, or nothing.
+            // A failed write has written a part of its data, or none.
             if io.op.is_write() {
                 let written = self.rng.random_range(0..=io.extent.sectors());
                 self.transfer(&io, written);
@@ -130,10 +130,10 @@ impl Disk {
         }
     }
 
-    /// Everything a queue owes a device.
+    /// The guarantees of a queue to a device.
     fn check(&self, io: &InFlight) {
         let limits = &self.limits;
-        assert!(self.in_flight.len() < self.depth as usize, "deeper than {}", self.depth);
+        assert!(self.in_flight.len() < self.depth as usize, "more than {} in flight", self.depth);
         assert!(io.extent.end().0 <= limits.capacity, "{} is past the end", io.extent);
         assert!(limits.fits(io.op, io.extent) || io.op == Op::Flush, "{} {} is too long", io.op, io.extent);
         let block = limits.block_sectors();
@@ -141,12 +141,15 @@ impl Disk {
         assert!(io.segments.len() <= usize::from(limits.segments_max), "{} segments", io.segments.len());
         let memory: u64 = io.segments.iter().map(Memory::bytes).sum();
         assert_eq!(memory, if io.op.has_memory() { io.extent.bytes() } else { 0 }, "memory of {}", io.op);
-        assert!(!io.fua || limits.fua, "forced unit access that the device does not have");
-        assert!(io.op != Op::Flush || limits.volatile_cache, "a flush that there is no cache for");
+        assert!(!io.fua || limits.fua, "unsupported forced unit access");
+        assert!(io.op != Op::Flush || limits.volatile_cache, "a flush without a volatile cache");
         for other in &self.in_flight {
             let both_read = io.op == Op::Read && other.op == Op::Read;
-            assert!(both_read || !io.extent.overlaps(other.extent), "{io:?} and {other:?} at once");
-            assert!(io.op != Op::Flush || other.op != Op::Flush, "two flushes at once");
+            assert!(
+                both_read || !io.extent.overlaps(other.extent),
+                "{io:?} and {other:?} in flight together"
+            );
+            assert!(io.op != Op::Flush || other.op != Op::Flush, "two flushes in flight");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one queue: random configuration, random bios, and what must hold of every completion.
+//! One run of one queue: random configuration, random bios, and the checks of every completion.
 
 use crate::disk::{Arena, Disk, Span};
 use crate::log::Kept;
@@ -18,9 +18,9 @@ struct Pending {
     extent: Extent,
     fua: bool,
     memory: Option<Span>,
-    /// What a write leaves in its sectors; 0 for zeroes.
+    /// The version that a write stores in its sectors; 0 for zeroes.
     version: u64,
-    /// Flush only: the versions that sectors had for certain when it was submitted.
+    /// Flush only: the versions of sectors that were certain at its submission.
     completed: Vec<(usize, u64)>,
 }
 
@@ -37,16 +37,16 @@ pub(crate) struct Life {
     /// Bios by token, which counts submissions.
     pending: BTreeMap<u64, Pending>,
     submitted: u64,
-    /// What each sector may hold: one version, and those of writes that failed since.
+    /// The possible versions of each sector: one, and those of writes that failed later.
     may_hold: Vec<BTreeSet<u64>>,
-    /// The version of the last successful write that nothing failed after.
+    /// The version of the last successful write, if no later write failed.
     certain: BTreeMap<usize, u64>,
-    /// Where the last bio was.
+    /// The extent of the last bio.
     last: Extent,
     last_op: Op,
     fails: bool,
     plugs: u32,
-    /// The only elevator to use.
+    /// The only elevator of this run.
     elevator: Option<String>,
     now: Instant,
 }
@@ -97,7 +97,7 @@ impl Life {
         }
     }
 
-    /// Lives for `ops` operations and to the end of what they began; what the queue did in that time.
+    /// Does `ops` operations and completes all bios. Returns the counters of the queue.
     pub(crate) fn live(mut self, ops: u64) -> QueueStats {
         for _ in 0..ops {
             self.now = self.now + Duration::from_micros(self.rng.random_range(0..1000));
@@ -157,9 +157,9 @@ impl Life {
         let token = self.submitted;
         let (op, extent) = self.random_io();
         let is_full = self.pending.len() == self.bios_max as usize;
-        // All memory is taken when the queue is full; what it refuses may name any.
+        // All memory is in use when the queue is full; a refused bio may name any.
         let memory_start = self.free_memory.last().map_or(0, |slot| slot * self.memory_sectors);
-        // Sometimes at the same place in memory as on disk, so that neighbours touch in both.
+        // Sometimes at the same position in memory as on disk, so that adjacent bios are contiguous in both.
         let memory =
             op.has_memory().then_some(Span { start: memory_start, sectors: extent.sectors() as usize });
         let fua = op == Op::Write && self.rng.random_bool(0.2);
@@ -171,7 +171,7 @@ impl Life {
         let bio = Bio { op, extent, memory, fua, stream, priority, token };
         let version = if op == Op::Write { token + 1 } else { 0 };
         match self.queue.submit_bio(bio, self.now) {
-            Ok(()) => assert!(!is_full, "took more bios than it has slots for"),
+            Ok(()) => assert!(!is_full, "accepted more bios than it has slots for"),
             Err(SubmitError::QueueFull(_)) => {
                 assert!(is_full, "refused a bio with {} of {} pending", self.pending.len(), self.bios_max);
                 return;
@@ -194,7 +194,7 @@ impl Life {
     }
 
     fn random_io(&mut self) -> (Op, Extent) {
-        // Often the last one's kind, and short and just behind or before it, so that merges are common.
+        // Often of the kind of the last bio, short and adjacent to it, so that merges are common.
         let op = match self.rng.random_range(0..40) {
             20..40 => self.last_op,
             0..9 => Op::Read,
@@ -234,7 +234,7 @@ impl Life {
             self.queue.handle_completion(over.tag, over.result, self.now);
         }
         let flush_failed = std::mem::take(&mut self.disk.has_failed_flush);
-        let is_told = self.queue.take_failed_flush().is_some();
+        let is_reported = self.queue.take_failed_flush().is_some();
         let mut may_be_of_both = false;
         while let Some(done) = self.queue.poll_completion() {
             let bio = self.pending.remove(&done.token).expect("a bio completed twice or never submitted");
@@ -250,11 +250,11 @@ impl Life {
                 self.note_failure(&bio);
             }
         }
-        assert!(is_told || !flush_failed, "a flush has failed and nobody is told");
-        assert!(!is_told || flush_failed || may_be_of_both, "no flush has failed");
+        assert!(is_reported || !flush_failed, "a failed flush is not reported");
+        assert!(!is_reported || flush_failed || may_be_of_both, "no flush has failed");
     }
 
-    /// Whatever was submitted before and overlaps has completed, unless both are reads.
+    /// Earlier overlapping bios have completed, unless both are reads.
     fn check_order(&self, token: u64, bio: &Pending) {
         for (earlier, other) in self.pending.range(..token) {
             let in_the_way = bio.op.is_write() || other.op.is_write();
@@ -305,10 +305,10 @@ impl Life {
         }
     }
 
-    /// The medium holds that version or what a later write put there.
+    /// The medium has that version or that of a later write.
     fn check_medium(&self, sector: usize, version: u64) {
         let on_medium = self.disk.medium[sector];
-        // A later discard or failed write may have changed it: only a sector still certain is told.
+        // A later discard or failed write may have changed it: check only sectors that are certain.
         if self.certain.get(&sector) == Some(&version) && !self.overwrite_pending(sector) {
             assert!(
                 on_medium == version,
@@ -323,7 +323,7 @@ impl Life {
     }
 
     fn note_failure(&mut self, bio: &Pending) {
-        assert!(self.fails, "a bio failed on a disk that does not");
+        assert!(self.fails, "a bio failed on a disk without failures");
         if bio.op.is_write() {
             for sector in bio.extent.start().0 as usize..bio.extent.end().0 as usize {
                 self.may_hold[sector].insert(bio.version);
@@ -332,7 +332,7 @@ impl Life {
         }
     }
 
-    /// Unplugged and left to itself, the queue completes everything.
+    /// Unplugs the queue and completes all bios.
     fn end(&mut self) {
         while self.plugs > 0 {
             self.unplug();
@@ -347,7 +347,7 @@ impl Life {
             idle_rounds = if self.pending.len() < before { 0 } else { idle_rounds + 1 };
             assert!(idle_rounds < 10_000, "{} bios never complete: {:?}", self.pending.len(), self.queue);
         }
-        assert!(self.disk.is_idle(), "the disk still holds requests of bios that are over");
+        assert!(self.disk.is_idle(), "the disk has requests of completed bios");
         assert_eq!((self.queue.bios_in(), self.queue.in_flight()), (0, 0));
         for (sector, held) in self.disk.cached.iter().enumerate() {
             assert!(self.may_hold[sector].contains(held), "sector {sector} holds {held}");
@@ -355,7 +355,7 @@ impl Life {
     }
 }
 
-/// Any elevator, or the one that is `pinned`, with any settings.
+/// A random elevator, or the `pinned` one, with random settings.
 fn random_elevator(rng: &mut ChaCha8Rng, pinned: Option<&str>) -> ElevatorSpec {
     let name = pinned.unwrap_or(ELEVATORS[rng.random_range(0..ELEVATORS.len())].name);
     let kind = ElevatorKind::named(name).unwrap_or_else(|| panic!("no elevator is called {name:?}"));
@@ -368,7 +368,7 @@ fn random_elevator(rng: &mut ChaCha8Rng, pinned: Option<&str>) -> ElevatorSpec {
     spec
 }
 
-/// Any value in range, or one of the few that so short a life comes near.
+/// A random value in range, or a small one that takes effect in a short run.
 fn random_value(rng: &mut ChaCha8Rng, tunable: &Tunable) -> u64 {
     let (least, most) = (*tunable.range.start(), *tunable.range.end());
     if rng.random_bool(0.2) {

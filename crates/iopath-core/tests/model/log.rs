@@ -1,12 +1,12 @@
-//! Follows every bio and request through the records of a queue, and counts. Not about bits: see
-//! `src/log/record.rs`.
+//! Follows every bio and request through the records of a queue, and compares the counts. The encoding is tested in
+//! `src/block/log/record.rs`.
 
 use iopath_core::log::{Event, NoRoom, Step, Subject};
 use iopath_core::{LogSink, NoMerge, Op, QueueStats, Record, RecordBatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Keeps what a queue tells.
+/// A sink that keeps all records of a queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<Record>>>);
 
@@ -19,7 +19,7 @@ impl LogSink for Kept {
     }
 }
 
-/// Where a request is, going by the records alone.
+/// The stage of a request by the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Plug,
@@ -28,15 +28,15 @@ enum Place {
     Requeued,
 }
 
-/// What the records say of the bios and requests in flight.
+/// The bios and requests in flight by the records.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Bios between their first and last record.
     bios: BTreeSet<u32>,
-    /// Pieces with the bio they were cut from, until their number is used again: their end is not told.
+    /// Pieces and the bio of each, until the number is reused: their completion is not recorded.
     pieces: BTreeMap<u32, u32>,
     requests: BTreeMap<u32, (Place, u32)>,
-    /// Bios that were cut, by number, until they have completed.
+    /// Bios that were split, by number, until they complete.
     cut: BTreeSet<u32>,
     split: u64,
     counts: BTreeMap<Event, u64>,
@@ -45,13 +45,13 @@ struct Ledger {
 }
 
 impl Kept {
-    /// Every bio has a beginning and an end, every request a way that requests go, and the counts are the
-    /// queue's own. How many bios ended in an error.
+    /// Checks that every bio begins and completes, that every request passes valid stages, and that the counts are those of
+    /// the queue. Returns the number of bios that failed.
     pub(crate) fn check(&self, stats: &QueueStats) -> u64 {
         let mut ledger = Ledger::default();
         let mut time = 0;
         for record in self.0.lock().unwrap().iter() {
-            assert!(record.time_low() >= time, "time goes back to {} from {time}", record.time_low());
+            assert!(record.time_low() >= time, "time decreases to {} from {time}", record.time_low());
             time = record.time_low();
             let step = record.step().expect("a queue knows its own codes");
             ledger.follow(&step);
@@ -85,12 +85,12 @@ impl Ledger {
                 assert!(self.bios.insert(bio), "bio {bio} is queued twice");
             }
             Event::Split => {
-                assert!(self.bios.contains(&step.other), "{step:?} cuts what is not there");
+                assert!(self.bios.contains(&step.other), "{step:?} splits an unknown bio");
                 assert!(!self.bios.contains(&bio), "{step:?} is a bio");
                 self.pieces.insert(bio, step.other);
             }
             Event::BackMerge | Event::FrontMerge => {
-                assert!(self.requests.contains_key(&step.other), "{step:?} joins what is not there");
+                assert!(self.requests.contains_key(&step.other), "{step:?} merges into an unknown request");
                 self.stage(bio);
             }
             Event::Complete => self.finish(bio, step.other),
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// A bio or piece is in a request now. With its first piece a bio has been split.
+    /// A bio or piece is in a request. With its first piece, a bio has been split.
     fn stage(&mut self, bio: u32) {
         if let Some(parent) = self.pieces.get(&bio) {
             assert!(self.bios.contains(parent), "piece {bio} outlived bio {parent}");
@@ -110,7 +110,7 @@ impl Ledger {
     }
 
     fn finish(&mut self, bio: u32, errno: u32) {
-        assert!(self.bios.remove(&bio), "bio {bio} ends and has not begun, or is a piece");
+        assert!(self.bios.remove(&bio), "bio {bio} completes and has not begun, or is a piece");
         self.cut.remove(&bio);
         self.errors += u64::from(errno != 0);
     }
@@ -125,12 +125,12 @@ impl Ledger {
             }
             (Event::Plug | Event::NoMerge, Some(Place::Plug)) => return,
             (Event::BackMerge | Event::FrontMerge, Some(Place::Plug | Place::Elevator)) => {
-                assert!(self.requests.contains_key(&step.other), "{step:?} joins what is not there");
+                assert!(self.requests.contains_key(&step.other), "{step:?} merges into an unknown request");
                 self.requests.remove(&tag);
                 return;
             }
             (Event::Insert, Some(Place::Plug)) => {
-                assert!(step.reason.is_some(), "{step:?} does not say why it joined nothing");
+                assert!(step.reason.is_some(), "{step:?} has no reason");
                 Place::Elevator
             }
             (Event::Dispatch, Some(Place::Elevator | Place::Requeued)) => Place::Device,
@@ -149,8 +149,8 @@ impl Ledger {
     }
 
     fn agree_with(&self, stats: &QueueStats) {
-        assert_eq!(self.bios, BTreeSet::new(), "bios without an end");
-        assert_eq!(self.requests, BTreeMap::new(), "requests without an end");
+        assert_eq!(self.bios, BTreeSet::new(), "bios that never complete");
+        assert_eq!(self.requests, BTreeMap::new(), "requests that never complete");
         let count = |event| self.counts.get(&event).copied().unwrap_or_default();
         assert_eq!(count(Event::Queue), stats.bios);
         assert_eq!(count(Event::Dispatch), stats.dispatched);

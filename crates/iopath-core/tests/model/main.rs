@@ -1,8 +1,8 @@
-//! Drives the queue with random bios, limits, elevators, completions, errors and requeues against a plain
-//! model of a disk. Not about speed.
+//! Drives the queue with random bios, limits, elevators, completions, errors and requeues, and compares it with a simple
+//! model of a disk. It does not measure speed.
 //!
-//! One seed is one short life of one queue. `IOPATH_MODEL_OPS` sets how many operations in all (default
-//! 200,000), `IOPATH_MODEL_SEED` the one seed to live again, `IOPATH_MODEL_ELEVATOR` the one elevator to use.
+//! One seed is one short run of one queue. `IOPATH_MODEL_OPS` sets the total number of operations (default 200,000),
+//! `IOPATH_MODEL_SEED` a single seed to run, `IOPATH_MODEL_ELEVATOR` a single elevator.
 
 mod disk;
 mod life;
@@ -20,7 +20,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
-/// One life from a seed; if it fails, how to live it again.
+/// One run from a seed; prints the command to repeat it if it fails.
 fn live(seed: u64, elevator: Option<&str>) -> QueueStats {
     catch_unwind(AssertUnwindSafe(|| Life::new(seed, elevator).live(OPS_PER_LIFE))).unwrap_or_else(|panic| {
         let pinned = elevator.map(|name| format!(" IOPATH_MODEL_ELEVATOR={name}")).unwrap_or_default();
@@ -30,7 +30,7 @@ fn live(seed: u64, elevator: Option<&str>) -> QueueStats {
 }
 
 #[test]
-fn every_bio_is_carried_out_once_in_order_and_within_limits() {
+fn every_bio_is_executed_once_in_order_and_within_limits() {
     let elevator = std::env::var("IOPATH_MODEL_ELEVATOR").ok();
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
         live(seed, elevator.as_deref());
@@ -52,11 +52,11 @@ fn every_bio_is_carried_out_once_in_order_and_within_limits() {
         seen.iter_mut().zip(events).for_each(|(sum, count)| *sum += count);
     }
     eprintln!("dispatched, split, held, requeued, slot waits, back and front merges: {seen:?}");
-    assert!(seen.iter().all(|count| *count > ops / 5000), "the lives met too little: {seen:?}");
+    assert!(seen.iter().all(|count| *count > ops / 5000), "a case was too rare: {seen:?}");
 }
 
 #[test]
-fn each_elevator_alone_keeps_the_same_promises() {
+fn each_elevator_alone_keeps_the_same_guarantees() {
     for kind in ELEVATORS {
         for seed in 0..15 {
             live(seed, Some(kind.name));

@@ -1,8 +1,8 @@
-//! A fixed number of nodes, named by index, taken and given back in O(1) without touching the allocator.
+//! A fixed number of nodes by index, taken and released in O(1) without the allocator.
 
 use std::ops::{Index, IndexMut};
 
-/// Nodes in one block of memory, reserved at construction and first touched when first taken.
+/// Nodes in one block of memory, which is reserved at construction and first used when a node is taken.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
     nodes: Vec<T>,
@@ -20,7 +20,7 @@ impl<T> Arena<T> {
         self.free.clear();
     }
 
-    /// Stores `node` and returns its index: that given back last, or a new one.
+    /// Stores `node` and returns its index: the one released last, or a new one.
     pub(super) fn take(&mut self, node: T) -> u32 {
         if let Some(index) = self.free.pop() {
             self[index] = node;
@@ -35,26 +35,26 @@ impl<T> Arena<T> {
         self.free.push(index);
     }
 
-    /// `None` if `index` is a link that leads nowhere.
+    /// The node; `None` if `index` is that of no node.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
         self.nodes.get(index as usize)
     }
 
-    /// Two different nodes at once.
+    /// Two different nodes.
     pub(super) fn pair_mut(&mut self, left: u32, right: u32) -> [&mut T; 2] {
         self.nodes
             .get_disjoint_mut([left as usize, right as usize])
             .expect("two different nodes of this arena")
     }
 
-    /// Nodes taken and not given back.
+    /// The number of nodes taken and not released.
     #[cfg(test)]
     pub(super) fn in_use(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// What must never change after construction: where the memory is, and how much of it.
+    /// Address and capacity of the memory, which must not change after construction.
     #[cfg(test)]
     pub(super) fn footprint(&self) -> [(usize, usize); 2] {
         [

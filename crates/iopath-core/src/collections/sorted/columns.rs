@@ -1,13 +1,13 @@
-//! What leaf and inner nodes have in common: sorted columns of fixed width. Finds, opens, closes and moves
-//! slots of one column. Knows no node and no tree: see `node.rs`.
+//! A sorted column of fixed width, as leaves and inner nodes have them: search, insert, remove and move of slots. Nodes
+//! are in `node.rs`.
 
 use std::ops::{BitAnd, BitOr, Not};
 
-/// How many of the ascending `keys` satisfy `below`, which must hold for a prefix of them.
+/// The number of ascending `keys` that satisfy `below`, which must hold for a prefix of them.
 ///
-/// Two short counts without a data-dependent branch: first the last key of each block of `BLOCK`, then the keys of
-/// the one block left. A mispredicted branch would cost more than all the comparisons, and would keep the
-/// processor from starting the next look-up while this one waits for memory.
+/// Two short counts without a data-dependent branch: first the last key of each block of `BLOCK`, then the keys of the
+/// remaining block. A mispredicted branch would cost more than all comparisons, and would delay the start of the next
+/// search while this one waits for memory.
 #[inline]
 pub(super) fn rank<const N: usize, const BLOCK: usize>(
     keys: &[u64; N],
@@ -20,11 +20,11 @@ pub(super) fn rank<const N: usize, const BLOCK: usize>(
     whole * BLOCK + rest
 }
 
-/// What a column holds: plain bits, so that two columns can be mixed by a mask.
+/// An item of a column: plain bits, so that a mask can combine two columns.
 pub(super) trait Bits:
     Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
 {
-    /// Masks for each slot of a column: zeros in `..from`, ones from there on. `from` is at most `N`.
+    /// A mask for each slot of a column: zeros in `..from`, ones from `from`, which is at most `N`.
     fn ones_from<const N: usize>(from: usize) -> &'static [Self; N];
 }
 
@@ -40,9 +40,9 @@ macro_rules! impl_bits {
 }
 impl_bits!(u32, u64);
 
-/// Puts `item` into `slot` and moves what is from there on up by one; the last item drops out.
+/// Inserts `item` in `slot` and moves the items from there up by one; the last item is lost.
 ///
-/// Moves by masks over the whole column, for a copy of varying length would end in a mispredicted branch.
+/// Uses masks over the whole column, since a copy of variable length would end in a mispredicted branch.
 #[inline]
 pub(super) fn open<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, item: T) {
     let (old, moved) = (*column, T::ones_from::<N>(slot));
@@ -52,7 +52,7 @@ pub(super) fn open<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, it
     column[slot] = item;
 }
 
-/// Drops what is in `slot`, moves what is above it down by one, and puts `last` into the last slot.
+/// Removes the item in `slot`, moves the items above it down by one, and stores `last` in the last slot.
 #[inline]
 pub(super) fn close<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, last: T) {
     let (old, moved) = (*column, T::ones_from::<N>(slot));
@@ -62,8 +62,8 @@ pub(super) fn close<T: Bits, const N: usize>(column: &mut [T; N], slot: usize, l
     column[N - 1] = last;
 }
 
-/// Moves items over the border between two neighbours of `lens` items, until the left one has `target`.
-/// One step for split (right empty), merge (target is the sum) and balance.
+/// Moves items between two neighbours of `lens` items, so that the left one has `target`. Used for a split (the right one is
+/// empty), a merge (`target` is the sum) and a balance.
 pub(super) fn level<T: Copy, const N: usize>(
     left: &mut [T; N],
     right: &mut [T; N],
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rank_agrees_with_partition_point_at_every_place() {
+    fn rank_agrees_with_partition_point_for_every_key() {
         let keys: [u64; 12] = std::array::from_fn(|i| (i as u64 / 2) * 10);
         for needle in 0..=70 {
             assert_eq!(rank::<12, 4>(&keys, |k| k < needle), keys.partition_point(|&k| k < needle));

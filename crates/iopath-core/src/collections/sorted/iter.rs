@@ -1,4 +1,4 @@
-//! Walks a [`SortedSet`] upwards between two keys, along the links of the leaves.
+//! Iteration over a [`SortedSet`] between two keys in ascending order, along the links of the leaves.
 
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};

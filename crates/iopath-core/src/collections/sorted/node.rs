@@ -1,32 +1,32 @@
 //! The two kinds of node of a [`SortedSet`](super::SortedSet): leaves hold entries, inner nodes hold children.
-//! Each keeps its own columns in order; which nodes exist and how they hang together is the tree's business.
+//! Each keeps its columns in order. The tree of nodes is in `sorted.rs`.
 
 use super::Entry;
 use super::columns::{close, level, open, rank};
 use prefetch_index::prefetch_index;
 
-/// Where a link leads nowhere.
+/// A link to no node.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Entries in one leaf. With 30, keys and header fill four cache lines and values two more.
+/// Maximum entries of a leaf. With 30, keys and header fill four cache lines, and values fill two.
 pub(super) const LEAF_MAX: usize = 30;
-/// Entries that every leaf has, unless it is the root. A quarter, not a half: a leaf that is drained in order
-/// is joined with its neighbour less often, and each time more of it is gone.
+/// Minimum entries of a leaf that is not the root. A quarter, not a half, so that a leaf that is emptied in order is
+/// merged less often, and with fewer entries.
 pub(super) const LEAF_MIN: usize = LEAF_MAX / 4;
 const LEAF_BLOCK: usize = 6;
 
-/// Children of one inner node. With 64, three levels reach beyond a million entries.
+/// Maximum children of an inner node. With 64, three levels hold more than a million entries.
 pub(super) const INNER_MAX: usize = 64;
-/// Children that every inner node has, unless it is the root, which has two or more.
+/// Minimum children of an inner node that is not the root, which has at least two.
 pub(super) const INNER_MIN: usize = INNER_MAX / 4;
-/// Keys of a cache line.
+/// Keys in a cache line.
 const INNER_BLOCK: usize = 8;
 const INNER_BLOCKS: usize = INNER_MAX / INNER_BLOCK;
 
 /// Entries `start..end` of the columns, in order, with links to both neighbours.
 ///
-/// Taking the first entry only moves `start`. So that a search can count over whole columns without looking at
-/// the window, keys before `start` are 0 and keys from `end` on are `u64::MAX`.
+/// Removing the first entry only moves `start`. Keys before `start` are 0 and keys from `end` are `u64::MAX`, so that a
+/// search can count over whole columns, independent of the window.
 #[derive(Debug, Clone)]
 #[repr(C, align(128))]
 pub(super) struct Leaf {
@@ -119,7 +119,7 @@ impl Leaf {
         self.end += 1;
     }
 
-    /// Takes the entry in `slot`, which must be in the window.
+    /// Removes the entry in `slot`, which must be in the window.
     #[inline]
     pub(super) fn remove(&mut self, slot: usize) -> Entry {
         let entry = (self.keys[slot], self.values[slot]);
@@ -134,7 +134,7 @@ impl Leaf {
         entry
     }
 
-    /// Asks for the leaf's memory without waiting for it: a word of each of the six lines.
+    /// Prefetches the six cache lines of the leaf.
     #[inline]
     pub(super) fn prefetch(&self) {
         for key in [0, 8, 16, 24] {
@@ -145,14 +145,14 @@ impl Leaf {
         }
     }
 
-    /// Whether `entry` may stand in `slot` in place of what does.
+    /// Whether `entry` may replace the entry in `slot`.
     #[inline]
     pub(super) fn keeps_order(&self, slot: usize, entry: Entry) -> bool {
         self.get(slot.wrapping_sub(1)).is_none_or(|before| before < entry)
             && self.get(slot + 1).is_none_or(|after| entry < after)
     }
 
-    /// Gives the entry in `slot` a key that keeps the order.
+    /// Sets the key of the entry in `slot`; it must keep the order.
     #[inline]
     pub(super) fn set_key(&mut self, slot: usize, key: u64) {
         self.keys[slot] = key;
@@ -183,7 +183,7 @@ impl Leaf {
         self.keys[len..].fill(u64::MAX);
     }
 
-    /// Panics unless the keys outside the window are as the search needs them.
+    /// Panics unless the keys outside the window are those that the search requires.
     #[cfg(test)]
     pub(super) fn check_padding(&self) {
         assert!(self.keys[..self.start()].iter().all(|&key| key == 0));
@@ -194,12 +194,12 @@ impl Leaf {
 /// Children in order, each with its lower bound: entries in child `i` are at least `low(i)` and less than
 /// `low(i + 1)`.
 ///
-/// The bound of the first child is that of the node itself, the same as in its parent. Bounds from `len` on are
-/// `u64::MAX`. A search reads three cache lines of the 17: the pivots, one of keys and one of children.
+/// The bound of the first child is that of the node, as in its parent. Bounds from `len` are `u64::MAX`. A search reads
+/// three of the 17 cache lines: the pivots, one of keys and one of children.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    /// The first key of each line of `keys` but the first.
+    /// The first key of each line of `keys`, except the first line.
     pivots: [u64; INNER_BLOCKS - 1],
     len: u32,
     keys: [u64; INNER_MAX],
@@ -238,7 +238,7 @@ impl Inner {
         (self.keys[slot], self.values[slot])
     }
 
-    /// The keys between which the bounds of child `slot` lie; `high` past the last child.
+    /// The key bounds of child `slot`; `high` is the upper bound of the last child.
     #[inline]
     pub(super) fn bounds(&self, slot: usize, high: u64) -> (u64, u64) {
         let next = slot + 1;
@@ -250,19 +250,19 @@ impl Inner {
         (self.keys[slot], above.filter(|_| next < self.len()).unwrap_or(high))
     }
 
-    /// The slot of the child that holds `(key, value)` or would, if it is within the node's bounds.
+    /// The slot of the child to which `(key, value)` belongs, if it is within the bounds of the node.
     #[inline]
     pub(super) fn find(&self, entry: Entry) -> usize {
         self.find_in(self.block(entry.0), entry)
     }
 
-    /// In which line of keys [`find`](Self::find) looks.
+    /// The line of keys that [`find`](Self::find) searches.
     #[inline]
     pub(super) fn block(&self, key: u64) -> usize {
         self.pivots.iter().map(|&pivot| usize::from(pivot <= key)).sum()
     }
 
-    /// The rest of [`find`](Self::find).
+    /// The search of [`find`](Self::find) in that line.
     #[inline]
     pub(super) fn find_in(&self, block: usize, (key, value): Entry) -> usize {
         let keys = &self.keys.as_chunks::<INNER_BLOCK>().0[block];
@@ -274,13 +274,13 @@ impl Inner {
         above - 1
     }
 
-    /// Asks for the memory from which [`block`](Self::block) tells the line, without waiting for it.
+    /// Prefetches the memory that [`block`](Self::block) reads.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch_index(self.pivots.as_slice(), 0);
     }
 
-    /// Asks for the memory that [`find_in`](Self::find_in) that line will touch.
+    /// Prefetches the memory that [`find_in`](Self::find_in) reads for that line.
     #[inline]
     pub(super) fn prefetch_block(&self, block: usize) {
         prefetch_index(self.keys.as_slice(), block * INNER_BLOCK);
@@ -304,7 +304,7 @@ impl Inner {
         self.set_pivots();
     }
 
-    /// Moves the border between child `slot - 1` and child `slot`.
+    /// Sets the bound between child `slot - 1` and child `slot`.
     pub(super) fn set_low(&mut self, slot: usize, low: Entry) {
         (self.keys[slot], self.values[slot]) = low;
         self.set_pivots();
@@ -332,7 +332,7 @@ impl Inner {
         }
     }
 
-    /// Panics unless keys past the end and pivots are as the search needs them.
+    /// Panics unless keys past the end and pivots are those that the search requires.
     #[cfg(test)]
     pub(super) fn check_keys(&self) {
         assert!(self.keys[self.len()..].iter().all(|&key| key == u64::MAX));

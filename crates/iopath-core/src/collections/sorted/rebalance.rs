@@ -1,9 +1,9 @@
-//! Splits full nodes and joins underfull ones, from the leaf up along the path of one descent.
+//! Splits full nodes and merges underfull ones, from the leaf up along the path of a descent.
 
 use super::node::{INNER_MAX, INNER_MIN, Inner, LEAF_MAX, LEAF_MIN, Leaf};
 use super::{Entry, Finger, HEIGHT_MAX, SortedSet};
 
-/// The inner nodes passed on the way down, root first, and the slot of the child taken in each.
+/// The inner nodes of a descent, root first, and the slot of the child in each.
 type Path = [(u32, usize); HEIGHT_MAX];
 
 impl SortedSet {
@@ -35,7 +35,7 @@ impl SortedSet {
         self.grow(low, child);
     }
 
-    /// Puts a root above the present one and its new right neighbour.
+    /// Adds a root above the present one and its new right neighbour.
     fn grow(&mut self, low: Entry, right: u32) {
         let mut root = Inner::EMPTY;
         root.insert(0, (0, 0), self.root);
@@ -44,7 +44,7 @@ impl SortedSet {
         self.height += 1;
     }
 
-    /// Moves entries from `target` on into a new leaf to the right, and returns that.
+    /// Moves the entries from slot `target` to a new leaf at the right, and returns it.
     fn split_leaf(&mut self, left: u32, target: usize) -> u32 {
         let next = self.leaves[left].next;
         let right = self.leaves.take(Leaf::between(left, next));
@@ -56,7 +56,7 @@ impl SortedSet {
         right
     }
 
-    /// Joins the underfull leaf from which `removed` was taken with a neighbour, and every underfull node above it.
+    /// Merges the underfull leaf that had `removed` with a neighbour or balances both, and so every underfull node above.
     #[cold]
     pub(super) fn refill(&mut self, removed: Entry) {
         let (path, _) = self.path(removed);
@@ -77,7 +77,8 @@ impl SortedSet {
         }
     }
 
-    /// Merges children `slot` and `slot + 1` of `parent` if one leaf can hold both, and says so; else evens them out.
+    /// Merges children `slot` and `slot + 1` of `parent` and returns true, if one leaf can hold both. Otherwise balances
+    /// them.
     fn join_leaves(&mut self, parent: u32, slot: usize) -> bool {
         let node = &mut self.inners[parent];
         let (left, right) = (node.child(slot), node.child(slot + 1));
@@ -92,7 +93,7 @@ impl SortedSet {
             self.link_back(next, left);
             self.leaves.release(right);
         } else {
-            node.set_low(slot + 1, right_node.first().expect("an evened leaf has entries"));
+            node.set_low(slot + 1, right_node.first().expect("a balanced leaf has entries"));
         }
         if let Some(next) = self.leaves.get(self.leaves[left].next) {
             next.prefetch();
@@ -102,7 +103,7 @@ impl SortedSet {
         merge
     }
 
-    /// As [`join_leaves`](Self::join_leaves), a level or more above.
+    /// As [`join_leaves`](Self::join_leaves), for inner nodes.
     fn join_inners(&mut self, parent: u32, slot: usize) -> bool {
         let (left, right) = (self.inners[parent].child(slot), self.inners[parent].child(slot + 1));
         let [left_node, right_node] = self.inners.pair_mut(left, right);
@@ -119,12 +120,12 @@ impl SortedSet {
         merge
     }
 
-    /// The slot of the left one of two adjacent children, of which `slot` is one: the left one if it can be.
+    /// The slot of the left one of two adjacent children that include `slot`, which is the left one if possible.
     fn left_of_pair(&self, parent: u32, slot: usize) -> usize {
         slot.min(self.inners[parent].len() - 2)
     }
 
-    /// Makes `prev` the one before `next`, or the last leaf if there is no next.
+    /// Makes `prev` the predecessor of `next`, or the last leaf if there is no next.
     fn link_back(&mut self, next: u32, prev: u32) {
         if self.leaves.get(next).is_some() {
             self.leaves[next].prev = prev;
@@ -133,18 +134,18 @@ impl SortedSet {
         }
     }
 
-    /// Lifts the fingers from a leaf whose bounds change.
+    /// Drops the fingers at a leaf whose bounds change.
     fn forget(&mut self, leaf: u32) {
         for finger in self.near.iter_mut().chain([&mut self.head]) {
             if finger.leaf == leaf {
                 *finger = Finger::NOWHERE;
             }
         }
-        self.coming.forget(leaf);
-        self.going.forget(leaf);
+        self.inserts_ahead.forget(leaf);
+        self.removals_ahead.forget(leaf);
     }
 
-    /// The way down to `entry`: the inner nodes, and the leaf.
+    /// The descent to `entry`: the inner nodes, and the leaf.
     fn path(&self, entry: Entry) -> (Path, u32) {
         let mut path = [(0, 0); HEIGHT_MAX];
         let mut node = self.root;
@@ -157,9 +158,9 @@ impl SortedSet {
     }
 }
 
-/// How many of `max` items stay left when a full node is split to insert before `slot`.
+/// The number of items, of `max`, in the left node after the split of a full node for an insert before `slot`.
 ///
-/// Half, unless the insert is at an edge, as in a stream: then most stay on the side that the stream left behind.
+/// Half, unless the insert is at an edge, as in a stream: then most items stay on the side behind the stream.
 fn split_at(slot: usize, max: usize, min: usize) -> usize {
     match slot {
         0 => min,

@@ -1,4 +1,4 @@
-//! Checks a [`SortedSet`] against `BTreeSet` over long random histories, and its structure after every step.
+//! Compares a [`SortedSet`] with a `BTreeSet` over long random histories, and checks its structure after every step.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 use proptest::prelude::*;
 
 use super::node::{INNER_MIN, LEAF_MAX, LEAF_MIN, NONE};
-use super::prefetch::FORESEEN_MAX;
+use super::prefetch::PREFETCH_MAX;
 use super::*;
 
 impl SortedSet {
@@ -71,7 +71,7 @@ impl SortedSet {
     }
 }
 
-/// The oracle: the same questions, asked of a `BTreeSet`.
+/// The oracle: a `BTreeSet` with the same operations.
 #[derive(Default)]
 struct Model(BTreeSet<Entry>);
 
@@ -99,16 +99,16 @@ enum Op {
         up: bool,
     },
     Remove(u64, u32),
-    /// Removes the entry at or after the key, as one that is sure to exist.
+    /// Removes the entry at or after the key, which most likely exists.
     RemoveNear(u64),
     PopFirst,
-    /// Takes so many in ascending order from the key on.
+    /// Removes a number of entries in ascending order from the key.
     Sweep {
         from: u64,
         len: u8,
     },
     Around(u64),
-    /// Moves the entry at or after a key.
+    /// Changes the key of the entry at or after a key.
     Rekey {
         near: u64,
         by: i8,
@@ -244,14 +244,14 @@ proptest! {
     }
 }
 
-/// A full-period walk over `0..len`, in no order: `step` is coprime to any power of two.
+/// All of `0..len` in scattered order: `step` is coprime to any power of two.
 fn scattered(len: u64) -> impl Iterator<Item = u64> {
     assert!(len.is_power_of_two());
     (0..len).map(move |i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) & (len - 1))
 }
 
 #[test]
-fn what_is_ahead_is_what_comes() {
+fn ahead_names_the_entries_that_follow() {
     let mut set = SortedSet::with_capacity(20_000);
     let mut state = 1_u64;
     for value in 0..20_000 {
@@ -293,9 +293,9 @@ fn fills_drains_and_refills_in_every_order_without_growing() {
     assert_eq!(set.footprint(), footprint);
 }
 
-/// The worst case that the arenas are sized for: every leaf thinned to its minimum, then filled up elsewhere.
+/// The worst case for which the arenas are sized: every leaf is reduced to its minimum, then others are filled.
 #[test]
-fn holds_its_capacity_when_every_leaf_is_as_empty_as_can_be() {
+fn holds_its_capacity_when_every_leaf_is_at_its_minimum() {
     const LEN: u64 = 1 << 14;
     let mut set = SortedSet::with_capacity(LEN as usize);
     let footprint = set.footprint();
@@ -306,7 +306,7 @@ fn holds_its_capacity_when_every_leaf_is_as_empty_as_can_be() {
             set.insert(next, 0);
             next += 1;
         }
-        // Keeps the first LEAF_MIN of each leaf filled since, so that no two can be merged by refill.
+        // Keep the first LEAF_MIN entries of each leaf, so that refill cannot merge any two.
         let mut leaf = set.seek((from, 0)).0;
         while leaf != NONE {
             let (next, surplus) = (set.leaves[leaf].next, set.leaves[leaf].len().saturating_sub(LEAF_MIN));
@@ -337,7 +337,7 @@ fn holds_its_capacity_when_every_leaf_is_as_empty_as_can_be() {
 }
 
 #[test]
-fn what_was_foreseen_is_found_where_it_is_whatever_has_changed_meanwhile() {
+fn announced_keys_are_found_after_changes_of_the_tree() {
     const LEN: u64 = 1 << 14;
     let mut set = SortedSet::with_capacity(2 * LEN as usize);
     let mut keys: Vec<u64> = scattered(LEN).map(|key| key * 8).collect();
@@ -345,13 +345,13 @@ fn what_was_foreseen_is_found_where_it_is_whatever_has_changed_meanwhile() {
         set.insert(key, 0);
     }
     let mut others = scattered(LEN).map(|key| key * 8 + 1);
-    while keys.len() >= FORESEEN_MAX {
-        let going = keys.split_off(keys.len() - FORESEEN_MAX);
+    while keys.len() >= PREFETCH_MAX {
+        let going = keys.split_off(keys.len() - PREFETCH_MAX);
         set.prefetch_removals(going.iter().map(|&key| (key, 0)));
-        let coming: Vec<u64> = others.by_ref().take(FORESEEN_MAX).collect();
+        let coming: Vec<u64> = others.by_ref().take(PREFETCH_MAX).collect();
         set.prefetch_inserts(coming.iter().copied());
         set.check();
-        // Some come in another order than announced, and some not at all.
+        // Some operations come in another order than announced, and some not at all.
         for &key in coming.iter().rev().step_by(2).chain(coming.iter().step_by(7)) {
             let at = set.seek((key, 0)).0;
             assert_eq!(set.near_leaf((key, 0)), at);
@@ -369,7 +369,7 @@ fn what_was_foreseen_is_found_where_it_is_whatever_has_changed_meanwhile() {
 }
 
 #[test]
-fn holds_a_capacity_of_one_key_repeated() {
+fn holds_its_capacity_of_one_repeated_key() {
     for key in [0, 5, u64::MAX] {
         let mut set = SortedSet::with_capacity(4096);
         scattered(4096).for_each(|value| set.insert(key, value as u32));
@@ -384,7 +384,7 @@ fn holds_a_capacity_of_one_key_repeated() {
 }
 
 #[test]
-fn is_one_leaf_at_first_and_holds_nothing() {
+fn a_new_set_is_one_empty_leaf() {
     let mut set = SortedSet::with_capacity(0);
     assert_eq!((set.first(), set.last(), set.pop_first()), (None, None, None));
     assert_eq!((set.neighbours(7), set.pop_at_or_after(0)), ((None, None), None));
@@ -393,13 +393,13 @@ fn is_one_leaf_at_first_and_holds_nothing() {
 
 #[test]
 #[should_panic(expected = "built for 2 entries")]
-fn refuses_one_more_than_its_capacity() {
+fn an_insert_beyond_the_capacity_panics() {
     let mut set = SortedSet::with_capacity(2);
     (0..3).for_each(|key| set.insert(key, 0));
 }
 
 #[test]
-fn takes_the_memory_that_its_documentation_says() {
+fn uses_the_documented_amount_of_memory() {
     const LEN: u64 = 1 << 17;
     let mut set = SortedSet::with_capacity(LEN as usize);
     let [[(_, leaves), (_, free_leaves)], [(_, inners), (_, free_inners)]] = set.footprint();

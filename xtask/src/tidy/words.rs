@@ -1,0 +1,194 @@
+//! Words that code and documentation no longer use, each with the standard term. The other rules are in `rules.rs`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::Finding;
+use super::tree::{File, Tree};
+
+/// A word or phrase, and the standard term.
+///
+/// A word matches as a whole, in any case; `_` in code counts as a space, and so does the end of a line. A word with `_`
+/// matches in code only.
+type Word = (&'static str, &'static str);
+
+const WORDS: &[Word] = &[
+    ("manners", "semantics"),
+    ("whoever", "any thread that, each caller that"),
+    ("foresee", "prefetch, announce"),
+    ("foreseen", "prefetched, announced"),
+    ("come_by", "poll"),
+    ("comes by", "polls"),
+    ("go_on", "advance"),
+    ("goes_on", "continues"),
+    ("lest", "to avoid"),
+    ("rouse", "wake"),
+    ("strike off", "remove"),
+    ("under way", "in flight"),
+    ("is over", "has completed"),
+    ("hand over", "submit, pass"),
+    ("hands over", "submits, passes"),
+    ("handed over", "submitted, passed"),
+    ("handing over", "submitting, passing"),
+    ("give back", "release, return"),
+    ("gives back", "releases, returns"),
+    ("gave back", "released, returned"),
+    ("given back", "released, returned"),
+    ("giving back", "releasing, returning"),
+    ("lend", "borrow"),
+    ("lends", "borrows"),
+    ("lent", "borrowed"),
+    ("lending", "borrowing"),
+    ("tell of", "record, report"),
+    ("tells of", "records, reports"),
+    ("told of", "notified of, recorded"),
+    ("cpu price", "CPU cost"),
+    ("half within", "p50"),
+    ("99% within", "p99"),
+    ("differs no more than it spreads", "not significantly different"),
+    ("lost in the spread", "inconclusive"),
+    ("orders them itself", "supports command queueing"),
+    ("orders requests itself", "supports command queueing"),
+    ("made_up", "fixtures"),
+];
+
+/// The paths in which no word is a finding: the start of a path each.
+///
+/// The file of this list, and the changelog, whose old entries stay as they are.
+const EXEMPT: &[&str] = &["CHANGELOG.md", "xtask/src/tidy/words.rs"];
+
+/// Paths that still have such words. `cargo xtask tidy --words` names those that can be removed from here.
+const NOT_YET: &[&str] = &[
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "crates/iopath-core/src/block/device.rs",
+    "crates/iopath-core/src/block/stripe",
+    "crates/iopath-core/src/file/",
+    "crates/iopath-core/tests/cache",
+    "crates/iopath-core/tests/mapper",
+    "crates/iopath-lab/src/job",
+    "crates/iopath-lab/src/survey",
+    "crates/iopath-log/benches/",
+    "crates/iopath-log/src/summary/",
+    "crates/iopath-log/tests/hostile/",
+    "crates/iopath-os/src/",
+    "crates/iopath-os/tests/",
+    "crates/iopath/src/lib.rs",
+    "crates/iopath/src/tuning.rs",
+    "crates/iopath/src/volume",
+    "crates/iopath/tests/",
+    "docs/cache.md",
+    "docs/map.md",
+    "xtask/src/bench/",
+    "xtask/src/fsx",
+];
+
+/// No word of [`WORDS`] in code, comments and documentation outside [`NOT_YET`].
+pub(super) fn plain_words(tree: &Tree) -> Vec<Finding> {
+    texts(tree).filter(|file| !is_below(file, NOT_YET)).flat_map(find).collect()
+}
+
+/// Every finding, those below [`NOT_YET`] included, their number in each file, and the paths of [`NOT_YET`] without any.
+pub(super) fn report(tree: &Tree) -> String {
+    let mut text = String::new();
+    let mut counts = BTreeMap::<String, usize>::new();
+    for finding in texts(tree).flat_map(find) {
+        let _ = writeln!(text, "{finding}");
+        *counts.entry(finding.path).or_default() += 1;
+    }
+    for (path, count) in &counts {
+        let _ = writeln!(text, "{count:>4} {path}");
+    }
+    for prefix in NOT_YET.iter().filter(|prefix| !counts.keys().any(|path| path.starts_with(**prefix))) {
+        let _ = writeln!(text, "{prefix} can be removed from NOT_YET");
+    }
+    text
+}
+
+fn texts(tree: &Tree) -> impl Iterator<Item = &File> {
+    tree.files.iter().filter(|file| file.has_extension(&["rs", "md"]) && !is_below(file, EXEMPT))
+}
+
+fn is_below(file: &File, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| file.path.starts_with(prefix))
+}
+
+fn find(file: &File) -> Vec<Finding> {
+    let (text, starts) = joined_lines(file);
+    let prose = text.replace('_', " ");
+    let mut findings = Vec::new();
+    for (word, instead) in WORDS {
+        let searched = if word.contains('_') { &text } else { &prose };
+        for (at, _) in searched.match_indices(word).filter(|(at, _)| is_whole(searched, *at, word.len())) {
+            let line = starts.partition_point(|start| *start <= at);
+            let message = format!("`{word}`: {instead}");
+            let way_out = "use the standard term";
+            findings.push(Finding { path: file.path.clone(), line, message, way_out });
+        }
+    }
+    findings.sort();
+    findings
+}
+
+/// The lines of a file in lower case, joined by spaces without comment signs, and the start of each line.
+fn joined_lines(file: &File) -> (String, Vec<usize>) {
+    let mut text = String::new();
+    let mut starts = Vec::new();
+    for line in file.text.lines() {
+        starts.push(text.len());
+        let line = line.trim_start();
+        let prose = line.trim_start_matches(['/', '!', '#', '>', '-', '*']).trim();
+        text.push_str(&if line.starts_with("//") { prose } else { line }.to_lowercase());
+        text.push(' ');
+    }
+    (text, starts)
+}
+
+/// Whether the match does not continue a longer word on either side.
+fn is_whole(text: &str, at: usize, len: usize) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (before, after) = (text[..at].chars().next_back(), text[at + len..].chars().next());
+    !before.is_some_and(is_word) && !after.is_some_and(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<(usize, String)> {
+        let file = File::new(path.to_owned(), text.to_owned()).expect("the sample is text, or Rust");
+        find(&file).into_iter().map(|finding| (finding.line, finding.message)).collect()
+    }
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        found(path, text).into_iter().map(|(line, _)| line).collect()
+    }
+
+    const NOWHERE: [usize; 0] = [];
+
+    #[test]
+    fn words_are_found_in_prose_names_and_across_lines() {
+        assert_eq!(lines("a.md", "One.\nIt is under way."), [2]);
+        assert_eq!(lines("a.rs", "//! Pages that are Handed\n//! over.\nfn hands_over() {}"), [1, 3]);
+        assert_eq!(lines("a.rs", "mod made_up;"), [1]);
+        assert_eq!(found("a.md", "lest")[0].1, "`lest`: to avoid");
+    }
+
+    #[test]
+    fn parts_of_words_and_other_senses_are_not_found() {
+        assert_eq!(lines("a.md", "The silent, blessed talent is made up of parts that go on."), NOWHERE);
+        assert_eq!(lines("a.rs", "//! It is\n\nfn over() {}\nfn is_overdue() {}"), NOWHERE);
+    }
+
+    #[test]
+    fn only_code_and_documentation_are_searched() {
+        let file = |path: &str| File::new(path.to_owned(), "lest".to_owned()).expect("text");
+        let tree = Tree {
+            files: vec![file("CHANGELOG.md"), file("docs/new.md"), file("a.txt")],
+            packages: Vec::new(),
+        };
+        let paths: Vec<_> = plain_words(&tree).into_iter().map(|finding| finding.path).collect();
+        assert_eq!(paths, ["docs/new.md"]);
+    }
+}
