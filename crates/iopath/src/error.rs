@@ -169,6 +169,8 @@ pub enum ErrorKind {
     Thread,
     /// The volume has no page cache.
     NotBuffered,
+    /// The volume has no single queue to log: each thread has its own.
+    NoSingleQueue,
     /// Guards borrow every page of the cache.
     AllBorrowed {
         /// The pages of the cache.
@@ -245,9 +247,13 @@ impl Error {
                 _ => number(Errno::FBIG),
             },
             (ErrorKind::ReadOnly, _) => number(Errno::ROFS),
-            (ErrorKind::Unsupported | ErrorKind::NotBuffered | ErrorKind::Resize { .. }, _) => {
-                number(Errno::OPNOTSUPP)
-            }
+            (
+                ErrorKind::Unsupported
+                | ErrorKind::NotBuffered
+                | ErrorKind::NoSingleQueue
+                | ErrorKind::Resize { .. },
+                _,
+            ) => number(Errno::OPNOTSUPP),
             (ErrorKind::BatchFull { .. } | ErrorKind::Thread, _) => number(Errno::AGAIN),
             (ErrorKind::AllBorrowed { .. } | ErrorKind::NoMemory, _) => number(Errno::NOMEM),
             (ErrorKind::Wait, _) => number(Errno::IO),
@@ -314,6 +320,11 @@ impl fmt::Display for Error {
             ErrorKind::NotBuffered => {
                 write!(f, "{path} has no page cache; open it with Options::mode(IoMode::Buffered)")
             }
+            ErrorKind::NoSingleQueue => write!(
+                f,
+                "each thread that uses {path} has a queue of its own, so there is no single one to log; log a batch \
+                 (Batch::start_log), or open the volume with Options::mode(IoMode::Buffered)"
+            ),
             ErrorKind::AllBorrowed { pages } => write!(
                 f,
                 "all {pages} pages of the cache of {path} are borrowed; drop some guards, or open it with more cache"

@@ -77,7 +77,7 @@ impl BufferedPath {
         }
         let volume = Volume::open(&self.target, &self.options)?;
         if let Some(log) = &self.log {
-            volume.start_log(Box::new(log.add_queue()));
+            volume.start_log(Box::new(log.add_queue())).expect("the volume has a page cache");
         }
         *opened = Opened { volume: Some(volume.clone()), is_used: false };
         Ok(volume)

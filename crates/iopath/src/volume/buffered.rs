@@ -36,12 +36,15 @@ impl Volume {
         self.cache_if_any().map(Buffered::stats)
     }
 
-    /// Records each step of the queue between page cache and device in `sink` from now on. On other volumes, log the batches
-    /// ([`Batch::start_log`](crate::Batch::start_log)).
-    pub fn start_log(&self, sink: Box<dyn LogSink>) {
-        if let Some(cache) = self.cache_if_any() {
-            cache.start_log(sink);
-        }
+    /// Records each step of the queue between page cache and device in `sink` from now on. On a volume without a page cache
+    /// each thread has a queue of its own: log a batch instead ([`Batch::start_log`](crate::Batch::start_log)).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSingleQueue`] on a volume without a page cache.
+    pub fn start_log(&self, sink: Box<dyn LogSink>) -> Result<()> {
+        let cache = self.cache_if_any().ok_or_else(|| self.error(ErrorKind::NoSingleQueue))?;
+        cache.start_log(sink);
+        Ok(())
     }
 
     /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program has handled

@@ -1,0 +1,94 @@
+//! The request log of volumes and batches: it records, or its start is refused with a reason.
+
+mod support;
+
+use iopath::{
+    AlignedBuf, BatchOptions, ErrorKind, FileLayout, FileMap, IoMode, LogSink, MemoryConfig, MemoryDisk,
+    Options, RecordBatch, Request, Volume, log,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use support::{options, scratch};
+
+/// Counts batches of records.
+#[derive(Debug, Default, Clone)]
+struct Counter(Arc<AtomicU64>);
+
+impl LogSink for Counter {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+        *batch = RecordBatch::default();
+        self.0.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// A queue that becomes idle hands over what it has, so that short tests see it.
+    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+        self.take(batch)
+    }
+}
+
+fn each_mode(mut check: impl FnMut(&str, &Volume)) {
+    let modes = [
+        ("direct", options().write(true)),
+        ("raw", options().write(true).mode(IoMode::Raw)),
+        ("buffered", options().write(true).direct(false).cache_bytes(64 * 4096)),
+    ];
+    for (name, options) in modes {
+        if let Some((directory, path)) = scratch(1 << 16) {
+            check(&format!("{name}, a file"), &Volume::open(&path, &options).unwrap());
+            let other = directory.path().join("other");
+            std::fs::copy(&path, &other).unwrap();
+            check(
+                &format!("{name}, stripe"),
+                &Volume::open_stripe(&[&path, &other], 4096, &options).unwrap(),
+            );
+        }
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 17)).unwrap();
+        check(&format!("{name}, memory"), &Volume::memory(&disk, &options).unwrap());
+        let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: 1 << 17 };
+        let file = FileMap::fresh("extent", &layout).unwrap();
+        check(&format!("{name}, mapped"), &Volume::memory_mapped(&disk, &file, &options).unwrap());
+    }
+}
+
+#[test]
+fn a_volume_logs_or_refuses_with_the_reason() {
+    each_mode(|name, volume| {
+        let records = Counter::default();
+        match volume.start_log(Box::new(records.clone())) {
+            Ok(()) => {
+                volume.write_at(&AlignedBuf::new(8192).unwrap(), 0).unwrap();
+                volume.flush().unwrap();
+                assert!(records.0.load(Relaxed) > 0, "{name}: nothing was recorded");
+            }
+            Err(error) => {
+                assert!(!name.starts_with("buffered"), "{name}: {error}");
+                assert_eq!((error.kind(), error.errno()), (ErrorKind::NoSingleQueue, 95), "{name}");
+                assert!(error.to_string().contains("Batch::start_log"), "{name}: {error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_batch_logs_on_every_volume() {
+    each_mode(|name, volume| {
+        let records = Counter::default();
+        let mut batch = volume.batch(&BatchOptions::new(2, 4096)).unwrap();
+        batch.start_log(Box::new(records.clone()));
+        batch.queue(Request::write(batch.buffer().unwrap(), 0)).unwrap();
+        while let Some(done) = batch.wait().unwrap() {
+            done.result.unwrap();
+        }
+        drop(batch);
+        assert!(records.0.load(Relaxed) > 0, "{name}: nothing was recorded");
+    });
+}
+
+#[test]
+fn options_without_a_cache_have_no_queue_of_the_volume() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new()).unwrap();
+    assert!(volume.stats().is_none());
+    assert!(volume.start_log(Box::new(Counter::default())).is_err());
+}
