@@ -9,7 +9,8 @@ use super::modules::{Modules, Use};
 use super::tree::{File, Package, Tree};
 
 /// The crates in which a circle is a finding.
-const WITHOUT_CIRCLES: &[&str] = &["iopath-cli", "iopath-core", "iopath-log", "xtask"];
+const WITHOUT_CIRCLES: &[&str] =
+    &["iopath", "iopath-cli", "iopath-core", "iopath-lab", "iopath-log", "xtask"];
 
 /// Modules beside each other that use each other, directly or through others.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Who may depend on whom: the table of crates in ARCHITECTURE.md against the manifests. Foreign crates: deny.toml.
+//! The dependencies between the crates of the workspace: compares the manifests with the table in ARCHITECTURE.md. Other
+//! crates are checked by deny.toml, modules of a crate by `circles.rs`.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,17 @@ use super::tree::{File, Package, Tree};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-/// The table's row of a crate.
+/// The row of a crate in the table.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     line: usize,
     may_depend_on: Vec<String>,
 }
 
-/// Every edge between crates of the workspace is in the table, and every crate of the table is in the workspace.
+/// Every dependency between crates of the workspace is in the table, and every crate of the table is in the workspace.
 pub(super) fn crate_edges(tree: &Tree) -> Vec<Finding> {
     let Some(architecture) = tree.files.iter().find(|file| file.path == ARCHITECTURE) else {
-        return vec![finding(ARCHITECTURE, 1, "missing".to_owned(), "it holds the table of crates")];
+        return vec![finding(ARCHITECTURE, 1, "missing".to_owned(), "it contains the table of crates")];
     };
     let table = crate_table(architecture);
     if table.is_empty() {
@@ -45,7 +46,8 @@ fn forbidden_edges(package: &Package, table: &BTreeMap<String, Row>, tree: &Tree
     forbidden
         .map(|name| {
             let message = format!("`{}` must not depend on `{name}`", package.name);
-            let way_out = "turn the edge round, or allow it in the table of ARCHITECTURE.md and say why";
+            let way_out =
+                "reverse the dependency, or allow it in the table of ARCHITECTURE.md and give the reason";
             finding(&package.manifest, manifest_line(tree, &package.manifest, name), message, way_out)
         })
         .collect()
@@ -59,7 +61,7 @@ fn manifest_line(tree: &Tree, manifest: &str, dependency: &str) -> usize {
         .map_or(1, |(number, _)| number)
 }
 
-/// Reads the table whose header starts with `crate` and ends with `depends on (ours)`.
+/// The table with the columns `crate` (first) and `depends on (ours)` (last).
 fn crate_table(architecture: &File) -> BTreeMap<String, Row> {
     let is_header = |line: &str| {
         let cells = cells(line);
@@ -121,26 +123,26 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_of_the_table_are_allowed_and_foreign_crates_are_not_looked_at() {
+    fn dependencies_in_the_table_and_on_foreign_crates_are_allowed() {
         let packages =
             vec![package("core", &["libc"]), package("os", &["core"]), package("face", &["os", "core"])];
         assert_eq!(messages(&tree(TABLE, packages)), Vec::<String>::new());
     }
 
     #[test]
-    fn an_edge_that_is_not_in_the_table_is_found_in_its_line() {
+    fn a_dependency_that_is_not_in_the_table_is_found_in_its_line() {
         let packages = vec![package("core", &["os"]), package("os", &[]), package("face", &[])];
         let found = messages(&tree(TABLE, packages));
         assert_eq!(found.len(), 1);
         assert!(
-            found[0].starts_with("core/Cargo.toml:3: `core` must not depend on `os` (turn"),
+            found[0].starts_with("core/Cargo.toml:3: `core` must not depend on `os` (reverse"),
             "{}",
             found[0]
         );
     }
 
     #[test]
-    fn table_and_workspace_must_hold_the_same_crates() {
+    fn table_and_workspace_must_have_the_same_crates() {
         let found =
             messages(&tree(TABLE, vec![package("core", &[]), package("os", &[]), package("new", &[])]));
         assert_eq!(found.len(), 2, "{found:?}");
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_table_is_a_finding_not_a_pass() {
+    fn a_missing_table_is_a_finding() {
         assert_eq!(messages(&tree("# Architecture\n", vec![package("core", &[])])).len(), 1);
         assert_eq!(crate_edges(&Tree::default()).len(), 1);
     }

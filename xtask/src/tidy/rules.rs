@@ -1,4 +1,5 @@
-//! The rules, one function and one table row each. Adding one is a row here; who may depend on whom: `edges.rs`.
+//! The table of rules, and the rules that fit one function each. Longer ones have files: `edges.rs`, `circles.rs`,
+//! `words.rs`.
 
 use super::Finding;
 use super::circles::no_circles;
@@ -6,7 +7,7 @@ use super::edges::crate_edges;
 use super::tree::{File, Token, Tree};
 use super::words::plain_words;
 
-/// A rule of style and the function that finds where it is broken.
+/// A rule of style and the function that finds violations.
 pub(super) struct Rule {
     pub(super) name: &'static str,
     pub(super) check: fn(&Tree) -> Vec<Finding>,
@@ -31,16 +32,16 @@ const ELEVATORS: &str = "crates/iopath-core/src/block/elevator/";
 const HOME_OF_UNSAFE: &str = "crates/iopath-os/";
 const LINES_MAX: usize = 600;
 
-/// The modules of `std` that ask the operating system for something.
+/// The modules of `std` that call the operating system.
 const OS_MODULES: &[&str] = &["fs", "net", "process", "thread", "time"];
 
-/// Crates that do nothing but ask the operating system.
+/// Crates that only call the operating system.
 const OS_CRATES: &[&str] = &["libc", "rustix", "io_uring"];
 
-/// iopath-core is sans-I/O: it opens, waits for and asks for nothing, not even the time.
+/// iopath-core is sans-I/O: it makes no system call and reads no clock.
 fn core_without_os(tree: &Tree) -> Vec<Finding> {
     let way_out =
-        "take it as an argument: the core makes no system call; a span of time is core::time::Duration";
+        "pass it as an argument: the core makes no system call; for durations there is core::time::Duration";
     let core = tree.rust_files().filter(|file| file.path.starts_with(CORE));
     core.flat_map(|file| {
         let modules = std_modules(&file.tokens).filter(|token| OS_MODULES.contains(&token.text.as_str()));
@@ -54,7 +55,7 @@ fn core_without_os(tree: &Tree) -> Vec<Finding> {
     .collect()
 }
 
-/// What follows `std::`, be it one module or each first word of a group in braces.
+/// The token after `std::`, or the first token of each path in a group.
 fn std_modules(tokens: &[Token]) -> impl Iterator<Item = &Token> {
     let is = |index: usize, text: &str| tokens.get(index).is_some_and(|token| token.text == text);
     let starts = (0..tokens.len()).filter(move |&at| is(at, "std") && is(at + 1, ":") && is(at + 2, ":"));
@@ -67,7 +68,7 @@ fn std_modules(tokens: &[Token]) -> impl Iterator<Item = &Token> {
     })
 }
 
-/// The first words of `{a::b, c, d::{e, f}}`: a, c, d. `tokens` starts at the brace.
+/// The first tokens of the paths in `{a::b, c, d::{e, f}}`: a, c, d. `tokens` starts at the brace.
 fn group_heads(tokens: &[Token]) -> Vec<&Token> {
     let mut depth = 0_usize;
     let mut heads = Vec::new();
@@ -86,17 +87,17 @@ fn group_heads(tokens: &[Token]) -> Vec<&Token> {
     heads
 }
 
-/// `unsafe` lives in iopath-os and nowhere else, tests and macros included.
+/// `unsafe` is allowed in iopath-os only, also in tests and macros.
 fn unsafe_at_home(tree: &Tree) -> Vec<Finding> {
     let strangers = tree.rust_files().filter(|file| !file.path.starts_with(HOME_OF_UNSAFE));
-    let way_out = "put the system call behind a safe function of iopath-os";
+    let way_out = "add a safe function to iopath-os";
     words(strangers, |tokens, at| tokens[at].text == "unsafe", "`unsafe` outside iopath-os", way_out)
 }
 
-/// The first comment says what the file is and what it is not.
+/// A file begins with a comment that says what it is, and what it is not.
 fn first_comment(tree: &Tree) -> Vec<Finding> {
     let silent = tree.rust_files().filter(|file| !file.text.starts_with("//! "));
-    let way_out = "start with `//! ` and what the file is, and is not";
+    let way_out = "begin with `//! `: what the file is, and what it is not";
     silent.map(|file| finding(file, 1, "no first comment".to_owned(), way_out)).collect()
 }
 
@@ -110,9 +111,9 @@ fn file_length(tree: &Tree) -> Vec<Finding> {
     .collect()
 }
 
-/// Nothing that is true on one machine only: paths of its user, a registry that stands in for the public one.
+/// No paths or registries that exist on one machine only.
 fn no_machine(tree: &Tree) -> Vec<Finding> {
-    // Put together here, so that this file does not break its own rule.
+    // Concatenated, so that this file does not violate the rule.
     let paths = [concat!("/", "work/"), concat!("/", "root/")];
     let registries = [concat!("replace", "-with"), concat!("sparse", "+http"), concat!("[source", ".")];
     let mut findings = Vec::new();
@@ -124,7 +125,7 @@ fn no_machine(tree: &Tree) -> Vec<Finding> {
                     file,
                     number,
                     message,
-                    "name it from the repository's root, or by a variable",
+                    "use a path from the root of the repository, or a variable",
                 ));
             }
             let is_foreign_source = file.path == "Cargo.lock" && is_foreign_source(line);
@@ -137,7 +138,7 @@ fn no_machine(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` holds `path` as the start of an absolute path, not as the middle of another.
+/// Whether `line` has an absolute path that starts with `path`.
 fn starts_a_path(line: &str, path: &str) -> bool {
     let continues_a_path =
         |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || "._-*/}".contains(c));
@@ -154,10 +155,10 @@ fn no_stub(tree: &Tree) -> Vec<Finding> {
         let is_name = matches!(tokens[at].text.as_str(), "todo" | "unimplemented");
         is_name && tokens.get(at + 1).is_some_and(|token| token.text == "!")
     };
-    words(tree.rust_files(), is_stub, "a stub", "build it, or leave it out")
+    words(tree.rust_files(), is_stub, "a stub", "implement it, or remove it")
 }
 
-/// An elevator states how long a request can be passed over, in words a reader can find.
+/// The doc comment of an elevator states its starvation bound.
 fn starvation_bound(tree: &Tree) -> Vec<Finding> {
     let is_elevator = |file: &&File| {
         let mut pairs = file.tokens.windows(2);
@@ -171,8 +172,8 @@ fn starvation_bound(tree: &Tree) -> Vec<Finding> {
         })
     };
     let silent = tree.rust_files().filter(is_elevator).filter(|file| !states_bound(file));
-    let way_out = "say in the type's doc comment `Starvation bound: …`";
-    silent.map(|file| finding(file, 1, "an elevator that states no bound".to_owned(), way_out)).collect()
+    let way_out = "add `Starvation bound: …` to the doc comment of the type";
+    silent.map(|file| finding(file, 1, "an elevator without a stated bound".to_owned(), way_out)).collect()
 }
 
 fn whitespace(tree: &Tree) -> Vec<Finding> {
@@ -195,7 +196,7 @@ fn whitespace(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A finding for each token of `files` of which `matches` is true.
+/// A finding for each token of `files` that `matches`.
 fn words<'a>(
     files: impl Iterator<Item = &'a File>,
     matches: impl Fn(&[Token], usize) -> bool,
@@ -222,7 +223,7 @@ mod tests {
     const IN_LAB: &str = "crates/iopath-lab/src/run.rs";
     const IN_ELEVATORS: &str = "crates/iopath-core/src/block/elevator/closest.rs";
 
-    /// The lines in which `check` finds something in a file of `text` at `path`.
+    /// The lines of the findings of `check` in a file of `text` at `path`.
     fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
         let file = File::new(path.to_owned(), text.to_owned()).expect("the sample is text, or Rust");
         let tree = Tree { files: vec![file], packages: Vec::new() };
@@ -232,7 +233,7 @@ mod tests {
     const NOTHING: Vec<usize> = Vec::new();
 
     #[test]
-    fn core_may_not_ask_the_os() {
+    fn core_may_not_call_the_os() {
         let found = |text: &str| lines(core_without_os, IN_CORE, text);
         assert_eq!(found("use std::time::Instant;"), [1]);
         assert_eq!(
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn core_may_have_collections_durations_and_comments_on_time() {
+    fn core_may_use_collections_and_durations() {
         let found = |text: &str| lines(core_without_os, IN_CORE, text);
         assert_eq!(found("//! Not std::time::Instant.\nuse core::time::Duration;"), NOTHING);
         assert_eq!(
@@ -257,21 +258,21 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_stays_at_home() {
+    fn unsafe_is_found_outside_iopath_os() {
         let text = "#![deny(unsafe_code)] // unsafe is elsewhere\nfn f() {\n    let _ = unsafe { g() };\n}";
         assert_eq!(lines(unsafe_at_home, IN_LAB, text), [3]);
         assert_eq!(lines(unsafe_at_home, "crates/iopath-os/src/uring.rs", text), NOTHING);
     }
 
     #[test]
-    fn a_file_says_what_it_is_before_all_else() {
+    fn a_file_begins_with_a_comment() {
         assert_eq!(lines(first_comment, IN_LAB, "use std::fmt;\n"), [1]);
         assert_eq!(lines(first_comment, IN_LAB, "#![allow(x)]\n//! A queue.\n"), [1]);
         assert_eq!(lines(first_comment, IN_LAB, "//! A queue.\n"), NOTHING);
     }
 
     #[test]
-    fn six_hundred_lines_are_the_limit() {
+    fn a_file_has_at_most_600_lines() {
         assert_eq!(lines(file_length, IN_LAB, &"//\n".repeat(601)), [601]);
         assert_eq!(lines(file_length, IN_LAB, &"//\n".repeat(600)), NOTHING);
     }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_elevator_states_its_bound_and_its_helpers_need_not() {
+    fn an_elevator_needs_a_stated_bound_and_its_helpers_do_not() {
         let elevator = "pub struct Closest;\nimpl Elevator for Closest {}";
         assert_eq!(lines(starvation_bound, IN_ELEVATORS, elevator), [1]);
         let generic = "impl<S: Sort> super::Elevator for Sorted<S> { /* Starvation bound: none */ }";
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_reads_as_a_compiler_would_say_it() {
+    fn a_finding_has_the_form_of_a_compiler_message() {
         let file = File::new("a.md".to_owned(), String::new()).expect("text");
         assert_eq!(
             finding(&file, 7, "a tab".to_owned(), "use spaces").to_string(),
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_has_a_name_of_its_own() {
+    fn names_of_rules_are_unique() {
         let mut names: Vec<_> = RULES.iter().map(|rule| rule.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,4 +1,4 @@
-//! The files and crates that the rules look at, read once. Judges nothing.
+//! The files and crates of the workspace, read once for all rules. The rules are in `rules.rs`.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// What there is to check.
+/// The input of the rules.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) files: Vec<File>,
@@ -19,14 +19,14 @@ pub(super) struct Tree {
 /// A text file of the repository.
 #[derive(Debug)]
 pub(super) struct File {
-    /// From the root, with `/`.
+    /// Relative to the root, with `/`.
     pub(super) path: String,
     pub(super) text: String,
-    /// The tokens of a Rust file, without comments; empty for all else.
+    /// The tokens of a Rust file, without comments; empty for other files.
     pub(super) tokens: Vec<Token>,
 }
 
-/// A word, sign, literal or bracket of Rust code.
+/// An identifier, sign, literal or bracket of Rust code.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) text: String,
@@ -38,14 +38,14 @@ pub(super) struct Token {
 #[derive(Debug)]
 pub(super) struct Package {
     pub(super) name: String,
-    /// From the root, with `/`.
+    /// Relative to the root, with `/`.
     pub(super) manifest: String,
-    /// The crates it depends on, in whatever way (build and dev-dependencies too).
+    /// The crates it depends on, including build and dev-dependencies.
     pub(super) dependencies: Vec<String>,
 }
 
 impl Tree {
-    /// Reads the files git tracks, and new ones that it does not ignore, below `root`.
+    /// Reads the files below `root` that git tracks, and new ones that it does not ignore.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut files = Vec::new();
         for path in git_files(root)? {
@@ -88,7 +88,7 @@ impl File {
     }
 }
 
-/// Brackets become tokens of their own, so that a rule reads one flat sequence.
+/// Flattens groups: brackets become tokens, so that a rule reads one sequence.
 fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     use proc_macro2::Delimiter::{Brace, Bracket, Parenthesis};
     for tree in stream {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_carry_their_lines_and_leave_comments_and_strings_whole() {
+    fn tokens_have_lines_and_strings_are_one_token() {
         let tokens = tokens("// unsafe\nfn f() {\n  \"unsafe {\"\n}\n");
         let words: Vec<_> = tokens.iter().map(|(text, _)| text.as_str()).collect();
         assert_eq!(words, ["fn", "f", "(", ")", "{", "\"unsafe {\"", "}"]);
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_rust_is_named() {
+    fn a_file_that_does_not_parse_is_named() {
         let error = File::new("x/a.rs".to_owned(), "fn (".to_owned()).expect_err("it does not parse");
         assert!(error.to_string().starts_with("x/a.rs: no Rust"), "{error}");
     }
 
     #[test]
-    fn reads_this_very_workspace() {
+    fn reads_this_workspace() {
         let tree = Tree::read(workspace::root()).expect("the workspace can be read");
         assert!(tree.rust_files().any(|file| file.path == "xtask/src/tidy/tree.rs"));
         let xtask = tree.packages.iter().find(|package| package.name == "xtask").expect("xtask is a member");

@@ -7,6 +7,7 @@
 //! each other: a queue of reads costs a list insert and no search.
 
 use crate::block::request::NONE;
+use crate::collections::list::{Links, List};
 use crate::collections::sorted::SortedSet;
 use crate::sector::Extent;
 
@@ -22,7 +23,8 @@ pub(crate) struct Order {
     /// The number of bios of each size class in `index`.
     class_counts: [u32; 64],
     /// Reads not in `index`.
-    unindexed: u32,
+    unindexed: List,
+    links: Links,
     /// Writes between submission and completion.
     writes: usize,
     /// The first bio that was held and may continue.
@@ -35,9 +37,6 @@ pub(crate) struct Order {
 struct Node {
     extent: Extent,
     sequence: u64,
-    /// Neighbours in the list of reads not in the index.
-    before: u32,
-    after: u32,
     /// The first bio that waits for this one.
     waiters: u32,
     /// The next bio that waits for the same one, or the next released.
@@ -51,8 +50,6 @@ impl Order {
         let node = Node {
             extent: Extent::EMPTY,
             sequence: 0,
-            before: NONE,
-            after: NONE,
             waiters: NONE,
             next: NONE,
             is_write: false,
@@ -62,7 +59,8 @@ impl Order {
             nodes: vec![node; bios_max].into(),
             index: SortedSet::with_capacity(bios_max),
             class_counts: [0; 64],
-            unindexed: NONE,
+            unindexed: List::EMPTY,
+            links: Links::new(bios_max as u32),
             writes: 0,
             released: NONE,
             sequence: 0,
@@ -72,16 +70,8 @@ impl Order {
     /// Adds a bio. Returns whether it may continue now; if not, [`Order::poll_released`] returns it later.
     pub(crate) fn admit(&mut self, slot: u32, extent: Extent, is_write: bool) -> bool {
         self.sequence += 1;
-        self.nodes[slot as usize] = Node {
-            extent,
-            sequence: self.sequence,
-            before: NONE,
-            after: NONE,
-            waiters: NONE,
-            next: NONE,
-            is_write,
-            is_indexed: false,
-        };
+        self.nodes[slot as usize] =
+            Node { extent, sequence: self.sequence, waiters: NONE, next: NONE, is_write, is_indexed: false };
         if is_write {
             self.index_reads();
             self.writes += 1;
@@ -90,7 +80,7 @@ impl Order {
             may_continue
         } else {
             let may_continue = self.writes == 0 || !self.wait_for_earlier(slot);
-            self.list(slot);
+            self.links.push_back(&mut self.unindexed, slot);
             may_continue
         }
     }
@@ -102,7 +92,7 @@ impl Order {
             self.index.remove(key(class(extent), extent.start().0), slot);
             self.class_counts[class(extent) as usize] -= 1;
         } else {
-            self.unlist(slot);
+            self.links.remove(&mut self.unindexed, slot);
         }
         self.writes -= usize::from(is_write);
         let mut waiter = waiters;
@@ -160,31 +150,8 @@ impl Order {
 
     /// Moves every read from the list to the index. Each read moves at most once.
     fn index_reads(&mut self) {
-        while self.unindexed != NONE {
-            let slot = self.unindexed;
-            self.unlist(slot);
+        while let Some(slot) = self.links.pop_front(&mut self.unindexed) {
             self.index(slot);
-        }
-    }
-
-    fn list(&mut self, slot: u32) {
-        let first = self.unindexed;
-        self.nodes[slot as usize].after = first;
-        if first != NONE {
-            self.nodes[first as usize].before = slot;
-        }
-        self.unindexed = slot;
-    }
-
-    fn unlist(&mut self, slot: u32) {
-        let Node { before, after, .. } = self.nodes[slot as usize];
-        if before == NONE {
-            self.unindexed = after;
-        } else {
-            self.nodes[before as usize].after = after;
-        }
-        if after != NONE {
-            self.nodes[after as usize].before = before;
         }
     }
 }
