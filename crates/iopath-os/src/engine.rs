@@ -1,7 +1,8 @@
-//! Which device carries out the I/O on a file: `io_uring`, or threads where it is refused or would not help. Why it was
-//! refused and what helps: `engine/fallback.rs`.
+//! The choice of the device for the I/O on a file: `io_uring`, or threads where `io_uring` is refused or slower. The reasons
+//! of a refusal and their remedies are in `engine/fallback.rs`, the comparison of both in `engine/probe.rs`.
 
 mod fallback;
+mod probe;
 
 use std::fs::File;
 use std::io;
@@ -15,25 +16,26 @@ use crate::device::{
 };
 use crate::pool::BufferPool;
 pub use fallback::{Fallback, Reason};
+pub use probe::{Comparison, Rate};
 
-/// Which device to use.
+/// The device to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// `io_uring` where it is to be had and the target suits it, else threads.
+    /// `io_uring` where the system allows it; threads elsewhere, and where they are faster on the target.
     #[default]
     Auto,
-    /// `io_uring` or nothing.
+    /// `io_uring`, or an error.
     Uring,
     /// Threads.
     Threads,
 }
 
 impl Engine {
-    /// The names that [`Engine::from_str`] knows, and what each is.
+    /// The names that [`Engine::from_str`] knows.
     pub const KNOWN: &[(&str, Self)] =
         &[("auto", Self::Auto), ("uring", Self::Uring), ("threads", Self::Threads)];
 
-    /// The name of it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         Self::KNOWN.iter().find(|(_, engine)| *engine == self).map_or("", |(name, _)| name)
     }
@@ -56,14 +58,14 @@ pub struct UnknownEngine {
     pub name: String,
 }
 
-/// How much a device is to take.
+/// The limits of a device.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Requests in flight at once.
+    /// Requests in flight.
     pub depth: u32,
-    /// Threads, where threads are used.
+    /// Threads, for the threads engine.
     pub threads_max: u32,
-    /// Buffers that `io_uring` is to know beforehand.
+    /// Buffers to register with `io_uring`.
     pub pool: Option<BufferPool>,
 }
 
@@ -73,30 +75,35 @@ impl Default for EngineConfig {
     }
 }
 
-/// A device that was opened.
+/// An open device.
 #[derive(Debug)]
 pub struct Opened<D> {
     /// The device.
     pub device: D,
-    /// What it is: never [`Engine::Auto`].
+    /// The engine in use: never [`Engine::Auto`].
     pub engine: Engine,
-    /// Why it is not what was asked for or what is best; to be shown to whoever runs the program.
+    /// Why it differs from the requested or the best engine, for the user of the program.
     pub fallback: Option<Fallback>,
 }
 
 /// No device could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// `io_uring` was asked for by name and is refused.
+    /// `io_uring` was requested by name and is refused.
     #[error("{0}; or use the engine \"threads\" or \"auto\"")]
     Refused(Fallback),
-    /// Not even one thread could be started.
-    #[error("no thread can be started for I/O ({0}); raise the limit of processes (ulimit -u) or end some")]
+    /// The system starts no thread.
+    #[error(
+        "cannot start a thread for I/O: {0}; raise the limit of processes and threads (ulimit -u), or end some"
+    )]
     NoThread(#[source] io::Error),
 }
 
 impl Engine {
-    /// A device that the calling thread uses alone: the fastest kind.
+    /// A device for the calling thread only, which is the fastest kind.
+    ///
+    /// # Errors
+    /// [`OpenError`]: `io_uring` was requested and is refused, or no thread starts.
     pub fn open(
         self,
         file: &Arc<File>,
@@ -110,6 +117,9 @@ impl Engine {
     }
 
     /// A device that several threads may use in turn.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
     pub fn open_shared(
         self,
         file: &Arc<File>,
@@ -139,7 +149,13 @@ impl Engine {
             return threads(None);
         }
         if self == Self::Auto && fallback::refuses_nowait(file, limits) {
-            return threads(Some(Fallback { engine: Self::Threads, reason: Reason::NoNowait }));
+            let reason = match probe::compare(file, limits, config.depth) {
+                None => Some(Reason::NoNowait),
+                Some(measured) => measured.prefers_threads().then_some(Reason::Slower(measured)),
+            };
+            if let Some(reason) = reason {
+                return threads(Some(Fallback { engine: Self::Threads, reason }));
+            }
         }
         let ring = UringConfig { depth: config.depth, pool: config.pool.clone() };
         let opened = |device, fallback| Ok(Opened { device, engine: Self::Uring, fallback });
@@ -163,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_engine_is_told_the_known_ones() {
+    fn the_error_of_an_unknown_engine_lists_the_known_ones() {
         for (name, engine) in Engine::KNOWN {
             assert_eq!(name.parse(), Ok(*engine));
             assert_eq!(engine.name(), *name);

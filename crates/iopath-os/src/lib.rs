@@ -30,7 +30,9 @@ pub use device::{
     MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Null, OneThread, RealDevice, Striped, StripedError,
     Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
-pub use engine::{Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Reason, UnknownEngine};
+pub use engine::{
+    Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,
+};
 pub use errno::{io_error_of, system_error};
 pub use huge_pages::HugePages;
 pub use limits::{Geometry, REQUEST_BYTES, limits_of};

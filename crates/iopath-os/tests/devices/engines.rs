@@ -71,14 +71,24 @@ fn each_engine_opens_by_name() {
 }
 
 #[test]
-fn what_cannot_refuse_to_wait_goes_to_threads() {
-    // Character devices have no RWF_NOWAIT where they are not polled; /dev/full reads as zeroes.
+fn on_a_target_that_refuses_nowait_a_measurement_chooses_and_is_named() {
+    // Character devices refuse RWF_NOWAIT unless they can be polled; /dev/full reads as zeroes.
     let Ok(file) = std::fs::File::open("/dev/full") else { return };
-    let limits = iopath_core::Limits::with_capacity(1 << 20);
-    let opened = Engine::Auto.open(&Arc::new(file), &limits, &EngineConfig::default()).unwrap();
-    if let Some(fallback) = opened.fallback {
-        assert_eq!((opened.engine, fallback.reason), (Engine::Threads, Reason::NoNowait));
-    } else {
-        assert_eq!(opened.engine, Engine::Uring);
+    let (limits, config) = (iopath_core::Limits::with_capacity(1 << 20), EngineConfig::default());
+    let (file, opened) =
+        (Arc::new(file), |engine: Engine, file: &Arc<std::fs::File>| engine.open(file, &limits, &config));
+    if opened(Engine::Uring, &file).is_err() {
+        eprintln!("skipped: io_uring is refused here");
+        return;
     }
+    let chosen = opened(Engine::Auto, &file).unwrap();
+    let Some(fallback) = chosen.fallback else {
+        assert_eq!(chosen.engine, Engine::Uring, "no reason is needed for io_uring");
+        return;
+    };
+    assert_eq!(chosen.engine, Engine::Threads);
+    let Reason::Slower(measured) = fallback.reason else { panic!("not measured: {fallback}") };
+    assert!(measured.prefers_threads() && measured.threads.iops > 0, "{fallback}");
+    let again = opened(Engine::Auto, &file).unwrap().fallback.expect("the same choice");
+    assert_eq!(again.reason, fallback.reason, "measured once per target");
 }
