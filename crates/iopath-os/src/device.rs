@@ -1,4 +1,4 @@
-//! The devices that run in real time: what they have beyond [`BlockDevice`], and which there are.
+//! Devices that run in real time: the trait that adds waiting to [`BlockDevice`], and the list of devices.
 
 mod bell;
 mod fault;
@@ -30,7 +30,7 @@ pub use threads::{Threads, ThreadsConfig};
 pub use uring::{AnyThread, OneThread, Uring, UringConfig};
 pub(crate) use uring::{Refused, Stage};
 
-/// A block device on which one can wait.
+/// A block device that a thread can wait for.
 ///
 /// ```text
 /// while let Some(io) = queue.poll_dispatch(now) { … device.submit(&io, now) … }
@@ -39,65 +39,62 @@ pub(crate) use uring::{Refused, Stage};
 /// ```
 ///
 /// # Three ways to wait
-/// [`RealDevice::commit_and_wait`] is for the thread that has the device. A [`Watch`] is for one that leaves the device to
-/// others meanwhile, and a [`Bell`] for one that waits for several devices. The last two know nothing of what the device
-/// keeps for itself, so [`BlockDevice::commit`] tells them: **when `commit` returns, everything that
-/// [`BlockDevice::poll_completion`] could give at that moment ends the wait that is on, or the next one.** That holds for
-/// requests that `commit` carried out in the calling thread, for those that had completed when they were submitted, and for
-/// completions that an earlier call left. What has completed later ends the wait by itself.
+/// [`RealDevice::commit_and_wait`] is for the thread that uses the device. A [`Watch`] is for a thread that lets others use
+/// the device meanwhile, and a [`Bell`] for a thread that waits for several devices. A device may hold completions that
+/// neither announces, so [`BlockDevice::commit`] does: **when `commit` returns, every completion that
+/// [`BlockDevice::poll_completion`] could return ends the wait in progress, or the next one.** That includes requests that
+/// `commit` carried out in the calling thread, requests that completed at submission, and completions that an earlier call
+/// left. A later completion ends the wait by itself.
 ///
-/// So the order is: poll until nothing comes, `commit`, wait. Polling may submit the rest of a short transfer again, and
-/// the `commit` after it hands that over.
+/// So the order is: poll until `None`, `commit`, wait. Polling may submit the rest of a short transfer, which the `commit`
+/// begins.
 ///
-/// A wait of either kind ends at [`BlockDevice::poll_timeout`] at the latest, if the device names a time: then it has
-/// something to do that nothing announces, such as requests that the system had no memory for.
+/// A wait of either kind ends at [`BlockDevice::poll_timeout`] at the latest, if the device names a time: then it has work
+/// that nothing announces, such as a retry of requests for which the system had no memory.
 ///
 /// # Safety
-/// Whoever gets a completion gives the request's memory to others. So a request is reported as over only when nothing
-/// will read or write its memory any more, and a device that is dropped waits until that is so for all it took. Each
-/// request taken counts in [`RealDevice::in_flight`] until it is given back, once.
+/// The caller reuses a request's memory after its completion. So a device reports a request as completed only when nothing
+/// will access its memory any more, and drop waits until that is so for all requests. Each request counts in
+/// [`RealDevice::in_flight`] from its submission until its completion is returned, once.
 pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
-    /// Hands over what was submitted, as [`BlockDevice::commit`] does, and waits until `completions` requests (or
-    /// all, if fewer are in flight) are ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system
-    /// call for all of it.
+    /// Commits as [`BlockDevice::commit`], and waits until `completions` requests, or all in flight if these are fewer, are
+    /// ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system call.
     ///
-    /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal has been handled, or a
-    /// request needs to be continued: poll, then wait again.
+    /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal was handled, or a request must be
+    /// continued: poll, then wait again.
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
-    /// A way to wait for this device while others have it: see [`Watch`]. Unless a device says otherwise, each wait
-    /// returns at once: right for a device whose requests have completed when they are committed, correct but a busy loop for
-    /// any other.
+    /// A way to wait for this device while other threads use it: see [`Watch`]. By default each wait returns at once: right
+    /// for a device that completes requests in `commit`, a busy loop for any other.
     fn watch(&self) -> Arc<dyn Watch> {
         Arc::new(NothingToWaitFor)
     }
 
-    /// Ends the wait of a [`Watch`] that is in progress, or the next one: its thread has got from another one what it
-    /// waits for. Nothing to do for a device whose watch returns at once.
+    /// Ends the wait of a [`Watch`] in progress, or the next one: another thread has what its thread waits for. Does nothing
+    /// if the device's watch returns at once.
     fn end_watch(&mut self) {}
 
-    /// The device ends after `sectors` sectors from now on: the file that it stands on was resized. Ignored by
-    /// devices whose size is their own.
+    /// The device ends after `sectors` sectors from now on: its file was resized. Devices of fixed size ignore it.
     fn set_capacity(&mut self, _sectors: u64) {}
 
-    /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
+    /// Requests submitted and not yet returned by [`BlockDevice::poll_completion`].
     fn in_flight(&self) -> u32;
 
-    /// System calls made so far for I/O: for tests and for the price of an I/O.
+    /// System calls made for I/O so far.
     fn syscalls(&self) -> u64;
 
-    /// Rings `bell` from now on, for a thread that waits for several devices. To be called before the first request.
+    /// Rings `bell` from now on, for a thread that waits for several devices. Call it before the first request.
     ///
-    /// The device rings whenever a request becomes ready to be polled, or has to be polled to go on, after
-    /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which anything is
-    /// ready. It may ring in vain.
+    /// The device rings whenever a request becomes ready to be polled, or must be polled to continue, after
+    /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which a request is
+    /// ready. It may ring without need.
     ///
     /// # Errors
-    /// If the device has no way to ring, or the system refuses it.
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()>;
+    /// If the device cannot ring, or the system refuses.
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()>;
 }
 
-// SAFETY: does what is inside does.
+// SAFETY: forwards to the inner device.
 unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         (**self).commit_and_wait(completions, timeout)
@@ -123,25 +120,26 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
         (**self).syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
-        (**self).ring_when_over(bell)
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+        (**self).set_bell(bell)
     }
 }
 
-/// Waits for a device to which other threads may hand requests meanwhile, by `submit` and `commit`.
+/// Waits for a device while other threads submit and commit requests.
 ///
-/// One thread waits at a time, and no other polls completions until it is back: what it waits for would be gone. Before
-/// the wait begins, what was submitted must have been committed, after the last poll, and one request must be in flight.
+/// One thread waits at a time, and no other thread polls completions until the wait has ended: it could take the completion
+/// that the wait is for. Before the wait begins, the submitted requests must have been committed, after the last poll, and
+/// one request must be in flight.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Returns when a completion is ready, at once if one is ready already; when the device must be polled to go on; when
+    /// Returns when a completion is ready or must be polled to continue, at once if it is already; when
     /// [`RealDevice::end_watch`] is called; or when `timeout` has passed. It may return early. `timeout` must not be later
     /// than [`BlockDevice::poll_timeout`].
     ///
-    /// A request that is handed in during the wait ends it, too, if the device can tell the waiting thread. A device on
-    /// top of another ([`Mapped`]) may be unable to: then the first request that was in flight before does.
+    /// The completion of a request submitted during the wait ends it, too, if the device can notify the waiting thread. A
+    /// device on top of another ([`Mapped`]) may be unable to: then the first completion of an earlier request does.
     ///
     /// # Errors
-    /// If the system refuses to wait, or has refused for good what was committed.
+    /// If the system refuses to wait, or has refused the committed requests for good.
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
 }
 
@@ -154,11 +152,11 @@ impl Watch for NothingToWaitFor {
     }
 }
 
-/// The system refused to take requests or to wait. What was submitted stays submitted.
+/// The system refused to take requests or to wait. Submitted requests stay submitted.
 #[derive(Debug, thiserror::Error)]
 #[error("the system refuses to go on with I/O ({source}); what is in flight cannot be waited for")]
 pub struct WaitError {
-    /// What the system said (`io_uring_enter(2)`).
+    /// The system's error (`io_uring_enter(2)`).
     #[from]
     pub source: std::io::Error,
 }
@@ -166,9 +164,9 @@ pub struct WaitError {
 /// A kind of device of this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceKind {
-    /// What it is called in options and results.
+    /// Its name in options and results.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A description in one line.
     pub about: &'static str,
 }
 

@@ -275,12 +275,12 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.device().in_flight() > 0 || self.pump.queue().completions() > 0
     }
 
-    /// Rings `bell` when [`Runner::reap`] has work: see [`RealDevice::ring_when_over`]. To be called before the first job.
+    /// Rings `bell` when [`Runner::reap`] has work: see [`RealDevice::set_bell`]. To be called before the first job.
     ///
     /// # Errors
     /// If the device has no way to ring, or the system refuses it.
-    pub fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.pump.device_mut().ring_when_over(bell)
+    pub fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.pump.device_mut().set_bell(bell)
     }
 
     /// When [`Runner::reap`] has work that no watch or bell announces. A wait by the watch must end then at the latest.

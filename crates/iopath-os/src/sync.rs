@@ -3,7 +3,7 @@
 //!
 //! A build with `--cfg iopath_explore` replaces them by models that run under a scheduler (crate `shuttle`), with a
 //! clock of their own: `cargo xtask explore` searches interleavings for lost wake-ups and hangs. How it works:
-//! ARCHITECTURE.md. Not part of the public interface: `iopath` shares it, nobody else.
+//! ARCHITECTURE.md. Not part of the public interface: only `iopath` uses it.
 
 #[cfg(not(iopath_explore))]
 mod eventfd;
@@ -15,8 +15,8 @@ mod standard {
     pub use std::thread;
     pub(crate) use std::time::Instant;
 
-    /// What an I/O of the threads engine is taken to cost until one has been measured: long, in nanoseconds.
-    pub(crate) const FIRST_PRICE_NANOS: u64 = 1_000_000;
+    /// The assumed cost of an I/O of the threads engine until one has been measured, in nanoseconds.
+    pub(crate) const FIRST_COST_NANOS: u64 = 1_000_000;
 }
 
 #[cfg(not(iopath_explore))]
@@ -34,6 +34,8 @@ mod schedule;
 pub mod thread;
 #[cfg(iopath_explore)]
 mod time;
+#[cfg(iopath_explore)]
+mod waiter;
 
 #[cfg(iopath_explore)]
 mod explored {
@@ -45,8 +47,8 @@ mod explored {
     pub(crate) use super::thread::task_number;
     pub(crate) use super::time::{Instant, virtual_now};
 
-    /// So little that some measured I/Os make the engine take all for quick: runs are short.
-    pub(crate) const FIRST_PRICE_NANOS: u64 = 10_000;
+    /// So low that a few samples make the engine treat all I/O as quick: runs are short.
+    pub(crate) const FIRST_COST_NANOS: u64 = 10_000;
 }
 
 #[cfg(iopath_explore)]

@@ -79,8 +79,8 @@ unsafe impl RealDevice for Scripted {
         0
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.inner.ring_when_over(bell)
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.inner.set_bell(bell)
     }
 }
 

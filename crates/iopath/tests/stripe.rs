@@ -113,7 +113,7 @@ fn what_makes_no_stripe_is_refused_by_name() {
     assert!(no_chunk.contains("a chunk of 0 sectors"), "{no_chunk}");
     let large = refused(&paths, 1 << 30);
     assert!(large.contains("member 0 has 256 sectors"), "{large}");
-    assert!(refused(&[], CHUNK).contains("a stripe of no members"));
+    assert!(refused(&[], CHUNK).contains("at least one member"));
     let missing = Volume::open_stripe(&[directory.path().join("missing")], CHUNK, &options());
     assert!(matches!(missing, Err(OpenError::Target(_))), "{missing:?}");
 }

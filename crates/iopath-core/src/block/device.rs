@@ -1,8 +1,8 @@
-//! The block device: the one trait at the lower end of the path, and what crosses it.
+//! The block device: the trait at the lower end of the path, and the types that cross it.
 //!
-//! Real devices (`io_uring`, threads), devices in memory, modelled disks and middleware (fault, delay,
-//! stripe) all implement it. A device neither merges nor orders: it has been given requests within its
-//! [`Limits`], none of which overlap another in flight unless both are reads.
+//! Real devices (`io_uring`, threads), devices in memory, modelled disks and middleware (fault, delay, stripe, mapped file)
+//! implement it. A device neither merges nor orders: the queue gives it requests within its [`Limits`], and overlapping
+//! requests are in flight at once only if both read.
 
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// Takes requests and completes them, in any order, each exactly once.
+/// Carries out requests and completes each exactly once, in any order. [`QueuedDevice`](crate::QueuedDevice) drives one:
 ///
 /// ```text
 /// while let Some(io) = queue.poll_dispatch(now) {
@@ -31,35 +31,35 @@ pub trait BlockDevice {
     /// The memory this device reads into and writes from.
     type Memory: Memory;
 
-    /// What the device takes in one request.
+    /// The limits of one request.
     fn limits(&self) -> &Limits;
 
-    /// Takes a request. It may wait in the device until [`BlockDevice::commit`].
+    /// Queues a request in the device. It may begin only at [`BlockDevice::commit`].
     ///
-    /// A device completes a request whole or with an error: it continues short transfers itself.
+    /// A device completes a request as a whole or with an error: it continues short transfers itself.
     ///
     /// # Errors
-    /// [`Busy`] when the device has no room now; the request stays the caller's, to be requeued.
+    /// [`Busy`] if the device has no room now; the caller keeps the request and requeues it.
     fn submit(&mut self, io: &Io<'_, Self::Memory>, now: Instant) -> Result<(), Busy>;
 
-    /// Hands over all that was submitted since the last time, in one system call where it takes one.
+    /// Begins all submitted requests, in one system call if it needs any (`commit_rqs` of Linux's blk-mq).
     ///
-    /// Polling may submit again what a short transfer left, so `commit` comes after polling and before a wait. When it
-    /// returns, any thread that waits for the device has been told of what is ready to be polled.
+    /// Polling may submit the rest of a short transfer, so `commit` comes after polling and before a wait. When it
+    /// returns, any thread that waits for the device has been notified of completions that are ready to be polled.
     fn commit(&mut self, now: Instant);
 
-    /// The next request that has completed, without waiting.
+    /// The next completed request, without waiting.
     fn poll_completion(&mut self, now: Instant) -> Option<Completion>;
 
-    /// When the device is to be polled and committed again at the latest, if it knows. Modelled devices know when their
-    /// next request has completed. Real ones name a time only for what nothing announces, such as requests that the system had
-    /// no memory for.
+    /// When to poll and commit the device again at the latest, if it knows. A modelled device returns the time of its next
+    /// completion. A real one returns a time only for events that nothing announces, such as a retry of a request for which
+    /// the system had no memory.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 }
 
-/// So that devices of several kinds can be members of one.
+/// Lets devices of several kinds be members of one stripe.
 impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
     type Memory = D::Memory;
 
@@ -88,23 +88,23 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the device has no room for another request now")]
 pub struct Busy {
-    /// The request that was not taken.
+    /// The refused request.
     pub tag: Tag,
 }
 
-/// A request that has completed.
+/// A completed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// Which request.
     pub tag: Tag,
-    /// The whole of it done, or why not.
+    /// Success of the whole, or the error.
     pub result: Result<(), IoError>,
 }
 
-/// A request on its way to the device.
+/// A request for a device.
 #[derive(Debug)]
 pub struct Io<'a, M> {
-    /// Names the request until it completes.
+    /// Identifies the request until it completes.
     pub tag: Tag,
     /// What to do.
     pub op: Op,
@@ -114,7 +114,7 @@ pub struct Io<'a, M> {
     pub fua: bool,
     /// The stream of the request's first bio.
     pub stream: Stream,
-    /// How urgent it is.
+    /// The priority.
     pub priority: Priority,
     memory: Pieces<'a, M>,
 }
@@ -126,7 +126,7 @@ enum Pieces<'a, M> {
 }
 
 impl<'a, M: Memory> Io<'a, M> {
-    /// A request that reads into or writes from `memory`, in that order: for devices on top of devices.
+    /// A request that reads into or writes from `memory`, in that order: for a device on top of another.
     pub const fn new(tag: Tag, op: Op, extent: Extent, memory: &'a [M]) -> Self {
         let (stream, priority) = (Stream(0), Priority::BestEffort);
         Self { tag, op, extent, fua: false, stream, priority, memory: Pieces::Slice(memory) }
@@ -137,7 +137,7 @@ impl<'a, M: Memory> Io<'a, M> {
         Self { tag, op, extent, fua, stream, priority, memory: Pieces::Bios { table, first } }
     }
 
-    /// The memory of the request in device order; neighbours in memory come as one segment.
+    /// The memory of the request in device order. Adjacent pieces are joined into one segment.
     pub fn segments(&self) -> Segments<'a, M> {
         let mut pieces = match self.memory {
             Pieces::Slice(slice) => Cursor::Slice(slice),

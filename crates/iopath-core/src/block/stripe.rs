@@ -1,8 +1,8 @@
 //! RAID 0: one device whose chunks lie on several members in turn.
 //!
-//! Takes requests apart and waits for the parts. Cutting parts to what a member takes, merging them and trying
-//! again when a member is busy is the work of the queue that each member has. Keeps nothing twice: what is lost
-//! with a member is lost. Where a sector lies: `stripe/map.rs`; what may be asked for: `stripe/limits.rs`.
+//! Splits requests into parts, one or more for each member, and completes them when their parts have completed. The queue
+//! of each member splits parts to the member's limits, merges them, and retries when the member is busy. No redundancy:
+//! the loss of a member loses data. Geometry: `stripe/map.rs`. Limits: `stripe/limits.rs`.
 
 mod limits;
 mod map;
@@ -21,11 +21,10 @@ use crate::time::Instant;
 use map::Map;
 use std::collections::VecDeque;
 
-/// How a [`Stripe`] is laid out.
+/// The layout of a [`Stripe`].
 #[derive(Debug, Clone)]
 pub struct StripeConfig {
-    /// Sectors on one member before it is the next one's turn: whole blocks of every member. 512 KiB unless
-    /// set, as `mdadm` has it.
+    /// Consecutive sectors on one member: whole blocks of every member. The default is 512 KiB, as in `mdadm`.
     pub chunk_sectors: u64,
     /// The elevator of each member's queue and its settings.
     pub elevator: ElevatorSpec,
@@ -38,17 +37,17 @@ impl Default for StripeConfig {
 }
 
 impl StripeConfig {
-    /// What a stripe takes in one request whose members take `members`.
+    /// The limits of a stripe whose members have the limits `members`.
     pub fn limits(&self, members: &[&Limits]) -> Result<Limits, StripeError> {
         limits::derive(members, self)
     }
 }
 
-/// Why these members make no stripe.
+/// The members cannot form a stripe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripeError {
-    /// There is nothing to stripe over.
-    #[error("a stripe of no members; give it one at least")]
+    /// There are no members.
+    #[error("a stripe needs at least one member")]
     NoMembers,
     /// Requests would be cut inside a logical block.
     #[error(
@@ -60,20 +59,20 @@ pub enum StripeError {
         /// The largest logical block of a member.
         block_bytes: u32,
     },
-    /// A member does not hold one chunk.
+    /// A member is smaller than one chunk.
     #[error(
         "member {member} has {capacity} sectors, less than a chunk of {chunk_sectors}; \
          choose a smaller chunk or a larger member"
     )]
     MemberTooSmall {
-        /// Which, from 0.
+        /// Its index, from 0.
         member: usize,
         /// Its size in sectors.
         capacity: u64,
         /// The chunk asked for.
         chunk_sectors: u64,
     },
-    /// The last sectors could not be numbered.
+    /// The last sectors would have no sector number.
     #[error("{members} members of {capacity} sectors reach past the last sector number; use fewer")]
     TooLarge {
         /// How many.
@@ -83,15 +82,14 @@ pub enum StripeError {
     },
 }
 
-/// One device of several, each of which holds every so-manyth chunk: RAID 0.
+/// One device made of several members; chunk `c` lies on member `c` modulo their number. RAID 0.
 ///
-/// Each member has a queue of its own, plugged from the first request that touches it until
-/// [`BlockDevice::commit`]. What a request, or several in a row, have on one member touches there and becomes
-/// one request again, so that a sequential stream reaches the members as large requests, whatever the chunk.
-/// Forced unit access is the exception: such parts are never merged.
+/// Each member has a queue of its own, plugged from its first part until [`BlockDevice::commit`]. Adjacent parts on a
+/// member merge, so a sequential stream reaches the members as large requests, whatever the chunk size. Parts with
+/// forced unit access never merge.
 ///
-/// A request has completed when all its parts are, with the first error of any. A flush goes to every member.
-/// Members may be stripes. Nothing is allocated for an I/O.
+/// A request completes when all its parts have, with the first error. A flush goes to every member. Members may be
+/// stripes. Nothing is allocated for an I/O.
 ///
 /// ```
 /// use iopath_core::{BlockDevice, Instant, Stripe, StripeConfig};
@@ -116,12 +114,12 @@ pub struct Stripe<D: BlockDevice> {
     limits: Limits,
     map: Map,
     members: Box<[Member<D>]>,
-    /// Bios that a member's queue has room for.
+    /// The size of each member's queue, in bios.
     bios_max: u32,
     in_flight: Box<[InFlight]>,
-    /// Free places in `in_flight`.
+    /// Unused entries of `in_flight`.
     free: Vec<u32>,
-    over: VecDeque<Completion>,
+    completed: VecDeque<Completion>,
 }
 
 #[derive(Debug)]
@@ -131,7 +129,7 @@ struct Member<D: BlockDevice> {
     needs: u32,
 }
 
-/// A request of which not all parts have completed.
+/// A request with parts in flight.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     tag: Tag,
@@ -159,7 +157,7 @@ impl<D: BlockDevice> Stripe<D> {
             bios_max,
             in_flight: vec![idle; depth as usize].into(),
             free: (0..depth).rev().collect(),
-            over: VecDeque::with_capacity(depth as usize),
+            completed: VecDeque::with_capacity(depth as usize),
         })
     }
 
@@ -168,39 +166,39 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter().map(|member| member.pump.device())
     }
 
-    /// The members, in order, for what is no I/O. Whoever takes a completion of one takes it from the stripe.
+    /// The members, in order, to wait in them or configure them. Their completions belong to the stripe.
     pub fn members_mut(&mut self) -> impl ExactSizeIterator<Item = &mut D> {
         self.members.iter_mut().map(|member| member.pump.device_mut())
     }
 
-    /// Requests taken and not yet given back by [`BlockDevice::poll_completion`].
+    /// Requests submitted and not yet returned by [`BlockDevice::poll_completion`].
     pub fn in_flight(&self) -> u32 {
-        (self.in_flight.len() - self.free.len() + self.over.len()) as u32
+        (self.in_flight.len() - self.free.len() + self.completed.len()) as u32
     }
 
-    /// Collects what the members have done and gives them what waited for that; how many requests are ready for
+    /// Collects completions of the members and dispatches into the room they leave; how many requests are ready for
     /// [`BlockDevice::poll_completion`].
-    pub fn look(&mut self, now: Instant) -> u32 {
-        self.turn(now);
+    pub fn advance(&mut self, now: Instant) -> u32 {
+        self.advance_members(now);
         self.ready()
     }
 
-    /// How many requests are ready for [`BlockDevice::poll_completion`] without another look at the members.
+    /// Requests ready for [`BlockDevice::poll_completion`], as of the last call.
     pub fn ready(&self) -> u32 {
-        self.over.len() as u32
+        self.completed.len() as u32
     }
 
-    /// What the members' queues have done so far, in the order of the members.
+    /// The statistics of the members' queues, in the order of the members.
     pub fn queue_stats(&self) -> impl ExactSizeIterator<Item = &QueueStats> {
         self.members.iter().map(|member| member.pump.queue().stats())
     }
 
-    /// How many parts `io` has, if every member has room for its own.
+    /// How many parts `io` has, if every member's queue has room for its parts.
     fn parts_if_room(&mut self, io: &Io<'_, D::Memory>) -> Option<u32> {
         self.members.iter_mut().for_each(|member| member.needs = 0);
         let mut parts = 0;
         let (map, members) = (self.map, &mut self.members);
-        take_apart(map, io, members.len(), |member, _| {
+        split(map, io, members.len(), |member, _| {
             members[member].needs += 1;
             parts += 1;
         });
@@ -208,8 +206,7 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter().all(has_room).then_some(parts)
     }
 
-    /// Collects what the members have done, and gives them what waited for that.
-    fn turn(&mut self, now: Instant) {
+    fn advance_members(&mut self, now: Instant) {
         for member in self.members.iter_mut().filter(|member| member.pump.queue().bios_in() > 0) {
             member.pump.collect(now);
             while let Some(done) = member.pump.poll_completion() {
@@ -219,7 +216,7 @@ impl<D: BlockDevice> Stripe<D> {
                 whole.error = whole.error.or(done.result.err());
                 if whole.parts == 0 {
                     let result = whole.error.map_or(Ok(()), Err);
-                    self.over.push_back(Completion { tag: whole.tag, result });
+                    self.completed.push_back(Completion { tag: whole.tag, result });
                     self.free.push(slot);
                 }
             }
@@ -237,7 +234,7 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
     }
 
     /// # Panics
-    /// If the request does not keep to the limits, or a segment is not whole blocks: a bug of the caller.
+    /// If the request violates the limits, or a segment is not whole blocks: a bug of the caller.
     fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
         check(&self.limits, io);
         let busy = Busy { tag: io.tag };
@@ -245,7 +242,7 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
         let slot = self.free.pop().ok_or(busy)?;
         self.in_flight[slot as usize] = InFlight { tag: io.tag, parts, error: None };
         let (map, members) = (self.map, &mut self.members);
-        take_apart(map, io, members.len(), |member, bio| {
+        split(map, io, members.len(), |member, bio| {
             members[member].submit(Bio { token: slot.into(), ..bio }, now);
         });
         Ok(())
@@ -260,10 +257,10 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-        if self.over.is_empty() {
-            self.turn(now);
+        if self.completed.is_empty() {
+            self.advance_members(now);
         }
-        self.over.pop_front()
+        self.completed.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -276,7 +273,7 @@ impl<D: BlockDevice> Member<D> {
         let depth = device.limits().depth_max;
         let config = QueueConfig {
             bios_max,
-            // As many to choose from, and to merge with, as are at the device.
+            // As many requests to order and merge as are at the device.
             requests_max: depth.saturating_mul(2).min(bios_max),
             depth: depth.min(bios_max),
             elevator,
@@ -292,18 +289,18 @@ impl<D: BlockDevice> Member<D> {
     }
 }
 
-/// Room for all that one request can bring to one member, and for twice as many small ones as the member carries
-/// out at once. A request that finds no room finds the stripe busy; an idle stripe has room for any.
+/// The size of a member's queue: room for all parts of one request, and for twice as many small requests as the member
+/// has in flight. Without room the stripe is busy; an idle stripe has room for any request.
 fn bios_max(limits: &Limits, members: u64, chunk_sectors: u64) -> u32 {
-    // A request that starts inside a chunk touches one chunk more. Each segment may end inside a chunk.
+    // A request that starts inside a chunk touches one more. Each segment may end inside a chunk.
     let chunks = limits.sectors_max(Op::Read) / chunk_sectors / members + 1;
     let of_one_request = chunks + u64::from(limits.segments_max);
     (of_one_request + u64::from(limits.depth_max).div_ceil(members) * 2) as u32
 }
 
-/// Calls `each` for every part of `io` with its member and a bio without a token: one for each member and piece of
-/// memory in one chunk, or one for each member where there is no memory.
-fn take_apart<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>)) {
+/// Splits `io`: calls `each` with the member and the bio of every part. With memory there is a part for each piece of
+/// memory in one chunk, without memory one for each member.
+fn split<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>)) {
     let Io { op, fua, stream, priority, .. } = *io;
     let bio = |extent, memory| Bio { op, extent, memory, fua, stream, priority, token: 0 };
     if io.op == Op::Flush {
@@ -339,5 +336,5 @@ fn take_apart<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: imp
 fn check<M: Memory>(limits: &Limits, io: &Io<'_, M>) {
     let Io { op, extent, .. } = *io;
     let within = !extent.is_empty() && extent.end().0 <= limits.capacity && limits.fits(op, extent);
-    assert!(op == Op::Flush || within, "{op} of {extent} does not keep to the stripe's {limits:?}");
+    assert!(op == Op::Flush || within, "{op} of {extent} violates the stripe's {limits:?}");
 }

@@ -1,5 +1,5 @@
-//! A bell that several devices ring when something has completed, and that one thread waits for: an eventfd, and a word in
-//! memory that saves the system call where nobody waits. Says neither which request has completed nor on which device.
+//! A bell that several devices ring for completions and one thread waits for: an eventfd, and an atomic that saves the
+//! system call while no thread waits. Does not say which request completed, nor on which device.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,13 +10,13 @@ use super::{WaitError, Watch};
 use crate::sync::EventFd;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Rung by devices ([`RealDevice::ring_when_over`](crate::RealDevice::ring_when_over)); a clone is the same bell.
+/// Rung by devices ([`RealDevice::set_bell`](crate::RealDevice::set_bell)); a clone is the same bell.
 ///
-/// A ring while nobody waits ends the next wait at once, so no ring is lost. Several rings may end one wait only:
-/// a thread that was woken polls each device until it has nothing more, then waits again.
+/// A ring while no thread waits ends the next wait at once, so no ring is lost. Several rings may end only one wait: the
+/// woken thread polls each device until it returns `None`, then waits again.
 ///
-/// A ring costs a system call only while a thread waits. The kernel rings by writing to the descriptor
-/// ([`AsRawFd`]), which is for that alone: [`Bell::ring`] need not make it readable.
+/// A ring costs a system call only while a thread waits. The descriptor ([`AsRawFd`]) is only for the kernel, which rings
+/// by writing to it: [`Bell::ring`] does not always make it readable.
 #[derive(Debug, Clone)]
 pub struct Bell {
     shared: Arc<Shared>,
@@ -39,21 +39,20 @@ impl Bell {
         Ok(Self { shared: Arc::new(Shared { eventfd: EventFd::new()?, state: AtomicU32::new(0) }) })
     }
 
-    /// Ends the wait that is on, or the next one.
+    /// Ends the wait in progress, or the next one.
     pub fn ring(&self) {
-        // Each order of this and the waiter's `fetch_add` is safe: the later of both sees the other.
+        // Either order of this and the waiter's `fetch_add` is safe: the later one sees the earlier.
         let before = self.shared.state.fetch_or(RUNG, Ordering::AcqRel);
         if before & RUNG == 0 && before >= WAITER {
             self.shared.eventfd.add();
         }
     }
 
-    /// Waits until it is rung, but no longer than `timeout`, or until a signal has been handled. Returns how many system
-    /// calls that took: none if it was rung before.
+    /// Waits until a ring, `timeout` or a handled signal. Returns the number of system calls: none if it was rung before.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let before = self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
         let waited = if before & RUNG == 0 { self.shared.eventfd.wait(timeout) } else { Ok(0) };
-        // A ring from here on is for the next wait. One before is seen by the polls that follow this wait.
+        // A ring from here on ends the next wait. The polls that follow this wait see the cause of an earlier one.
         self.shared.state.fetch_and(!RUNG, Ordering::AcqRel);
         self.shared.state.fetch_sub(WAITER, Ordering::AcqRel);
         waited
@@ -138,7 +137,7 @@ mod tests {
         assert!(!is_readable());
     }
 
-    /// Two threads take turns, each told of its own by a bell: a lost ring stops both.
+    /// Two threads take turns and wake each other by bells: a lost ring stops both.
     #[test]
     fn no_ring_between_two_threads_is_lost() {
         const TURNS: u32 = 20_000;
@@ -150,7 +149,7 @@ mod tests {
             std::thread::spawn(move || {
                 for number in (mine..TURNS).step_by(2) {
                     while turn.load(Ordering::Relaxed) != number {
-                        // Every other turn with a time limit, which is another way through the wait.
+                        // Every other turn with a timeout, which takes another path through the wait.
                         let limit = (number & 2 == 0).then_some(Duration::from_secs(60));
                         bells[mine as usize].wait(limit).unwrap();
                     }

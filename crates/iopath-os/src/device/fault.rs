@@ -178,8 +178,8 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         self.device.inner().syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
-        self.device.inner_mut().ring_when_over(bell)?;
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.device.inner_mut().set_bell(bell)?;
         self.bell = Some(bell.clone());
         Ok(())
     }

@@ -211,8 +211,8 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
         self.waits + self.below().syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
-        self.device.device_mut().ring_when_over(bell)?;
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.device.device_mut().set_bell(bell)?;
         self.device.host().set_bell(bell);
         self.bell = bell.clone();
         Ok(())

@@ -1,5 +1,5 @@
-//! A disk whose medium is memory, shared by all the engines that are opened on it, and which can lose its power. What its
-//! write cache may lose then: `memory/cache.rs`. It does all that it is asked, at once: errors are `fault.rs`.
+//! A disk whose medium is memory, shared by all engines opened on it, with simulated power failure. Its write cache:
+//! `memory/cache.rs`. Carries out each request at once and without error: faults are in `fault.rs`.
 
 mod cache;
 
@@ -18,39 +18,39 @@ use cache::{Loss, WriteCache};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-/// The most requests at once.
+/// The most requests in flight.
 const DEPTH_MAX: u32 = 1024;
 
-/// What a [`MemoryDisk`] is like.
+/// The properties of a [`MemoryDisk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// Bytes on it, any number.
+    /// The size in bytes, any number.
     pub size_bytes: u64,
     /// Offsets and lengths are multiples of this many bytes: 512 or a larger power of two.
     pub block_bytes: u32,
     /// Memory addresses are multiples of this many bytes.
     pub memory_align_bytes: u32,
-    /// Bytes of write cache that [`MemoryDisk::crash`] can lose; 0 for none: then what is written is there for good.
+    /// The write cache in bytes, which [`MemoryDisk::crash`] can lose; 0 for none: then a completed write is durable.
     pub cache_bytes: u64,
-    /// Whether it knows forced unit access.
+    /// Whether it supports forced unit access.
     pub fua: bool,
 }
 
 impl MemoryConfig {
-    /// Zeroes in blocks of 512 bytes, with no demands on memory, without a cache to lose.
+    /// A disk of zeroes with blocks of 512 bytes, no memory alignment and no write cache.
     pub const fn of_bytes(size_bytes: u64) -> Self {
         Self { size_bytes, block_bytes: 512, memory_align_bytes: 1, cache_bytes: 0, fua: true }
     }
 }
 
-/// A disk in memory. Clones are the same disk; its bytes are there until the last clone and device are gone.
+/// A disk in memory. Clones are the same disk; its bytes live as long as the last clone or device.
 ///
 /// ```
 /// use iopath_os::{MemoryConfig, MemoryDisk};
 ///
 /// let disk = MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 24) })?;
 /// let device = disk.open();
-/// // … writes through `device`, then the power fails: of what was not flushed the older half survives.
+/// // … writes through `device`, then the power fails: the older half of the unflushed versions survives.
 /// disk.crash(|versions| versions / 2);
 /// let device_after = disk.open();
 /// # let _ = (device, device_after);
@@ -64,7 +64,7 @@ pub struct MemoryDisk {
 #[derive(Debug)]
 struct Shared {
     config: MemoryConfig,
-    /// How often it crashed: devices opened before the last time are gone.
+    /// The number of crashes. Devices opened before the last one are gone.
     crashes: AtomicU64,
     medium: Mutex<Medium>,
 }
@@ -72,7 +72,7 @@ struct Shared {
 #[derive(Debug)]
 struct Medium {
     size_bytes: u64,
-    /// What reads give: whole blocks, zeroes beyond the size.
+    /// The bytes that reads return: whole blocks, zeroes beyond the size.
     bytes: AlignedBuf,
     cache: Option<WriteCache>,
 }
@@ -90,12 +90,12 @@ impl MemoryDisk {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A device on it. Any number may be open at once.
+    /// Opens a device. Any number may be open at once.
     pub fn open(&self) -> MemoryDevice {
         self.open_with(self.limits())
     }
 
-    /// A device on it that states other limits than those of [`MemoryDisk::limits`], smaller requests, say.
+    /// Opens a device with other limits than [`MemoryDisk::limits`]: smaller requests, for example.
     pub fn open_with(&self, limits: Limits) -> MemoryDevice {
         MemoryDevice {
             disk: self.clone(),
@@ -106,18 +106,17 @@ impl MemoryDisk {
         }
     }
 
-    /// A way to write bytes that are no whole blocks, as a file has one past direct I/O: for those after its last whole
-    /// block.
+    /// Writes bytes that are not whole blocks, as buffered I/O does on a file: for the bytes after the last whole block.
     pub fn tail(&self) -> MemoryTail {
         MemoryTail { disk: self.clone(), opened_after: self.shared.crashes.load(Ordering::Acquire) }
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.medium().size_bytes
     }
 
-    /// What a device opened now takes.
+    /// The limits of a device opened now.
     pub fn limits(&self) -> Limits {
         let MemoryConfig { block_bytes, memory_align_bytes, cache_bytes, fua, .. } = self.shared.config;
         let bytes = self.medium().bytes.len() as u64;
@@ -133,8 +132,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Makes it end at another byte, as `ftruncate(2)` does to a file: what comes to it is zeroes. No crash undoes that.
-    /// Devices that are open keep the limits they had; beyond the new end they get an error.
+    /// Changes the size, as `ftruncate(2)` does of a file: gained bytes are zeroes. No crash undoes that. Open devices keep
+    /// their limits, and get errors beyond the new end.
     pub fn resize(&self, size_bytes: u64) -> Result<(), NoMemory> {
         let mut medium = self.medium();
         let Medium { size_bytes: old, bytes, cache } = &mut *medium;
@@ -144,7 +143,7 @@ impl MemoryDisk {
         if let Some(cache) = cache {
             let resized = cache.resize(whole, kept);
             if resized.is_err() {
-                // Shorter always works: nothing has happened.
+                // Shrinking never fails: the state is unchanged.
                 let before = whole_blocks(*old, self.shared.config.block_bytes)?;
                 resize_zeroed(bytes, before, kept as usize)?;
             }
@@ -154,23 +153,22 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// The power fails and comes back. Of what no completed flush or forced write covers, any part is lost: `choose` is
-    /// asked for each sector in question, in ascending order, how many of its `n` unsaved versions reached the medium,
-    /// and answers 0 (none: it is as it was saved last) to `n` (all: it is as it was written last), or less than the
-    /// number it is asked with. Devices that are open are gone: what they are asked from now on, and what they have not
-    /// yet reported, fails.
+    /// Simulates a power failure. Data that no completed flush or forced write covers may be lost. For each such sector, in
+    /// ascending order, `choose` gets the number `n` of its unsaved versions and returns how many reached the medium: from
+    /// 0 (the sector is as last saved) to `n` (as last written). Open devices are gone: their requests in flight and all
+    /// later ones fail.
     pub fn crash(&self, choose: impl FnMut(u32) -> u32) {
         let mut medium = self.medium();
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
         medium.lose(Loss::Power, choose);
     }
 
-    /// The same without the power failing: what a cache does whose flush failed. Devices stay open.
+    /// The same without a power failure, as after a failed flush of the cache. Devices stay open.
     pub fn lose_unsaved(&self, choose: impl FnMut(u32) -> u32) {
         self.medium().lose(Loss::Flush, choose);
     }
 
-    /// Sectors of which a version is not on the medium.
+    /// Sectors with a version that is not on the medium.
     pub fn unsaved_sectors(&self) -> usize {
         self.medium().cache.as_ref().map_or(0, WriteCache::unsaved_sectors)
     }
@@ -191,14 +189,14 @@ fn whole_blocks(bytes: u64, block_bytes: u32) -> Result<usize, NoMemory> {
     whole.ok_or_else(too_much)
 }
 
-/// Makes memory `whole` bytes long, with zeroes from byte `kept` on. What is there is used again: a disk that changes
-/// its size a lot does not take memory from the system each time.
+/// Makes memory `whole` bytes long, with zeroes from byte `kept` on. Reuses the memory, so that a disk that often changes
+/// its size does not allocate each time.
 fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<(), NoMemory> {
     if bytes.resize_in_place(whole) {
         bytes[kept..].fill(0);
         return Ok(());
     }
-    // Zeroes already, and no memory until they are touched.
+    // Zeroed, and backed by no memory until touched.
     let mut longer = AlignedBuf::new(whole)?;
     longer[..kept].copy_from_slice(&bytes[..kept]);
     *bytes = longer;
@@ -206,7 +204,8 @@ fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<()
 }
 
 impl Medium {
-    /// Carries a request out, a forced write as any other if the disk does not know that; the number of the write, if its end must be told to the cache.
+    /// Carries out a request; a forced write is a plain one if the disk has no FUA. Returns the number of a write whose
+    /// completion must be recorded in the cache.
     fn carry_out(&mut self, io: &Io<'_, Segment>, knows_fua: bool) -> Result<Option<u64>, IoError> {
         if io.op == Op::Flush {
             if let Some(cache) = &mut self.cache {
@@ -249,8 +248,8 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
     let mut rest = medium;
     for segment in io.segments() {
         let (part, after) = rest.split_at_mut(segment.len());
-        // SAFETY: whoever made the segment promised that the memory is there and ours until this request completes,
-        // which it has not; which of the two directions it is for, they chose with the operation.
+        // SAFETY: the maker of the segment promised that the memory is valid, and used by no one else, until this request
+        // completes, which it has not; and that it is readable or writable as the operation requires.
         unsafe {
             if io.op == Op::Read {
                 segment.fill_from(part);
@@ -263,13 +262,13 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
     assert!(rest.is_empty(), "{} of {} came with {} bytes too few", io.op, io.extent, rest.len());
 }
 
-/// One engine's face of a [`MemoryDisk`]. Carries a request out when it is submitted; what it wrote counts as completed,
-/// and a flush covers it, when that has been reported.
+/// An engine on a [`MemoryDisk`]. Carries out a request when it is submitted. A write counts as completed, so that a flush
+/// covers it, when its completion has been polled.
 #[derive(Debug)]
 pub struct MemoryDevice {
     disk: MemoryDisk,
     limits: Limits,
-    /// How often the disk had crashed when it was opened.
+    /// The disk's number of crashes when this was opened.
     opened_after: u64,
     over: VecDeque<Over>,
     bell: Option<Bell>,
@@ -287,7 +286,7 @@ impl MemoryDevice {
     }
 }
 
-/// What [`MemoryDisk::tail`] returns.
+/// See [`MemoryDisk::tail`].
 #[derive(Debug)]
 pub struct MemoryTail {
     disk: MemoryDisk,
@@ -353,7 +352,7 @@ impl BlockDevice for MemoryDevice {
     }
 }
 
-// SAFETY: copies before it reports a request as over, and keeps nothing of one that is.
+// SAFETY: copies before it reports a request as completed, and keeps no memory of a completed one.
 unsafe impl RealDevice for MemoryDevice {
     fn commit_and_wait(&mut self, _completions: u32, _timeout: Option<Duration>) -> Result<(), WaitError> {
         Ok(())
@@ -372,7 +371,7 @@ unsafe impl RealDevice for MemoryDevice {
     }
 
     /// Rings in `commit`: every request has completed by then.
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
         self.bell = Some(bell.clone());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Completes everything at once and moves no byte: what is left is the cost of the path itself.
+//! Completes every request at once and moves no byte: measures the cost of the path itself.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -8,10 +8,10 @@ use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, 
 use super::{Bell, RealDevice, WaitError};
 use crate::memory::Segment;
 
-/// Room for so many requests is made beforehand, if the limits allow as many.
+/// Memory for this many requests is allocated at the start, if the limits allow as many.
 const DEPTH_USUAL: u32 = 1 << 16;
 
-/// A device with a size and nothing in it. Reads leave the memory as it is.
+/// A device with a size and no data. Reads leave the memory unchanged.
 #[derive(Debug)]
 pub struct Null<M = Segment> {
     limits: Limits,
@@ -21,7 +21,7 @@ pub struct Null<M = Segment> {
 }
 
 impl<M: Memory> Null<M> {
-    /// A device that claims these limits and takes as many requests at once as they say.
+    /// A device with these limits.
     pub fn new(limits: Limits) -> Self {
         let over = VecDeque::with_capacity(limits.depth_max.min(DEPTH_USUAL) as usize);
         Self { limits, over, bell: None, memory: PhantomData }
@@ -54,7 +54,7 @@ impl<M: Memory> BlockDevice for Null<M> {
     }
 }
 
-// SAFETY: touches no memory at all.
+// SAFETY: accesses no memory.
 unsafe impl RealDevice for Null<Segment> {
     fn commit_and_wait(&mut self, _completions: u32, _timeout: Option<Duration>) -> Result<(), WaitError> {
         Ok(())
@@ -69,7 +69,7 @@ unsafe impl RealDevice for Null<Segment> {
     }
 
     /// Rings in `commit`: every request has completed by then.
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
         self.bell = Some(bell.clone());
         Ok(())
     }
@@ -81,7 +81,7 @@ mod tests {
     use iopath_core::{Extent, LengthOnly, Op};
 
     #[test]
-    fn takes_its_depth_and_gives_each_back_once() {
+    fn takes_depth_requests_and_completes_each_once() {
         let mut device = Null::<LengthOnly>::new(Limits { depth_max: 2, ..Limits::with_capacity(8) });
         let extent = Extent::from_bytes(0, 512).unwrap();
         let io = |bits| Io::new(Tag::from_bits(bits), Op::Read, extent, &[]);

@@ -1,5 +1,5 @@
-//! RAID 0 over real devices of any kind. Where chunks lie, how requests are cut and joined, is the core's
-//! ([`Stripe`]); here they are waited for.
+//! RAID 0 over real devices of any kind: the wait for its members. Layout, splitting and merging are the core's
+//! ([`Stripe`]).
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::clock;
 use crate::memory::Segment;
 use crate::sync::thread;
 
-/// One device of several, each of which holds every so-manyth chunk.
+/// One device made of several: see [`Stripe`].
 ///
-/// Each member has its own engine. Handing over costs what it costs the members that got something; a wait costs one
-/// call more, and while a single member has requests that member is waited for by itself.
+/// Each member has its own engine. A commit costs as much as the commits of the members with requests. A wait costs one
+/// system call more, unless a single member has requests: then the thread waits in that member.
 #[derive(Debug)]
 pub struct Striped<D: RealDevice> {
     stripe: Stripe<D>,
@@ -26,13 +26,13 @@ pub struct Striped<D: RealDevice> {
     waits: u64,
 }
 
-/// These devices make no stripe.
+/// The devices cannot form a stripe.
 #[derive(Debug, thiserror::Error)]
 pub enum StripedError {
-    /// They do not fit.
+    /// Their limits do not fit.
     #[error(transparent)]
     Layout(#[from] StripeError),
-    /// They cannot be waited for together.
+    /// There is no way to wait for several devices.
     #[error("several devices cannot be waited for together ({0}); raise the limit of open files (ulimit -n)")]
     Bell(#[source] io::Error),
 }
@@ -41,12 +41,12 @@ impl<D: RealDevice> Striped<D> {
     /// A stripe of `members`, in that order.
     ///
     /// # Panics
-    /// If a member has requests already: nobody would be told of their end.
+    /// If a member has requests in flight: it would report their completions to the stripe.
     pub fn new(mut members: Vec<D>, config: &StripeConfig) -> Result<Self, StripedError> {
         let bell = Bell::new().map_err(StripedError::Bell)?;
         for member in &mut members {
             assert!(member.in_flight() == 0, "{member:?} already has requests in flight");
-            member.ring_when_over(&bell).map_err(StripedError::Bell)?;
+            member.set_bell(&bell).map_err(StripedError::Bell)?;
         }
         Ok(Self { stripe: Stripe::new(members, config)?, bell, waits: 0 })
     }
@@ -56,22 +56,22 @@ impl<D: RealDevice> Striped<D> {
         self.stripe.members()
     }
 
-    /// What the members' queues have done so far, in the order of the members.
+    /// The statistics of the members' queues, in the order of the members.
     pub fn queue_stats(&self) -> impl ExactSizeIterator<Item = &QueueStats> {
         self.stripe.queue_stats()
     }
 
-    /// Waits until a member has something to be polled, after all have been polled and committed.
+    /// Waits until a member must be polled, after all have been polled and committed.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut busy = self.stripe.members_mut().filter(|member| member.in_flight() > 0);
         match (busy.next(), busy.next()) {
             (Some(only), None) => return only.commit_and_wait(1, timeout),
-            // A member was busy with nothing of this stripe's, or its elevator holds requests back.
-            (None, _) => thread::sleep(timeout.expect("what no member has begun is due some time")),
+            // A member is busy with no request of this stripe, or its elevator holds requests back.
+            (None, _) => thread::sleep(timeout.expect("requests that no member has begun have a time")),
             (Some(_), Some(_)) => {
                 drop(busy);
                 for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {
-                    // One that the system refuses for good says so here; the bell could not.
+                    // Reports the error of a member that the system refuses for good: the bell cannot.
                     member.commit_and_wait(0, None)?;
                 }
                 self.waits += self.bell.wait(timeout)?;
@@ -89,7 +89,7 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
     }
 
     /// # Panics
-    /// If the request does not keep to the limits, or a segment is not whole blocks: a bug of the caller.
+    /// If the request violates the limits, or a segment is not whole blocks: a bug of the caller.
     fn submit(&mut self, io: &Io<'_, Segment>, now: Instant) -> Result<(), Busy> {
         self.stripe.submit(io, now)
     }
@@ -97,7 +97,7 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
     fn commit(&mut self, now: Instant) {
         self.stripe.commit(now);
         if self.stripe.ready() > 0 {
-            // Of these no member knows: they were collected together with one that has been polled.
+            // No member announces these: they were collected together with a polled one.
             self.bell.ring();
         }
     }
@@ -111,15 +111,15 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
     }
 }
 
-// SAFETY: a request has completed when each of its parts is, of which each is at one member, which keeps to this, too; a
-// stripe that goes drops its members, each of which waits for all it took, and what waits in their queues was never
+// SAFETY: a request has completed when each of its parts has; each part is at one member, which keeps this promise, too.
+// A dropped stripe drops its members, each of which waits for its requests; parts in the members' queues were never
 // begun.
 unsafe impl<D: RealDevice> RealDevice for Striped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();
         let end = timeout.map(|timeout| now + timeout);
         self.stripe.commit(now);
-        while self.stripe.look(now) < completions.min(self.in_flight()) {
+        while self.stripe.advance(now) < completions.min(self.in_flight()) {
             if end.is_some_and(|end| end <= now) {
                 break;
             }
@@ -146,9 +146,9 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
         self.waits + self.members().map(RealDevice::syscalls).sum::<u64>()
     }
 
-    /// The members go on ringing the stripe's own bell, which is this one's from now on.
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
-        self.stripe.members_mut().try_for_each(|member| member.ring_when_over(bell))?;
+    /// Members ring `bell` directly: it becomes the stripe's own.
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.stripe.members_mut().try_for_each(|member| member.set_bell(bell))?;
         self.bell = bell.clone();
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no `io_uring`.
 //!
-//! A batch is handed over with one lock and one wake-up; a thread that takes a job and leaves others wakes the next.
-//! Where an I/O takes less time than handing it over would (`QUICK`: devices in memory, data in the page cache), the
-//! caller works, too, and jobs are shared out many at a time. The calls themselves: `threads/job.rs`.
+//! A batch is queued with one lock and one wake-up; a thread that takes a job and leaves others wakes the next. Where an
+//! I/O takes less time than a wake-up (`QUICK`: devices in memory, data in the page cache), the calling thread carries
+//! out jobs, too, and each thread takes many at a time. The system calls: `threads/job.rs`.
 
+mod cost;
 mod job;
 mod worker;
 
@@ -25,27 +26,27 @@ use worker::Shared;
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
-/// The most requests at once, as many as a ring has: each has memory of its own.
+/// The most requests in flight, as many as a ring has. Each has memory of its own.
 const DEPTH_MAX: u32 = 32_768;
 
-/// An I/O that takes less than this is quick: about what waking a thread, switching to it and being woken by it cost.
+/// An I/O that takes less than this is quick: about the cost of waking a thread, switching to it and being woken by it.
 const QUICK: Duration = Duration::from_micros(8);
 
-/// So many quick jobs are worth a thread's wake-up.
+/// The fewest quick jobs for which a thread is woken.
 const QUICK_SHARE: usize = 16;
 
-/// How many requests and threads there may be.
+/// The limits of requests and threads.
 #[derive(Debug, Clone)]
 pub struct ThreadsConfig {
-    /// Requests in flight at once, 1 at least.
+    /// Requests in flight, at least 1.
     pub depth: u32,
-    /// Threads, 1 at least. They are started when needed.
+    /// Threads, at least 1. Started on demand.
     pub threads_max: u32,
 }
 
-/// A file or block device through system calls that block, on threads.
+/// A file or block device through blocking system calls on threads.
 ///
-/// Dropping it finishes what was handed over and joins the threads.
+/// Drop carries out what was committed and joins the threads.
 #[derive(Debug)]
 pub struct Threads {
     shared: Arc<Shared>,
@@ -53,19 +54,19 @@ pub struct Threads {
     workers_max: usize,
     processors: usize,
     limits: Limits,
-    /// Submitted, not yet handed over.
+    /// Submitted, and not yet committed.
     staged: VecDeque<Job>,
-    /// To be carried out by the caller; empty between calls.
+    /// For the calling thread to carry out; empty between calls.
     own: VecDeque<Job>,
-    /// Over, not yet asked for. Nobody who waits sees these: `commit` moves them to where the threads put theirs.
-    over: VecDeque<Job>,
-    /// Jobs to use again.
+    /// Completed, and not yet polled. No watch or bell announces these: `commit` moves them to the threads' own.
+    completed: VecDeque<Job>,
+    /// Unused jobs.
     spare: Vec<Job>,
     caller: Caller,
 }
 
 impl Threads {
-    /// A device with one thread, which shows that threads can be had.
+    /// A device with one thread, which proves that the system grants threads.
     pub fn new(file: Arc<File>, limits: &Limits, config: &ThreadsConfig) -> io::Result<Self> {
         let depth = config.depth.clamp(1, DEPTH_MAX);
         let limits = Limits {
@@ -82,7 +83,7 @@ impl Threads {
             limits,
             staged: VecDeque::with_capacity(depth as usize),
             own: VecDeque::with_capacity(depth as usize),
-            over: VecDeque::with_capacity(depth as usize),
+            completed: VecDeque::with_capacity(depth as usize),
             spare: (0..depth).map(|_| Job::with_segments_max(segments_max)).collect(),
             caller: Caller::new(&shared.file, shared.block, segments_max),
             shared,
@@ -100,8 +101,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Hands the staged jobs over. Of quick ones the caller keeps its share, all where they are few.
-    fn hand_over(&mut self) {
+    /// Queues the staged jobs for the threads. The calling thread keeps a share of quick jobs, or all if they are few.
+    fn submit_staged(&mut self) {
         if self.staged.is_empty() {
             return;
         }
@@ -112,12 +113,12 @@ impl Threads {
         } else {
             (0, self.staged.len())
         };
-        let handed = self.staged.len() - kept;
-        self.own.extend(self.staged.drain(handed..));
+        let queued = self.staged.len() - kept;
+        self.own.extend(self.staged.drain(queued..));
         if !self.staged.is_empty() {
-            let missing = self.shared.hand_over(&mut self.staged, helpers);
+            let missing = self.shared.submit(&mut self.staged, helpers);
             for _ in 0..missing.min(self.workers_max - self.workers.len()) {
-                // Those there are carry on without the one that the system refuses.
+                // If the system refuses a thread, the existing ones carry out all jobs.
                 if self.start_thread().is_err() {
                     break;
                 }
@@ -127,12 +128,12 @@ impl Threads {
     }
 
     fn is_quick(&self) -> bool {
-        self.shared.price.get() < QUICK
+        self.shared.cost.get() < QUICK
     }
 
     fn carry_out_own(&mut self) {
-        self.caller.carry_out_all(&mut self.own, &self.shared.price);
-        self.over.append(&mut self.own);
+        self.caller.carry_out_all(&mut self.own, &self.shared.cost);
+        self.completed.append(&mut self.own);
     }
 }
 
@@ -153,39 +154,39 @@ impl BlockDevice for Threads {
     }
 
     fn commit(&mut self, _now: Instant) {
-        self.hand_over();
-        if !self.over.is_empty() {
-            // A watch and a bell know nothing of what the caller keeps.
-            self.shared.release(&mut self.over);
+        self.submit_staged();
+        if !self.completed.is_empty() {
+            // No watch or bell announces the calling thread's own jobs.
+            self.shared.complete(&mut self.completed);
         }
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
-        if self.over.is_empty() && self.in_flight() > 0 {
-            self.shared.collect(&mut self.over);
+        if self.completed.is_empty() && self.in_flight() > 0 {
+            self.shared.collect(&mut self.completed);
         }
-        let job = self.over.pop_front()?;
+        let job = self.completed.pop_front()?;
         let completion = job.completion();
         self.spare.push(job);
         Some(completion)
     }
 }
 
-// SAFETY: a job is reported as over after its last system call has returned, and dropping joins the threads.
+// SAFETY: a job is reported as completed after its last system call has returned, and drop joins the threads.
 unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
-        self.hand_over();
+        self.submit_staged();
         let wanted = completions.min(self.in_flight()) as usize;
-        // Rather than wait for quick jobs that no worker has begun, do them.
-        while self.over.len() < wanted && self.is_quick() {
+        // Carry out quick jobs that no thread has begun, instead of waiting for them.
+        while self.completed.len() < wanted && self.is_quick() {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
             self.carry_out_own();
         }
-        // Quick jobs that the caller has carried out itself cost no lock.
-        if self.over.len() < wanted {
-            self.shared.wait_for(wanted - self.over.len(), timeout);
+        // No lock if the calling thread carried out enough jobs itself.
+        if self.completed.len() < wanted {
+            self.shared.wait_for(wanted - self.completed.len(), timeout);
         }
         Ok(())
     }
@@ -210,8 +211,8 @@ unsafe impl RealDevice for Threads {
         self.caller.syscalls() + self.shared.syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
-        self.shared.ring_when_over(bell);
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.shared.set_bell(bell);
         Ok(())
     }
 }
@@ -220,7 +221,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.close();
         for worker in self.workers.drain(..) {
-            // Fails only where the thread panicked, which has been reported on the spot.
+            // Fails only if the thread panicked, which the panic hook has reported.
             let _ = worker.join();
         }
     }

@@ -1,72 +1,72 @@
-//! How far a request has come, and what follows from what a system call returned. Makes no call itself: `io_uring` and
-//! threads share it.
+//! The progress of a request, and the next step after a system call returned. Makes no system call: shared by `io_uring`
+//! and threads.
 
 use iopath_core::{Io, IoError, Memory, Op};
 
 use crate::errno::io_error;
 
-/// A request as the system calls see it.
+/// A request as a sequence of system calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transfer {
     pub(crate) op: Op,
     pub(crate) fua: bool,
-    /// The last try from here moved less than a block.
+    /// The last call from this position moved less than a block.
     stalled: bool,
     end: End,
-    /// Write-zeroes by punching a hole, where the target cannot zero a range.
+    /// Write-zeroes by punching a hole: the target cannot zero a range.
     punch: bool,
-    /// Where the request starts on the device, in bytes.
+    /// The start of the request on the device, in bytes.
     offset: u64,
-    /// How long it is.
+    /// The length of the request.
     bytes: u64,
-    /// How much of it is done; whole blocks.
+    /// Bytes done, in whole blocks.
     done: u64,
 }
 
-/// Where a request ends.
+/// The position of a request's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Where the device does: of a file, the last block may be there in part.
+    /// At the end of the device: the last block of a file may be partial.
     OfDevice,
-    /// Before.
+    /// Before the end of the device.
     Inside,
 }
 
-/// What to do after a system call returned.
+/// The next step after a system call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The request has completed.
-    Over(Result<(), IoError>),
-    /// Call again for the rest.
+    Done(Result<(), IoError>),
+    /// Another call for the rest.
     Again,
-    /// The file ends inside the last block: zero the memory from this byte of the request on, then it has completed.
+    /// The file ends inside the last block: zero the memory from this byte of the request on; then it has completed.
     ZeroFrom(u64),
 }
 
 impl Transfer {
-    /// The beginning of a request to a device of `capacity` sectors.
+    /// A new request for a device of `capacity` sectors.
     pub(crate) fn new<M: Memory>(io: &Io<'_, M>, capacity: u64) -> Self {
         let (offset, bytes) = (io.extent.offset(), io.extent.bytes());
         let end = if io.extent.end().0 == capacity { End::OfDevice } else { End::Inside };
         Self { op: io.op, fua: io.fua, stalled: false, end, punch: false, offset, bytes, done: 0 }
     }
 
-    /// Where the next call starts on the device, in bytes.
+    /// The start of the next call on the device, in bytes.
     pub(crate) const fn position(&self) -> u64 {
         self.offset + self.done
     }
 
-    /// How much is left, in bytes.
+    /// Bytes left.
     pub(crate) const fn left(&self) -> u64 {
         self.bytes - self.done
     }
 
-    /// How much is done, in bytes.
+    /// Bytes done.
     pub(crate) const fn done(&self) -> u64 {
         self.done
     }
 
-    /// What a call returns that does the whole rest.
+    /// The return value of a call that completes the rest.
     pub(crate) const fn returns_if_whole(&self) -> u64 {
         if self.op.has_memory() { self.left() } else { 0 }
     }
@@ -82,11 +82,11 @@ impl Transfer {
         libc::FALLOC_FL_KEEP_SIZE | if zero { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE }
     }
 
-    /// What follows from `returned`: bytes moved, or an error number below zero. `block` is the logical block in
-    /// bytes, at whose multiples a direct transfer may start again.
+    /// The next step after a call returned `returned`: bytes moved, or a negative error number. `block` is the logical
+    /// block in bytes: a direct transfer continues at a multiple of it.
     pub(crate) fn after(&mut self, returned: i64, block: u64) -> Step {
         match u64::try_from(returned) {
-            Ok(moved) if moved >= self.returns_if_whole() => Step::Over(Ok(())),
+            Ok(moved) if moved >= self.returns_if_whole() => Step::Done(Ok(())),
             Ok(moved) => self.after_part(moved, block),
             Err(_) => self.after_error(-returned as i32),
         }
@@ -99,29 +99,29 @@ impl Transfer {
             self.stalled = whole == 0;
             return Step::Again;
         }
-        // Twice less than a block from the same place: here it ends.
+        // The second call that moved less than a block from here: the file ends here.
         let end = self.done + moved;
         if self.op == Op::Read && self.end == End::OfDevice && end.next_multiple_of(block) >= self.bytes {
             Step::ZeroFrom(end)
         } else {
-            Step::Over(Err(IoError::EndOfDevice))
+            Step::Done(Err(IoError::EndOfDevice))
         }
     }
 
     fn after_error(&mut self, errno: i32) -> Step {
         match errno {
-            // ECANCELED: the thread that submitted to a ring has ended before the call was begun.
+            // ECANCELED: the thread that submitted to a ring ended before the call began.
             libc::EAGAIN | libc::EINTR | libc::ECANCELED => Step::Again,
             libc::EOPNOTSUPP if self.op == Op::WriteZeroes && !self.punch => {
                 self.punch = true;
                 Step::Again
             }
-            errno => Step::Over(Err(io_error(self.op, errno))),
+            errno => Step::Done(Err(io_error(self.op, errno))),
         }
     }
 }
 
-/// Takes the first `bytes` bytes off `iovecs`; says how many of them are used up.
+/// Removes the first `bytes` bytes from `iovecs`; how many of them are used up.
 pub(crate) fn skip(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
     for (used_up, iovec) in iovecs.iter_mut().enumerate() {
         if bytes < iovec.iov_len {
@@ -145,27 +145,27 @@ mod tests {
     }
 
     #[test]
-    fn a_short_transfer_goes_on_from_a_whole_block() {
+    fn a_short_transfer_continues_at_a_whole_block() {
         let mut write = transfer(Op::Write, 64 << 10);
         assert_eq!(write.after(5000, 4096), Step::Again);
         assert_eq!((write.position(), write.left()), ((1 << 20) + 4096, 60 << 10));
-        assert_eq!(write.after(60 << 10, 4096), Step::Over(Ok(())));
+        assert_eq!(write.after(60 << 10, 4096), Step::Done(Ok(())));
     }
 
     #[test]
     fn a_file_that_ends_inside_the_last_block_is_read_whole() {
         let mut read = transfer(Op::Read, 8192);
         assert_eq!(read.after(5000, 4096), Step::Again);
-        assert_eq!(read.after(904, 4096), Step::Again, "once may be chance");
+        assert_eq!(read.after(904, 4096), Step::Again, "one short call may have another cause");
         assert_eq!(read.after(904, 4096), Step::ZeroFrom(5000));
     }
 
     #[test]
-    fn a_file_that_ends_inside_a_block_before_its_last_has_been_cut_off() {
+    fn a_file_that_ends_inside_an_earlier_block_is_an_error() {
         let mut read = Transfer { end: End::Inside, ..transfer(Op::Read, 8192) };
         assert_eq!(read.after(5000, 4096), Step::Again);
         assert_eq!(read.after(904, 4096), Step::Again);
-        assert_eq!(read.after(904, 4096), Step::Over(Err(IoError::EndOfDevice)));
+        assert_eq!(read.after(904, 4096), Step::Done(Err(IoError::EndOfDevice)));
     }
 
     #[test]
@@ -176,23 +176,23 @@ mod tests {
             while step == Step::Again {
                 step = read.after(end - read.done().cast_signed(), 4096);
             }
-            assert_eq!(step, Step::Over(Err(IoError::EndOfDevice)), "ends at {end}");
+            assert_eq!(step, Step::Done(Err(IoError::EndOfDevice)), "ends at {end}");
         }
     }
 
     #[test]
-    fn a_write_that_gets_nowhere_is_an_error() {
+    fn a_write_without_progress_is_an_error() {
         let mut write = transfer(Op::Write, 4096);
         assert_eq!(write.after(0, 512), Step::Again);
-        assert_eq!(write.after(0, 512), Step::Over(Err(IoError::EndOfDevice)));
+        assert_eq!(write.after(0, 512), Step::Done(Err(IoError::EndOfDevice)));
     }
 
     #[test]
-    fn interruptions_are_tried_again_and_errors_are_not() {
+    fn interruptions_are_retried_and_errors_are_not() {
         let mut read = transfer(Op::Read, 4096);
         assert_eq!(read.after(-i64::from(libc::EINTR), 512), Step::Again);
         assert_eq!(read.after(-i64::from(libc::EAGAIN), 512), Step::Again);
-        assert_eq!(read.after(-i64::from(libc::EIO), 512), Step::Over(Err(IoError::Media)));
+        assert_eq!(read.after(-i64::from(libc::EIO), 512), Step::Done(Err(IoError::Media)));
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(zero.fallocate_mode() & libc::FALLOC_FL_PUNCH_HOLE, 0);
         assert_eq!(zero.after(-i64::from(libc::EOPNOTSUPP), 512), Step::Again);
         assert_ne!(zero.fallocate_mode() & libc::FALLOC_FL_PUNCH_HOLE, 0);
-        let unsupported = Step::Over(Err(IoError::Unsupported));
+        let unsupported = Step::Done(Err(IoError::Unsupported));
         assert_eq!(zero.after(-i64::from(libc::EOPNOTSUPP), 512), unsupported);
     }
 

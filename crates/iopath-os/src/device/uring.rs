@@ -1,6 +1,5 @@
-//! A file or block device through `io_uring`: requests are collected in the submission ring and handed over with one
-//! system call, which also waits. How a ring is set up: `uring/setup.rs`. What becomes of short transfers:
-//! `transfer.rs`.
+//! A file or block device through `io_uring`: one system call submits all requests in the submission ring, and waits.
+//! Setup of rings: `uring/setup.rs`. Short transfers: `transfer.rs`.
 
 mod enter;
 mod entry;
@@ -29,59 +28,59 @@ use entry::Slot;
 pub(crate) use setup::{Refused, Stage};
 use watch::RingWatch;
 
-/// The most bytes of one request: its length has to fit into 31 bits, whole blocks of any size.
+/// The most bytes of one request: whole blocks of any size whose length fits into 31 bits.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// Marks the entry that ends a watch: the number of no slot.
+/// The user data of the entry that ends a watch: no slot has this number.
 const END_OF_WATCH: u64 = u64::MAX;
 
 /// The most segments of one request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
-/// A ring that one thread makes and uses: the kernel then runs completions in that thread's own calls, without
-/// interrupting it. Not `Send`.
+/// A ring that one thread makes and uses: the kernel runs completions in that thread's own calls, without interrupts.
+/// Not `Send`.
 #[derive(Debug)]
 pub struct OneThread(PhantomData<*const ()>);
 
-/// A ring that several threads use in turn, at some more cost for each completion.
+/// A ring that several threads use in turn. Each completion costs slightly more.
 #[derive(Debug)]
 pub struct AnyThread(());
 
-/// How large a ring is, and what it knows beforehand.
+/// The size of a ring, and the buffers it registers.
 #[derive(Debug, Clone)]
 pub struct UringConfig {
-    /// Requests in flight at once, 1 to 32,767.
+    /// Requests in flight, 1 to 32,767.
     pub depth: u32,
     /// Buffers to register. They count against `RLIMIT_MEMLOCK` (see `io_uring_register(2)`).
     pub pool: Option<BufferPool>,
 }
 
-/// A file or block device through `io_uring`. `T` says from which threads: [`OneThread`] or [`AnyThread`].
+/// A file or block device through `io_uring`, used by [`OneThread`] or [`AnyThread`].
 ///
-/// Dropping it waits for what is in flight.
+/// Drop waits for the requests in flight.
 pub struct Uring<T> {
     ring: IoUring,
-    /// Number 0 of the ring's registered files.
+    /// File 0 of the ring's registered files.
     file: Arc<File>,
-    /// Kept so that registered memory is not given back while the kernel knows it.
+    /// Keeps registered memory alive as long as the ring.
     pool: Option<BufferPool>,
-    /// Where the registered buffers lie: first address and the one after the last.
+    /// The registered buffers: first address, and the one after the last.
     registered: Box<[(usize, usize)]>,
     limits: Limits,
     slots: Box<[Slot]>,
-    /// Numbers of unused slots; the one used last, still in the cache, first.
+    /// Unused slots. The last one used, still in the CPU's cache, is taken first.
     free: Vec<u32>,
-    /// `segments_max` for each slot; used by requests of more than one segment.
+    /// `segments_max` for each slot, for requests of more than one segment.
     iovecs: Box<[libc::iovec]>,
-    /// Rung by the kernel at each completion.
+    /// The kernel rings it for each completion.
     bell: Option<Bell>,
     syscalls: u64,
     watch: Arc<RingWatch>,
-    /// The completions of the last system call have not been asked for to the end.
+    /// Not all completions of the last system call have been polled.
     fresh: bool,
-    /// Entries were handed over that the kernel did not take: when to submit them again at the latest.
+    /// The kernel did not take all entries: when to submit the rest again at the latest.
     retry_at: Option<Instant>,
-    /// The entry that ends a watch is in the ring or in the kernel.
+    /// The entry that ends a watch is in flight.
     ends_watch: bool,
     #[cfg(test)]
     shortage: Option<Arc<tests::Shortage>>,
@@ -117,7 +116,7 @@ unsafe impl Send for Uring<AnyThread> {}
 impl<T> Uring<T> {
     fn open(file: Arc<File>, limits: &Limits, config: &UringConfig, one: bool) -> Result<Self, Refused> {
         let depth = config.depth.clamp(1, setup::ENTRIES_MAX - 1);
-        // One entry more for the end of a watch, which a ring of one thread has no use for.
+        // One more entry to end a watch; a ring of one thread needs none.
         let ring = setup::ring(if one { depth } else { depth + 1 }, one)?;
         setup::register_file(&ring, &file)?;
         let watch = Arc::new(RingWatch::new(&ring).map_err(|source| Refused { stage: Stage::Ring, source })?);
@@ -154,10 +153,10 @@ impl<T> Uring<T> {
         })
     }
 
-    /// Puts the request's memory into its slot, or into the slot's iovecs if there is more than one segment.
+    /// Sets the memory of a slot's request: in the slot, or in its iovecs if there are several segments.
     ///
     /// # Panics
-    /// If the memory is not as long as the extent or in too many segments: the kernel must not be let beyond it.
+    /// If the memory is not as long as the extent, or in too many segments: the kernel would access memory beyond it.
     fn take_memory(&mut self, slot: u32, io: &Io<'_, Segment>) {
         let mut segments = io.segments();
         let first = segments.next();
@@ -172,13 +171,13 @@ impl<T> Uring<T> {
                 count += 1;
             }
         }
-        let owed = if io.op.has_memory() { io.extent.bytes() } else { 0 };
-        assert!(bytes as u64 == owed, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
+        assert!(bytes as u64 == expected, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
         let buffer = first.filter(|_| count == 1).and_then(|first| self.registered_buffer(first));
         self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
     }
 
-    /// The number of the registered buffer that the whole segment lies in, if that is so.
+    /// The registered buffer that holds the whole segment, if any.
     fn registered_buffer(&self, segment: Segment) -> Option<u16> {
         let number = segment.registered()?;
         let &(start, end) = self.registered.get(usize::from(number))?;
@@ -189,17 +188,17 @@ impl<T> Uring<T> {
     fn push(&mut self, slot: u32) {
         let iovecs = &self.iovecs[entry::iovec_range(slot, self.limits.segments_max)];
         let entry = self.slots[slot as usize].entry(slot, iovecs);
-        // SAFETY: what the entry points to lives until its completion: the memory as its makers promised, the iovecs
-        // as long as this device, which waits for all completions before it goes, and the file is registered.
+        // SAFETY: the memory lives until the completion, as its makers promised; the iovecs live as long as this device,
+        // which waits for all completions when dropped; the file is registered.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.expect("the ring has an entry for each slot, and a slot has one call at a time");
+        pushed.expect("the ring has an entry for each slot, and a slot has one entry at a time");
     }
 
-    /// Enters the kernel: submits all that is in the ring, then waits for `completions` of them.
+    /// Enters the kernel: submits all entries in the ring, then waits for `completions`.
     ///
-    /// Where the kernel takes no more for now, for lack of memory or of room for completions, the rest stays in the
-    /// ring: then this waits for one completion of those before, no longer than [`RETRY_AFTER`], and returns early.
-    /// [`Uring::retry_at`] remembers it, and each later call tries again.
+    /// If the kernel takes no more entries now, for lack of memory or of room for completions, the rest stays in the
+    /// ring. Then this waits for one earlier completion, at most [`RETRY_AFTER`], and returns early; each later call
+    /// tries again, at [`Uring::retry_at`] at the latest.
     fn enter(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
         let mut left = self.ring.submission().len() as u32;
         loop {
@@ -223,8 +222,7 @@ impl<T> Uring<T> {
         Ok(())
     }
 
-    /// One system call. A signal, the end of the time, no memory for more at the moment, or completions to be taken
-    /// first end it early.
+    /// One system call. It ends early on a signal, the timeout, a lack of memory, or a full completion ring.
     fn enter_once(&mut self, to_submit: u32, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
         self.syscalls += 1;
         self.fresh = true;
@@ -243,20 +241,21 @@ impl<T> Uring<T> {
         enter(ring, to_submit, completions, timeout)
     }
 
-    /// The system refuses to go on: a watch says so, too, and what waits by a bell comes back and asks.
+    /// The system refuses I/O for good: a watch reports the error, too, and a thread that waits for a bell returns at
+    /// `retry_at`.
     fn refused(&mut self, error: io::Error) -> io::Result<()> {
         self.watch.refuse(Some(&error));
         self.retry_at = Some(clock::now() + RETRY_AFTER);
         Err(error)
     }
 
-    /// How far a request is after one of its calls returned; `None` while it goes on.
+    /// Handles the return value of a request's entry; `None` if the request continues.
     fn after_call(&mut self, slot: u32, returned: i32) -> Option<Result<(), IoError>> {
         let block = u64::from(self.limits.logical_block_bytes);
         let request = &mut self.slots[slot as usize];
         let before = request.transfer.done();
         match request.transfer.after(i64::from(returned), block) {
-            Step::Over(result) => Some(result),
+            Step::Done(result) => Some(result),
             Step::Again => {
                 let moved = (request.transfer.done() - before) as usize;
                 if request.segments > 1 {
@@ -273,7 +272,7 @@ impl<T> Uring<T> {
             Step::ZeroFrom(end) => {
                 let range = entry::iovec_range(slot, self.limits.segments_max);
                 let from = (end - request.transfer.done()) as usize;
-                // SAFETY: the kernel is done with this read, and the request has not completed: its memory is ours.
+                // SAFETY: the kernel has finished this read, and the request has not completed: no one else uses its memory.
                 unsafe { request.zero_from(&self.iovecs[range], from) };
                 Some(Ok(()))
             }
@@ -293,7 +292,7 @@ impl<T> BlockDevice for Uring<T> {
     }
 
     /// # Panics
-    /// If the request's memory is not as long as its extent or in more segments than the limits say.
+    /// If the request's memory is not as long as its extent, or in more segments than the limits allow.
     fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
         let Some(&slot) = self.free.last() else { return Err(Busy { tag: io.tag }) };
         self.take_memory(slot, io);
@@ -305,11 +304,11 @@ impl<T> BlockDevice for Uring<T> {
         Ok(())
     }
 
-    /// One system call if anything was submitted. What the kernel does not take is submitted again by each call that
-    /// follows, and [`BlockDevice::poll_timeout`] says when one is due; an error comes from the next wait.
+    /// One system call if anything was submitted. Each later call submits entries again that the kernel did not take, at
+    /// [`BlockDevice::poll_timeout`] at the latest. The next wait returns the error, if there was one.
     fn commit(&mut self, _now: Instant) {
         if self.bell.is_some() && self.completions_ready() > 0 {
-            // The kernel rang for these before, perhaps for a poll that took others only.
+            // The kernel has rung for these, but that ring may have ended an earlier wait.
             self.bell.iter().for_each(Bell::ring);
         }
         if !self.ring.submission().is_empty() {
@@ -320,8 +319,8 @@ impl<T> BlockDevice for Uring<T> {
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         loop {
             let Some(entry) = self.ring.completion().next() else {
-                // The kernel may hold completions back until it is entered. Who has just been there has them all, but
-                // for those since: a bell was rung for the first of these, and is not rung for others.
+                // The kernel may hold completions back until it is entered. Directly after a call none are held back but
+                // newer ones: the bell was rung for the first of these, and is not rung for the others.
                 let held_back = (!self.fresh || self.bell.is_some()) && self.ring.submission().taskrun();
                 let is_behind = !self.fresh && self.retry_at.is_some();
                 self.fresh = false;
@@ -342,13 +341,13 @@ impl<T> BlockDevice for Uring<T> {
         }
     }
 
-    /// When to submit again what the kernel did not take.
+    /// When to submit the entries again that the kernel did not take.
     fn poll_timeout(&self) -> Option<Instant> {
         self.retry_at
     }
 }
 
-// SAFETY: a request is reported as over after the kernel has completed its last call, and dropping waits for all.
+// SAFETY: a request is reported as completed after the kernel has completed its last entry, and drop waits for all.
 unsafe impl<T> RealDevice for Uring<T> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let wanted = completions.min(self.in_flight());
@@ -362,7 +361,7 @@ unsafe impl<T> RealDevice for Uring<T> {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }
 
-    /// Submits an entry that does nothing: its completion ends the wait.
+    /// Submits a no-op: its completion ends the wait.
     fn end_watch(&mut self) {
         if self.ends_watch {
             return;
@@ -370,7 +369,7 @@ unsafe impl<T> RealDevice for Uring<T> {
         let nothing = opcode::Nop::new().build().user_data(END_OF_WATCH);
         // SAFETY: the entry names no memory.
         self.ends_watch = unsafe { self.ring.submission().push(&nothing) }.is_ok();
-        // What the kernel does not take is submitted again like any other entry.
+        // If the kernel does not take it, it is submitted again as any other entry.
         let _ = self.enter(0, None);
     }
 
@@ -386,11 +385,11 @@ unsafe impl<T> RealDevice for Uring<T> {
         self.syscalls + self.watch.syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
         if self.bell.take().is_some() {
             self.ring.submitter().unregister_eventfd()?;
         }
-        // The kernel keeps the eventfd open by itself; the bell is kept to know that there is one.
+        // The kernel holds the eventfd open by itself; the field records that there is a bell.
         self.ring.submitter().register_eventfd(bell.as_raw_fd())?;
         self.bell = Some(bell.clone());
         Ok(())
@@ -398,7 +397,7 @@ unsafe impl<T> RealDevice for Uring<T> {
 }
 
 impl<T> Drop for Uring<T> {
-    /// Waits until the kernel is done with all memory it was given. Requests not yet committed are not begun.
+    /// Waits until the kernel uses no memory of a request. Uncommitted requests are not begun.
     fn drop(&mut self) {
         let not_begun = self.ring.submission().len() as u32;
         let mut in_kernel = self.in_flight() + u32::from(self.ends_watch) - not_begun;
@@ -409,7 +408,7 @@ impl<T> Drop for Uring<T> {
             }
             let entered = enter(self.ring.as_raw_fd(), 0, in_kernel, None);
             if matches!(entered, Err(error) if !passes(&error)) {
-                // Someone closed our descriptor. The kernel goes on writing to memory that will be freed: no way on.
+                // Other code closed our descriptor. The kernel would write to memory after it is freed.
                 std::process::abort();
             }
         }

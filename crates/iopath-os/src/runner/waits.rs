@@ -73,7 +73,7 @@ unsafe impl RealDevice for Watched {
     }
 
     /// Refuses: no test makes it a member of a stripe.
-    fn ring_when_over(&mut self, _bell: &Bell) -> std::io::Result<()> {
+    fn set_bell(&mut self, _bell: &Bell) -> std::io::Result<()> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }

@@ -1,17 +1,16 @@
-//! Locks and condition variables of an explored build, over `shuttle`'s: what it lacks is a wait that times out, and a
-//! lock that says whether it is poisoned. A wait on a condition variable never ends without a cause, so that a missing
-//! notification is not made up for by chance.
+//! Locks and condition variables of an explored build, over `shuttle`'s, which lack a wait with a timeout and a poison
+//! flag. A wait on a condition variable never ends spuriously: a spurious end could hide a missing notification.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
-use shuttle::future::batch_semaphore::{BatchSemaphore, Fairness};
 use shuttle::rand::Rng;
 
 use super::time::{self, Wakes};
+use super::waiter::Waiter;
 
 /// As [`std::sync::Mutex`].
 #[derive(Default)]
@@ -99,48 +98,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// One wait: of a thread on a condition variable, or for a time to pass.
-pub(super) struct Waiter {
-    state: AtomicU8,
-    /// Gets its only permit when the wait has completed. Not the thread's park token, which belongs to the code that parks.
-    over: BatchSemaphore,
-}
-
-const WAITS: u8 = 0;
-const NOTIFIED: u8 = 1;
-const TIMED_OUT: u8 = 2;
-
-impl Waiter {
-    pub(super) const fn new() -> Self {
-        Self { state: AtomicU8::new(WAITS), over: BatchSemaphore::const_new(0, Fairness::StrictlyFair) }
-    }
-
-    pub(super) fn wait(&self) {
-        // Fails only for a semaphore that was closed.
-        let _ = self.over.acquire_blocking(1);
-    }
-
-    /// Ends the wait unless it has completed already; whether this call did.
-    fn end(&self, state: u8) -> bool {
-        let ends = self.state.compare_exchange(WAITS, state, SeqCst, SeqCst).is_ok();
-        if ends {
-            self.over.release(1);
-        }
-        ends
-    }
-
-    pub(super) fn time_out(&self) {
-        self.end(TIMED_OUT);
-    }
-}
-
-impl fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiter").field("state", &self.state).finish_non_exhaustive()
-    }
-}
-
-/// As [`std::sync::Condvar`]. Which of several waiters is notified, the scheduler's random numbers say.
+/// As [`std::sync::Condvar`]. The scheduler's random numbers choose which waiter is notified.
 #[derive(Debug, Default)]
 pub struct Condvar {
     // The standard library's: nothing is scheduled while it is locked.
@@ -181,7 +139,7 @@ impl Condvar {
         waiter.wait();
         drop(timer);
         self.waiters().retain(|other| !Arc::ptr_eq(other, &waiter));
-        let result = WaitTimeoutResult(waiter.state.load(SeqCst) == TIMED_OUT);
+        let result = WaitTimeoutResult(waiter.has_timed_out());
         match mutex.lock() {
             Ok(guard) => Ok((guard, result)),
             Err(error) => Err(PoisonError::new((error.into_inner(), result))),
@@ -245,8 +203,8 @@ impl Condvar {
                 let chosen = shuttle::rand::thread_rng().gen_range(0..waiters.len());
                 waiters.remove(chosen)
             };
-            // One whose time has passed does not count.
-            if waiter.end(NOTIFIED) {
+            // A waiter whose time has passed does not count.
+            if waiter.notify() {
                 return;
             }
         }
@@ -257,7 +215,7 @@ impl Condvar {
         shuttle::thread::sleep(Duration::ZERO);
         let waiters = std::mem::take(&mut *self.waiters());
         for waiter in waiters {
-            waiter.end(NOTIFIED);
+            waiter.notify();
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 pub use shuttle::thread::{Builder, JoinHandle, Thread, current, panicking, park, scope, spawn, yield_now};
 
-use super::lock::Waiter;
 use super::time::{self, Wakes};
+use super::waiter::Waiter;
 
 /// As [`std::thread::park_timeout`].
 pub fn park_timeout(timeout: Duration) {

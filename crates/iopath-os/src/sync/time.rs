@@ -1,6 +1,6 @@
-//! Time in an explored run: a clock that stands still while a thread can run, and jumps to the earliest timer when all
-//! threads are blocked. So a run takes virtual time only where progress depends on a timeout, and the time that an
-//! operation took shows a wake-up that was lost and made up for by a timeout.
+//! Time in an explored run: the clock stands still while a thread can run, and jumps to the earliest timer when all
+//! threads are blocked. So a run takes virtual time only where progress depends on a timeout, and the virtual time of an
+//! operation shows a lost wake-up that a timeout hid.
 //!
 //! The timers are fired by a task of their own, the timekeeper, which the scheduler chooses last (`schedule.rs`). In
 //! some runs it chooses the timekeeper earlier: then timers race with the events they guard against.
@@ -13,16 +13,16 @@ use iopath_core::Instant as CoreInstant;
 use shuttle::rand::Rng;
 use shuttle::thread::Thread;
 
-use super::lock::Waiter;
+use super::waiter::Waiter;
 
-/// Where the clock of each run starts, in nanoseconds. Not at zero: that is a time that code may treat as none.
+/// The clock's start in each run, in nanoseconds. Not zero, which code may treat as no time.
 const START_NANOS: u64 = 1_000_000_000;
 
-/// A run that takes longer does not end by itself: its clock stops, and it is reported as a deadlock.
+/// The longest run. Beyond it the clock stops, and the run is reported as a deadlock.
 const LIMIT: Duration = Duration::from_secs(60);
 
 thread_local! {
-    // An explored run, with all of its tasks, is on one thread of the system's.
+    // All tasks of an explored run are on one system thread.
     static TIME: RefCell<Option<Time>> = const { RefCell::new(None) };
 }
 
@@ -42,16 +42,16 @@ struct Timer {
     wakes: Wakes,
 }
 
-/// Which wait a timer ends.
+/// The wait that a timer ends.
 #[derive(Debug, Clone)]
 pub(super) enum Wakes {
-    /// A thread that is parked.
+    /// A parked thread.
     Parked(Thread),
     /// A wait on a condition variable, or a sleep.
     Waiter(Arc<Waiter>),
 }
 
-/// A timer that is set. Dropping it cancels it.
+/// A timer. Drop cancels it.
 #[derive(Debug)]
 pub(super) struct Armed(u64);
 
@@ -105,7 +105,7 @@ pub(super) fn stop() {
     }
 }
 
-/// Forgets the clock of the last run.
+/// Removes the clock of the last run.
 pub(super) fn reset() {
     TIME.with(|slot| *slot.borrow_mut() = None);
 }
@@ -116,8 +116,8 @@ pub(super) fn keep() {
         let next = with(|time| {
             let earliest =
                 time.timers.iter().enumerate().min_by_key(|(_, timer)| (timer.due_nanos, timer.number));
-            let (place, _) = earliest?;
-            let timer = time.timers.swap_remove(place);
+            let (index, _) = earliest?;
+            let timer = time.timers.swap_remove(index);
             time.now_nanos = time.now_nanos.max(timer.due_nanos);
             Some(timer.wakes)
         });
@@ -130,7 +130,7 @@ pub(super) fn keep() {
         };
         if elapsed() > LIMIT {
             eprintln!("the clock stops: after {LIMIT:?} of virtual time threads still wait for timers");
-            // No timer is fired any more, so that the threads that are blocked are reported as such.
+            // No timer fires any more, so the blocked threads are reported.
             shuttle::thread::park();
             continue;
         }
@@ -138,13 +138,13 @@ pub(super) fn keep() {
             Wakes::Parked(thread) => thread.unpark(),
             Wakes::Waiter(waiter) => waiter.time_out(),
         }
-        // The threads that the timer has woken run before the next is fired.
+        // The threads that the timer woke run before the next timer fires.
         shuttle::thread::yield_now();
     }
 }
 
-/// Measures how long an I/O takes, in the place of [`std::time::Instant`]: the clock stands still meanwhile, so the
-/// scheduler's random numbers say.
+/// Measures the time of an I/O, as [`std::time::Instant`] does: since the clock stands still meanwhile, the scheduler's
+/// random numbers choose it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Instant;
 
@@ -155,7 +155,7 @@ impl Instant {
 
     #[expect(clippy::unused_self, reason = "as the standard library's")]
     pub(crate) fn elapsed(self) -> Duration {
-        // Mostly less than the threads engine takes for quick, sometimes so much that it changes its mind.
+        // Mostly quick for the threads engine, sometimes slow enough to change its estimate.
         let is_quick = shuttle::rand::thread_rng().gen_ratio(7, 8);
         Duration::from_micros(if is_quick { 1 } else { 40 })
     }

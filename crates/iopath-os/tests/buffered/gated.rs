@@ -155,7 +155,7 @@ unsafe impl RealDevice for Gated {
         self.inner.syscalls()
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.inner.ring_when_over(bell)
+    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+        self.inner.set_bell(bell)
     }
 }

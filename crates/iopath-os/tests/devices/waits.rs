@@ -133,7 +133,7 @@ fn a_watch_ends_when_it_is_told_to_and_the_device_goes_on() {
 fn a_bell_rings_when_something_is_over_or_was_before() {
     on_each_device(SECTORS, |rig| {
         let bell = Bell::new().unwrap();
-        if rig.device.ring_when_over(&bell).is_ok() {
+        if rig.device.set_bell(&bell).is_ok() {
             let by_bell = |_: &mut dyn RealDevice, limit| {
                 bell.wait(Some(limit)).unwrap();
             };

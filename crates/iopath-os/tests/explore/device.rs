@@ -220,7 +220,7 @@ unsafe impl RealDevice for Delayed {
         0
     }
 
-    fn ring_when_over(&mut self, bell: &Bell) -> io::Result<()> {
+    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
         self.shared.over.lock().unwrap().bell = Some(bell.clone());
         Ok(())
     }

@@ -103,7 +103,7 @@ fn an_engine_is_waited_for_by_its_watch() {
 fn an_engine_is_waited_for_by_a_bell() {
     Exploration::new("an_engine_is_waited_for_by_a_bell").within(Duration::ZERO).run(|| {
         let (mut device, bell) = (engine(4), Bell::new().unwrap());
-        device.ring_when_over(&bell).unwrap();
+        device.set_bell(&bell).unwrap();
         read_and_wait(&mut device, &Way::Bell(bell), 6);
     });
 }

@@ -32,7 +32,7 @@ impl<T: Threading> Batch<T> {
         let bell = Bell::new()?;
         bell.arm();
         let descriptor = bell.descriptor()?;
-        self.runner().ring_when_over(&bell)?;
+        self.runner().set_bell(&bell)?;
         self.bell = Some(bell);
         Ok(descriptor)
     }

@@ -1,18 +1,17 @@
-//! What a stripe takes in one request, worked out from what its members take.
+//! The limits of a stripe, derived from those of its members.
 
 use super::{StripeConfig, StripeError};
 use crate::block::bio::Op;
 use crate::block::limits::Limits;
 use crate::sector::{SECTOR_SHIFT, Sector};
 
-/// The most segments of one request, and the most chunks of one on each member: as many pieces of memory as one
-/// `preadv(2)` takes.
+/// The most segments of one request, and the most chunks of one request on each member: the limit of `preadv(2)`.
 const SEGMENTS_MAX: u64 = 1024;
 
-/// The most requests at once, however many members there are.
+/// The most requests in flight, however many members there are.
 const DEPTH_MAX: u32 = 1 << 16;
 
-/// What a member can do at least, whichever it is.
+/// The smallest value of each limit among the members.
 struct Least {
     capacity: u64,
     chunks: u64,
@@ -22,8 +21,8 @@ struct Least {
 
 /// The limits of a stripe of `members`.
 ///
-/// A full request is as many whole rows of chunks as are one request to each member; a request that starts in
-/// the middle of a chunk is one more to one member, which cuts it by itself.
+/// The largest request is the number of whole rows of chunks that make one request to each member. A request that starts
+/// inside a chunk brings one member one chunk more, which that member's queue splits.
 pub(super) fn derive(members: &[&Limits], config: &StripeConfig) -> Result<Limits, StripeError> {
     let count = members.len() as u64;
     let chunk_sectors = config.chunk_sectors;
@@ -50,7 +49,7 @@ pub(super) fn derive(members: &[&Limits], config: &StripeConfig) -> Result<Limit
         discard_bytes_max: together(Op::Discard),
         write_zeroes_bytes_max: together(Op::WriteZeroes),
         volatile_cache: members.iter().any(|member| member.volatile_cache),
-        // A member that has none is sent a flush by its own queue: only that member, and only when it was written.
+        // The queue of a member without FUA sends a flush after the write, to that member only.
         fua: true,
         ..Limits::with_capacity(capacity)
     })
@@ -63,7 +62,7 @@ fn least_of(members: &[&Limits], chunk_sectors: u64) -> Result<Least, StripeErro
         if capacity < chunk_sectors {
             return Err(StripeError::MemberTooSmall { member, capacity, chunk_sectors });
         }
-        // The chunks of one member lie apart in memory: each is a segment of its own.
+        // The chunks of one member are apart in memory: each is a segment.
         let chunks = (limits.sectors_max(Op::Read) / chunk_sectors).min(limits.segments_max.into());
         let chunks = chunks.min(SEGMENTS_MAX);
         least = Least {
@@ -73,12 +72,12 @@ fn least_of(members: &[&Limits], chunk_sectors: u64) -> Result<Least, StripeErro
             depth: least.depth.min(limits.depth_max.max(1)),
         };
     }
-    // No more than the sectors there are, so that products with them fit.
+    // Bounded by the capacity, so that products do not overflow.
     least.chunks = least.chunks.min(least.capacity / chunk_sectors);
     Ok(least)
 }
 
-/// The most bytes of one request of `op`, whole blocks; 0 where the member cannot do it. No more than it has.
+/// The most bytes of one request of `op`, in whole blocks: at most the member's capacity, 0 if it does not support `op`.
 fn whole_blocks_max(member: &Limits, op: Op) -> u64 {
     let sectors = member.sectors_max(op).min(member.capacity);
     (sectors / member.block_sectors() * member.block_sectors()) << SECTOR_SHIFT
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_member_counts_in_whole_chunks() {
+    fn capacity_is_the_smallest_member_in_whole_chunks_times_the_members() {
         let (large, small) = (Limits::with_capacity(1000), Limits::with_capacity(100));
         assert_eq!(derive(&[&large, &small, &large], &config(8)).unwrap().capacity, 3 * 96);
     }
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_member_cannot_do_the_stripe_cannot() {
+    fn an_operation_that_one_member_lacks_the_stripe_lacks() {
         let able = Limits { discard_bytes_max: 8192, volatile_cache: true, ..Limits::with_capacity(1 << 20) };
         let unable = Limits::with_capacity(1 << 20);
         assert_eq!(of_four(&able, 8).discard_bytes_max, 4 * 8192);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_stripe_are_named() {
+    fn errors_name_the_number_that_makes_no_stripe() {
         let member = Limits::with_capacity(100);
         assert_eq!(derive(&[], &config(8)), Err(StripeError::NoMembers));
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Where a sector of the stripe lies: arithmetic only.
+//! Maps sectors of the stripe to members: arithmetic only.
 
 use crate::sector::{Extent, Sector};
 
-/// Deals chunks out to members in turn.
+/// Distributes chunks over members round robin.
 ///
 /// ```text
 /// member      0      1      2        chunk c of the stripe lies
@@ -12,7 +12,7 @@ use crate::sector::{Extent, Sector};
 ///          └──────┴──────┴──────┘
 /// ```
 ///
-/// So what a range of the stripe has on one member is one range there, however many chunks that is.
+/// So the part of a range on one member is one range there, however many chunks it has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Map {
     chunk_sectors: u64,
@@ -40,7 +40,7 @@ impl Map {
         range(start, end - start)
     }
 
-    /// How many sectors of `member` lie before this sector of the stripe.
+    /// The sectors of `member` that lie before this sector of the stripe.
     fn sectors_before(self, member: u64, sector: u64) -> u64 {
         let row_sectors = self.chunk_sectors * self.members;
         let (rows, in_row) = (sector / row_sectors, sector % row_sectors);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_lies_where_the_drawing_says() {
+    fn chunks_lie_as_in_the_drawing() {
         let map = Map::new(8, 3);
         for (start, member, on_member) in [(0, 0, 0), (8, 1, 0), (16, 2, 0), (24, 0, 8), (35, 1, 11)] {
             let (found, part) = map.first_part(range(start, 1));
@@ -82,7 +82,7 @@ mod tests {
                 while !rest.is_empty() {
                     let (member, part) = map.first_part(rest);
                     joined[member] = Some(joined[member].map_or(part, |before| {
-                        before.join(part).expect("chunks that follow on a member touch there")
+                        before.join(part).expect("consecutive chunks on a member are adjacent")
                     }));
                     rest = rest.split_at(part.sectors()).1;
                 }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sector_there_is_has_its_place() {
+    fn the_last_sector_number_is_mapped() {
         let last = range(Sector::MAX.0 - 1, 1);
         let (member, part) = Map::new(1 << 40, 7).first_part(last);
         assert_eq!(Map::new(1 << 40, 7).part_on(member, last), part);

@@ -1,10 +1,10 @@
-//! The write cache of a disk in memory: every version of every sector that is not yet on the medium. Which of them a
-//! crash keeps is the caller's choice; this knows what may be chosen.
+//! The write cache of a disk in memory: all versions of each sector that are not on the medium. The caller chooses which
+//! versions a crash keeps.
 //!
 //! ```text
 //!   wrote ──▶ versions, oldest first ──┬── flush: those whose writes have completed ──▶ medium
 //!                                      ├── oldest, when there is no room for more   ──▶ medium
-//!                                      └── crash: of each sector the first n        ──▶ medium, the rest is gone
+//!                                      └── crash: the first n of each sector        ──▶ medium, the rest is lost
 //! ```
 
 use iopath_core::{SECTOR_BYTES, Sector};
@@ -14,15 +14,15 @@ use crate::aligned::{AlignedBuf, NoMemory};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-/// What a disk has taken and not put on its medium.
+/// The versions that a disk has taken and not written to its medium.
 #[derive(Debug)]
 pub(super) struct WriteCache {
-    /// What is left without power.
+    /// Survives a power failure.
     medium: AlignedBuf,
-    /// Of each sector the number of the first version that is newer than the medium.
+    /// For each sector, the number of the first version newer than the medium.
     unsaved_from: Vec<u64>,
     versions: VecDeque<Version>,
-    /// The bytes of version `n` are at `n` modulo the room there is.
+    /// The bytes of version `n` are at `n` modulo the number of versions that fit.
     bytes: AlignedBuf,
     /// The number of the next version.
     next: u64,
@@ -32,10 +32,10 @@ pub(super) struct WriteCache {
     next_write: u64,
 }
 
-/// The sector of a version that is gone.
+/// The sector of a dropped version.
 const NOWHERE: u64 = u64::MAX;
 
-/// Why versions are lost.
+/// The cause of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     /// The power fails.
@@ -54,7 +54,7 @@ impl WriteCache {
     /// An empty cache of `sectors` sectors in front of a medium.
     pub(super) fn new(medium: AlignedBuf, sectors: u64) -> Result<Self, NoMemory> {
         let bytes = usize::try_from(sectors.saturating_mul(SECTOR_BYTES)).unwrap_or(usize::MAX);
-        // Refused by the system if it is more than there is; lists that go with it are small beside it.
+        // The system refuses it if it is too much; the lists beside it are small.
         let bytes = AlignedBuf::new(bytes)?;
         Ok(Self {
             unsaved_from: vec![0; medium.len() / SECTOR],
@@ -67,15 +67,15 @@ impl WriteCache {
         })
     }
 
-    /// Takes what was written from sector `start` on; straight to the medium if `forced`. The number of the write, to be
-    /// named when it has completed.
+    /// Takes the bytes written from sector `start` on; directly to the medium if `forced`. Returns the number of the write,
+    /// for [`Self::completed`].
     pub(super) fn wrote(&mut self, start: Sector, bytes: &[u8], forced: bool) -> u64 {
         let write = self.next_write;
         self.next_write += 1;
         self.in_flight.push(write);
         for (sector, bytes) in (start.0..).zip(bytes.chunks_exact(SECTOR)) {
             if forced {
-                // Older versions are not to come after it.
+                // Older versions must not follow it.
                 self.unsaved_from[sector as usize] = self.next;
                 self.medium[sector as usize * SECTOR..][..SECTOR].copy_from_slice(bytes);
                 continue;
@@ -83,7 +83,7 @@ impl WriteCache {
             if self.versions.len() * SECTOR == self.bytes.len() {
                 self.save_oldest();
             }
-            let at = self.place(self.next);
+            let at = self.offset(self.next);
             self.bytes[at..at + SECTOR].copy_from_slice(bytes);
             self.versions.push_back(Version { sector, write });
             self.next += 1;
@@ -91,16 +91,15 @@ impl WriteCache {
         write
     }
 
-    /// A write has been reported: flushes from now on cover it.
+    /// The completion of a write has been polled: later flushes cover it.
     pub(super) fn completed(&mut self, write: u64) {
-        // Gone if there was a crash meanwhile.
+        // Absent if a crash happened since.
         if let Some(place) = self.in_flight.iter().position(|other| *other == write) {
             self.in_flight.swap_remove(place);
         }
     }
 
-    /// Puts on the medium what the writes wrote that have completed. Not more: who flushes too early must not get away
-    /// with it.
+    /// Moves the versions of completed writes to the medium. No others: so a test detects a flush that comes too early.
     pub(super) fn flush(&mut self) {
         let first = self.first();
         for index in 0..self.versions.len() {
@@ -112,8 +111,8 @@ impl WriteCache {
         self.forget_saved();
     }
 
-    /// Loses versions: of each sector all but as many as `choose` says. What is in flight is no concern of a flush that
-    /// fails, but goes when the power does.
+    /// Drops versions: keeps of each sector as many as `choose` returns. A failed flush does not affect writes in flight; a
+    /// power failure drops them, too.
     pub(super) fn lose(&mut self, loss: Loss, mut choose: impl FnMut(u32) -> u32) {
         let first = self.first();
         let mut at_stake: Vec<(u64, u64)> = Vec::new();
@@ -139,19 +138,19 @@ impl WriteCache {
         }
     }
 
-    /// What reads give: the medium, and what has been written since.
+    /// The bytes that reads return: the medium with all versions applied.
     pub(super) fn show(&self, bytes: &mut [u8]) {
         bytes.copy_from_slice(&self.medium);
         for (number, version) in (self.first()..).zip(&self.versions) {
             if self.is_live(number, version) {
-                let at = self.place(number);
+                let at = self.offset(number);
                 let shown = &mut bytes[version.sector as usize * SECTOR..][..SECTOR];
                 shown.copy_from_slice(&self.bytes[at..at + SECTOR]);
             }
         }
     }
 
-    /// Sectors of which a version is not on the medium.
+    /// Sectors with a version that is not on the medium.
     pub(super) fn unsaved_sectors(&self) -> usize {
         let live = (self.first()..).zip(&self.versions).filter(|(number, v)| self.is_live(*number, v));
         let mut sectors: Vec<u64> = live.map(|(_, version)| version.sector).collect();
@@ -160,7 +159,7 @@ impl WriteCache {
         sectors.len()
     }
 
-    /// The medium is `whole` bytes long from now on, with zeroes from byte `kept` on.
+    /// Resizes the medium to `whole` bytes, with zeroes from byte `kept` on.
     pub(super) fn resize(&mut self, whole: usize, kept: u64) -> Result<(), NoMemory> {
         super::resize_zeroed(&mut self.medium, whole, kept as usize)?;
         let sectors = kept.div_ceil(SECTOR_BYTES);
@@ -172,7 +171,7 @@ impl WriteCache {
             if sector >= sectors {
                 self.versions[index].sector = NOWHERE;
             } else if sector == kept / SECTOR_BYTES {
-                let at = self.place(first + index as u64);
+                let at = self.offset(first + index as u64);
                 self.bytes[at + (kept % SECTOR_BYTES) as usize..at + SECTOR].fill(0);
             }
         }
@@ -184,7 +183,7 @@ impl WriteCache {
         self.next - self.versions.len() as u64
     }
 
-    /// Whether the version is newer than what is on the medium, and the sector still there.
+    /// Whether the version is newer than the medium's, and the sector exists.
     fn is_live(&self, number: u64, version: &Version) -> bool {
         self.unsaved_from.get(version.sector as usize).is_some_and(|from| number >= *from)
     }
@@ -202,19 +201,19 @@ impl WriteCache {
         }
     }
 
-    /// Puts a version on the medium, unless it is there already or a newer one is.
+    /// Writes a version to the medium, unless that has it or a newer one.
     fn save(&mut self, number: u64, sector: u64) {
         let Some(from) = self.unsaved_from.get_mut(sector as usize).filter(|from| number >= **from) else {
             return;
         };
         *from = number + 1;
-        let at = self.place(number);
+        let at = self.offset(number);
         let target = sector as usize * SECTOR..(sector as usize + 1) * SECTOR;
         self.medium[target].copy_from_slice(&self.bytes[at..at + SECTOR]);
     }
 
-    /// Where the bytes of a version start.
-    fn place(&self, number: u64) -> usize {
+    /// The offset of a version's bytes.
+    fn offset(&self, number: u64) -> usize {
         number as usize % (self.bytes.len() / SECTOR) * SECTOR
     }
 }

@@ -1,4 +1,4 @@
-//! One request on its way through a thread, and the blocking system calls that carry it out.
+//! One request of the threads engine, and the blocking system calls that carry it out.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,9 +13,9 @@ use crate::device::transfer::{Step, Transfer, skip};
 use crate::memory::Segment;
 use crate::sync::Instant;
 
-use super::worker::Price;
+use super::cost::Cost;
 
-/// A request with its memory. Made once and used again.
+/// A request with its memory. Allocated once and reused.
 #[derive(Debug)]
 pub(super) struct Job {
     tag: Tag,
@@ -31,21 +31,21 @@ impl Job {
         Self { tag: nothing.tag, transfer, segments: Vec::with_capacity(segments_max), result: Ok(()) }
     }
 
-    /// Takes over a request to a device of `capacity` sectors.
+    /// Sets the request, for a device of `capacity` sectors.
     ///
     /// # Panics
-    /// If the memory is not as long as the extent or in too many segments: the kernel must not be let beyond it.
+    /// If the memory is not as long as the extent: the kernel would access memory beyond it.
     pub(super) fn set(&mut self, io: &Io<'_, Segment>, capacity: u64) {
         self.segments.clear();
         self.segments.extend(io.segments());
         let bytes: usize = self.segments.iter().map(|segment| segment.len()).sum();
-        let owed = if io.op.has_memory() { io.extent.bytes() } else { 0 };
-        assert!(bytes as u64 == owed, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
+        assert!(bytes as u64 == expected, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
         self.tag = io.tag;
         self.transfer = Transfer::new(io, capacity);
     }
 
-    /// Whether it is a read or write, whose price tells that of the next.
+    /// Whether it is a read or write, whose cost predicts that of the next.
     pub(super) fn transfers(&self) -> bool {
         self.transfer.op.has_memory()
     }
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// Makes the system calls for jobs, one after another, on one thread.
+/// Makes the system calls of jobs, one after another, on one thread.
 #[derive(Debug)]
 pub(super) struct Caller {
     file: Arc<File>,
@@ -65,8 +65,8 @@ pub(super) struct Caller {
     syscalls: u64,
 }
 
-// SAFETY: the iovecs are only looked at while a job is carried out, by whoever has the caller then, and point to
-// memory that any thread may access, as the makers of the segments promised.
+// SAFETY: the iovecs are used only while a job is carried out, by the thread that has the caller, and point to memory
+// that any thread may access, as the makers of the segments promised.
 unsafe impl Send for Caller {}
 
 impl Caller {
@@ -79,15 +79,15 @@ impl Caller {
         self.syscalls
     }
 
-    /// Does them all, and notes what a read or write took.
-    pub(super) fn carry_out_all(&mut self, jobs: &mut VecDeque<Job>, price: &Price) {
+    /// Carries out all jobs, and adds the time of a read or write to `cost`.
+    pub(super) fn carry_out_all(&mut self, jobs: &mut VecDeque<Job>, cost: &Cost) {
         let Some(last) = jobs.back() else { return };
         let (count, transfers, started) = (jobs.len() as u32, last.transfers(), Instant::now());
         for job in jobs {
             self.carry_out(job);
         }
         if transfers {
-            price.add(started.elapsed() / count);
+            cost.add(started.elapsed() / count);
         }
     }
 
@@ -113,7 +113,7 @@ fn carry_out(
         let before = transfer.done();
         *syscalls += 1;
         match transfer.after(call(file, transfer, &iovecs[used_up..]), block) {
-            Step::Over(result) => return result,
+            Step::Done(result) => return result,
             Step::Again => {
                 let moved = (transfer.done() - before) as usize;
                 used_up += skip(&mut iovecs[used_up..], moved);
@@ -126,13 +126,13 @@ fn carry_out(
     }
 }
 
-/// The most segments of a read that a thread carries out for itself.
+/// The most segments of [`read_now`].
 pub(crate) const OWN_SEGMENTS_MAX: usize = 16;
 
-/// Reads `extent` of a file of `capacity` sectors, blocking, in the calling thread.
+/// Reads `extent` of a file of `capacity` sectors in the calling thread, and blocks.
 ///
 /// # Panics
-/// If the memory is not as long as the extent: the kernel must not be let beyond it.
+/// If the memory is not as long as the extent: the kernel would access memory beyond it.
 pub(crate) fn read_now(
     file: &File,
     block: u64,
@@ -148,12 +148,12 @@ pub(crate) fn read_now(
     carry_out(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
 }
 
-/// One system call for what is left: bytes moved, or an error number below zero.
+/// One system call for the rest: bytes moved, or a negative error number.
 fn call(file: &File, transfer: &Transfer, rest: &[libc::iovec]) -> i64 {
     let (file, position) = (file.as_raw_fd(), transfer.position().cast_signed());
     let (iovecs, count) = (rest.as_ptr(), i32::from(rest.len() as u16));
-    // SAFETY: the iovecs describe the segments of a request that has not completed, whose makers promised that the
-    // memory is there, and that it may be written if this is a read.
+    // SAFETY: the iovecs describe the segments of a request that has not completed. Their makers promised that the
+    // memory is valid until then, and writable for a read.
     let returned = unsafe {
         match transfer.op {
             Op::Read => libc::preadv2(file, iovecs, count, position, 0),
@@ -165,20 +165,20 @@ fn call(file: &File, transfer: &Transfer, rest: &[libc::iovec]) -> i64 {
     if returned >= 0 {
         return returned as i64;
     }
-    // Anything that fails has an error number; EIO where the C library forgot it.
+    // A failed call sets an error number; EIO if the C library did not.
     -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn fallocate(file: RawFd, transfer: &Transfer) -> isize {
     let (position, left) = (transfer.position().cast_signed(), transfer.left().cast_signed());
-    // SAFETY: takes nothing but numbers.
+    // SAFETY: all arguments are numbers.
     unsafe { libc::fallocate(file, transfer.fallocate_mode(), position, left) as isize }
 }
 
-/// Zeroes the memory of a read but for its first `from` bytes.
+/// Zeroes the memory of a read from byte `from` on.
 fn zero_from(segments: &[Segment], mut from: usize) {
     for segment in segments {
-        // SAFETY: the memory of a read that has not completed, on which no system call is working.
+        // SAFETY: the memory of a read that has not completed; no system call uses it now.
         unsafe { segment.zero_from(from.min(segment.len())) };
         from = from.saturating_sub(segment.len());
     }

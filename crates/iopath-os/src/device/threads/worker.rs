@@ -1,4 +1,4 @@
-//! The threads and what they share with the device: jobs to do, jobs that have completed, the price of an I/O.
+//! The threads, and the state they share with the device: queued jobs, completed jobs, the cost of an I/O.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,22 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::cost::Cost;
 use super::job::{Caller, Job};
 use crate::device::{Bell, WaitError, Watch};
-use crate::sync::{Condvar, FIRST_PRICE_NANOS, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// What the threads and the device share.
+/// The state that the threads and the device share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) file: Arc<File>,
     /// The logical block, in bytes.
     pub(super) block: u64,
-    /// What a read or write takes of late.
-    pub(super) price: Price,
+    /// The recent cost of a read or write.
+    pub(super) cost: Cost,
     queue: Mutex<Queue>,
-    jobs_there: Condvar,
-    over: Mutex<Over>,
-    enough_over: Condvar,
+    has_jobs: Condvar,
+    completed: Mutex<Completed>,
+    enough_completed: Condvar,
     syscalls: AtomicU64,
 }
 
@@ -32,17 +33,17 @@ struct Queue {
     idle: usize,
     /// How many jobs a thread takes at a time.
     share: usize,
-    closing: bool,
+    is_closing: bool,
 }
 
 #[derive(Debug)]
-struct Over {
+struct Completed {
     jobs: VecDeque<Job>,
-    /// The device is to be woken when there are as many; 0 while it does not wait.
+    /// Wake the waiting device at this many jobs; 0 while it does not wait.
     wanted: usize,
-    /// The wait is to end with fewer.
+    /// End the wait with fewer.
     ends_watch: bool,
-    /// Rung with each job that has completed.
+    /// Rung for each completed job.
     bell: Option<Bell>,
 }
 
@@ -51,40 +52,40 @@ impl Shared {
         Self {
             file,
             block: u64::from(logical_block_bytes),
-            price: Price::unknown(),
+            cost: Cost::unknown(),
             queue: Mutex::new(Queue {
                 jobs: VecDeque::with_capacity(depth),
                 idle: 0,
                 share: 1,
-                closing: false,
+                is_closing: false,
             }),
-            jobs_there: Condvar::new(),
-            over: Mutex::new(Over {
+            has_jobs: Condvar::new(),
+            completed: Mutex::new(Completed {
                 jobs: VecDeque::with_capacity(depth),
                 wanted: 0,
                 ends_watch: false,
                 bell: None,
             }),
-            enough_over: Condvar::new(),
+            enough_completed: Condvar::new(),
             syscalls: AtomicU64::new(0),
         }
     }
 
-    /// Hands `staged` over to `helpers` threads, of which it wakes one; that wakes the next. Returns how many more
-    /// threads the queue is worth than are idle.
-    pub(super) fn hand_over(&self, staged: &mut VecDeque<Job>, helpers: usize) -> usize {
+    /// Queues `staged` for `helpers` threads, and wakes one; each woken thread wakes the next. Returns how many threads
+    /// more than the idle ones the queue can use.
+    pub(super) fn submit(&self, staged: &mut VecDeque<Job>, helpers: usize) -> usize {
         let mut waiting = lock(&self.queue);
         waiting.share = staged.len().div_ceil(helpers.max(1)).max(1);
         waiting.jobs.append(staged);
         let (idle, shares) = (waiting.idle, waiting.jobs.len().div_ceil(waiting.share));
         drop(waiting);
         if idle > 0 {
-            self.jobs_there.notify_one();
+            self.has_jobs.notify_one();
         }
         shares.saturating_sub(idle)
     }
 
-    /// Takes up to `count` jobs that no thread has begun; says whether there were any.
+    /// Takes up to `count` jobs that no thread has begun; whether there were any.
     pub(super) fn take_back(&self, into: &mut VecDeque<Job>, count: usize) -> bool {
         let mut queue = lock(&self.queue);
         let count = count.min(queue.jobs.len());
@@ -92,50 +93,52 @@ impl Shared {
         count > 0
     }
 
-    /// Takes what has completed; `into` is empty.
+    /// Takes the completed jobs; `into` is empty.
     pub(super) fn collect(&self, into: &mut VecDeque<Job>) {
-        std::mem::swap(&mut lock(&self.over).jobs, into);
+        std::mem::swap(&mut lock(&self.completed).jobs, into);
     }
 
-    /// Waits until `wanted` jobs have completed, but no longer than `timeout` or [`Shared::end_watch`].
+    /// Waits until `wanted` jobs have completed, `timeout` has passed or [`Shared::end_watch`] is called.
     pub(super) fn wait_for(&self, wanted: usize, timeout: Option<Duration>) {
-        let mut over = lock(&self.over);
-        over.wanted = wanted;
-        let too_few = |over: &mut Over| over.jobs.len() < wanted && !over.ends_watch;
-        let mut over = match timeout {
+        let mut completed = lock(&self.completed);
+        completed.wanted = wanted;
+        let too_few = |completed: &mut Completed| completed.jobs.len() < wanted && !completed.ends_watch;
+        let mut completed = match timeout {
             Some(timeout) => {
-                let result = self.enough_over.wait_timeout_while(over, timeout, too_few);
+                let result = self.enough_completed.wait_timeout_while(completed, timeout, too_few);
                 result.unwrap_or_else(PoisonError::into_inner).0
             }
-            None => self.enough_over.wait_while(over, too_few).unwrap_or_else(PoisonError::into_inner),
+            None => {
+                self.enough_completed.wait_while(completed, too_few).unwrap_or_else(PoisonError::into_inner)
+            }
         };
-        over.wanted = 0;
-        over.ends_watch = false;
+        completed.wanted = 0;
+        completed.ends_watch = false;
     }
 
-    /// Ends the wait that is on, or the next.
+    /// Ends the wait in progress, or the next one.
     pub(super) fn end_watch(&self) {
-        lock(&self.over).ends_watch = true;
-        self.enough_over.notify_one();
+        lock(&self.completed).ends_watch = true;
+        self.enough_completed.notify_one();
     }
 
-    /// Rings `bell` from now on when jobs have completed.
-    pub(super) fn ring_when_over(&self, bell: &Bell) {
-        lock(&self.over).bell = Some(bell.clone());
+    /// Rings `bell` for each completed job from now on.
+    pub(super) fn set_bell(&self, bell: &Bell) {
+        lock(&self.completed).bell = Some(bell.clone());
     }
 
-    /// System calls that the threads have made for jobs that have completed.
+    /// System calls that the threads have made for completed jobs.
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
     }
 
-    /// Lets the threads finish what is queued, and end.
+    /// Makes the threads end when the queue is empty.
     pub(super) fn close(&self) {
-        lock(&self.queue).closing = true;
-        self.jobs_there.notify_all();
+        lock(&self.queue).is_closing = true;
+        self.has_jobs.notify_all();
     }
 
-    /// A thread's next jobs, waiting for them; `false` at the end.
+    /// Waits for a thread's next jobs; `false` when the device closes.
     fn take(&self, into: &mut VecDeque<Job>) -> bool {
         let mut queue = lock(&self.queue);
         loop {
@@ -143,32 +146,31 @@ impl Shared {
             if count > 0 {
                 into.extend(queue.jobs.drain(..count));
                 if !queue.jobs.is_empty() && queue.idle > 0 {
-                    self.jobs_there.notify_one();
+                    self.has_jobs.notify_one();
                 }
                 return true;
             }
-            if queue.closing {
+            if queue.is_closing {
                 return false;
             }
             queue.idle += 1;
-            queue = self.jobs_there.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.has_jobs.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
         }
     }
 
-    /// Puts jobs that have completed where the device collects them, and ends a wait for them.
-    pub(super) fn release(&self, jobs: &mut VecDeque<Job>) {
-        let mut over = lock(&self.over);
-        over.jobs.append(jobs);
-        if let Some(bell) = &over.bell {
-            // Each time: whether a ring for earlier jobs has been heard is not known here, and a ring while nobody waits
-            // is no system call.
+    /// Adds completed jobs for the device to collect, and ends a wait for them.
+    pub(super) fn complete(&self, jobs: &mut VecDeque<Job>) {
+        let mut completed = lock(&self.completed);
+        completed.jobs.append(jobs);
+        if let Some(bell) = &completed.bell {
+            // Each time: an earlier ring may have ended a wait already, and a ring without a waiter is no system call.
             bell.ring();
         }
-        let enough = over.wanted > 0 && over.jobs.len() >= over.wanted;
-        drop(over);
+        let enough = completed.wanted > 0 && completed.jobs.len() >= completed.wanted;
+        drop(completed);
         if enough {
-            self.enough_over.notify_one();
+            self.enough_completed.notify_one();
         }
     }
 }
@@ -180,57 +182,19 @@ impl Watch for Shared {
     }
 }
 
-/// A thread's life.
+/// The main function of a thread.
 pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
     let mut caller = Caller::new(&shared.file, shared.block, segments_max);
     let mut jobs = VecDeque::with_capacity(depth);
     while shared.take(&mut jobs) {
         let calls_before = caller.syscalls();
-        caller.carry_out_all(&mut jobs, &shared.price);
+        caller.carry_out_all(&mut jobs, &shared.cost);
         shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
-        shared.release(&mut jobs);
+        shared.complete(&mut jobs);
     }
 }
 
-/// No state is ever left half changed, so a panic elsewhere does not spoil it.
+/// Ignores poisoning: no panic leaves the state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How long a read or write takes: a mean in which each new one weighs an eighth.
-#[derive(Debug)]
-pub(super) struct Price {
-    nanos: AtomicU64,
-}
-
-impl Price {
-    /// Long, until something is known.
-    const fn unknown() -> Self {
-        Self { nanos: AtomicU64::new(FIRST_PRICE_NANOS) }
-    }
-
-    pub(super) fn get(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Relaxed))
-    }
-
-    /// Two threads may overwrite one another's: it is an estimate.
-    pub(super) fn add(&self, taken: Duration) {
-        let before = self.nanos.load(Relaxed);
-        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.store(before - before / 8 + taken / 8, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_price_follows_what_is_measured() {
-        let price = Price::unknown();
-        (0..60).for_each(|_| price.add(Duration::from_micros(2)));
-        assert!(price.get() < Duration::from_micros(4), "{:?}", price.get());
-        price.add(Duration::from_millis(1));
-        assert!(price.get() > Duration::from_micros(100), "one slow I/O: {:?}", price.get());
-    }
 }

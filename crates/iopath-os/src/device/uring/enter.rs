@@ -1,4 +1,4 @@
-//! The system call `io_uring_enter`, once. Does not try again: what the kernel did not take is `uring.rs`'s to see to.
+//! One call of `io_uring_enter`. Does not retry: `uring.rs` does.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, types};
 
-/// How long to wait before entries are submitted again that the kernel did not take, unless something has completed before.
+/// How long to wait before the entries are submitted again that the kernel did not take, unless a completion comes first.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// Submits `to_submit` entries of the submission ring and, if the kernel takes them all, waits for `completions`, no
-/// longer than `timeout`. Returns how many it took, which may be fewer; it has waited for nothing then.
+/// Submits `to_submit` entries of the submission ring. If the kernel takes them all, waits for `completions`, at most
+/// `timeout`. Returns how many entries it took; if these are fewer, it has not waited.
 pub(super) fn enter(
     ring: RawFd,
     to_submit: u32,
@@ -25,8 +25,8 @@ pub(super) fn enter(
         arg = std::ptr::from_ref(&args).cast::<libc::c_void>();
         arg_bytes = size_of_val(&args);
     }
-    // SAFETY: whoever pushed an entry promised that the memory it names lives until its completion; the argument, if
-    // the flag says that there is one, and the time that it points to outlive the call.
+    // SAFETY: the code that pushed an entry promised that its memory lives until the completion. The argument, if the
+    // flag announces one, and the time that it points to outlive the call.
     let entered = unsafe {
         let flags = flags.bits();
         libc::syscall(libc::SYS_io_uring_enter, ring, to_submit, completions, flags, arg, arg_bytes)
@@ -34,12 +34,12 @@ pub(super) fn enter(
     if entered < 0 { Err(io::Error::last_os_error()) } else { Ok(entered as u32) }
 }
 
-/// Errors of `io_uring_enter` that pass: time out, signal, no memory now, completions to be taken first.
+/// Transient errors of `io_uring_enter`: timeout, signal, no memory now, full completion ring.
 pub(super) const fn is_passing(errno: i32) -> bool {
     matches!(errno, libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
 }
 
-/// Whether an error does not end all I/O on the ring.
+/// Whether I/O on the ring can continue after the error.
 pub(super) fn passes(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(is_passing)
 }

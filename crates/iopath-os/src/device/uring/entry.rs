@@ -1,4 +1,4 @@
-//! A request in flight on a ring, and the entry that asks the kernel for what is left of it.
+//! A request in flight on a ring, and the submission entry for the rest of it.
 
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
@@ -9,10 +9,10 @@ use iopath_core::{Extent, Io, Op, Tag};
 use crate::device::transfer::Transfer;
 use crate::memory::Segment;
 
-/// The file's number among the ring's registered files.
+/// The file's index in the ring's registered files.
 const FILE: types::Fixed = types::Fixed(0);
 
-/// What one slot of the ring is doing. As large as a cache line: one is touched per submission and completion.
+/// The request in a slot of the ring. As large as a cache line: each submission and completion touches one.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
@@ -20,9 +20,9 @@ pub(super) struct Slot {
     /// The rest of the memory, if it is one segment.
     pub(super) memory: libc::iovec,
     pub(super) tag: Tag,
-    /// How many segments the request has; if more than one, they are in the slot's iovecs.
+    /// The number of segments; several are in the slot's iovecs.
     pub(super) segments: u16,
-    /// Of several: the first that is not used up.
+    /// The first of several segments that is not done.
     pub(super) first_iovec: u16,
     /// The registered buffer of its only segment.
     buffer: Option<u16>,
@@ -42,14 +42,14 @@ impl Default for Slot {
     }
 }
 
-/// Where the iovecs of a slot are among those of all.
+/// The range of a slot's iovecs in the list of all.
 pub(super) fn iovec_range(slot: u32, segments_max: u16) -> Range<usize> {
     let start = slot as usize * usize::from(segments_max);
     start..start + usize::from(segments_max)
 }
 
 impl Slot {
-    /// Notes the memory: `count` segments, `first` being the first of them.
+    /// Sets the memory: `count` segments, of which `first` is the first.
     pub(super) fn set_memory(&mut self, first: Option<libc::iovec>, count: u16, buffer: Option<u16>) {
         if let Some(first) = first {
             self.memory = first;
@@ -59,7 +59,7 @@ impl Slot {
         self.buffer = buffer;
     }
 
-    /// Asks for what is left of the request. `iovecs` are the slot's own.
+    /// The entry for the rest of the request. `iovecs` are the slot's own.
     pub(super) fn entry(&self, slot: u32, iovecs: &[libc::iovec]) -> squeue::Entry {
         let transfer = &self.transfer;
         let entry = match transfer.op {
@@ -110,15 +110,15 @@ impl Slot {
         self.memory.iov_base.cast()
     }
 
-    /// The iovecs that are not used up, of a request of several segments.
+    /// The iovecs that are not done, of a request of several segments.
     fn rest<'a>(&self, iovecs: &'a [libc::iovec]) -> &'a [libc::iovec] {
         &iovecs[usize::from(self.first_iovec)..usize::from(self.segments)]
     }
 
-    /// Zeroes what is left of the memory, but for its first `from` bytes.
+    /// Zeroes the rest of the memory from its byte `from` on.
     ///
     /// # Safety
-    /// The request is a read, no call of it is with the kernel, and it has not completed.
+    /// The request is a read that has not completed, and the kernel has no entry of it.
     pub(super) unsafe fn zero_from(&self, iovecs: &[libc::iovec], mut from: usize) {
         let rest = if self.segments > 1 { self.rest(iovecs) } else { std::slice::from_ref(&self.memory) };
         for iovec in rest {

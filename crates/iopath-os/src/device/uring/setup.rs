@@ -1,4 +1,4 @@
-//! Sets up a ring with the best flags that the kernel has, and registers file and buffers with it.
+//! Sets up a ring with the best flags that the kernel supports, and registers file and buffers.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +11,16 @@ use crate::pool::BufferPool;
 /// The most entries the kernel gives a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
 
-/// At which stage `io_uring` was refused.
+/// The stage at which `io_uring` was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// No ring.
     Ring,
-    /// A ring, but one too old to use.
+    /// The ring lacks required features: the kernel is too old.
     Features,
-    /// A ring that does not take the file.
+    /// The ring refuses the file.
     File,
-    /// A ring that does not take the buffers: it would work without.
+    /// The ring refuses the buffers, and would work without.
     Buffers,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
 
 type Flags = fn(&mut Builder) -> &mut Builder;
 
-/// What to ask for, best first. Each row says since which kernel it is there.
+/// The flags to ask for, best first, each with the kernel that introduced it.
 const ONE_THREAD: &[Flags] = &[
     // 6.6: no indirection between entries and their order.
     |ring| {
@@ -56,7 +56,7 @@ const ONE_THREAD: &[Flags] = &[
             .setup_defer_taskrun()
             .setup_no_sqarray()
     },
-    // 6.1: completions run in our calls alone.
+    // 6.1: completions run only in our calls.
     |ring| {
         ring.setup_submit_all()
             .setup_coop_taskrun()
@@ -70,8 +70,8 @@ const ONE_THREAD: &[Flags] = &[
     |ring| ring,
 ];
 
-/// The same for rings that several threads use. They may not say `SINGLE_ISSUER` nor what depends on it; and with
-/// `COOP_TASKRUN` completions would wait until the thread that submitted them next enters the kernel, for whatever.
+/// The same for rings that several threads use. `SINGLE_ISSUER` and the flags that depend on it are not allowed; with
+/// `COOP_TASKRUN`, completions would wait until the thread that submitted them next enters the kernel.
 const ANY_THREAD: &[Flags] = &[
     // 6.6.
     |ring| ring.setup_submit_all().setup_no_sqarray(),
@@ -81,7 +81,7 @@ const ANY_THREAD: &[Flags] = &[
     |ring| ring,
 ];
 
-/// A ring with an entry for each of `depth` requests. It has twice as many for completions: none is ever lost.
+/// A ring with a submission entry for each of `depth` requests, and twice as many completion entries: none is lost.
 pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
     let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
     for flags in if one_thread { ONE_THREAD } else { ANY_THREAD } {
@@ -97,7 +97,7 @@ pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
     Err(Stage::Ring.refused()(refused))
 }
 
-/// Makes `file` number 0 of the ring's files: the kernel need not look it up at each request.
+/// Registers `file` as number 0: the kernel then does no lookup for each request.
 pub(super) fn register_file(ring: &IoUring, file: &File) -> Result<(), Refused> {
     ring.submitter().register_files(&[file.as_raw_fd()]).map_err(Stage::File.refused())
 }
@@ -109,9 +109,9 @@ pub(super) fn register_buffers(ring: &IoUring, pool: &BufferPool) -> Result<Box<
         .map(|(start, len)| libc::iovec { iov_base: start.as_ptr().cast(), iov_len: len })
         .collect();
     if iovecs.is_empty() {
-        return Ok(Box::default()); // The kernel refuses to register nothing.
+        return Ok(Box::default()); // The kernel refuses an empty list.
     }
-    // SAFETY: the device keeps the pool as long as the ring, so the memory stays.
+    // SAFETY: the device keeps the pool, and so the memory, as long as the ring.
     unsafe { ring.submitter().register_buffers(&iovecs) }.map_err(Stage::Buffers.refused())?;
     let bounds = |iovec: &libc::iovec| (iovec.iov_base.addr(), iovec.iov_base.addr() + iovec.iov_len);
     Ok(iovecs.iter().map(bounds).collect())

@@ -1,4 +1,4 @@
-//! Waits for a ring's completions without the ring: by its descriptor alone. Submits nothing and reads no entry.
+//! Waits for a ring's completions by its descriptor alone. Submits nothing and reads no entry.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,12 +10,12 @@ use io_uring::IoUring;
 use super::enter::{enter, passes};
 use crate::device::{WaitError, Watch};
 
-/// A descriptor of its own for the ring.
+/// A duplicate of the ring's descriptor.
 #[derive(Debug)]
 pub(super) struct RingWatch {
     ring: OwnedFd,
     syscalls: AtomicU64,
-    /// The error with which the system refused for good what was handed over, or 0.
+    /// The error with which the system refused submissions for good, or 0.
     refused: AtomicI32,
 }
 
@@ -31,7 +31,7 @@ impl RingWatch {
         self.syscalls.load(Relaxed)
     }
 
-    /// Lets the next wait fail as the hand-over did, or no more.
+    /// Makes the next waits fail with `error`, or succeed again.
     pub(super) fn refuse(&self, error: Option<&io::Error>) {
         self.refused.store(error.and_then(io::Error::raw_os_error).unwrap_or_default(), Relaxed);
     }
