@@ -284,6 +284,16 @@ impl<T> Uring<T> {
     }
 }
 
+/// Whether the kernel may hold completions back until the next call, while its `TASKRUN` flag is set.
+///
+/// Directly after a call (`is_fresh`) it holds back only newer ones. A bell was rung for the first of these; if that ring
+/// has ended a wait, none follows for the others, so a poll with a bell enters the kernel. It does so once: the flag may be
+/// stale, since the kernel sets it after it has queued the work, perhaps when the work has been done already. What comes
+/// after the call rings the bell again.
+const fn may_hold_back(is_fresh: bool, has_bell: bool, has_entered: bool) -> bool {
+    !is_fresh || has_bell && !has_entered
+}
+
 impl<T> BlockDevice for Uring<T> {
     type Memory = Segment;
 
@@ -317,14 +327,16 @@ impl<T> BlockDevice for Uring<T> {
     }
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
+        let mut has_entered = false;
         loop {
             let Some(entry) = self.ring.completion().next() else {
-                // The kernel may hold completions back until it is entered. Directly after a call none are held back but
-                // newer ones: the bell was rung for the first of these, and is not rung for the others.
-                let held_back = (!self.fresh || self.bell.is_some()) && self.ring.submission().taskrun();
+                let flags_held_back = self.ring.submission().taskrun();
+                let is_held_back =
+                    flags_held_back && may_hold_back(self.fresh, self.bell.is_some(), has_entered);
                 let is_behind = !self.fresh && self.retry_at.is_some();
                 self.fresh = false;
-                if (held_back || is_behind) && self.enter(0, None).is_ok() {
+                if (is_held_back || is_behind) && self.enter(0, None).is_ok() {
+                    has_entered = true;
                     continue;
                 }
                 return None;

@@ -303,3 +303,17 @@ fn a_refusal_for_good_is_an_error_of_every_wait() {
     submit(&mut device, &mut memory);
     assert!(device.commit_and_wait(1, Some(PATIENCE)).is_err_and(is_refused));
 }
+
+#[test]
+fn a_stale_flag_makes_a_poll_enter_the_kernel_once() {
+    for has_bell in [false, true] {
+        // As `poll_completion` with a flag that stays set and no completion.
+        let (mut is_fresh, mut has_entered, mut calls) = (false, false, 0);
+        while calls < 10 && may_hold_back(is_fresh, has_bell, has_entered) {
+            calls += 1;
+            (is_fresh, has_entered) = (true, true);
+        }
+        assert_eq!(calls, 1, "with a bell: {has_bell}");
+    }
+    assert!(may_hold_back(true, true, false), "the ring for a held-back completion has ended a wait");
+}
