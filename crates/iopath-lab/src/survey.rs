@@ -89,57 +89,57 @@ pub struct Survey {
 pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, LabError> {
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
-    let target = inspect(&options.target)?;
+    let info = inspect(&options.target)?;
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
-    let (place, speed) = prepare(target, options, &lab, progress)?;
-    let mut facts = facts_of(&place, &lab);
+    let (target, speed) = prepare(info, options, &lab, progress)?;
+    let mut facts = facts_of(&target, &lab);
     let deadline = options.time.mul_f64(BEGIN_SHARE);
     let terms = Terms {
         time: deadline.saturating_sub(clock.elapsed()),
         speed,
-        size_bytes: place.size_bytes(),
-        writes: options.overwrite || place.is_scratch(),
-        direct_align_bytes: place.direct_align_bytes().ok(),
-        is_cached_beneath: place.storage().cached_files().next().is_some(),
+        size_bytes: target.size_bytes(),
+        writes: options.overwrite || target.is_scratch(),
+        direct_align_bytes: target.direct_align_bytes().ok(),
+        is_cached_beneath: target.storage().cached_files().next().is_some(),
     };
-    let nowhere = Target::none(place.size_bytes());
-    let part = place.first(HIT_BYTES);
-    let mut turns = Turns::new(&terms, &place, &part, &nowhere)?;
+    let none = Target::none(target.size_bytes());
+    let part = target.first(HIT_BYTES);
+    let mut turns = Turns::new(&terms, &target, &part, &none)?;
     turns.take(clock, deadline, &mut facts, progress)?;
     let Turns { plan, series, mut left_out, .. } = turns;
     let mut runs: Vec<RunResult> =
         series.iter().filter(|series| !series.is_empty()).map(|series| lab.summarize(series)).collect();
     left_out.extend(unmeasured(&plan.cells, &series, &left_out));
-    if let Err(error) = place.direct_align_bytes() {
+    if let Err(error) = target.direct_align_bytes() {
         left_out.push(format!("direct I/O: {error}"));
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    let report = Report { findings, ..Report::new(lab.host().clone(), TargetFacts::of(&place), runs) };
+    let report = Report { findings, ..Report::new(lab.host().clone(), TargetFacts::of(&target), runs) };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
     Ok(Survey { report, left_out, rounds, slice, cpu_of, took: clock.elapsed() })
 }
 
-/// The place to measure, and its speed in bytes per second.
+/// The target to measure, and its speed in bytes per second.
 fn prepare(
-    target: TargetInfo,
+    info: TargetInfo,
     options: &SurveyOptions,
     lab: &Lab,
     progress: &mut dyn Progress,
 ) -> Result<(Target, f64), LabError> {
-    if target.kind == Kind::Directory {
-        return scratch(&target, options.time, progress);
+    if info.kind == Kind::Directory {
+        return scratch(&info, options.time, progress);
     }
-    if target.size_bytes < TARGET_BYTES_MIN {
-        let (has, needed) = (target.size_bytes, TARGET_BYTES_MIN);
-        return Err(LabError::TooSmallToSurvey { target: target.path, has, needed });
+    if info.size_bytes < TARGET_BYTES_MIN {
+        let (has, needed) = (info.size_bytes, TARGET_BYTES_MIN);
+        return Err(LabError::TooSmallToSurvey { target: info.path, has, needed });
     }
     let rw = if options.overwrite { Rw::Write } else { Rw::Read };
     let (target, overwrite) = (Some(options.target.clone()), options.overwrite);
     let workload = Workload { target, rw, overwrite, ..Workload::default() };
-    let place = Target::prepare(&workload, progress)?;
-    let speed = read_speed(&place, lab)?;
-    Ok((place, speed))
+    let target = Target::prepare(&workload, progress)?;
+    let speed = read_speed(&target, lab)?;
+    Ok((target, speed))
 }
 
 /// A scratch file of a size that the speed and free space of the directory allow.
@@ -150,8 +150,8 @@ fn scratch(
 ) -> Result<(Target, f64), LabError> {
     let timed = |bytes: u64, progress: &mut dyn Progress| {
         let begun = Instant::now();
-        let place = Target::scratch(&directory.path, bytes, 1, progress)?;
-        Ok::<_, LabError>((place, bytes as f64 / begun.elapsed().as_secs_f64()))
+        let target = Target::scratch(&directory.path, bytes, 1, progress)?;
+        Ok::<_, LabError>((target, bytes as f64 / begun.elapsed().as_secs_f64()))
     };
     let (_, speed) = timed(PROBE_BYTES, &mut Silent)?;
     let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
@@ -167,9 +167,9 @@ fn scratch_bytes(speed: f64, time: Duration, free: Option<u64>) -> u64 {
 }
 
 /// The speed of a user's target, read in large blocks, in bytes per second.
-fn read_speed(place: &Target, lab: &Lab) -> Result<f64, LabError> {
-    let path = if place.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
-    let block_bytes = if place.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
+fn read_speed(target: &Target, lab: &Lab) -> Result<f64, LabError> {
+    let path = if target.direct_align_bytes().is_ok() { "kernel-direct" } else { "kernel-buffered" };
+    let block_bytes = if target.size_bytes() >= 1 << 20 { 1 << 20 } else { 16 << 10 };
     let workload = Workload {
         path: find_path(path)?,
         block_size: BlockSize::constant(block_bytes),
@@ -177,7 +177,7 @@ fn read_speed(place: &Target, lab: &Lab) -> Result<f64, LabError> {
         repetitions: Repetitions::constant(1),
         ..Workload::default()
     };
-    Ok(lab.run(&workload, place, &mut Silent)?.bytes_per_second.mean)
+    Ok(lab.run(&workload, target, &mut Silent)?.bytes_per_second.mean)
 }
 
 /// The cells of a plan with their measurements.
@@ -190,21 +190,16 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(
-        terms: &Terms,
-        place: &'a Target,
-        part: &'a Target,
-        nowhere: &'a Target,
-    ) -> Result<Self, LabError> {
+    fn new(terms: &Terms, target: &'a Target, part: &'a Target, none: &'a Target) -> Result<Self, LabError> {
         let plan = Plan::new(terms);
         let new = |cell: &Cell| {
             let workload = cell.workload(terms, plan.slice)?;
-            let place = match cell.hit {
+            let target = match cell.hit {
                 Some(_) => part,
-                None if workload.path.capabilities.needs_target => place,
-                None => nowhere,
+                None if workload.path.capabilities.needs_target => target,
+                None => none,
             };
-            Series::new(&workload, place)
+            Series::new(&workload, target)
         };
         let series = plan.cells.iter().map(new).collect::<Result<_, LabError>>()?;
         let (costs, left_out) = (plan.costs(terms.speed), plan.left_out.clone());
@@ -277,17 +272,17 @@ fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<
     })
 }
 
-fn facts_of(place: &Target, lab: &Lab) -> Facts {
-    let target = place.info();
-    let filesystem = target.and_then(|target| target.filesystem.as_ref());
-    let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !place.is_scratch());
+fn facts_of(target: &Target, lab: &Lab) -> Facts {
+    let info = target.info();
+    let filesystem = info.and_then(|info| info.filesystem.as_ref());
+    let compressing = filesystem.filter(|filesystem| filesystem.compresses() && !target.is_scratch());
     Facts {
-        disk: TargetFacts::of(place).and_then(|facts| facts.disk),
-        no_disk: target.and_then(no_disk),
-        cached_files: place.storage().cached_files().map(Path::to_owned).collect(),
-        unwritten: place.unwritten(),
+        disk: TargetFacts::of(target).and_then(|facts| facts.disk),
+        no_disk: info.and_then(no_disk),
+        cached_files: target.storage().cached_files().map(Path::to_owned).collect(),
+        unwritten: target.unwritten(),
         compressing: compressing.map(|filesystem| filesystem.name.clone()),
-        engine: place.file().and_then(engine_facts),
+        engine: target.file().and_then(engine_facts),
         cores: lab.host().cores,
         memory_bytes: lab.host().memory_bytes,
         busy_cpus: lab.host().idle_busy_cpus,
