@@ -32,7 +32,7 @@ pub enum IoError {
 
 impl IoError {
     /// Whether a forced-unit-access write may have failed with this error because the flush failed, not the write.
-    pub const fn may_be_of_a_flush(self) -> bool {
+    pub const fn may_come_from_flush(self) -> bool {
         matches!(self, Self::Media | Self::Gone | Self::Os(_))
     }
 

@@ -61,7 +61,7 @@ impl LogSink for Producer {
         })
     }
 
-    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         let Ok(mut slot) = self.slot.try_lock() else {
             // The consumer is checking the slot, and finds nothing.
             return self.exchange(batch);
@@ -71,7 +71,7 @@ impl LogSink for Producer {
         Ok(())
     }
 
-    fn resume(&mut self, batch: &mut RecordBatch) {
+    fn reclaim(&mut self, batch: &mut RecordBatch) {
         // If the lock is taken, the consumer is taking the batch.
         let parked = self.slot.try_lock().ok().and_then(|mut slot| slot.take());
         if let Some(parked) = parked {

@@ -398,7 +398,7 @@ fn records_of_an_idle_queue_reach_the_file() {
     let clocks = 1;
     for number in 1..=2 {
         read_one(&mut queue, number);
-        queue.rest_log();
+        queue.publish_log();
         let begin = std::time::Instant::now();
         // Queued, got, inserted, dispatched; complete with its bio.
         while in_file() < clocks + 5 * number as usize {

@@ -165,7 +165,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
     pub fn poll_completion(&mut self) -> Option<Finished> {
         let BioDone { token, result } = self.pump.poll_completion()?;
-        self.rest_log_if_idle();
+        self.publish_log_if_idle();
         let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
         Some(Finished { token, op, extent, buffer, result })
     }
@@ -321,14 +321,14 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         std::mem::forget(on_unwind);
         submitted.map_err(RunError::Refused)?;
         let done = self.pump.poll_completion().expect("the only bio has completed when wait returns");
-        self.rest_log_if_idle();
+        self.publish_log_if_idle();
         Ok(done.result?)
     }
 
     /// The next I/O may be far away: the log gets the records that the queue holds back.
-    fn rest_log_if_idle(&mut self) {
+    fn publish_log_if_idle(&mut self) {
         if self.in_flight() == 0 {
-            self.pump.queue_mut().rest_log();
+            self.pump.queue_mut().publish_log();
         }
     }
 

@@ -22,7 +22,7 @@ impl LogSink for Counter {
     }
 
     /// A queue that becomes idle hands over what it has, so that short tests see it.
-    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
         self.take(batch)
     }
 }

@@ -23,19 +23,19 @@ pub trait LogSink: fmt::Debug + Send {
     /// batch with an [`Event::Missed`] that has their number.
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom>;
 
-    /// Borrows a batch that is not full while the queue is idle, and replaces it with an empty one. [`LogSink::resume`]
-    /// returns the batch if its records are still unread, so that a queue that is often idle fills batches as a busy one
-    /// does. A sink that is never read while the queue is idle needs neither method.
+    /// Makes a batch that is not full readable while the queue is idle, and replaces it with an empty one.
+    /// [`LogSink::reclaim`] returns the batch if its records are still unread, so that a queue that is often idle fills
+    /// batches as a busy one does. A sink that is never read while the queue is idle needs neither method.
     ///
     /// # Errors
     /// If the sink refuses; the batch must be unchanged, and the queue keeps it.
-    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         let _ = batch;
         Err(NoRoom)
     }
 
-    /// The queue continues: replaces this empty batch with the borrowed one, unless its records were read.
-    fn resume(&mut self, batch: &mut RecordBatch) {
+    /// The queue continues: replaces this empty batch with the published one, unless its records were read.
+    fn reclaim(&mut self, batch: &mut RecordBatch) {
         let _ = batch;
     }
 }

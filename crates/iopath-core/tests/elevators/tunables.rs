@@ -64,7 +64,7 @@ fn settings_in_text_reach_the_elevator_of_a_queue() {
 }
 
 #[test]
-fn following_a_spec_of_the_same_kind_keeps_the_elevator() {
+fn applying_a_spec_of_the_same_kind_keeps_the_elevator() {
     // Of two queued requests, an elevator that kept its head dispatches the one above it.
     let order_after = |spec: &ElevatorSpec| {
         let config = QueueConfig { elevator: "two-list".parse().unwrap(), ..QueueConfig::default() };
@@ -77,7 +77,7 @@ fn following_a_spec_of_the_same_kind_keeps_the_elevator() {
         assert!(queue.poll_dispatch(Instant::ZERO).is_some());
         read(&mut queue, 100);
         read(&mut queue, 900);
-        queue.follow(spec, Instant::ZERO);
+        queue.apply_spec(spec, Instant::ZERO);
         assert_eq!(queue.elevator_spec().to_string(), spec.to_string());
         assert_eq!(queue.elevator(), spec.name());
         let next = queue.poll_dispatch(Instant::ZERO).map(|io| io.extent.start().0);

@@ -134,7 +134,7 @@ impl Life {
     fn change_elevator(&mut self) {
         match self.rng.random_range(0..5) {
             0 => self.queue.set_elevator(&random_elevator(&mut self.rng, self.elevator.as_deref()), self.now),
-            1 => self.queue.follow(&random_elevator(&mut self.rng, self.elevator.as_deref()), self.now),
+            1 => self.queue.apply_spec(&random_elevator(&mut self.rng, self.elevator.as_deref()), self.now),
             2 => {
                 let (stream, weight) = (self.rng.random_range(0..3), self.rng.random_range(1..=10_000));
                 self.queue.set_weight(Stream(stream), weight);

@@ -65,29 +65,29 @@ fn a_parked_batch_goes_to_either_end_in_order() {
     let (mut producer, mut consumer) = ring(0);
     let mut batch = RecordBatch::new();
     fill(&mut batch, 0..2);
-    producer.rest(&mut batch).unwrap();
+    producer.publish(&mut batch).unwrap();
     assert!(batch.records().is_empty());
-    producer.resume(&mut batch);
+    producer.reclaim(&mut batch);
     assert_eq!(numbers(&batch), [0, 1], "the consumer did not take it");
     assert!(!consumer.take_parked());
 
-    producer.rest(&mut batch).unwrap();
+    producer.publish(&mut batch).unwrap();
     assert!(consumer.take_parked());
-    producer.resume(&mut batch);
+    producer.reclaim(&mut batch);
     assert!(batch.records().is_empty(), "the consumer took it");
     assert_eq!(take(&mut consumer), Some(vec![0, 1]));
 
     fill(&mut batch, 2..3);
     producer.take(&mut batch).unwrap();
     fill(&mut batch, 3..4);
-    producer.rest(&mut batch).unwrap();
+    producer.publish(&mut batch).unwrap();
     assert!(consumer.take_parked());
     assert_eq!((take(&mut consumer), take(&mut consumer)), (Some(vec![2]), Some(vec![3])));
     assert_eq!(take(&mut consumer), None);
 
-    producer.resume(&mut batch);
+    producer.reclaim(&mut batch);
     fill(&mut batch, 4..5);
-    producer.rest(&mut batch).unwrap();
+    producer.publish(&mut batch).unwrap();
     drop(producer);
     assert_eq!(take(&mut consumer), Some(vec![4]), "no record is left behind");
     assert!(matches!(consumer.take(), Found::End));
@@ -104,12 +104,12 @@ fn two_threads_at_full_speed_count_every_lost_record() {
             fill(&mut batch, number..number + length);
             number += length;
             // Idle before each batch, for a varying time.
-            let is_parked = producer.rest(&mut batch).is_ok();
+            let is_parked = producer.publish(&mut batch).is_ok();
             if number % 512 < 64 {
                 std::thread::yield_now();
             }
             if is_parked {
-                producer.resume(&mut batch);
+                producer.reclaim(&mut batch);
             }
             if !batch.records().is_empty() && producer.take(&mut batch).is_err() {
                 batch.clear();

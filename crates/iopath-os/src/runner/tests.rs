@@ -101,12 +101,12 @@ impl LogSink for Resting {
         Ok(())
     }
 
-    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         std::mem::swap(batch, &mut self.0.lock().unwrap());
         Ok(())
     }
 
-    fn resume(&mut self, batch: &mut RecordBatch) {
+    fn reclaim(&mut self, batch: &mut RecordBatch) {
         std::mem::swap(batch, &mut self.0.lock().unwrap());
     }
 }

@@ -12,14 +12,14 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn set_elevator(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
         self.pump.queue_mut().set_elevator(spec, now);
-        self.rest_log_if_idle();
+        self.publish_log_if_idle();
     }
 
     /// Makes the elevator match `spec`: sets the tunables of one of the same kind, replaces one of another kind.
     pub fn follow(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
-        self.pump.queue_mut().follow(spec, now);
-        self.rest_log_if_idle();
+        self.pump.queue_mut().apply_spec(spec, now);
+        self.publish_log_if_idle();
     }
 
     /// Sets a tunable of the elevator. It applies from the next request on.

@@ -41,8 +41,8 @@ pub(crate) struct Log {
     time_high: u64,
     /// Records lost and not yet recorded as missing.
     missed: u64,
-    /// The saved `valid_ns` while the sink has borrowed the batch. `valid_ns` is 0 then, so that the next step resumes.
-    at_rest: Option<u64>,
+    /// The saved `valid_ns` while the batch is published. `valid_ns` is 0 then, so that the next step reclaims the batch.
+    published: Option<u64>,
     sink: Box<dyn LogSink>,
 }
 
@@ -62,7 +62,7 @@ impl Log {
             // No time has these upper bits, so that a `Clock` precedes the first record.
             time_high: u64::MAX,
             missed: 0,
-            at_rest: None,
+            published: None,
             sink,
         }
     }
@@ -212,14 +212,14 @@ impl Log {
         self.append(record);
     }
 
-    /// Lets the sink borrow the pending records until the next step.
-    pub(crate) fn rest(&mut self) {
+    /// Publishes the pending records in the sink until the next step.
+    pub(crate) fn publish(&mut self) {
         if self.len == 0 {
             return;
         }
         self.batch.len = self.len;
-        if self.sink.rest(&mut self.batch).is_ok() {
-            self.at_rest = Some(std::mem::take(&mut self.valid_ns));
+        if self.sink.publish(&mut self.batch).is_ok() {
+            self.published = Some(std::mem::take(&mut self.valid_ns));
             self.begin_batch();
         }
     }
@@ -228,10 +228,10 @@ impl Log {
         (self.len, self.inserted, self.got, self.run_end, self.owned) = (0, 0, 0, NO_RUN, 0);
     }
 
-    /// Gets the unread records back from the sink. Returns whether it had borrowed any.
-    fn resume(&mut self) -> bool {
-        let Some(valid_ns) = self.at_rest.take() else { return false };
-        self.sink.resume(&mut self.batch);
+    /// Gets the batch back from the sink, empty if it was read. Returns whether one was published.
+    fn reclaim(&mut self) -> bool {
+        let Some(valid_ns) = self.published.take() else { return false };
+        self.sink.reclaim(&mut self.batch);
         (self.len, self.valid_ns) = (self.batch.len, valid_ns);
         true
     }
@@ -255,7 +255,7 @@ impl Log {
     /// Passes records that are old enough to the sink, and records the upper bits of the time or a loss if needed.
     #[cold]
     fn renew(&mut self, now: Instant) {
-        if self.resume() && now.as_nanos().wrapping_sub(self.valid_from_ns) < self.valid_ns {
+        if self.reclaim() && now.as_nanos().wrapping_sub(self.valid_from_ns) < self.valid_ns {
             return;
         }
         self.flush();
@@ -279,7 +279,7 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.resume();
+        self.reclaim();
         self.flush();
     }
 }

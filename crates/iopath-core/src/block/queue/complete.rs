@@ -117,7 +117,7 @@ impl<M: Memory> RequestQueue<M> {
             self.order.complete(slot);
         }
         if let Err(error) = result {
-            let is_both = fua && self.limits.fua && error.may_be_of_a_flush();
+            let is_both = fua && self.limits.fua && error.may_come_from_flush();
             if matches!(last, LastStep::Flush) || is_both {
                 self.failed_flush = Some(error);
             }

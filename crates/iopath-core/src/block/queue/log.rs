@@ -25,12 +25,12 @@ impl<M: Memory> RequestQueue<M> {
         self.log = None;
     }
 
-    /// Makes the pending records visible to the sink until the next step: for callers that become idle. See
-    /// [`LogSink::rest`].
+    /// Publishes the pending records in the sink until the next step: for callers that become idle. See
+    /// [`LogSink::publish`].
     #[inline]
-    pub fn rest_log(&mut self) {
+    pub fn publish_log(&mut self) {
         if let Some(log) = &mut self.log {
-            log.rest();
+            log.publish();
         }
     }
 

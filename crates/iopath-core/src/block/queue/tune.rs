@@ -23,7 +23,7 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Applies `spec`: an elevator of the same kind keeps its head and shares and gets the new settings; any other is
     /// replaced.
-    pub fn follow(&mut self, spec: &ElevatorSpec, now: Instant) {
+    pub fn apply_spec(&mut self, spec: &ElevatorSpec, now: Instant) {
         if !self.spec.is_of_kind(spec) {
             return self.set_elevator(spec, now);
         }

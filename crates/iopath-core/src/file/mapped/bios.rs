@@ -127,7 +127,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
     pub(super) fn end_bio(&mut self, token: usize, result: Result<(), IoError>) {
         let BioInFlight { task: slot, file, op, flush } = self.tasks.bios.remove(token);
         if let Some(flush) = flush {
-            let has_failed = result.err().is_some_and(|error| op == Op::Flush || error.may_be_of_a_flush());
+            let has_failed = result.err().is_some_and(|error| op == Op::Flush || error.may_come_from_flush());
             self.tasks.host.with_file(self.tasks.id, |file| file.end_flush(flush, has_failed));
         }
         let task = &mut self.tasks.list[slot as usize];

@@ -264,7 +264,7 @@ impl<M: Memory, B> Task<M, B> {
     /// A flush failed. For a forced write the error must be one that reports a failed flush: any other would be taken
     /// for an error of the write alone.
     pub(super) fn fail_flush(&mut self, error: IoError) {
-        let reports_flush = self.goal == Goal::Flush || error.may_be_of_a_flush();
+        let reports_flush = self.goal == Goal::Flush || error.may_come_from_flush();
         self.fail(if reports_flush { error } else { IoError::Media });
     }
 

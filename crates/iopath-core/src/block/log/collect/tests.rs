@@ -15,7 +15,7 @@ struct Kept(Arc<Mutex<Contents>>);
 struct Contents {
     records: Vec<Record>,
     is_full: bool,
-    borrowed: Option<RecordBatch>,
+    published: Option<RecordBatch>,
 }
 
 impl LogSink for Kept {
@@ -29,17 +29,17 @@ impl LogSink for Kept {
         Ok(())
     }
 
-    fn rest(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
-        let Contents { is_full, borrowed, .. } = &mut *self.0.lock().unwrap();
+    fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        let Contents { is_full, published, .. } = &mut *self.0.lock().unwrap();
         if *is_full {
             return Err(NoRoom);
         }
-        *borrowed = Some(std::mem::take(batch));
+        *published = Some(std::mem::take(batch));
         Ok(())
     }
 
-    fn resume(&mut self, batch: &mut RecordBatch) {
-        *batch = self.0.lock().unwrap().borrowed.take().unwrap_or_default();
+    fn reclaim(&mut self, batch: &mut RecordBatch) {
+        *batch = self.0.lock().unwrap().published.take().unwrap_or_default();
     }
 }
 
@@ -58,15 +58,15 @@ impl Kept {
         self.records()[1..].iter().map(events).collect()
     }
 
-    /// The number of records borrowed from an idle queue.
-    fn borrowed(&self) -> usize {
-        self.0.lock().unwrap().borrowed.as_ref().map_or(0, |batch| batch.records().len())
+    /// The number of published records of an idle queue.
+    fn published(&self) -> usize {
+        self.0.lock().unwrap().published.as_ref().map_or(0, |batch| batch.records().len())
     }
 
-    /// Reads the borrowed records of an idle queue.
-    fn read_borrowed(&self) {
-        let Contents { records, borrowed, .. } = &mut *self.0.lock().unwrap();
-        records.extend(borrowed.take().unwrap().records());
+    /// Reads the published records of an idle queue.
+    fn read_published(&self) {
+        let Contents { records, published, .. } = &mut *self.0.lock().unwrap();
+        records.extend(published.take().unwrap().records());
     }
 
     fn set_full(&self, is_full: bool) {
@@ -356,34 +356,34 @@ fn a_run_of_inserts_ends_with_its_batch() {
 }
 
 #[test]
-fn an_unread_borrowed_batch_is_continued() {
+fn an_unread_published_batch_is_continued() {
     let (kept, mut log) = log();
     log.push(&bio_step(0), at(50));
     for number in 1..4 {
-        log.rest();
-        log.rest();
-        assert_eq!((kept.borrowed() as u64, kept.records().len()), (number + 1, 0));
+        log.publish();
+        log.publish();
+        assert_eq!((kept.published() as u64, kept.records().len()), (number + 1, 0));
         log.push(&bio_step(number as u32), at(50 + number));
-        assert_eq!(kept.borrowed(), 0);
+        assert_eq!(kept.published(), 0);
     }
-    log.rest();
+    log.publish();
     log.push(&bio_step(4), at(49 + PENDING_MAX_NS));
     assert_eq!(kept.records().len(), 0);
-    log.rest();
+    log.publish();
     log.push(&bio_step(5), at(50 + PENDING_MAX_NS));
     assert_eq!(kept.records().len(), 1 + 5, "an old batch goes to the sink when the queue continues");
-    log.rest();
+    log.publish();
     drop(log);
     let tags: Vec<_> = kept.records()[1..].iter().map(|record| record.tag()).collect();
-    assert_eq!((kept.borrowed(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
+    assert_eq!((kept.published(), &tags[..]), (0, &[0, 1, 2, 3, 4, 5][..]));
 }
 
 #[test]
 fn a_borrowed_batch_that_was_read_is_not_continued() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 3, 7, 50);
-    log.rest();
-    kept.read_borrowed();
+    log.publish();
+    kept.read_published();
     insert(&mut log, 3, 50);
     assert_eq!(kept.events(), [(Event::Clock, false), (Event::Get, true)]);
     drop(log);
@@ -392,11 +392,11 @@ fn a_borrowed_batch_that_was_read_is_not_continued() {
 }
 
 #[test]
-fn a_batch_that_the_sink_does_not_borrow_is_continued() {
+fn a_batch_that_the_sink_does_not_publish_is_continued() {
     let (kept, mut log) = log();
     queue_and_get(&mut log, 3, 7, 50);
     kept.set_full(true);
-    log.rest();
+    log.publish();
     kept.set_full(false);
     insert(&mut log, 3, 50);
     drop(log);
