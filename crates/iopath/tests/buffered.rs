@@ -1,4 +1,4 @@
-//! The buffered path on a real file, against a plain copy of its bytes, with the engine that `IOPATH_TEST_ENGINE` names.
+//! Buffered I/O on a real file, compared with a plain copy of its bytes. The engine is that of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -39,9 +39,9 @@ fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
                     volume.write_at(&model[range], offset as u64).unwrap();
                 }
                 8..12 => {
-                    let lent = volume.borrow(offset as u64, bytes).unwrap();
-                    assert_eq!(lent.len(), bytes);
-                    lent.copy_to(&mut buffer[..bytes]);
+                    let borrowed = volume.borrow(offset as u64, bytes).unwrap();
+                    assert_eq!(borrowed.len(), bytes);
+                    borrowed.copy_to(&mut buffer[..bytes]);
                     assert!(buffer[..bytes] == model[range], "{said}");
                 }
                 _ => {
@@ -56,7 +56,7 @@ fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
 }
 
 #[test]
-fn a_flush_of_what_has_no_cache_to_flush_ends() {
+fn a_flush_of_a_device_without_a_cache_completes() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     let volume = Volume::memory(&disk, &options().write(true)).unwrap();
     volume.write_at(&[1; 5000], 100).unwrap();
@@ -68,7 +68,7 @@ fn a_flush_of_what_has_no_cache_to_flush_ends() {
 }
 
 #[test]
-fn a_disk_in_memory_ends_and_is_cut_at_any_byte() {
+fn a_disk_in_memory_can_end_and_be_cut_at_any_byte() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(10_000)).unwrap();
     let volume = Volume::memory(&disk, &options().write(true)).unwrap();
     volume.write_at(&[1; 9_000], 1_000).unwrap();
@@ -81,7 +81,7 @@ fn a_disk_in_memory_ends_and_is_cut_at_any_byte() {
 }
 
 #[test]
-fn dropped_without_a_flush_it_writes_back() {
+fn a_volume_dropped_without_a_flush_writes_back() {
     let Some((_directory, path)) = scratch_with(&vec![0; 300_000]) else { return };
     let written = random(300_000, 5);
     Volume::open(&path, &options().write(true)).unwrap().write_at(&written, 0).unwrap();
@@ -104,26 +104,26 @@ fn a_read_is_cut_off_at_the_end_and_a_write_past_it_is_refused() {
 }
 
 #[test]
-fn what_is_lent_stays_as_it_was_while_others_write() {
+fn borrowed_bytes_do_not_change_during_writes() {
     let before = random(64 << 10, 6);
     let Some((_directory, path)) = scratch_with(&before) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
-    let lent = volume.borrow(100, 40_000).unwrap();
+    let borrowed = volume.borrow(100, 40_000).unwrap();
     volume.write_at(&vec![1; 50_000], 0).unwrap();
-    assert!(lent.slices().flatten().eq(&before[100..40_100]));
+    assert!(borrowed.slices().flatten().eq(&before[100..40_100]));
     let mut now = vec![0; 50_000];
     volume.read_at(&mut now, 0).unwrap();
     assert!(now.iter().all(|byte| *byte == 1));
 }
 
 #[test]
-fn a_cache_that_is_lent_out_is_an_error_and_not_a_hang() {
+fn a_fully_borrowed_cache_is_an_error_and_not_a_hang() {
     let Some((_directory, path)) = scratch_with(&vec![3; 1 << 20]) else { return };
     let volume = Volume::open(&path, &options().cache_bytes(64 << 10)).unwrap();
-    let lent = volume.borrow(0, 64 << 10).unwrap();
+    let borrowed = volume.borrow(0, 64 << 10).unwrap();
     let error = volume.read_at(&mut [0; 1], 1 << 19).unwrap_err();
     assert!(error.kind() == ErrorKind::AllBorrowed { pages: 16 }, "{error}");
-    drop(lent);
+    drop(borrowed);
     assert_eq!(volume.read_at(&mut [0; 1], 1 << 19).unwrap(), 1);
 }
 
@@ -186,7 +186,7 @@ fn threads_see_whole_writes_of_a_page_and_all_of_them() {
 }
 
 #[test]
-fn advice_reads_ahead_and_drops() {
+fn advice_reads_ahead_and_drops_pages() {
     let Some((_directory, path)) = scratch_with(&vec![3; 256 << 10]) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     volume.advise(0, 256 << 10, Advice::WillNeed).unwrap();
@@ -200,7 +200,7 @@ fn advice_reads_ahead_and_drops() {
 }
 
 #[test]
-fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
+fn page_and_cache_sizes_out_of_range_are_refused() {
     let Some((_directory, path)) = scratch_with(&[0; 4096]) else { return };
     for page_bytes in [0, 512, 5000, 128 << 10] {
         let error = Volume::open(&path, &options().page_bytes(page_bytes)).unwrap_err();
@@ -216,7 +216,7 @@ fn a_page_or_a_cache_of_no_sensible_size_is_refused() {
 }
 
 #[test]
-fn a_read_of_several_requests_without_readahead_brings_all_of_them() {
+fn a_read_of_several_requests_without_readahead_reads_all_of_them() {
     let written = random(8 << 20, 9);
     let Some((_directory, path)) = scratch_with(&written) else { return };
     let options =

@@ -1,5 +1,5 @@
-//! What becomes of the page cache's promises when the device fails, and when threads do everything at once: buffered
-//! and direct I/O, borrowing, flushes and resizes on a cache with hardly any pages.
+//! The guarantees of the page cache when the device fails, and under concurrency: buffered and direct I/O, borrowed pages,
+//! flushes and resizes on a cache of few pages.
 
 use iopath::{
     AlignedBuf, Engine, Error, ErrorKind, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op, OpenError,
@@ -32,7 +32,7 @@ fn holds(volume: &Volume, page: u64, value: u8) -> bool {
 }
 
 #[test]
-fn a_durable_write_is_on_the_medium_and_leaves_the_rest_to_write_back() {
+fn a_durable_write_is_on_the_medium_and_other_pages_wait_for_write_back() {
     let (disk, volume) = memory(&Faults::new(1), 64);
     write(&volume, 1, 7);
     volume.write_durably_at(&[8; 100], 3 * PAGE - 50).unwrap();
@@ -46,7 +46,7 @@ fn a_durable_write_is_on_the_medium_and_leaves_the_rest_to_write_back() {
 }
 
 #[test]
-fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
+fn a_page_that_cannot_be_written_fails_every_flush_until_it_is_discarded() {
     let faults = Faults::new(2);
     let (disk, volume) = memory(&faults, 64);
     let bad = Extent::from_bytes(3 * PAGE, PAGE).unwrap();
@@ -58,7 +58,7 @@ fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
         assert_eq!(volume.stats().unwrap().cache.failed, 1);
         assert!(holds(&volume, 3, 3));
     }
-    // Part of the page is not all of it.
+    // A discard of a part of the page does not drop it.
     volume.discard(3 * PAGE, PAGE / 2).unwrap_err();
     volume.discard(3 * PAGE, PAGE).unwrap();
     volume.flush().unwrap();
@@ -68,13 +68,13 @@ fn what_cannot_be_written_fails_every_flush_until_it_is_discarded() {
 }
 
 #[test]
-fn a_cache_full_of_what_cannot_be_written_says_so() {
+fn a_cache_full_of_unwritable_pages_is_an_error() {
     let faults = Faults::new(7);
     let (_disk, volume) = memory(&faults, 16);
     faults.add(Fault::error(IoError::NoSpace).on(Op::Write));
     let error = (0..).find_map(|page| volume.write_at(&[1; PAGE as usize], page * PAGE).err()).unwrap();
     assert!(matches!(error.kind(), ErrorKind::Unwritable { source: IoError::NoSpace, .. }), "{error}");
-    // Nor is there room for a page to be read.
+    // No frame is free for a read either.
     let error = volume.read_at(&mut [0; 1], 100 * PAGE).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unwritable { pages: 16, .. }), "{error}");
     faults.clear();
@@ -83,7 +83,7 @@ fn a_cache_full_of_what_cannot_be_written_says_so() {
 }
 
 #[test]
-fn who_needs_a_frame_has_what_failed_tried_again_soon() {
+fn a_thread_that_needs_a_frame_triggers_a_retry_of_failed_pages() {
     let faults = Faults::new(8);
     let (_disk, volume) = memory(&faults, 16);
     faults.add(Fault::error(IoError::Media).on(Op::Write).times(16));
@@ -98,7 +98,7 @@ fn a_loss_fails_every_flush_until_it_is_accepted() {
     let faults = Faults::new(3);
     let (disk, volume) = memory(&faults, 16);
     faults.lose_on_failed_flush(&disk);
-    // More than the cache holds: some have left it.
+    // More pages than the cache holds: some are evicted.
     (0..64).for_each(|page| write(&volume, page, 1));
     faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
     for _ in 0..3 {
@@ -114,7 +114,7 @@ fn a_loss_fails_every_flush_until_it_is_accepted() {
 }
 
 #[test]
-fn closing_tells_of_an_error_that_dropping_would_not() {
+fn close_reports_an_error_that_drop_ignores() {
     let faults = Faults::new(4);
     let (_disk, volume) = memory(&faults, 64);
     write(&volume, 0, 1);
@@ -122,12 +122,12 @@ fn closing_tells_of_an_error_that_dropping_would_not() {
     volume.close().unwrap_err();
 }
 
-/// Pages that threads write, each page by one of them: a page holds the number of its last write throughout.
+/// Pages that threads write, each page by one thread. Every byte of a page is the number of its last write.
 struct Pages {
-    /// The last write of each page that has returned, and the last that has begun.
+    /// For each page, the last write that has returned and the last that has begun.
     done: Vec<AtomicU64>,
     begun: Vec<AtomicU64>,
-    /// Pages from here on come and go.
+    /// Pages from here on are removed and added by resizes.
     firm: u64,
     is_over: AtomicBool,
 }
@@ -142,7 +142,7 @@ impl Pages {
         self.done.len() as u64
     }
 
-    /// What may have gone wrong on the device, or for pages that are cut off; anything else is a bug.
+    /// Accepts errors of the device, and errors for pages that a resize has removed. Any other error is a bug.
     fn tolerate(&self, page: u64, error: &Error) {
         let is_cut_off = matches!(error.kind(), ErrorKind::PastEnd { .. });
         let is_io = matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Unwritable { .. });
@@ -169,7 +169,7 @@ impl Pages {
             let written = match rng.random_range(0..10) {
                 0..3 => volume.direct().write_at(&memory, page * PAGE),
                 3 => volume.write_durably_at(&memory, page * PAGE),
-                // Not from a page's start: the rest is read.
+                // From inside a page: the rest of the page is read.
                 4 => volume
                     .write_at(&memory[..1000], page * PAGE + 8)
                     .and_then(|()| volume.write_at(&memory, page * PAGE)),
@@ -192,10 +192,13 @@ impl Pages {
                 0 => ("direct", volume.direct().read_at(&mut memory, page * PAGE)),
                 1 => (
                     "borrowed",
-                    volume.borrow(page * PAGE, PAGE as usize).map(|lent| {
-                        let before = lent.slices().flatten().copied().collect::<Vec<u8>>();
+                    volume.borrow(page * PAGE, PAGE as usize).map(|guard| {
+                        let before = guard.slices().flatten().copied().collect::<Vec<u8>>();
                         std::thread::yield_now();
-                        assert!(lent.slices().flatten().eq(&before), "page {page} changes while it is lent");
+                        assert!(
+                            guard.slices().flatten().eq(&before),
+                            "page {page} changes while it is borrowed"
+                        );
                         memory[..before.len()].copy_from_slice(&before);
                         before.len()
                     }),
@@ -209,11 +212,11 @@ impl Pages {
         }
     }
 
-    /// Two writers, two readers, and what `meddle` does over and over, for a second.
+    /// Runs two writers, two readers, and `meddle` repeatedly, for a second.
     fn run(&self, volume: &Volume, meddle: impl Fn(u64)) {
         let end = Instant::now() + Duration::from_secs(1);
         std::thread::scope(|scope| {
-            // Also when `meddle` panics, or the others would go on for ever.
+            // Set even if `meddle` panics: the other threads end by it.
             let over = Over(&self.is_over);
             for number in 0..2 {
                 scope.spawn(move || self.write(volume, number));
@@ -230,7 +233,7 @@ impl Pages {
         });
     }
 
-    /// When all has completed the firm pages hold what was written last.
+    /// After all I/O has completed, pages below the floor hold their last write.
     fn check_all(&self, volume: &Volume) {
         let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
         for page in 0..self.firm {
@@ -241,7 +244,7 @@ impl Pages {
     }
 }
 
-/// Says so when it is dropped.
+/// Sets the flag when dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -251,7 +254,7 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn threads_on_a_failing_disk_see_what_was_written() {
+fn threads_on_a_failing_disk_read_their_last_writes() {
     let faults = Faults::new(5);
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     let options = Options::new().direct(false).cache_bytes(16 * PAGE).write(true).faults(&faults);
@@ -263,14 +266,14 @@ fn threads_on_a_failing_disk_see_what_was_written() {
     faults.shuffle(true);
     let pages = Pages::new(64, 64);
     pages.run(&volume, |step| {
-        // What failed is tried again, lest it fill the cache.
+        // Failed pages are retried, so that they do not fill the cache.
         let flushed = volume.flush();
         assert!(flushed.is_ok() || faults.injected() > 0, "step {step}: {flushed:?}");
     });
     faults.clear();
-    // Fails if something was on its way that fails.
+    // Fails if I/O in flight fails.
     let _ = volume.flush();
-    // What was written around the cache, or has left it, may be lost for all that the cache knows.
+    // Direct writes and evicted pages may be lost: the cache cannot know.
     volume.accept_loss().unwrap();
     volume.flush().unwrap();
     pages.check_all(&volume);
@@ -279,7 +282,7 @@ fn threads_on_a_failing_disk_see_what_was_written() {
 }
 
 #[test]
-fn threads_on_a_file_that_grows_and_shrinks_see_what_was_written() {
+fn threads_on_a_file_that_is_resized_read_their_last_writes() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("volume");
     let engine = std::env::var("IOPATH_TEST_ENGINE").unwrap_or_else(|_| "auto".to_owned());
@@ -304,9 +307,9 @@ fn threads_on_a_file_that_grows_and_shrinks_see_what_was_written() {
 }
 
 #[test]
-fn a_forced_direct_write_whose_flush_fails_costs_the_cache_nothing_that_it_took_for_saved() {
+fn a_failed_flush_of_a_forced_write_makes_saved_pages_dirty_again() {
     let faults = Faults::new(6);
-    // Without forced access: a forced write is one and a flush.
+    // The disk has no forced unit access: a forced write is a write and a flush.
     let config = MemoryConfig { cache_bytes: 1 << 20, fua: false, ..MemoryConfig::of_bytes(1 << 20) };
     let disk = MemoryDisk::new(&config).unwrap();
     let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(&faults);
@@ -319,10 +322,10 @@ fn a_forced_direct_write_whose_flush_fails_costs_the_cache_nothing_that_it_took_
     assert_eq!(volume.stats().unwrap().cache.dirty, 0);
     faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
     volume.direct().write_durably_at(&memory, 10 * PAGE).unwrap_err();
-    // The device has lost the page, the cache has not: it is written back once more before anybody reads it there.
+    // The device has lost the page, the cache has not: it writes the page back again.
     volume.direct().read_at(&mut memory, PAGE).unwrap();
     assert!(memory.iter().all(|byte| *byte == 7), "a direct read does not see what the cache holds");
-    // What the write itself may have lost is its caller's to see to, and flushes say so until then.
+    // The bytes of the forced write may be lost. Flushes fail until the caller accepts the loss.
     volume.flush().unwrap_err();
     volume.accept_loss().unwrap();
     volume.flush().unwrap();

@@ -1,5 +1,5 @@
-//! What survives a power failure: every workload of up to three operations, the power failing after each or while the last
-//! is in flight, and every outcome that the write cache then allows. Longer ones are a part of the torture.
+//! The content after a power failure: every workload of up to three operations, a power failure after each or while the last
+//! is in flight, and every outcome that the write cache allows. The torture covers longer workloads.
 
 use iopath::{BatchOptions, MemoryConfig, MemoryDisk, Options, Request, Volume};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ const SECTORS: usize = 2;
 /// An operation on a disk of two sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Do {
-    /// So many sectors from there on; on the medium when complete, if forced.
+    /// This many sectors from `first` on; on the medium when complete, if forced.
     Write {
         first: usize,
         sectors: usize,
@@ -38,7 +38,7 @@ const ALL: &[Do] = &[
     Do::Flush,
 ];
 
-/// What each sector may be after a power failure, and what it is while there is power.
+/// The possible contents of each sector after a power failure, and its content before.
 #[derive(Debug, Clone, Default)]
 struct Allowed {
     now: [u8; SECTORS],
@@ -50,21 +50,21 @@ impl Allowed {
         Self { now: [0; SECTORS], after: [[0].into(), [0].into()] }
     }
 
-    /// An operation that puts `value` there has ended well, or has begun.
-    fn take(&mut self, what: Do, value: u8, is_over: bool) {
+    /// Records an operation that writes `value`: it has succeeded, or it has begun.
+    fn record(&mut self, what: Do, value: u8, is_complete: bool) {
         let (range, value, forced) = match what {
             Do::Write { first, sectors, forced } => (first..first + sectors, value, forced),
             Do::Zero { first, sectors } | Do::Discard { first, sectors } => {
                 (first..first + sectors, 0, false)
             }
-            Do::Flush if is_over => {
+            Do::Flush if is_complete => {
                 self.after = self.now.map(|now| [now].into());
                 return;
             }
             Do::Flush => return,
         };
         for sector in range {
-            if forced && is_over {
+            if forced && is_complete {
                 self.after[sector].clear();
             }
             self.after[sector].insert(value);
@@ -73,7 +73,7 @@ impl Allowed {
     }
 }
 
-fn carry_out(volume: &Volume, what: Do, value: u8) {
+fn execute(volume: &Volume, what: Do, value: u8) {
     let at = |sector: usize| (sector * SECTOR) as u64;
     let done = match what {
         Do::Write { first, sectors, forced: false } => {
@@ -89,7 +89,7 @@ fn carry_out(volume: &Volume, what: Do, value: u8) {
     done.unwrap();
 }
 
-/// Begins an operation; the power fails before anybody learns of its end.
+/// Begins an operation; the power fails before its completion is reaped.
 fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choose: impl FnMut(u32) -> u32) {
     let mut batch = volume.batch(&BatchOptions::new(1, SECTORS * SECTOR)).unwrap();
     let at = |sector: usize| (sector * SECTOR) as u64;
@@ -112,15 +112,15 @@ fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choo
     );
 }
 
-/// Tries every outcome of a power failure at the end of `workload`; how many there were.
+/// Tries every outcome of a power failure at the end of `workload`. Returns their number.
 fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
     let value = |number: usize| number as u8 + 1;
     let (last, before) = workload.split_last().unwrap();
     let mut allowed = Allowed::zeroes();
     for (number, what) in before.iter().enumerate() {
-        allowed.take(*what, value(number), true);
+        allowed.record(*what, value(number), true);
     }
-    allowed.take(*last, value(before.len()), !is_in_flight);
+    allowed.record(*last, value(before.len()), !is_in_flight);
 
     let (mut tried, mut script) = (0, Vec::<u32>::new());
     loop {
@@ -129,7 +129,7 @@ fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
         let disk = MemoryDisk::new(&config).unwrap();
         let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
         for (number, what) in before.iter().enumerate() {
-            carry_out(&volume, *what, value(number));
+            execute(&volume, *what, value(number));
         }
         let mut asked = Vec::new();
         let choose = |versions| {
@@ -139,7 +139,7 @@ fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
         if is_in_flight {
             begin_and_crash(&disk, &volume, *last, value(before.len()), choose);
         } else {
-            carry_out(&volume, *last, value(before.len()));
+            execute(&volume, *last, value(before.len()));
             disk.crash(choose);
         }
         let mut left = [0xee; SECTORS * SECTOR];
@@ -165,7 +165,7 @@ fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
 }
 
 #[test]
-fn whatever_was_flushed_is_there_after_every_crash_of_every_short_workload() {
+fn flushed_bytes_survive_every_crash_of_every_short_workload() {
     let mut tried = 0;
     for length in 1..=3 {
         for number in 0..ALL.len().pow(length) {

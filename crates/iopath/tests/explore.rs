@@ -1,5 +1,5 @@
 //! Volumes under a scheduler that controls their threads, as the test `explore` of `iopath-os`: range locks of bounced
-//! writes, shards, and direct I/O beside the page cache. Empty in normal builds.
+//! writes, shards, and direct I/O with a page cache. Empty in normal builds.
 #![cfg(iopath_explore)]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn volume(options: Options) -> Volume {
     Volume::memory(&disk, &options.write(true)).unwrap()
 }
 
-/// Runs `act` on as many threads at once, each with its number.
+/// Runs `act` on `count` threads at once, each with its number.
 fn on_threads(count: u8, volume: &Volume, act: impl Fn(&Volume, u8) + Copy + Send + 'static) {
     let spawn = |number| {
         let volume = volume.clone();
@@ -27,8 +27,8 @@ fn on_threads(count: u8, volume: &Volume, act: impl Fn(&Volume, u8) + Copy + Sen
 }
 
 #[test]
-fn bounced_writes_of_neighbours_keep_each_others_bytes() {
-    let name = "bounced_writes_of_neighbours_keep_each_others_bytes";
+fn bounced_writes_to_neighbouring_bytes_are_all_kept() {
+    let name = "bounced_writes_to_neighbouring_bytes_are_all_kept";
     Exploration::new(name).within(Duration::ZERO).run(|| {
         let volume = volume(Options::new().unaligned(Unaligned::Bounce));
         on_threads(3, &volume, |volume, number| {
@@ -45,14 +45,14 @@ fn bounced_writes_of_neighbours_keep_each_others_bytes() {
 }
 
 #[test]
-fn direct_io_beside_a_cache_ends_and_reads_what_was_written() {
-    let name = "direct_io_beside_a_cache_ends_and_reads_what_was_written";
+fn direct_io_with_a_cache_completes_and_reads_written_bytes() {
+    let name = "direct_io_with_a_cache_completes_and_reads_written_bytes";
     Exploration::new(name).within(Duration::from_secs(1)).run(|| {
         let volume = volume(Options::new().direct(false).cache_bytes(16 << 12));
         on_threads(3, &volume, |volume, number| {
             let mut bytes = AlignedBuf::new(4096).unwrap();
             for round in 0..2 {
-                // A page of its own, in one way or the other.
+                // Each thread has a page of its own, written by direct or buffered I/O.
                 let (offset, byte) = (u64::from(number) << 12, 10 * (number + 1) + round);
                 bytes.fill(byte);
                 if pick(2) == 0 {

@@ -17,7 +17,7 @@ fn buffered() -> Options {
     options().extend(true).direct(false).cache_bytes(64 * 4096)
 }
 
-/// Appends, overwrites, gaps, cuts and flushes, each followed by a look at what the volume holds.
+/// Appends, overwrites, gaps, cuts and flushes, each followed by a read that is compared.
 fn check_against_a_model(name: &str, volume: &Volume, mut check_file: impl FnMut(&[u8])) {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut model = vec![0; volume.size_bytes() as usize];

@@ -1,5 +1,6 @@
-//! Forced direct writes beside the page cache on a device whose flushes fail: no flush reports success over bytes that
-//! another flush has lost, whoever has yet to ask how that ended, and nobody waits for an owner who does not ask.
+//! Forced direct writes on a volume with a page cache, on a device whose flushes fail. No flush succeeds over bytes that
+//! another flush has lost, even if the owner of that flush has not polled it, and no thread waits for an owner that never
+//! polls.
 
 use iopath::{AlignedBuf, Batch, BatchOptions, Fault, Faults, IoError, MemoryConfig, MemoryDisk, Op};
 use iopath::{Options, Request, Volume};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
-/// A disk with a write cache that a failed flush loses, a buffered volume on it, and its medium as others see it.
+/// A disk whose failed flushes lose the write cache, a buffered volume on it, and a second volume that reads the medium.
 struct Rig {
     faults: Faults,
     volume: Volume,
@@ -30,14 +31,14 @@ impl Rig {
         self.faults.add(Fault::error(IoError::Media).on(Op::Flush).times(times));
     }
 
-    /// The page is at the device, and not on the medium.
+    /// Writes the page to the device, but not to the medium.
     fn write_back(&self, page: u64, value: u8) {
         self.volume.write_at(&[value; PAGE as usize], page * PAGE).unwrap();
         self.volume.direct().read_at(&mut memory(0), page * PAGE).unwrap();
         assert_eq!(self.volume.stats().unwrap().cache.dirty, 0);
     }
 
-    /// Whether all of the page is at the device. A failed flush loses some of its sectors.
+    /// Whether the device has all of the page. A failed flush loses some of its sectors.
     fn holds(&self, page: u64, value: u8) -> bool {
         let mut bytes = memory(!value);
         self.disk.read_at(&mut bytes, page * PAGE).unwrap();
@@ -64,14 +65,14 @@ fn write(batch: &mut Batch, page: u64, value: u8, durable: bool) {
 }
 
 #[test]
-fn a_flush_tells_of_what_the_flush_of_an_unpolled_forced_write_has_lost() {
+fn a_flush_reports_the_loss_of_an_unpolled_forced_write() {
     for fua in [false, true] {
         let rig = Rig::new(fua);
         rig.write_back(3, 7);
         rig.fail_flushes(1);
         let mut batch = rig.batch();
         write(&mut batch, 100, 9, true);
-        // The write has completed; the flush that follows it may run, and fail, from now on. Nobody asks the batch any more.
+        // The write is complete. The flush after it may run and fail from now on; the batch is not polled again.
         let _ = batch.poll();
         let flushed = rig.volume.flush();
         assert!(flushed.is_err() || rig.holds(3, 7), "the flush is Ok, and the device has lost the page");
@@ -85,7 +86,7 @@ fn a_flush_tells_of_what_the_flush_of_an_unpolled_forced_write_has_lost() {
 fn a_thread_flushes_the_volume_with_forced_writes_of_its_own_in_flight() {
     let rig = Rig::new(false);
     let mut batch = rig.batch();
-    // Not polled, polled once, and polled until the flush may be over: none of them holds a flush up.
+    // Not polled, polled once, and polled until the flush may have ended: none of them delays a flush.
     for polls in 0..3 {
         write(&mut batch, 10 + polls, 1, true);
         (0..polls).for_each(|_| drop(batch.poll()));
@@ -104,14 +105,14 @@ fn a_forced_write_of_a_batch_fails_with_any_flush_that_may_have_lost_it() {
     let rig = Rig::new(true);
     let mut batch = rig.batch();
     write(&mut batch, 20, 5, true);
-    // The device has it, and the flush of another thread loses it before the batch has asked for one.
+    // The device has the write, and the flush of another thread loses it before the batch requests its own flush.
     rig.fail_flushes(1);
     rig.volume.flush().unwrap_err();
     rig.volume.accept_loss().unwrap();
     rig.volume.flush().unwrap();
     let done = batch.wait().unwrap().unwrap();
     assert_eq!((done.token, done.result.is_err()), (20, true), "the device has it: {}", rig.holds(20, 5));
-    // It reports on its own bytes: of what was lost before it began it knows nothing.
+    // A forced write reports the fate of its own bytes, not of earlier losses.
     rig.fail_flushes(1);
     write(&mut batch, 21, 6, true);
     batch.wait().unwrap().unwrap().result.unwrap_err();
@@ -121,7 +122,7 @@ fn a_forced_write_of_a_batch_fails_with_any_flush_that_may_have_lost_it() {
 }
 
 #[test]
-fn a_forced_write_that_polls_find_done_is_on_the_medium() {
+fn a_forced_write_that_a_poll_completes_is_on_the_medium() {
     for fua in [false, true] {
         let faults = Faults::new(1);
         let config = MemoryConfig { cache_bytes: 1 << 20, fua, ..MemoryConfig::of_bytes(1 << 20) };
@@ -151,7 +152,7 @@ fn a_forced_write_that_polls_find_done_is_on_the_medium() {
 }
 
 #[test]
-fn a_batch_of_forced_writes_is_full_when_it_says_so() {
+fn forced_writes_that_wait_for_a_flush_count_as_in_flight() {
     let rig = Rig::new(false);
     let mut batch = rig.batch();
     (0..8).for_each(|page| write(&mut batch, page, 1, true));
@@ -165,7 +166,7 @@ fn a_batch_of_forced_writes_is_full_when_it_says_so() {
 
 /// Flushes, forced writes and batches of several threads on a device that fails one flush in three.
 #[test]
-fn no_flush_of_several_threads_is_ok_over_lost_bytes() {
+fn no_concurrent_flush_succeeds_over_lost_bytes() {
     let rig = Rig::new(false);
     rig.faults.add(Fault::error(IoError::Media).on(Op::Flush).one_in(3));
     let (stop, rig) = (&AtomicBool::new(false), &rig);

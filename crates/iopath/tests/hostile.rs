@@ -1,6 +1,5 @@
-//! Volumes of every kind with offsets, lengths, sizes and settings at which arithmetic goes wrong: an error that is
-//! documented, or what there is; no panic, no hang, and no Ok for what was not done. To be run with overflow checks
-//! (profile `checked`).
+//! Volumes of every kind with offsets, lengths, sizes and settings at the limits of arithmetic. Each call succeeds or returns
+//! a documented error, without panic or hang. Run it with overflow checks (profile `checked`).
 
 mod support;
 
@@ -13,7 +12,7 @@ use support::{options, scratch};
 const SIZE: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
-/// Offsets and lengths at which arithmetic goes wrong, in a volume of `SIZE` bytes and behind it.
+/// Offsets and lengths at the limits of arithmetic, inside and behind a volume of `SIZE` bytes.
 const EDGES: [u64; 20] = [
     0,
     1,
@@ -52,7 +51,7 @@ fn ways(options: &Options) -> [(&'static str, Options); 5] {
     ]
 }
 
-/// Volumes of `SIZE` bytes of 7, of each kind by each way: on a disk in memory, mapped on one, on a file, on a stripe.
+/// Volumes of `SIZE` bytes of 7, of each kind in each mode: on a disk in memory, mapped, on a file, on a stripe.
 fn each_volume(test: impl Fn(&str, &Volume)) {
     let memory = || {
         let block = MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(2 * SIZE) };
@@ -87,7 +86,7 @@ fn each_volume(test: impl Fn(&str, &Volume)) {
     }
 }
 
-/// Whether an error is one of those that say that a range is not the volume's.
+/// Whether the error refuses a range outside the volume or an unaligned one.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error.kind(),
@@ -96,7 +95,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 #[test]
-fn what_is_not_in_the_volume_is_not_read_written_discarded_or_lent() {
+fn ranges_outside_the_volume_are_refused_by_every_operation() {
     each_volume(|name, volume| {
         let mut buffer = AlignedBuf::new(3 * BLOCK as usize).unwrap();
         buffer.fill(7);
@@ -146,9 +145,9 @@ fn what_is_not_in_the_volume_is_not_read_written_discarded_or_lent() {
             }
             let few = bytes.min(16 * BLOCK) as usize;
             match volume.borrow(offset, if offset < SIZE { few } else { bytes as usize }) {
-                Ok(lent) => {
-                    assert_eq!(lent.len() as u64, SIZE.saturating_sub(offset).min(few as u64), "{}", what());
-                    assert!(lent.slices().all(|slice| slice.iter().all(|byte| *byte == 7)), "{}", what());
+                Ok(guard) => {
+                    assert_eq!(guard.len() as u64, SIZE.saturating_sub(offset).min(few as u64), "{}", what());
+                    assert!(guard.slices().all(|slice| slice.iter().all(|byte| *byte == 7)), "{}", what());
                 }
                 Err(error) => assert!(error.kind() == ErrorKind::NotBuffered, "{}: {error}", what()),
             }
@@ -160,14 +159,14 @@ fn what_is_not_in_the_volume_is_not_read_written_discarded_or_lent() {
     });
 }
 
-/// Takes what is in flight; how many bytes it came to, if there was something.
-fn taken(batch: &mut Batch) -> Option<usize> {
+/// Waits for the request in flight, if there is one. Returns its number of bytes.
+fn completed_bytes(batch: &mut Batch) -> Option<usize> {
     let done = batch.wait().unwrap()?;
     Some(done.result.unwrap())
 }
 
 #[test]
-fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not() {
+fn a_batch_accepts_ranges_inside_the_volume_and_returns_the_buffer_of_others() {
     each_volume(|name, volume| {
         let options = BatchOptions::new(2, BLOCK as usize).gather(u32::MAX).plug(u32::MAX);
         let mut batch = volume.batch(&options.stream(Stream(u32::MAX))).unwrap();
@@ -187,7 +186,7 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
                 };
                 match batch.queue(request.bytes(bytes as usize).token(u64::MAX)) {
                     Ok(()) => {
-                        let moved = taken(&mut batch).expect("one is in flight") as u64;
+                        let moved = completed_bytes(&mut batch).expect("one is in flight") as u64;
                         assert!(moved == inside && (moved == bytes || !writes), "{moved} of {}", what());
                     }
                     Err(refused) => {
@@ -207,22 +206,22 @@ fn a_batch_takes_what_is_in_the_volume_and_gives_the_buffer_back_of_what_is_not(
 }
 
 #[test]
-fn a_volume_has_any_size_that_what_it_lies_on_can_have() {
+fn a_volume_can_have_any_size_that_its_source_can() {
     each_volume(|name, volume| {
         for edge in EDGES {
             if name.ends_with("memory") && (2 * SIZE..1 << 55).contains(&edge) {
-                // More memory than a test should take.
+                // More memory than a test should use.
                 continue;
             }
             let before = volume.size_bytes();
             match volume.resize(edge) {
                 Ok(()) => assert_eq!(volume.size_bytes(), edge, "{name}"),
                 Err(error) => {
-                    let is_told = matches!(
+                    let is_documented = matches!(
                         error.kind(),
                         ErrorKind::Resize { .. } | ErrorKind::Io(IoError::Os(_) | IoError::NoSpace)
                     );
-                    assert!(is_told && volume.size_bytes() == before, "{name} to {edge}: {error}");
+                    assert!(is_documented && volume.size_bytes() == before, "{name} to {edge}: {error}");
                 }
             }
             let size = volume.size_bytes();
@@ -236,13 +235,13 @@ fn a_volume_has_any_size_that_what_it_lies_on_can_have() {
             }
             let _ = volume.advise(0, u64::MAX, Advice::DontNeed);
         }
-        // What is sparse need not be filled when it is closed.
+        // Closing does not fill a sparse file.
         let _ = volume.resize(SIZE);
     });
 }
 
 #[test]
-fn settings_out_of_range_are_taken_for_the_nearest_or_refused() {
+fn settings_out_of_range_are_clamped_or_refused() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
     let base = Options::new().write(true).cache_bytes(64 * BLOCK);
     let mut opened = 0;
@@ -273,7 +272,7 @@ fn settings_out_of_range_are_taken_for_the_nearest_or_refused() {
         }
         let volume = Volume::memory(&disk, &base).unwrap();
         for (io_depth, buffer_bytes) in [(1, edge as usize), (edge32, 1), (edge32, edge as usize)] {
-            // Less than is refused, and more than a test should take.
+            // Less than the smallest cache is refused; more is more than a test should use.
             if u64::from(io_depth).saturating_mul(buffer_bytes.max(4096) as u64) > 64 << 20
                 && edge < u32::MAX.into()
             {
@@ -304,7 +303,7 @@ fn settings_out_of_range_are_taken_for_the_nearest_or_refused() {
     }
 }
 
-/// Whether these options ask for as much memory as `edge` says, which may be there.
+/// Whether these options request about `edge` bytes of memory, which the system may have.
 fn options_take_memory(options: &Options, edge: u64) -> bool {
     format!("{options:?}").contains(&format!("cache_bytes: {edge},"))
 }

@@ -21,7 +21,7 @@ impl LogSink for Counter {
         Ok(())
     }
 
-    /// A queue that becomes idle hands over what it has, so that short tests see it.
+    /// A queue that becomes idle passes its records on, so that short tests see them.
     fn publish(&mut self, batch: &mut RecordBatch) -> Result<(), log::NoRoom> {
         self.take(batch)
     }

@@ -1,5 +1,5 @@
-//! Volumes that are mapped files: every mapping by every path, on a disk in memory, on a file with the engine that
-//! `IOPATH_TEST_ENGINE` names, on a stripe.
+//! Volumes on mapped files: every mapping in every mode, on a disk in memory, on a file with the engine of
+//! `IOPATH_TEST_ENGINE`, and on a stripe.
 
 mod support;
 
@@ -23,14 +23,14 @@ fn each(size_bytes: u64, test: impl Fn(&MemoryDisk, &FileMap)) {
 fn disk(bytes: u64) -> MemoryDisk {
     let disk =
         MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(bytes) }).unwrap();
-    // Stale bytes wherever a file may come to lie: a mistake shows.
+    // Stale bytes everywhere: a mistake shows them.
     let raw = Volume::memory(&disk, &Options::new().write(true)).unwrap();
     raw.write_at(&vec![0x5a; bytes as usize], 0).unwrap();
     raw.flush().unwrap();
     disk
 }
 
-/// The ways to open a volume.
+/// The modes of a volume.
 fn ways() -> [(&'static str, Options); 4] {
     let options = Options::new().write(true);
     [
@@ -41,13 +41,13 @@ fn ways() -> [(&'static str, Options); 4] {
     ]
 }
 
-/// What a new file reads as: zeroes, but for one that is the disk.
+/// The content of a new file: zeroes, except where the file is the disk.
 fn new_bytes(file: &FileMap, bytes: usize) -> Vec<u8> {
     vec![if file.is_fixed() { 0x5a } else { 0 }; bytes]
 }
 
 #[test]
-fn every_mapping_by_every_path_reads_what_was_written_and_zeroes_elsewhere() {
+fn every_mapping_in_every_mode_reads_written_bytes_and_zeroes_elsewhere() {
     each(1 << 20, |disk, file| {
         for (way, options) in ways() {
             let name = format!("{}, {way}", file.mapper());
@@ -80,7 +80,7 @@ fn every_mapping_by_every_path_reads_what_was_written_and_zeroes_elsewhere() {
 }
 
 #[test]
-fn a_new_file_and_what_is_punched_read_as_zeroes() {
+fn a_new_file_and_punched_holes_read_as_zeroes() {
     each(256 << 10, |disk, file| {
         let volume = Volume::memory_mapped(disk, file, &Options::new().write(true)).unwrap();
         let mut read = AlignedBuf::new(256 * KIB).unwrap();
@@ -95,7 +95,7 @@ fn a_new_file_and_what_is_punched_read_as_zeroes() {
         expected[10 * KIB..110 * KIB].fill(0);
         volume.read_at(&mut read, 0).unwrap();
         assert!(read[..] == expected[..], "{}", file.mapper());
-        // Where the space lay that was given up, other bytes come.
+        // Other bytes are written to the freed space.
         volume.write_at(&filled(90 * KIB, 2), 16 << 10).unwrap();
         expected[16 * KIB..106 * KIB].copy_from_slice(&filled(90 * KIB, 2));
         volume.read_at(&mut read, 0).unwrap();
@@ -117,7 +117,7 @@ fn a_batch_keeps_order_where_ranges_overlap() {
 }
 
 #[test]
-fn sizes_that_are_no_whole_blocks_keep_each_byte_and_grow_with_zeroes() {
+fn sizes_inside_a_block_keep_each_byte_and_grow_with_zeroes() {
     for (way, options) in ways().into_iter().filter(|(way, _)| ["bounced", "buffered"].contains(way)) {
         each(10_000, |disk, file| {
             if file.is_fixed() {
@@ -145,7 +145,7 @@ fn sizes_that_are_no_whole_blocks_keep_each_byte_and_grow_with_zeroes() {
 }
 
 #[test]
-fn a_file_that_lies_where_it_lies_keeps_its_size() {
+fn an_identity_mapping_keeps_its_size() {
     let disk = disk(1 << 20);
     let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 19, capacity_bytes: 1 << 20 };
     let file = FileMap::fresh("identity", &layout).unwrap();
@@ -155,7 +155,7 @@ fn a_file_that_lies_where_it_lies_keeps_its_size() {
 }
 
 #[test]
-fn full_is_an_error_and_space_that_is_given_back_can_be_written() {
+fn a_full_device_is_an_error_and_freed_space_can_be_written() {
     for mapper in ["extent", "indirect"] {
         let disk = disk(64 << 10);
         let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 64 << 10 };
@@ -217,7 +217,7 @@ fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
     assert!(volume.flush().is_err(), "metadata could not be written");
     assert!(volume.flush().is_err(), "nor can it be now");
     faults.clear();
-    // It is in no memory of the mapper's now, and old on the disk.
+    // The mapper has dropped the block from memory; the disk has an old version.
     file.with_mapper(|mapper| mapper.forget_metadata());
     let mut read = AlignedBuf::new(1 << 20).unwrap();
     volume.read_at(&mut read, 0).unwrap();
@@ -258,7 +258,7 @@ fn threads_fill_parts_of_the_same_blocks_at_once() {
 }
 
 #[test]
-fn readers_go_on_while_their_blocks_are_punched_and_written_again() {
+fn readers_continue_while_their_blocks_are_punched_and_rewritten() {
     for mapper in ["extent", "indirect"] {
         let disk = disk(1 << 20);
         let layout = FileLayout { block_bytes: 4096, size_bytes: 512 << 10, capacity_bytes: 1 << 20 };
@@ -292,7 +292,7 @@ fn readers_go_on_while_their_blocks_are_punched_and_written_again() {
 }
 
 #[test]
-fn lies_on_files_and_stripes_as_well() {
+fn a_mapped_file_can_be_on_files_and_stripes() {
     let Some((directory, _)) = scratch(4096) else { return };
     let paths: Vec<_> = (0..3).map(|member| directory.path().join(format!("member-{member}"))).collect();
     for mapper in ["extent", "indirect"] {
@@ -325,7 +325,7 @@ fn same(done: &iopath::Completion, data: &[u8]) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn a_map_that_does_not_fit_is_refused_by_name() {
     let disk =
         MemoryDisk::new(&MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(1 << 20) }).unwrap();
     let open = |block_bytes, sectors: u64| {

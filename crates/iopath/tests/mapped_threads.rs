@@ -1,5 +1,5 @@
-//! Threads on one mapped file with a page cache: batches with forced writes beside discards and direct writes, which wait
-//! for each other's blocks. Not a test of bytes: that all of them end.
+//! Threads on one mapped file with a page cache: batches with forced writes, discards and direct writes wait for each other's
+//! blocks. Tests that all of them complete. Does not compare bytes.
 
 use iopath::{
     AlignedBuf, BatchOptions, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume,
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 12;
 const FOR: Duration = Duration::from_millis(1500);
-/// Far longer than any of them takes.
+/// Much longer than any of them needs.
 const HANGS_AFTER: Duration = Duration::from_secs(20);
 
 fn volume(mapper: &str) -> Volume {
@@ -64,13 +64,13 @@ fn direct_writes(volume: &Volume, random: &mut Xoshiro256PlusPlus) {
 }
 
 #[test]
-fn bursts_of_forced_writes_end_beside_discards_and_direct_writes() {
+fn forced_writes_discards_and_direct_writes_complete_together() {
     for mapper in ["extent", "indirect"] {
         let volume = volume(mapper);
         let (ended, ends) = mpsc::channel::<()>();
         for (seed, work) in [bursts, discards, direct_writes].into_iter().enumerate() {
             let (volume, ended) = (volume.clone(), ended.clone());
-            // Not joined: one that hangs is left where it is.
+            // Not joined: a thread that hangs must not hang the test.
             std::thread::spawn(move || {
                 let (started, mut random) = (Instant::now(), Xoshiro256PlusPlus::seed_from_u64(seed as u64));
                 while started.elapsed() < FOR {

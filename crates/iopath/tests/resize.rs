@@ -1,4 +1,4 @@
-//! Threads that move the end of a volume beside threads that read and write what is never cut off.
+//! Resizes concurrent with reads and writes of a part that is never removed.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn byte(at: u64) -> u8 {
     (at % 251) as u8
 }
 
-/// Two threads resize, one reads up to the floor, one reads over it, one reads direct, one in a batch, one writes up to the floor.
+/// Two threads resize. Others read up to the floor, across it, by direct I/O and in a batch, and write up to the floor.
 fn shake(volume: &Volume) {
     let floor: Vec<u8> = (0..FLOOR).map(byte).collect();
     volume.write_at(&floor, 0).unwrap();
@@ -41,7 +41,7 @@ fn shake(volume: &Volume) {
                 let offset = FLOOR - 9000 + round % 3 * 4096;
                 let before = (FLOOR - offset).min(9000) as usize;
                 let there = volume.read_at(&mut buffer, offset).unwrap();
-                assert!(there >= before, "{there} bytes at {offset}, of which {before} are never cut off");
+                assert!(there >= before, "{there} bytes at {offset}, {before} of them are never removed");
                 assert!(buffer[..before].iter().zip(offset..).all(|(found, at)| *found == byte(at)));
                 assert!(buffer[before..there].iter().all(|found| *found == 0), "past the floor");
             }
@@ -51,7 +51,7 @@ fn shake(volume: &Volume) {
             let offset = FLOOR / 4096 * 4096 - 4096;
             while !is_over.load(Relaxed) {
                 let there = volume.direct().read_at(&mut memory, offset).unwrap();
-                assert!(there as u64 >= FLOOR - offset, "{there} bytes, of which more are never cut off");
+                assert!(there as u64 >= FLOOR - offset, "{there} bytes, fewer than are never removed");
                 assert!(
                     memory[..(FLOOR - offset) as usize]
                         .iter()
@@ -69,7 +69,7 @@ fn shake(volume: &Volume) {
                 }
                 while let Some(done) = batch.wait().unwrap() {
                     let (there, memory) = (done.result.unwrap(), done.buffer.unwrap());
-                    assert!(there as u64 >= FLOOR - offset, "{there} bytes, of which more are never cut off");
+                    assert!(there as u64 >= FLOOR - offset, "{there} bytes, fewer than are never removed");
                     let before = memory[..(FLOOR - offset) as usize].iter();
                     assert!(before.zip(offset..).all(|(found, at)| *found == byte(at)));
                 }
@@ -92,25 +92,25 @@ fn cached(options: Options) -> Options {
 }
 
 #[test]
-fn threads_resize_beside_readers_of_a_buffered_file() {
+fn concurrent_resizes_and_reads_of_a_buffered_file() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
     shake(&Volume::open(path, &cached(options()).write(true)).unwrap());
 }
 
 #[test]
-fn threads_resize_beside_readers_of_a_bounced_file() {
+fn concurrent_resizes_and_reads_of_a_bounced_file() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
     shake(&Volume::open(path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
 }
 
 #[test]
-fn threads_resize_beside_readers_of_a_disk_in_memory() {
+fn concurrent_resizes_and_reads_of_a_disk_in_memory() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(FLOOR)).unwrap();
     shake(&Volume::memory(&disk, &cached(options()).write(true)).unwrap());
     shake(&Volume::memory(&disk, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
 }
 
-/// The range of the write is in the volume when it is checked, and no more when it is carried out.
+/// The range of the write is inside the volume when it is checked, and outside when the write begins.
 #[test]
 fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
@@ -118,10 +118,10 @@ fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
     let (short, long) = (2 * 4096 + 100, 3 * 4096);
     let is_over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Enough of them for the scheduler to suspend one between the check and the write.
+        // Enough threads for the scheduler to suspend one between the check and the write.
         for _ in 0..6 {
             scope.spawn(move || {
-                // The block in which the volume ends while it is short: then it is refused.
+                // The last block of the short volume, where the write is refused.
                 let memory = AlignedBuf::new(volume.facts().block_bytes as usize).unwrap();
                 while !is_over.load(Relaxed) {
                     let _ = volume.direct().write_at(&memory, 2 * 4096);

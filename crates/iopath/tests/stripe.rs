@@ -1,4 +1,4 @@
-//! A volume of several files, with the engine that `IOPATH_TEST_ENGINE` names.
+//! A volume of several files. The engine is that of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{KIB, filled, keeps_order, options, scratch};
 
 const CHUNK: u64 = 64 << 10;
 
-/// Names of members in a directory on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+/// Paths of members on a filesystem with direct I/O; `None`, with a line on stderr, if there is none.
 fn members(count: usize) -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
     let (directory, _) = scratch(4096)?;
     let paths = (0..count).map(|member| directory.path().join(format!("member-{member}"))).collect();
@@ -17,7 +17,7 @@ fn members(count: usize) -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
 }
 
 #[test]
-fn reads_what_was_written_and_again_when_opened_again() {
+fn written_bytes_are_read_back_also_after_reopening() {
     let Some((_directory, paths)) = members(3) else { return };
     let volume = Volume::open_stripe(&paths, CHUNK, &options().create(10 * CHUNK)).unwrap();
     assert_eq!(volume.size_bytes(), 12 * CHUNK, "four chunks on each of three");
@@ -44,7 +44,7 @@ fn reads_what_was_written_and_again_when_opened_again() {
 #[test]
 fn a_batch_keeps_order_where_ranges_overlap_on_several_members() {
     let Some((_directory, paths)) = members(2) else { return };
-    // Chunks smaller than an I/O: most have parts on both.
+    // Chunks are smaller than an I/O: most I/Os have parts on both members.
     let volume =
         Volume::open_stripe(&paths, 8 << 10, &options().create(1 << 20).elevator("deadline")).unwrap();
     for seed in 0..2 {
@@ -72,7 +72,7 @@ fn threads_read_and_write_at_once() {
 }
 
 #[test]
-fn a_member_that_fails_fails_what_touches_it_and_nothing_else() {
+fn a_failed_member_fails_only_the_io_that_touches_it() {
     let Some((_directory, paths)) = members(3) else { return };
     let volume = Volume::open_stripe(&paths, CHUNK, &options().create(6 * CHUNK)).unwrap();
     std::fs::OpenOptions::new().write(true).open(&paths[1]).unwrap().set_len(0).unwrap();
@@ -98,7 +98,7 @@ fn a_member_that_fails_fails_what_touches_it_and_nothing_else() {
 }
 
 #[test]
-fn what_makes_no_stripe_is_refused_by_name() {
+fn members_that_form_no_stripe_are_refused_by_name() {
     let Some((directory, paths)) = members(2) else { return };
     Volume::open_stripe(&paths, CHUNK, &options().create(4 * CHUNK)).unwrap();
     let refused =
@@ -119,7 +119,7 @@ fn what_makes_no_stripe_is_refused_by_name() {
 }
 
 #[test]
-fn a_page_cache_over_several_members_holds_what_they_hold() {
+fn a_page_cache_over_several_members_is_coherent_with_them() {
     let Some((_directory, paths)) = members(3) else { return };
     let size = 24 * CHUNK;
     let cached = options().mode(IoMode::Buffered).cache_bytes(1 << 20);
@@ -129,7 +129,7 @@ fn a_page_cache_over_several_members_holds_what_they_hold() {
         volume.write_at(bytes, piece as u64 * 20_000).unwrap();
     }
     volume.flush().unwrap();
-    // More than the cache holds, by threads that wait for one another's misses.
+    // More than the cache holds, by threads that wait for the same misses.
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (volume, written) = (&volume, &written);

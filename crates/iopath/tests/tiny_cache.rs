@@ -1,6 +1,5 @@
-//! Threads on a cache that is much smaller than their volume, on a disk in memory: each writes bytes of its own in pages
-//! that all share, and reads them back by every path. Small enough for Miri and quick enough for the sanitizers; the
-//! torture does more of it.
+//! Threads on a cache that is much smaller than the volume, on a disk in memory. Each thread writes its own bytes of shared
+//! pages and reads them back in every way. Small enough for Miri and fast enough for the sanitizers; the torture does more.
 
 use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Volume};
 use rand::{Rng, SeedableRng};
@@ -14,12 +13,12 @@ const PART: usize = PAGE / THREADS;
 const PAGES: usize = 40;
 const OPS: u32 = if cfg!(miri) { 40 } else { 20_000 };
 
-/// What one thread has written, and how it checks that.
+/// The writes of one thread, and their checks.
 struct Writer<'a> {
     volume: &'a Volume,
     number: usize,
     random: Xoshiro256PlusPlus,
-    /// Its parts of all pages, one after the other.
+    /// The parts of this thread in all pages, concatenated.
     expected: Vec<u8>,
 }
 
@@ -47,8 +46,8 @@ impl Writer<'_> {
     }
 
     fn borrow(&self, page: usize) {
-        let lent = self.volume.borrow(self.offset(page), PART).unwrap();
-        let bytes: Vec<u8> = lent.slices().flatten().copied().collect();
+        let borrowed = self.volume.borrow(self.offset(page), PART).unwrap();
+        let bytes: Vec<u8> = borrowed.slices().flatten().copied().collect();
         assert!(bytes == self.expected(page), "thread {}, page {page}: borrowed", self.number);
     }
 

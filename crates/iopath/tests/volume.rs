@@ -1,4 +1,4 @@
-//! The behaviour of a volume on a real file, with the engine that `IOPATH_TEST_ENGINE` names.
+//! The behaviour of a volume on a real file. The engine is that of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -6,7 +6,7 @@ use iopath::{AlignedBuf, BatchOptions, ErrorKind, IoMode, OpenError, Request, Vo
 use support::{KIB, filled, keeps_order, options, scratch};
 
 #[test]
-fn reads_what_was_written_whatever_the_length() {
+fn written_bytes_are_read_back_for_every_length() {
     let Some((_directory, path)) = scratch(8 << 20) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     for (seed, bytes) in [4 * KIB, 512 * KIB, 516 * KIB, 3 << 20].into_iter().enumerate() {
@@ -36,7 +36,7 @@ fn a_read_ends_with_the_file_and_a_write_does_not_extend_it() {
 }
 
 #[test]
-fn the_raw_path_takes_whole_ranges_only() {
+fn a_raw_volume_accepts_whole_ranges_only() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().mode(IoMode::Raw)).unwrap();
     let mut buffer = AlignedBuf::new(8 * KIB).unwrap();
@@ -47,7 +47,7 @@ fn the_raw_path_takes_whole_ranges_only() {
 }
 
 #[test]
-fn what_is_not_aligned_is_refused_with_the_numbers() {
+fn unaligned_io_is_refused_with_the_numbers() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let mut buffer = AlignedBuf::new(8 * KIB).unwrap();
@@ -63,7 +63,7 @@ fn what_is_not_aligned_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn nothing_is_written_unless_asked() {
+fn a_volume_is_read_only_unless_requested() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let buffer = filled(4 * KIB, 1);
@@ -82,7 +82,7 @@ fn nothing_is_written_unless_asked() {
 }
 
 #[test]
-fn what_is_zeroed_or_discarded_is_gone() {
+fn zeroed_and_discarded_ranges_lose_their_content() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     volume.write_at(&filled(1 << 20, 1), 0).unwrap();
@@ -130,7 +130,7 @@ fn a_batch_keeps_order_where_ranges_overlap() {
 }
 
 #[test]
-fn a_batch_that_is_full_gives_the_buffer_back() {
+fn a_full_batch_returns_the_buffer() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
@@ -145,7 +145,7 @@ fn a_batch_that_is_full_gives_the_buffer_back() {
 }
 
 #[test]
-fn a_batch_dropped_with_io_under_way_is_waited_for() {
+fn dropping_a_batch_waits_for_io_in_flight() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     for _ in 0..20 {
@@ -159,7 +159,7 @@ fn a_batch_dropped_with_io_under_way_is_waited_for() {
 }
 
 #[test]
-fn neighbours_of_a_batch_go_as_one_request_with_one_system_call() {
+fn neighbours_in_a_batch_become_one_request_and_one_system_call() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
@@ -175,13 +175,13 @@ fn neighbours_of_a_batch_go_as_one_request_with_one_system_call() {
 }
 
 #[test]
-fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
+fn submitted_requests_continue_while_the_batch_is_only_polled() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options().depth(2)).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
     for token in 0..16 {
         let buffer = batch.buffer().unwrap();
-        // No neighbours: eight times as many requests as the device is given at once.
+        // No neighbours: eight times as many requests as the device accepts at once.
         batch.queue(Request::read(buffer, token * 16384).bytes(4 * KIB).token(token)).unwrap();
     }
     batch.submit();
@@ -195,7 +195,7 @@ fn what_was_submitted_goes_on_while_the_batch_is_only_polled() {
 }
 
 #[test]
-fn more_bytes_than_the_buffer_has_are_refused_as_such() {
+fn a_request_longer_than_its_buffer_is_refused() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(1, 4 * KIB)).unwrap();
@@ -207,7 +207,7 @@ fn more_bytes_than_the_buffer_has_are_refused_as_such() {
 }
 
 #[test]
-fn a_depth_that_no_device_has_is_as_much_as_it_has() {
+fn a_depth_beyond_the_device_is_clamped() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().depth(u32::MAX)).unwrap();
     assert_eq!(volume.read_at(&mut AlignedBuf::new(4 * KIB).unwrap(), 0).unwrap(), 4 * KIB);

@@ -1,4 +1,4 @@
-//! A scratch file, and a batch of overlapping I/O with what must come of it.
+//! A scratch file, and a batch of overlapping I/O with its expected results.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 pub(crate) const KIB: usize = 1024;
 
-/// A scratch file on a filesystem that takes direct I/O; `None`, said on stderr, where there is none.
+/// A scratch file on a filesystem with direct I/O; `None`, with a line on stderr, if there is none.
 pub(crate) fn scratch(bytes: u64) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     scratch_made(&options().create(bytes), |_| ())
 }
 
-/// The same with these contents.
+/// A scratch file with this content.
 pub(crate) fn scratch_with(contents: &[u8]) -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     scratch_made(&options(), |path| std::fs::write(path, contents).unwrap())
 }
@@ -47,12 +47,12 @@ pub(crate) fn filled(bytes: usize, seed: u64) -> AlignedBuf {
     buffer
 }
 
-/// Reads and writes overlapping ranges at random through one batch, does `meddle` before each, and checks that each
-/// read returns what was written before it was added. The first MiB of the volume is zeroed, then written.
+/// Queues random overlapping reads and writes in one batch, calls `meddle` before each, and checks that each read returns the
+/// writes queued before it. Overwrites the first MiB of the volume.
 pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mut Batch, u64)) {
     let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    // What each 4 KiB block holds once all that was added is done, and what each read must return.
+    // The content of each 4 KiB block after all queued requests, and the expected result of each read.
     let mut blocks = [0_u8; 64];
     volume.write_at(&AlignedBuf::new(256 * KIB).unwrap(), 0).unwrap();
     let mut expected = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! What the bytes of one trial lie on: a disk in memory, a file or a stripe of files, perhaps with a mapped file on it.
-//! Made here, opened as a volume and removed again; what is done to it is in `trial.rs` and `ops.rs`.
+//! The storage of one trial: a disk in memory, a file or a stripe of files, optionally with a mapped file on it. Created here,
+//! opened as a volume and removed. Operations on it: `trial.rs` and `ops.rs`.
 
 use crate::settings::{Settings, pick};
 use iopath::{
@@ -10,28 +10,28 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
 
-/// What mapped files lie on: more than they take, and than I/O in flight keeps back.
+/// The storage below a mapped file: more than the file needs, and than I/O in flight retains.
 const MAPPED_ON_BYTES: u64 = 4 << 20;
 const MEMBERS_MAX: usize = 3;
 
-/// What the bytes of one trial lie on.
+/// The storage of one trial.
 #[derive(Debug)]
 pub(crate) struct Backend {
-    on: On,
+    on: Storage,
     engine: Engine,
-    /// A mapped file on it. Its mapping is in memory: no power failure leaves a file to look at.
+    /// A mapped file on it. Its mapping is in memory, so no file survives a power failure.
     mapped: Option<(FileMap, Boundary)>,
 }
 
 #[derive(Debug)]
-enum On {
+enum Storage {
     Memory(MemoryDisk),
     File(Scratch),
     Stripe { members: Vec<Scratch>, chunk_bytes: u64 },
 }
 
 impl Backend {
-    /// Zeroes: `size` bytes, or a little more where there is only room for whole chunks.
+    /// Zeroes: `size` bytes, rounded up to whole chunks on a stripe.
     pub(crate) fn new(settings: &Settings, size: usize, random: &mut Xoshiro256PlusPlus) -> Self {
         let is_mapped = random.random_range(0..3) == 0;
         let bytes = if is_mapped { MAPPED_ON_BYTES } else { size as u64 };
@@ -43,23 +43,23 @@ impl Backend {
                     fua: random.random_range(0..if settings.threads == 1 { 2 } else { 4 }) == 0,
                     ..MemoryConfig::of_bytes(bytes)
                 };
-                On::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
+                Storage::Memory(MemoryDisk::new(&config).expect("memory for a disk"))
             }
-            Some(path) if random.random_range(0..4) == 0 => On::stripe(path, bytes, random),
-            Some(path) => On::File(Scratch::new(path.to_owned(), bytes)),
+            Some(path) if random.random_range(0..4) == 0 => Storage::stripe(path, bytes, random),
+            Some(path) => Storage::File(Scratch::new(path.to_owned(), bytes)),
         };
         let backend = Self { on, engine: settings.engine, mapped: None };
         let mapped = is_mapped.then(|| backend.map(size as u64, random));
         Self { mapped, ..backend }
     }
 
-    /// A mapped file of that many bytes on this, which is full of other bytes.
+    /// A mapped file of that many bytes on this storage, which is filled with other bytes.
     fn map(&self, size_bytes: u64, random: &mut Xoshiro256PlusPlus) -> (FileMap, Boundary) {
         let raw = self.open(&Options::new().write(true));
         let bytes = raw.size_bytes();
         let mut stale = AlignedBuf::new(bytes as usize).expect("memory");
         stale.fill(0xbb);
-        raw.write_at(&stale, 0).and_then(|()| raw.flush()).expect("what was made can be written");
+        raw.write_at(&stale, 0).and_then(|()| raw.flush()).expect("new storage can be written");
         // An identity map is the backend itself, which is tortured without a map.
         let changing: Vec<&MapperKind> = MAPPERS.iter().filter(|kind| kind.name != "identity").collect();
         let mapper = pick(random, &changing).name;
@@ -80,40 +80,40 @@ impl Backend {
             file
         });
         match (&self.on, mapped) {
-            (On::Memory(disk), None) => Volume::memory(disk, &options),
-            (On::Memory(disk), Some(file)) => Volume::memory_mapped(disk, file, &options),
-            (On::File(scratch), None) => Volume::open(scratch.path(), &options),
-            (On::File(scratch), Some(file)) => Volume::open_mapped(scratch.path(), file, &options),
-            (On::Stripe { members, chunk_bytes }, None) => {
+            (Storage::Memory(disk), None) => Volume::memory(disk, &options),
+            (Storage::Memory(disk), Some(file)) => Volume::memory_mapped(disk, file, &options),
+            (Storage::File(scratch), None) => Volume::open(scratch.path(), &options),
+            (Storage::File(scratch), Some(file)) => Volume::open_mapped(scratch.path(), file, &options),
+            (Storage::Stripe { members, chunk_bytes }, None) => {
                 Volume::open_stripe(&paths(members), *chunk_bytes, &options)
             }
-            (On::Stripe { members, chunk_bytes }, Some(file)) => {
+            (Storage::Stripe { members, chunk_bytes }, Some(file)) => {
                 Volume::open_mapped_stripe(&paths(members), *chunk_bytes, file, &options)
             }
         }
         .unwrap_or_else(|error| panic!("it opened before: {error}"))
     }
 
-    /// Moves its end while no volume is open on it.
+    /// Changes its size while no volume is open on it.
     pub(crate) fn resize(&self, size: usize) {
         match &self.on {
             _ if self.mapped.is_some() => {
                 self.open(&Options::new().write(true)).resize(size as u64).expect("a size that it can have");
             }
-            On::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
-            On::File(scratch) => {
+            Storage::Memory(disk) => disk.resize(size as u64).expect("memory for a disk"),
+            Storage::File(scratch) => {
                 let file = std::fs::OpenOptions::new().write(true).open(scratch.path());
                 file.and_then(|file| file.set_len(size as u64)).expect("a size that it can have");
             }
-            On::Stripe { .. } => unreachable!("a stripe is never resized"),
+            Storage::Stripe { .. } => unreachable!("a stripe is never resized"),
         }
     }
 
     pub(crate) const fn can_resize(&self) -> bool {
-        self.mapped.is_some() || !matches!(self.on, On::Stripe { .. })
+        self.mapped.is_some() || !matches!(self.on, Storage::Stripe { .. })
     }
 
-    /// Whether a volume opened beside another shows what is on the device.
+    /// Whether a second volume reads the content of the device.
     pub(crate) const fn shows_medium(&self) -> bool {
         self.mapped.is_none()
     }
@@ -121,8 +121,8 @@ impl Backend {
     /// Whether a forced write is followed by a flush.
     pub(crate) fn forces_by_flush(&self) -> bool {
         match &self.on {
-            On::Memory(disk) => !disk.limits().fua,
-            On::File(_) | On::Stripe { .. } => false,
+            Storage::Memory(disk) => !disk.limits().fua,
+            Storage::File(_) | Storage::Stripe { .. } => false,
         }
     }
 
@@ -134,13 +134,13 @@ impl Backend {
     /// The disk, if its power can fail with consequences.
     pub(crate) fn crashes(&self) -> Option<&MemoryDisk> {
         match &self.on {
-            On::Memory(disk) if self.mapped.is_none() && disk.limits().volatile_cache => Some(disk),
+            Storage::Memory(disk) if self.mapped.is_none() && disk.limits().volatile_cache => Some(disk),
             _ => None,
         }
     }
 }
 
-impl On {
+impl Storage {
     fn stripe(path: &Path, bytes: u64, random: &mut Xoshiro256PlusPlus) -> Self {
         let count = random.random_range(2..=MEMBERS_MAX);
         let chunk_bytes = *pick(random, &[4096, 16 << 10]);

@@ -1,21 +1,20 @@
-//! What may happen while operations are carried out, and so what a worker must accept. Set by `trial.rs` between
-//! phases, read by operations; decides nothing.
+//! The outcomes of operations that a worker must accept. Set by `trial.rs` between phases, read by operations.
 
-/// What may go wrong or change in a phase.
+/// Failures and changes that are possible in a phase.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Conditions {
     /// I/O may fail.
     pub(crate) may_fail: bool,
-    /// Flushes of the device may.
+    /// Flushes of the device may fail.
     pub(crate) flush_may_fail: bool,
-    /// A flush that fails loses what it should have saved.
+    /// A failed flush loses unflushed writes.
     pub(crate) may_lose: bool,
-    /// The page cache knows of bytes that are lost: no flush succeeds until the volume is opened anew.
+    /// The page cache knows of lost bytes: no flush succeeds until the volume is reopened.
     pub(crate) has_lost: bool,
-    /// The device has no forced write of its own: it is followed by a flush.
+    /// The device has no forced unit access: a forced write is followed by a flush.
     pub(crate) forces_by_flush: bool,
-    /// The device may not know discard and write-zeroes.
+    /// The device may not support discard and write-zeroes.
     pub(crate) may_lack: bool,
     /// The volume may change its size.
     pub(crate) may_resize: bool,
@@ -24,13 +23,13 @@ pub(crate) struct Conditions {
     pub(crate) mode: Mode,
 }
 
-/// What matters about how a volume was opened.
+/// The properties of an open volume that matter here.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mode {
-    /// Reads that reach past the end are refused.
+    /// Reads past the end are refused.
     pub(crate) is_raw: bool,
-    /// Reads and writes of any bytes from and to any memory.
+    /// Reads and writes may have any offset, length and memory.
     pub(crate) takes_any: bool,
     /// There is a page cache.
     pub(crate) is_cached: bool,
@@ -39,12 +38,12 @@ pub(crate) struct Mode {
 }
 
 impl Conditions {
-    /// A flush of another worker may fail at any moment, and lose what this one has written.
+    /// A flush of another worker may fail at any moment and lose writes of this worker.
     pub(crate) const fn loses_meanwhile(&self) -> bool {
         self.is_shared && self.may_lose && self.flush_may_fail
     }
 
-    /// Other workers move the end of the volume at any moment, above the bytes that this one has.
+    /// Other workers may move the end of the volume at any moment, above the bytes of this worker.
     pub(crate) const fn resizes_meanwhile(&self) -> bool {
         self.is_shared && self.may_resize
     }
@@ -54,7 +53,7 @@ impl Conditions {
         self.resizes_alone() && self.mode.extends
     }
 
-    /// Nothing but this worker moves the end.
+    /// Only this worker moves the end.
     pub(crate) const fn resizes_alone(&self) -> bool {
         !self.is_shared && self.may_resize
     }

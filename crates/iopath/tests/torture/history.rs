@@ -8,14 +8,14 @@ const LENGTH: usize = 1 << 16;
 /// Operations shown on a sector; half as many on all bytes.
 const SHOWN: usize = 16;
 
-/// One thing that was done.
+/// One operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) what: &'static str,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
-    /// For what writes: where in the source its bytes came from.
+    /// The offset in the source of written bytes.
     pub(crate) source: Option<usize>,
     pub(crate) is_ok: bool,
 }
@@ -48,7 +48,7 @@ impl History {
         self.events.push_back(event);
     }
 
-    /// The last operations on a byte's sector, oldest first, what concerns all bytes (an extent of none) among them.
+    /// The last operations on the sector of a byte, oldest first, with operations on the whole volume (an empty range).
     pub(crate) fn of_byte(&self, offset: usize) -> String {
         let (mut own, mut common) = (SHOWN, SHOWN / 2);
         let is_shown = |event: &&Event| {

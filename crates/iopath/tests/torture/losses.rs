@@ -1,17 +1,17 @@
-//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that flushes go on to succeed. A loss of
-//! one worker's bytes may so be accepted by another: a flush then proves nothing about what was written before.
+//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that later flushes succeed. One worker may accept
+//! the loss of bytes of another. A successful flush then proves nothing about writes before the loss.
 
 use iopath::Volume;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// How often losses were accepted.
+/// Counts accepted losses.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-/// A moment, as far as losses are concerned.
+/// A moment between accepted losses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment(Option<u64>);
 
@@ -27,7 +27,7 @@ impl Losses {
         Moment((self.begun.load(SeqCst) == ended).then_some(ended))
     }
 
-    /// Whether none was accepted since then: a flush that has succeeded meanwhile covers what was written since.
+    /// Whether no loss was accepted since that moment: a flush that has succeeded since covers the writes since.
     pub(crate) fn none_since(&self, moment: Moment) -> bool {
         moment.0.is_some_and(|ended| self.begun.load(SeqCst) == ended)
     }

@@ -1,20 +1,19 @@
-//! Torture: random operations on a volume, in memory or a file, with errors, short transfers, disorder and power
-//! failures, each byte compared with what it must be. `cargo xtask torture` does as much of it as one likes.
+//! Torture: random operations on a volume in memory or on files, with errors, short transfers, reordering and power failures.
+//! Each byte is compared with a model. `cargo xtask torture` runs any number of operations.
 //!
-//! `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the path of a file to be made and
-//! removed) are its arguments, `IOPATH_TEST_ENGINE` the engine. With several threads each writes its own ranges of a
-//! volume, then all write everywhere. A hang is a failure (`watchdog.rs`).
+//! Its arguments are `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the path of a file to create
+//! and remove); `IOPATH_TEST_ENGINE` is the engine. With several threads each writes its own ranges of a volume, then all
+//! write everywhere. A hang is a failure (`watchdog.rs`).
 //!
 //! ```text
 //!   trial ── phases of ops ──▶ worker (one a thread) ──▶ Volume ──▶ faults ──▶ backend: memory disk, file, stripe
 //!    │                             │ every read         conditions ┘            ▲
 //!    │ faults, reopen, resize,     ▼                                            │
-//!    └ crash ─────────────────▶  model: what each byte may be             crash ┘
+//!    └ crash ─────────────────▶  model: possible values of each byte             crash ┘
 //! ```
 //!
-//! The next operation is a row of `OPS` (`ops.rs`). What differs from trial to trial is drawn in `backend.rs` (device,
-//! block, mapping), `trial/mode.rs` (path, cache, elevator) and `trial/faults.rs`. What operations may then meet is a
-//! field of `Conditions`.
+//! The next operation is a row of `OPS` (`ops.rs`). Each trial draws a device, block and mapping (`backend.rs`), a mode, cache
+//! and elevator (`trial/mode.rs`), and faults (`trial/faults.rs`). `Conditions` holds what operations must then accept.
 
 mod backend;
 mod conditions;
@@ -36,7 +35,7 @@ use trial::{TRIAL_OPS, Totals};
 use watchdog::Watchdog;
 use worker::Source;
 
-/// Runs one trial after another until there were as many operations as asked for.
+/// Runs trials until the requested number of operations is reached.
 fn torture(settings: &Settings) {
     let source = Source::new();
     let watchdog = Watchdog::new(settings.target.path().map(Path::to_owned));
@@ -60,7 +59,7 @@ fn torture(settings: &Settings) {
     assert!(ops < 10 * TRIAL_OPS || faults > 0 && sizes > 0, "nothing happened to the volume");
 }
 
-/// Lets threads write over each other until there were as many operations as asked for.
+/// Lets threads overwrite each other until the requested number of operations is reached.
 fn overlap(settings: &Settings) {
     if !settings.target.keeps_sectors_whole() {
         eprintln!("skipped: tmpfs tears sectors where a read and a write overlap");
@@ -71,7 +70,7 @@ fn overlap(settings: &Settings) {
     let (mut ops, mut seed) = (0, settings.seed);
     let begun = Instant::now();
     while ops < settings.ops {
-        // All rounds of the seed: the program gives a quarter of its operations to them.
+        // All rounds of the seed: a quarter of the operations are given to them.
         let replay = settings.replay(seed, 4 * overlap::ops_max(settings.threads));
         watchdog.watch(replay.clone());
         let run = || overlap::run(settings, &source, &watchdog.progress, seed, settings.ops - ops);
@@ -86,7 +85,7 @@ fn overlap(settings: &Settings) {
 }
 
 #[test]
-fn every_byte_is_what_was_written() {
+fn every_byte_is_as_written() {
     if let Some(settings) = Settings::from_environment() {
         if settings.target.is_usable() {
             torture(&settings);
@@ -98,17 +97,17 @@ fn every_byte_is_what_was_written() {
 }
 
 #[test]
-fn threads_that_overlap_see_what_somebody_wrote() {
+fn overlapping_threads_read_bytes_that_one_of_them_wrote() {
     match Settings::from_environment() {
         Some(settings) if settings.threads == 1 || !settings.target.is_usable() => {}
-        // Each costs as much as four of the other test.
+        // An operation costs as much as four of the other test.
         Some(settings) => overlap(&Settings { ops: settings.ops / 4, ..settings }),
         None => overlap(&Settings::small(3, Target::Memory)),
     }
 }
 
 #[test]
-fn every_byte_of_a_file_is_what_was_written() {
+fn every_byte_of_a_file_is_as_written() {
     if Settings::from_environment().is_some() {
         return; // The target was named.
     }

@@ -1,53 +1,52 @@
-//! What every byte of a volume may be: now, and after a power failure. Knows nothing of the code that it judges.
+//! The possible values of every byte of a volume, now and after a power failure. Independent of the code under test.
 //!
-//! Most sectors can have only one content. After a write that failed a sector may be as before or as written, until a
-//! read shows which or a write covers it; after a power failure it may be anything it was since the last flush.
+//! Most sectors have one possible content. After a failed write a sector may be as before or as written, until a read shows
+//! which or a write covers it. After a power failure it may have any content since the last flush.
 //!
-//! **Several threads.** Each worker has a model of its own, and ranges of bytes that no other worker writes, cut
-//! anywhere: workers share blocks and pages, never bytes. So a worker knows what its bytes are, whatever others do, with
-//! two exceptions.
+//! **Several threads.** Each worker has a model, and ranges of bytes that no other worker writes, with any boundaries: workers
+//! share blocks and pages, never bytes. So a worker knows its bytes, whatever others do, with two exceptions.
 //!
-//! - While flushes fail and lose what they should have saved, a flush of another worker can take a worker's sectors
-//!   back to any content since that worker's last good flush, and a later write-back can bring the newest again. Reads
-//!   are then judged by [`Model::check_beside_loss`], which learns nothing from them, and workers write whole blocks,
-//!   so that no content is mixed from two. A flush that succeeds still promises all that the worker wrote before it.
-//! - While several workers resize, each has its ranges below a floor that no resize cuts off, and knows them as ever;
-//!   the model ends at the floor. Above it all workers write the bytes of one pattern, each byte chosen by its offset
-//!   alone (`ops/resize.rs`), so that a read finds the pattern or zeroes. No model is needed there.
+//! - While failed flushes lose writes, a flush of another worker can return a sector to any content since the last successful
+//!   flush of its worker, and a later write-back can restore the newest. [`Model::check_beside_loss`] then checks reads and
+//!   learns nothing from them, and workers write whole blocks, so that no content is a mixture. A successful flush still
+//!   guarantees all earlier writes of the worker.
+//! - While several workers resize, the ranges of each are below a floor that no resize removes; the model ends at the floor.
+//!   Above it all workers write one pattern, in which the offset determines each byte (`ops/resize.rs`), so that a read finds
+//!   the pattern or zeroes. No model is needed there.
 //!
-//! Bytes that several threads write are judged without this model: `overlap.rs`.
+//! Bytes that several threads write are checked without this model: `overlap.rs`.
 
 const SECTOR: usize = 512;
 
 type Sector = [u8; SECTOR];
 
-/// The bytes that must be there.
+/// The expected bytes.
 #[derive(Debug)]
 pub(crate) struct Model {
     size: usize,
-    /// What reads give; of a sector in doubt the likeliest.
+    /// The current content; of a sector in doubt the most likely one.
     now: Vec<u8>,
-    /// What else sectors may be now.
+    /// The other possible contents of sectors.
     doubts: Versions,
-    /// What was there when it was last saved.
+    /// The content when it was last saved.
     saved: Saved,
 }
 
 #[derive(Debug)]
 struct Saved {
     bytes: Vec<u8>,
-    /// What else sectors may be after a power failure.
+    /// The other possible contents of sectors after a power failure.
     newer: Versions,
 }
 
 /// Two bytes that differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Where, from the start of the volume.
+    /// The offset from the start of the volume.
     pub(crate) offset: usize,
     pub(crate) expected: u8,
     pub(crate) found: u8,
-    /// How many other things the sector may have been.
+    /// The number of other possible contents of the sector.
     pub(crate) doubts: usize,
 }
 
@@ -64,7 +63,7 @@ impl Model {
         self.size
     }
 
-    /// Whether a read may have given this.
+    /// Whether a read may have returned this.
     pub(crate) fn check(&mut self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
         if self.now[offset..offset + found.len()] == *found && !self.doubts.any() {
             return Ok(());
@@ -84,7 +83,7 @@ impl Model {
                 let Some(fits) = fits else { return Err(mismatch(expected)) };
                 self.now[sector * SECTOR..][..SECTOR].copy_from_slice(&fits);
             }
-            // It is none of those that look different there. Where another worker's bytes are, all look alike.
+            // Drop the contents that differ in the bytes read. They may be equal in those of another worker.
             let within = at % SECTOR..at % SECTOR + found.len();
             let now = &self.now[sector * SECTOR..][..SECTOR];
             self.doubts.retain(sector, |other| other[within.clone()] == *found && other[..] != *now);
@@ -92,7 +91,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a read may have given this while losses of other workers take sectors back and write-back renews them.
+    /// Whether a read may have returned this while losses of other workers revert sectors and write-back restores them.
     pub(crate) fn check_beside_loss(&self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
         for (at, found) in pieces(offset, found) {
             let (sector, within) = (at / SECTOR, at % SECTOR..at % SECTOR + found.len());
@@ -164,20 +163,20 @@ impl Model {
         });
     }
 
-    /// What was not saved may be lost, any part of it: by a power failure, or by a flush that failed.
+    /// Any unsaved write may be lost, by a power failure or a failed flush.
     pub(crate) fn may_have_lost(&mut self) {
         let Self { doubts, saved, .. } = self;
         saved.newer.sectors().for_each(|sector| saved.add_to(doubts, sector));
     }
 
-    /// The sectors may be whatever they were since they were last saved.
+    /// The sectors may have any content since they were last saved.
     pub(crate) fn may_be_older(&mut self, offset: usize, bytes: usize) {
         let Self { doubts, saved, .. } = self;
         sectors(offset, bytes).for_each(|sector| saved.add_to(doubts, sector));
     }
 
-    /// The power has failed, and reads of the worker's `owned` bytes have shown all that is left of them. Versions that
-    /// differ in bytes of others alone are no doubt of this worker's.
+    /// The power has failed, and reads have shown the content of all `owned` bytes. Versions that differ only in bytes of other
+    /// workers are dropped.
     pub(crate) fn survived(&mut self, owned: &[std::ops::Range<usize>]) {
         let Self { now, doubts, .. } = self;
         let in_doubt: Vec<usize> = doubts.sectors().collect();
@@ -191,11 +190,11 @@ impl Model {
                 })
             });
         }
-        assert!(!self.doubts.any(), "not everything has been looked at");
+        assert!(!self.doubts.any(), "not everything was read");
         self.flushed();
     }
 
-    /// The volume ends elsewhere: what is cut off is gone, what comes to it is zeroes, for good.
+    /// The end of the volume has moved: removed bytes are gone, added bytes are zeroes, and both are saved.
     pub(crate) fn resize(&mut self, size: usize) {
         let kept = size.min(self.size);
         let all = size.next_multiple_of(SECTOR);
@@ -212,7 +211,7 @@ impl Model {
 }
 
 impl Saved {
-    /// All that a sector was since it was last saved.
+    /// Adds every content of a sector since it was last saved.
     fn add_to(&self, doubts: &mut Versions, sector: usize) {
         doubts.add(sector, whole(&self.bytes[sector * SECTOR..][..SECTOR]));
         for other in self.newer.of(sector) {
@@ -226,7 +225,7 @@ fn sectors(offset: usize, bytes: usize) -> std::ops::Range<usize> {
     offset / SECTOR..(offset + bytes).div_ceil(SECTOR)
 }
 
-/// A range cut at sectors: where each piece begins, and its bytes.
+/// A range divided at sectors: the offset of each piece, and its bytes.
 fn pieces(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     sectors(offset, bytes.len()).map(move |sector| {
         let (start, end) = ((sector * SECTOR).max(offset), ((sector + 1) * SECTOR).min(offset + bytes.len()));
@@ -238,14 +237,14 @@ fn whole(bytes: &[u8]) -> &Sector {
     bytes.try_into().expect("a whole sector")
 }
 
-/// What sectors may be beside what they are thought to be. Takes no memory once it has met the worst.
+/// Other possible contents of sectors. Reuses its memory.
 #[derive(Debug)]
 struct Versions {
     bytes: Vec<Sector>,
     free: Vec<u32>,
     /// Of each sector.
     of: Vec<Vec<u32>>,
-    /// Sectors that have any; some that have none are among them.
+    /// Sectors that may have some.
     touched: Vec<u32>,
     count: usize,
 }
@@ -290,14 +289,14 @@ impl Versions {
         self.count += 1;
     }
 
-    /// Part of a sector is this now, whatever the rest is.
+    /// A part of a sector has this content in every version.
     fn patch(&mut self, sector: usize, at: usize, bytes: &[u8]) {
         for place in &self.of[sector] {
             self.bytes[*place as usize][at..at + bytes.len()].copy_from_slice(bytes);
         }
     }
 
-    /// Part of a sector may be this now, whatever the rest is.
+    /// A part of a sector may have this content, in each version.
     fn double(&mut self, sector: usize, at: usize, bytes: &[u8]) {
         for index in 0..self.of[sector].len() {
             let mut other = self.bytes[self.of[sector][index] as usize];
@@ -342,7 +341,7 @@ impl Versions {
         }
     }
 
-    /// What lies beyond byte `kept` is gone; there are so many sectors now.
+    /// Removes everything behind byte `kept`; there are `sectors` sectors now.
     fn resize(&mut self, kept: usize, sectors: usize) {
         for sector in kept / SECTOR..self.of.len() {
             if sector * SECTOR < kept {

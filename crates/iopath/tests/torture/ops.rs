@@ -1,4 +1,4 @@
-//! The operations, a row each. What they are carried out on is `worker.rs`; what they may meet, `conditions.rs`.
+//! The operations, one row each. Their worker is in `worker.rs`, the outcomes they must accept in `conditions.rs`.
 
 mod burst;
 mod resize;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// An operation on a volume.
 pub(crate) struct Row {
-    /// How often it comes, in proportion to the others.
+    /// Its frequency, relative to the other rows.
     pub(crate) weight: u32,
     /// Whether conditions allow it.
     pub(crate) fits: fn(&Conditions) -> bool,
@@ -24,14 +24,14 @@ const ALWAYS: fn(&Conditions) -> bool = |_| true;
 const CACHED: fn(&Conditions) -> bool = |conditions| conditions.mode.is_cached;
 /// Several workers and a page cache.
 const SHARED: fn(&Conditions) -> bool = |conditions| conditions.is_shared && conditions.mode.is_cached;
-/// Flushes of several workers fail, and some lose.
+/// Flushes of several workers fail, and some lose writes.
 const LOSING: fn(&Conditions) -> bool =
     |conditions| conditions.loses_meanwhile() && conditions.mode.is_cached;
 /// Several workers move the end.
 const RESIZING: fn(&Conditions) -> bool = Conditions::resizes_meanwhile;
 
-/// A write of a batch may not be in flight while the end moves, or while another worker writes the bytes after the last
-/// whole block in the same page: the system takes the two for damage, and only a page cache keeps them apart.
+/// A batch write must not be in flight while the end moves, or while another worker writes the bytes after the last whole block
+/// in the same page: the kernel treats this as corruption, and only a page cache serialises the two.
 const BURSTS: fn(&Conditions) -> bool = |conditions| {
     let is_bounced = conditions.mode.takes_any && !conditions.mode.is_cached;
     let collides = conditions.is_shared && is_bounced;
@@ -62,10 +62,10 @@ pub(crate) const OPS: &[Row] = &[
     Row { weight: 10, fits: RESIZING, run: resize::read_above_floor },
 ];
 
-/// Draws rows by weight from those that conditions allow. Beside others a worker leaves about half of them out, a
-/// different half in each phase: so some write without pause while others do little but flush.
+/// Draws rows by weight from those that the conditions allow. A worker among others omits about half of them, a different half
+/// in each phase, so that some write continuously while others mostly flush.
 pub(crate) struct Draw {
-    /// Each with the sum of the weights up to it.
+    /// Each row with the cumulative weight.
     rows: Vec<(u32, &'static Row)>,
     sum: u32,
 }
@@ -96,7 +96,7 @@ fn read(work: &mut Work<'_>) -> Result<(), Failure> {
     let size = work.worker.model.size();
     let is_at_end = work.worker.owned.last().is_some_and(|last| last.end == size && last.start <= offset);
     let is_last = is_at_end && size - (offset + bytes) < work.block();
-    // The end of the volume may lie inside a block: it is read with the block before, or with what follows it.
+    // The volume may end inside a block: read across the end.
     let goes_on = is_last && !work.conditions.mode.is_raw;
     let beyond = if goes_on { work.block() * work.worker.random.random_range(0..3) } else { 0 };
     work.read(offset, (bytes + beyond).min(OP_BYTES_MAX))
@@ -104,7 +104,7 @@ fn read(work: &mut Work<'_>) -> Result<(), Failure> {
 
 fn write(work: &mut Work<'_>, what: &'static str, forced: bool) -> Result<(), Failure> {
     let Some(range) = work.bytes() else { return Ok(()) };
-    // What goes through a cache or an aligned buffer is forced by a flush.
+    // A cache or a bounce buffer forces a write by a flush.
     let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.takes_any);
     write_by(work, what, range, forced, flushes, |volume, data, offset| {
         if forced { volume.write_durably_at(data, offset) } else { volume.write_at(data, offset) }
@@ -139,7 +139,7 @@ fn write_by(
     Ok(())
 }
 
-/// Past the page cache.
+/// A read by direct I/O on a volume with a page cache.
 fn direct_read(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
     work.read_by("direct read", (offset, bytes), 0..bytes, |volume, buffer| {
@@ -150,9 +150,9 @@ fn direct_read(work: &mut Work<'_>) -> Result<(), Failure> {
 fn direct_write(work: &mut Work<'_>, forced_one_in: u32) -> Result<(), Failure> {
     let Some(range) = work.range() else { return Ok(()) };
     let forced = work.worker.random.random_range(0..forced_one_in) == 0;
-    // Beside a page cache it is a flush of the cache that forces it.
+    // With a page cache, the cache forces the write by a flush.
     let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.is_cached);
-    // From memory that direct I/O takes.
+    // From aligned memory.
     work.conditions.mode.takes_any = false;
     let result = write_by(work, "direct write", range, forced, flushes, |volume, data, offset| {
         let direct = volume.direct();
@@ -162,13 +162,13 @@ fn direct_write(work: &mut Work<'_>, forced_one_in: u32) -> Result<(), Failure> 
     result
 }
 
-/// What is borrowed is what is there, and stays as it was although it is overwritten.
+/// Borrowed bytes are the current content, and do not change when the range is overwritten.
 fn borrow(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     // Several workers must not borrow all pages of the smallest cache.
     let bytes = bytes.min(if work.conditions.is_shared { 4096 } else { 12_000 });
-    let lent = match work.volume.borrow(offset as u64, bytes) {
-        Ok(lent) => lent,
+    let guard = match work.volume.borrow(offset as u64, bytes) {
+        Ok(guard) => guard,
         Err(error) => {
             let is_ok = work.outcome(&Err(error))?;
             work.note("borrow", (offset, bytes), None, is_ok);
@@ -176,19 +176,19 @@ fn borrow(work: &mut Work<'_>) -> Result<(), Failure> {
         }
     };
     work.note("borrow", (offset, bytes), None, true);
-    let mut found = vec![0; lent.len()];
-    lent.copy_to(&mut found);
+    let mut found = vec![0; guard.len()];
+    guard.copy_to(&mut found);
     if found.len() != bytes {
-        return Err(Failure::Outcome(format!("{} bytes are lent of {bytes} at {offset}", found.len())));
+        return Err(Failure::Outcome(format!("{} of {bytes} bytes at {offset} are borrowed", found.len())));
     }
     work.check("borrow", offset, &found)?;
     if work.worker.random.random() {
         let volume = work.volume;
-        write_by(work, "write to lent", (offset, bytes), false, false, |_, data, offset| {
+        write_by(work, "write borrowed", (offset, bytes), false, false, |_, data, offset| {
             volume.write_at(data, offset)
         })?;
-        if !lent.slices().flatten().eq(&found) {
-            return Err(Failure::Outcome(format!("what was lent of {bytes} bytes at {offset} has changed")));
+        if !guard.slices().flatten().eq(&found) {
+            return Err(Failure::Outcome(format!("{bytes} borrowed bytes at {offset} have changed")));
         }
     }
     Ok(())
@@ -211,7 +211,7 @@ fn advise(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether it succeeded.
+/// Returns whether the flush succeeded.
 fn flush(work: &mut Work<'_>) -> Result<bool, Failure> {
     let is_ok = work.outcome_of_flush(&work.volume.flush())?;
     if is_ok && work.conditions.has_lost {
@@ -226,7 +226,7 @@ fn flush(work: &mut Work<'_>) -> Result<bool, Failure> {
     Ok(is_ok)
 }
 
-/// What a flush has covered is on the medium: whatever fails beside it, and whatever is still in the page cache.
+/// Flushed bytes are on the medium, whatever fails concurrently, and whatever is dirty elsewhere.
 fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
     let begun = work.worker.losses.now();
@@ -245,8 +245,8 @@ fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     if work.worker.losses.none_since(begun) { work.check_saved(offset, bytes) } else { Ok(()) }
 }
 
-/// What a discarded range reads as is not said; it is zeroes or as it was on everything that there is here. A page
-/// cache gives up what it has not written, so that older bytes may come back.
+/// The content of a discarded range is undefined; on the storage here it is zeroes or unchanged. A page cache drops dirty
+/// pages, so older bytes may reappear.
 fn discard(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.bytes() else { return Ok(()) };
     let is_ok = work.outcome(&work.volume.discard(offset as u64, bytes as u64))?;

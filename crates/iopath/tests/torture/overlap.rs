@@ -1,5 +1,5 @@
-//! Threads that write over each other: each sector must hold a write that may have been the last one, and no thread may
-//! see what it has overwritten itself. Which write wins is not judged. Bytes with one writer each: `trial.rs`.
+//! Threads that overwrite each other: each sector must hold a write that may have been the last one, and no thread may read
+//! bytes that it has overwritten itself. Any write may win. Bytes with a single writer: `trial.rs`.
 
 use crate::backend::Backend;
 use crate::settings::{Settings, pick};
@@ -20,7 +20,7 @@ pub(crate) const fn ops_max(threads: usize) -> u64 {
     ROUNDS_MAX * (threads * STEPS) as u64
 }
 
-/// A read, or a write from that place of the source.
+/// A read, or a write of bytes from the source.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     offset: usize,
@@ -29,21 +29,21 @@ struct Step {
     forced: bool,
 }
 
-/// One sector's share of a write.
+/// The part of a write in one sector.
 #[derive(Debug, Clone, Copy)]
 struct Put {
     thread: usize,
     step: usize,
-    /// Where in the source its bytes are.
+    /// The offset of its bytes in the source.
     from: usize,
 }
 
-/// What all threads are going to do between two moments at which nobody does anything.
+/// The operations of all threads between two barriers.
 struct Round<'a> {
     source: &'a Source,
     before: &'a [u8],
     plans: Vec<Vec<Step>>,
-    /// Of each sector, in each thread's order.
+    /// The writes of each sector, in the order of each thread.
     puts: Vec<Vec<Put>>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Round<'a> {
         Self { source, before, plans, puts }
     }
 
-    /// Whether a sector may be this for a thread that has done so many steps; or, after the round, for everyone.
+    /// Whether a sector may have this content: for a thread after that many steps or, after the round, for all.
     fn allows(&self, sector: usize, found: &[u8], reader: Option<(usize, usize)>) -> bool {
         let is_it = |put: &Put| self.source.random[put.from..][..SECTOR] == *found;
         let puts = &self.puts[sector];
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Lets threads write over each other on one volume; how many operations that were.
+/// Lets threads overwrite each other on one volume. Returns the number of operations.
 pub(crate) fn run(settings: &Settings, source: &Source, progress: &Progress, seed: u64, ops: u64) -> u64 {
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let size = *pick(random, &[8 << 10, 64 << 10]);

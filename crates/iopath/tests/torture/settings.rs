@@ -1,5 +1,5 @@
 //! The arguments, in environment variables as `cargo xtask torture` sets them. Random choices are made elsewhere; only
-//! the helper that draws one is here.
+//! the helper for one choice is here.
 
 use crate::backend::Scratch;
 use iopath::{Engine, Options, Volume};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const TMPFS: &str = "/dev/shm";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// What to torture, and how much.
+/// The target of the torture, and the number of operations.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) seed: u64,
@@ -43,12 +43,12 @@ impl Settings {
         Some(Self { seed: number("SEED").unwrap_or(1), ops, threads, target, engine: engine() })
     }
 
-    /// What every run of the tests does.
+    /// The settings of a normal test run.
     pub(crate) fn small(threads: usize, target: Target) -> Self {
         Self { seed: 1, ops: 20_000, threads, target, engine: engine() }
     }
 
-    /// The command that does the same again.
+    /// The command to repeat the run.
     pub(crate) fn replay(&self, seed: u64, ops: u64) -> String {
         let target = match &self.target {
             Target::Memory => "memory".to_owned(),
@@ -63,8 +63,8 @@ impl Settings {
 }
 
 impl Target {
-    /// Whether a read beside a write of the same sector sees it old or new. On tmpfs a plain `pread` beside a `pwrite`
-    /// sees some of both.
+    /// Whether a read concurrent with a write of the same sector returns it old or new. On tmpfs a `pread` concurrent with a
+    /// `pwrite` returns some of both.
     pub(crate) fn keeps_sectors_whole(&self) -> bool {
         !matches!(self, Self::Tmpfs(_))
     }
@@ -80,7 +80,7 @@ impl Target {
         }
     }
 
-    /// Whether a volume can be opened there; says on stderr why not.
+    /// Whether a volume can be opened there; prints the reason on stderr if not.
     pub(crate) fn is_usable(&self) -> bool {
         let Some(path) = self.path() else { return true };
         if matches!(self, Self::Tmpfs(_)) && !is_tmpfs(Path::new(TMPFS)) {
@@ -96,7 +96,7 @@ fn is_tmpfs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|about| about.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// The engine that `IOPATH_TEST_ENGINE` names, as in the other tests.
+/// The engine of `IOPATH_TEST_ENGINE`, as in the other tests.
 fn engine() -> Engine {
     std::env::var("IOPATH_TEST_ENGINE").map_or(Engine::Auto, |name| name.parse().expect("an engine"))
 }

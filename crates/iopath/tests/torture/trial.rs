@@ -1,5 +1,5 @@
-//! A trial of a volume: phases of operations by one worker or several, and between them what concerns all: reopening,
-//! another size, the power failing. Faults that come and go are in `trial/faults.rs`.
+//! A trial of a volume: phases of operations by one or several workers, and between them reopening, resizing and power failures.
+//! Faults: `trial/faults.rs`.
 
 mod faults;
 mod mode;
@@ -17,12 +17,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-/// Operations of a trial, all threads' together.
+/// Operations of a trial, of all threads together.
 pub(crate) const TRIAL_OPS: u64 = 5_000;
 /// The largest volume, in bytes.
 pub(crate) const SIZE_MAX: usize = 1 << 20;
 
-/// How often what happened.
+/// Counts of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) ops: u64,
@@ -40,30 +40,30 @@ impl Totals {
     }
 }
 
-/// Where a volume ends.
+/// The end of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
     size: usize,
-    /// No worker cuts off what is below. The same as the size unless several workers resize.
+    /// No worker removes bytes below. The same as the size unless several workers resize.
     floor: usize,
 }
 
-/// A volume, all who work on it, and what can happen to it.
+/// A volume, its workers, and the events that can happen to it.
 struct Trial {
     random: Xoshiro256PlusPlus,
     backend: Backend,
     faults: Option<Faults>,
-    /// `None` only while it is opened anew.
+    /// `None` only while it is reopened.
     opened: Option<Opened>,
     workers: Vec<Worker>,
-    /// Where the ranges of one worker end and those of the next begin.
+    /// The boundaries between the ranges of workers.
     cuts: Vec<usize>,
     end: End,
     conditions: Conditions,
     totals: Totals,
 }
 
-/// Runs a trial of `ops` operations; what went wrong, for people to read, if something did.
+/// Runs a trial of `ops` operations. The error describes a failure for people.
 pub(crate) fn run(
     settings: &Settings,
     source: &Arc<Source>,
@@ -80,7 +80,7 @@ pub(crate) fn run(
     })
 }
 
-/// What went wrong, and which worker met it.
+/// A failure, and the worker that met it.
 type Outcome = Result<(), (usize, Failure)>;
 
 impl Trial {
@@ -88,7 +88,7 @@ impl Trial {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let is_shared = settings.threads > 1;
         let size = random_size(&mut random);
-        // Beside others mostly a few pages, so that they meet.
+        // Several workers mostly share a few pages, so that they interact.
         let size = if is_shared && random.random_range(0..4) > 0 {
             size.min(random.random_range(4096..20_000))
         } else {
@@ -166,7 +166,7 @@ impl Trial {
         self.opened.clone().expect("open but while it is reopened")
     }
 
-    /// All workers do their part of `ops` operations.
+    /// The workers run `ops` operations together.
     fn work(&mut self, ops: u64) -> Outcome {
         let (opened, conditions) = (self.opened(), self.conditions);
         self.totals.ops += ops;
@@ -192,12 +192,12 @@ impl Trial {
         Ok(())
     }
 
-    /// Opens it anew in another way, with another end.
+    /// Reopens it with other options and another end.
     fn reopen(&mut self, end: End) -> Outcome {
         self.stop_faults()?;
         self.close();
         if end != self.end {
-            // Bytes that come below the floor are zeroes.
+            // Bytes that are added below the floor are zeroes.
             self.backend.resize(self.end.floor.min(end.floor));
             self.backend.resize(end.size);
         }
@@ -220,16 +220,16 @@ impl Trial {
         Ok(())
     }
 
-    /// A volume that is dropped writes back what is dirty; one that is closed says whether that went well.
+    /// A dropped volume writes dirty pages back; a closed one reports whether that succeeded.
     fn close(&mut self) {
         let Some(Opened { volume, .. }) = self.opened.take() else { return };
         let has_lost = std::mem::take(&mut self.conditions.has_lost);
         if self.random.random() {
-            assert_eq!(volume.close().is_err(), has_lost, "whether it closes well");
+            assert_eq!(volume.close().is_err(), has_lost, "whether closing fails");
         }
     }
 
-    /// Gives each worker its ranges, of the bytes that no worker cuts off.
+    /// Divides the bytes that no worker removes among the workers.
     fn share_out(&mut self, floor: usize, block: usize) {
         let count = self.workers.len();
         for worker in &mut self.workers {
@@ -257,7 +257,7 @@ impl Trial {
         }
     }
 
-    /// In half of the trials two workers write a part each of some blocks; in some all write to each page.
+    /// In half of the trials two workers write parts of the same blocks; in some all workers write to each page.
     fn cut(&mut self, block: usize) {
         // Each worker has some of the bytes there are now.
         let share = self.end.floor / self.workers.len();
@@ -294,7 +294,7 @@ impl Trial {
         })
     }
 
-    /// The power fails, if that has consequences.
+    /// The power fails, where that has an effect.
     fn crash(&mut self) -> Outcome {
         let Some(disk) = self.backend.crashes() else { return Ok(()) };
         let random = &mut self.random;
@@ -305,7 +305,7 @@ impl Trial {
         }
         self.totals.crashes += 1;
         self.workers.iter_mut().for_each(Worker::crashed);
-        // What is dirty in a page cache has nowhere to go.
+        // Dirty pages cannot be written any more.
         self.opened = None;
         self.conditions.has_lost = false;
         self.reopen(self.end)?;
@@ -319,7 +319,7 @@ fn outcome(what: &str) -> Failure {
     Failure::Outcome(what.to_owned())
 }
 
-/// Mostly small, so that operations meet; half of them end inside a page.
+/// Mostly small, so that operations interact. Half of the sizes end inside a page.
 pub(crate) fn random_size(random: &mut Xoshiro256PlusPlus) -> usize {
     let most = *pick(random, &[8 << 10, 32 << 10, 64 << 10, 64 << 10, 128 << 10, SIZE_MAX]);
     let size = random.random_range(4096..=most);

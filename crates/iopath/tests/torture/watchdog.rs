@@ -1,6 +1,6 @@
-//! Turns a hang into a failure: ends the program when no operation has ended for `HANG`. Judges nothing else.
+//! Turns a hang into a failure: aborts the program when no operation has completed for `HANG`.
 //!
-//! A thread that hangs cannot be stopped, so the program aborts; the message names the command that does the same again.
+//! A thread that hangs cannot be stopped, so the program aborts. The message has the command to repeat the run.
 
 use crate::backend::Scratch;
 use std::io::Write;
@@ -10,16 +10,15 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any wait that an operation is allowed: the longest is for a page cache of which all pages are borrowed,
-/// 10 s.
+/// Longer than any permitted wait of an operation. The longest is 10 s, for a page cache whose pages are all borrowed.
 const HANG: Duration = Duration::from_secs(30);
 
-/// Counts operations that have ended. Clones count together.
+/// Counts completed operations. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// An operation has ended.
+    /// An operation has completed.
     pub(crate) fn step(&self) {
         self.0.fetch_add(1, Relaxed);
     }
@@ -29,7 +28,7 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     pub(crate) progress: Progress,
-    /// Says what is running, as a command.
+    /// The command of the current run.
     replay: Arc<Mutex<String>>,
     _end: Sender<()>,
 }
@@ -51,7 +50,7 @@ impl Watchdog {
         Self { progress, replay, _end: end }
     }
 
-    /// This command runs from now on.
+    /// Sets the command of the current run.
     pub(crate) fn watch(&self, replay: String) {
         *self.replay.lock().unwrap_or_else(PoisonError::into_inner) = replay;
     }
@@ -71,14 +70,14 @@ impl Watched {
     }
 }
 
-/// Writes past the test harness, which would keep what a test prints until it ends.
+/// Writes to stderr directly: the test harness would hold the output back until the test ends.
 fn abort(replay: &str, scratch: Option<PathBuf>) -> ! {
     let message = format!(
-        "\nhang: no operation ended for {} s; threads and where they wait in the system:\n{}again: {replay}\n",
+        "\nhang: no operation completed for {} s; threads and the kernel functions in which they wait:\n{}again: {replay}\n",
         HANG.as_secs(),
         threads()
     );
-    // Nothing can be done if stderr is closed: the exit status is left.
+    // If stderr is closed, the exit status still reports the failure.
     let _ = std::io::stderr().write_all(message.as_bytes());
     if let Some(path) = scratch {
         Scratch::remove_leftovers(&path);
@@ -86,7 +85,7 @@ fn abort(replay: &str, scratch: Option<PathBuf>) -> ! {
     std::process::abort();
 }
 
-/// A line for each thread: its name, and the function of the kernel that it waits in.
+/// A line for each thread: its name, and the kernel function in which it waits.
 fn threads() -> String {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return String::new() };
     let line = |task: std::fs::DirEntry| {

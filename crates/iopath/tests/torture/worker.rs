@@ -1,5 +1,5 @@
-//! One thread's part in a trial: its ranges of the volume, the model of them, and operations on them. The operations
-//! themselves are rows of a table in `ops.rs`.
+//! One thread of a trial: its ranges of the volume, their model, and the means of operations on them. The operations are rows of
+//! a table in `ops.rs`.
 
 use crate::conditions::{Conditions, Mode};
 use crate::history::{Event, History};
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 /// The most bytes of one operation.
 pub(crate) const OP_BYTES_MAX: usize = 256 << 10;
 const SOURCE_BYTES: usize = 2 << 20;
-/// The largest block of a device that there is here.
+/// The largest block of a device here.
 const BLOCK_BYTES_MAX: usize = 4096;
 
-/// Bytes to write: random, so that what is found tells where it came from.
+/// Bytes to write. They are random, so that their origin can be found.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) random: AlignedBuf,
@@ -35,42 +35,42 @@ impl Source {
         Arc::new(Self { random, zeroes: AlignedBuf::new(OP_BYTES_MAX).expect("memory") })
     }
 
-    /// Where the bytes come from that stand at a place of what was found.
+    /// The origin of bytes that a read found.
     fn find(&self, found: &[u8]) -> Option<usize> {
         let start = found.get(..16)?;
         self.random.windows(16).position(|window| window == start)
     }
 }
 
-/// What was not as it must be.
+/// An unexpected content or outcome.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Bytes { what: &'static str, mismatch: Mismatch, found: Vec<u8> },
     Outcome(String),
 }
 
-/// One thread's ranges and what it knows of them.
+/// The ranges of one thread, and their model.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) random: Xoshiro256PlusPlus,
     pub(crate) model: Model,
     pub(crate) history: History,
-    /// Ranges that only this worker writes, cut anywhere.
+    /// Ranges that only this worker writes, with any boundaries.
     pub(crate) owned: Vec<Range<usize>>,
     pub(crate) source: Arc<Source>,
     pub(crate) buffer: AlignedBuf,
     pub(crate) losses: Arc<Losses>,
-    /// Since when a flush that succeeds proves that all its writes are saved.
+    /// From this moment on, a successful flush proves that all writes of this worker are saved.
     proves_since: Moment,
     progress: Progress,
     number: u64,
 }
 
-/// The volume that workers work on.
+/// The volume of the workers.
 #[derive(Debug, Clone)]
 pub(crate) struct Opened {
     pub(crate) volume: Volume,
-    /// A second one on the same device, without a page cache and without faults: what it reads has been written.
+    /// A second volume on the same device, without page cache and faults: it reads the content of the device.
     pub(crate) medium: Option<Volume>,
 }
 
@@ -110,7 +110,7 @@ impl Worker {
         Work { worker: self, volume, medium: medium.as_ref(), conditions, batch: None }
     }
 
-    /// Carries out operations until all workers together have done the `left` ones.
+    /// Runs operations until all workers together have run `left`.
     pub(crate) fn work(
         &mut self,
         opened: &Opened,
@@ -143,15 +143,15 @@ impl Worker {
         Ok(())
     }
 
-    /// A flush has succeeded: what this worker has written is saved, unless a loss of it was accepted.
+    /// A flush has succeeded: all writes of this worker are saved, unless a loss was accepted.
     pub(crate) fn flushed(&mut self) {
         if self.doubt_accepted_losses() {
             self.model.flushed();
         }
     }
 
-    /// Whether a flush that has just succeeded covers all its writes. If another worker has accepted a loss, the bytes
-    /// may be any of those written since the last flush that did.
+    /// Whether a flush that has just succeeded covers all writes of this worker. If another worker has accepted a loss, each
+    /// sector may have any version since the last flush that did.
     pub(crate) fn doubt_accepted_losses(&mut self) -> bool {
         let covers = self.losses.none_since(self.proves_since);
         if !covers {
@@ -178,7 +178,7 @@ impl Worker {
         self.history.add(Event { number: self.number, what, offset, bytes, source, is_ok });
     }
 
-    /// What to say about a failure.
+    /// Describes a failure.
     pub(crate) fn explain(&self, failure: &Failure) -> String {
         let (what, mismatch, found) = match failure {
             Failure::Bytes { what, mismatch, found } => (what, mismatch, found),
@@ -187,8 +187,8 @@ impl Worker {
         let Mismatch { offset, expected, found: byte, doubts } = mismatch;
         let origin = match self.source.find(found) {
             Some(at) => format!("it was written from source {at}"),
-            None if found.iter().all(|byte| *byte == 0) => "there are zeroes".to_owned(),
-            None => "nobody wrote it".to_owned(),
+            None if found.iter().all(|byte| *byte == 0) => "it is zero".to_owned(),
+            None => "it was never written".to_owned(),
         };
         format!(
             "{what}: byte {offset} is {byte:#04x} and must be {expected:#04x} or one of {doubts} others; {origin}\n{}",
@@ -198,7 +198,7 @@ impl Worker {
 }
 
 impl Work<'_> {
-    /// Remembers an operation, whose outcome this is.
+    /// Records an operation and its outcome.
     pub(crate) fn note(
         &mut self,
         what: &'static str,
@@ -213,7 +213,7 @@ impl Work<'_> {
         self.volume.facts().block_bytes as usize
     }
 
-    /// One of its ranges. Beside others the last more often: the end of the volume, whose page all share, lies there.
+    /// One of the ranges. Among others the last more often: it has the end of the volume, whose page all workers share.
     fn owned(&mut self) -> Range<usize> {
         let Worker { random, owned, .. } = &mut *self.worker;
         let is_last = self.conditions.is_shared && random.random_range(0..4) == 0;
@@ -221,7 +221,7 @@ impl Work<'_> {
         range.unwrap_or_else(|| pick(random, owned)).clone()
     }
 
-    /// Whole blocks of its own that a write may cover: mostly few, now and then many.
+    /// Some whole blocks of its own: mostly few, sometimes many.
     pub(crate) fn range(&mut self) -> Option<(usize, usize)> {
         let block = self.block();
         let Range { start, end } = self.owned();
@@ -238,7 +238,7 @@ impl Work<'_> {
         Some((start + first * block, blocks * block))
     }
 
-    /// Any bytes of its own where the volume takes any and the model can follow (`model.rs`), else whole blocks.
+    /// Some bytes of its own, where the volume accepts any and the model supports it (`model.rs`); else whole blocks.
     pub(crate) fn bytes(&mut self) -> Option<(usize, usize)> {
         let whole_blocks = !self.conditions.mode.takes_any || self.conditions.loses_meanwhile();
         if whole_blocks || self.worker.random.random_range(0..3) == 0 {
@@ -254,14 +254,15 @@ impl Work<'_> {
         Some((offset, random.random_range(1..=most)))
     }
 
-    /// Where in the source to take that many bytes from, so that the device can write from there.
+    /// An offset in the source of that many bytes, aligned for the device.
     pub(crate) fn from(&mut self, bytes: usize) -> usize {
         let align = self.volume.facts().memory_align_bytes as usize;
         let align = if self.conditions.mode.takes_any { 1 } else { align };
         self.worker.random.random_range(0..=(SOURCE_BYTES - bytes) / align) * align
     }
 
-    /// A flush, or what includes one, has failed. Beside others the loss is accepted, often: flushes go on to succeed.
+    /// A flush, or an operation with a flush, has failed. A worker among others often accepts the loss, so that later flushes
+    /// succeed.
     pub(crate) fn flush_failed(&mut self) {
         let Conditions { may_fail, may_lose, has_lost, mode, .. } = self.conditions;
         if may_lose && may_fail {
@@ -273,7 +274,7 @@ impl Work<'_> {
         }
     }
 
-    /// As [`Work::outcome`], of what includes a flush of the page cache.
+    /// As [`Work::outcome`], of an operation with a flush of the page cache.
     pub(crate) fn outcome_of_flush(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
         let is_of_flush = |error: &Error| {
             matches!(error.kind(), ErrorKind::Io(_)) && matches!(error.op(), Some(Op::Flush | Op::Write))
@@ -284,8 +285,8 @@ impl Work<'_> {
         self.outcome(result)
     }
 
-    /// Whether an operation has succeeded. An error is a failure unless conditions allow it; that a range which is
-    /// there lies past the end is never allowed.
+    /// Whether an operation has succeeded. An error is a failure unless the conditions allow it. They never allow that a range
+    /// inside the volume is reported as past the end.
     pub(crate) fn outcome(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
         let Err(error) = result else { return Ok(true) };
         match error.kind() {
@@ -295,16 +296,16 @@ impl Work<'_> {
                 Ok(false)
             }
             ErrorKind::Unsupported if self.conditions.may_lack => Ok(false),
-            _ => Err(Failure::Outcome(format!("it should not fail: {error}"))),
+            _ => Err(Failure::Outcome(format!("unexpected error: {error}"))),
         }
     }
 
-    /// Compares what a read has found in this worker's ranges.
+    /// Compares the bytes of a read in the ranges of this worker.
     pub(crate) fn check(&mut self, what: &'static str, offset: usize, found: &[u8]) -> Result<(), Failure> {
         check(&mut self.worker.model, self.conditions, what, offset, found)
     }
 
-    /// The same of what was read while a flush may have failed.
+    /// Compares bytes that were read while a flush may have failed.
     pub(crate) fn check_beside_loss(
         &self,
         what: &'static str,
@@ -314,13 +315,13 @@ impl Work<'_> {
         compare(what, offset, found, |found| self.worker.model.check_beside_loss(offset, found))
     }
 
-    /// Compares what the medium has, which is in the buffer: a flush has promised it, so no loss excuses it.
+    /// Compares bytes of the medium, which are in the buffer. A flush has succeeded, so no loss excuses a difference.
     pub(crate) fn check_saved(&mut self, offset: usize, bytes: usize) -> Result<(), Failure> {
         let Worker { model, buffer, .. } = &mut *self.worker;
         compare("on the medium after a flush", offset, &buffer[..bytes], |found| model.check(offset, found))
     }
 
-    /// Reads a range, whose end may lie beyond that of the volume, and compares.
+    /// Reads a range, which may reach past the end of the volume, and compares.
     pub(crate) fn read(&mut self, offset: usize, bytes: usize) -> Result<(), Failure> {
         let Mode { takes_any, .. } = self.conditions.mode;
         if takes_any {
@@ -329,7 +330,7 @@ impl Work<'_> {
                 volume.read_at(buffer, offset as u64)
             });
         }
-        // From where the block begins; bytes of another worker there are not compared.
+        // From the start of the block. Bytes of other workers are not compared.
         let lead = offset % self.block();
         let whole = (lead + bytes).next_multiple_of(self.block());
         self.read_by("read", (offset, bytes), 0..whole, |volume, buffer| {
@@ -339,7 +340,7 @@ impl Work<'_> {
         })
     }
 
-    /// Reads a range in some way into that part of the buffer, and compares.
+    /// Reads a range by `read` into that part of the buffer, and compares.
     pub(crate) fn read_by(
         &mut self,
         what: &'static str,
@@ -347,25 +348,25 @@ impl Work<'_> {
         into: Range<usize>,
         read: impl FnOnce(&Volume, &mut [u8]) -> Result<usize, Error>,
     ) -> Result<(), Failure> {
-        let there = self.worker.model.size().saturating_sub(offset).min(bytes);
+        let available = self.worker.model.size().saturating_sub(offset).min(bytes);
         let buffer = &mut self.worker.buffer[into.clone()];
         for sector in buffer.chunks_mut(512) {
-            // What is not read must not pass for what was read before.
+            // Bytes that are not read must not pass for those of an earlier read.
             let marked = sector.len().min(8);
             sector[..marked].fill(0xa5);
         }
         let result = read(self.volume, buffer);
-        let count = *result.as_ref().unwrap_or(&there);
+        let count = *result.as_ref().unwrap_or(&available);
         let is_ok = self.outcome(&result.map(drop))?;
         self.note(what, (offset, bytes), None, is_ok);
-        if count < there {
+        if count < available {
             return Err(Failure::Outcome(format!(
-                "a {what} of {bytes} from {offset} gave {count} of {there} bytes"
+                "a {what} of {bytes} from {offset} returned {count} of {available} bytes"
             )));
         }
         if is_ok {
             let Worker { model, buffer, .. } = &mut *self.worker;
-            check(model, self.conditions, what, offset, &buffer[into][..there])?;
+            check(model, self.conditions, what, offset, &buffer[into][..available])?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 const BURST: u32 = 12;
 const BURST_BYTES: usize = 16 << 10;
 
-/// An I/O of a burst: a read, or a write from that place of the source.
+/// An I/O of a burst: a read, or a write of bytes from the source.
 struct Part {
     offset: usize,
     bytes: usize,
@@ -18,7 +18,7 @@ struct Part {
     done: Option<Completion>,
 }
 
-/// Many I/Os at once, which may overlap: they take effect in the order in which they were added.
+/// Many I/Os at once, which may overlap: they take effect in the order in which they are queued.
 pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
     let mut batch = match work.batch.take() {
         Some(batch) => batch,
@@ -28,7 +28,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
     for _ in 0..work.worker.random.random_range(2..=BURST) {
         let Some((offset, bytes)) = work.range() else { break };
         let bytes = bytes.min(BURST_BYTES);
-        let mut buffer = batch.buffer().expect("as many as there is room for");
+        let mut buffer = batch.buffer().expect("a buffer for each request");
         let token = parts.len() as u64;
         let from = work.worker.random.random::<bool>().then(|| work.from(bytes));
         let forced = from.is_some() && work.worker.random.random_range(0..8) == 0;
@@ -40,7 +40,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
             Request::read(buffer, offset as u64)
         };
         if let Err(refused) = batch.queue(request.bytes(bytes).token(token)) {
-            // What is dirty there cannot be written back: nothing has begun.
+            // Dirty pages of the range cannot be written back, so the request was not begun.
             work.outcome(&Err(refused.error))?;
             continue;
         }
@@ -50,7 +50,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
         }
     }
     if work.conditions.is_shared && work.worker.random.random_range(0..4) == 0 {
-        // What has completed stays in the batch for a while.
+        // Completed requests stay in the batch for a while.
         batch.submit();
         std::thread::sleep(Duration::from_micros(*pick(&mut work.worker.random, &[1, 100, 1000])));
     }
@@ -58,7 +58,7 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
         let token = done.token as usize;
         parts[token].done = Some(done);
     }
-    // A forced write that fails may lose what others of the burst wrote, before or after they were read.
+    // A failed forced write may lose other writes of the burst, before or after they are read.
     let has_failed = |part: &Part| part.done.as_ref().is_some_and(|done| done.result.is_err());
     let loses = work.conditions.may_lose && parts.iter().any(|part| part.forced && has_failed(part));
     parts.into_iter().try_for_each(|part| judge(work, part, loses))?;
@@ -74,7 +74,7 @@ fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     let never = || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst never ended"));
     let Completion { buffer, result, .. } = done.ok_or_else(never)?;
     let result = result.map(drop);
-    // Beside a page cache it is a flush of the cache that forces a write.
+    // With a page cache, the cache forces a write by a flush.
     let flushes_cache = forced && work.conditions.mode.is_cached;
     let is_ok = if flushes_cache { work.outcome_of_flush(&result)? } else { work.outcome(&result)? };
     let what = match from {
@@ -84,7 +84,7 @@ fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     };
     work.note(what, (offset, bytes), from, is_ok);
     let Some(from) = from else {
-        let buffer = buffer.expect("the buffer it was added with");
+        let buffer = buffer.expect("the buffer of the request");
         let found = &buffer[..bytes];
         return match is_ok {
             false => Ok(()),

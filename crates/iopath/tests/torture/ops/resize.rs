@@ -7,10 +7,10 @@ use iopath::{Error, ErrorKind, IoError};
 use rand::Rng;
 use std::sync::Arc;
 
-/// How far above the floor the end goes, at most: within a block, within a page, over several.
+/// The distances of the end above the floor: within a block, within a page, over several pages.
 const ABOVE_FLOOR: [usize; 3] = [500, 5_000, 60_000];
 
-/// By the only worker, which then owns all bytes there are.
+/// A resize by the only worker, which then owns all bytes.
 pub(super) fn alone(work: &mut Work<'_>) -> Result<(), Failure> {
     let size = random_size(&mut work.worker.random);
     let size = if work.conditions.mode.is_raw { size.next_multiple_of(work.block()) } else { size };
@@ -69,7 +69,7 @@ pub(super) fn append(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// While others read, write and resize: never below the floor, where the model ends.
+/// A resize while others read, write and resize: never below the floor, where the model ends.
 pub(super) fn beside_others(work: &mut Work<'_>) -> Result<(), Failure> {
     let above = *pick(&mut work.worker.random, &ABOVE_FLOOR);
     let size = work.worker.model.size() + work.worker.random.random_range(0..=above);
@@ -79,7 +79,7 @@ pub(super) fn beside_others(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the pattern: the bytes of the source at the offset itself. The range may be cut off at any moment.
+/// Writes the pattern: the bytes of the source at the same offset. The range may be removed at any moment.
 pub(super) fn write_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     let (offset, bytes) = range_above_floor(work);
     let data = &work.worker.source.random[offset..offset + bytes];
@@ -93,7 +93,7 @@ pub(super) fn write_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads as many bytes as there are: each of the pattern, or zero.
+/// Reads up to the end: each byte is that of the pattern, or zero.
 pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     let (offset, bytes) = range_above_floor(work);
     let is_direct = is_aligned(work, offset, bytes) && work.worker.random.random_range(0..4) == 0;
@@ -106,7 +106,7 @@ pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     };
     let count = *read.as_ref().unwrap_or(&0);
     let result = read.map(drop);
-    // Only a raw volume may refuse: any other ends the read where the volume ends.
+    // Only a raw volume may refuse: others end the read at the end of the volume.
     let is_refused = work.conditions.mode.is_raw && is_cut_off(&result);
     let is_ok = !is_refused && work.outcome(&result)?;
     work.note("read above", (offset, bytes), None, is_ok);
@@ -114,7 +114,7 @@ pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     match found.iter().zip(pattern).position(|(found, pattern)| *found != 0 && found != pattern) {
         None => Ok(()),
         Some(at) => Err(Failure::Outcome(format!(
-            "byte {} is {:#04x}, which nobody wrote there: only {:#04x}; read {count} of {bytes} bytes from {offset}",
+            "byte {} is {:#04x}, which was never written there, only {:#04x} was; read {count} of {bytes} bytes from {offset}",
             offset + at,
             found[at],
             pattern[at]
@@ -122,7 +122,7 @@ pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     }
 }
 
-/// A range that begins at the floor or above it, perhaps past the end; whole blocks where the volume takes no others.
+/// A range that begins at the floor or above, maybe past the end; whole blocks where the volume requires them.
 fn range_above_floor(work: &mut Work<'_>) -> (usize, usize) {
     let unit = if work.conditions.mode.takes_any && work.worker.random.random() { 1 } else { work.block() };
     let floor = work.worker.model.size().next_multiple_of(unit);
@@ -132,12 +132,12 @@ fn range_above_floor(work: &mut Work<'_>) -> (usize, usize) {
     (floor + start, random.random_range(1..=most).next_multiple_of(unit))
 }
 
-/// Whether the direct path of a volume with a page cache takes the range, and its place in the source.
+/// Whether direct I/O on a volume with a page cache accepts the range and its bytes in the source.
 fn is_aligned(work: &Work<'_>, offset: usize, bytes: usize) -> bool {
     work.conditions.mode.is_cached && (offset | bytes).is_multiple_of(work.block())
 }
 
-/// Whether the range, or some of it, was past the end.
+/// Whether a part of the range was past the end.
 fn is_cut_off<T>(result: &Result<T, Error>) -> bool {
     let kind = result.as_ref().err().map(Error::kind);
     matches!(kind, Some(ErrorKind::PastEnd { .. } | ErrorKind::Io(IoError::EndOfDevice)))

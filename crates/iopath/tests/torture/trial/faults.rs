@@ -1,5 +1,4 @@
-//! Faults of a trial: they come, go, and leave their traces in the models. What a fault does is the device's
-//! (`iopath::Faults`).
+//! Faults of a trial, and their effects on the models. The device injects them (`iopath::Faults`).
 
 use super::{Outcome, Trial, outcome};
 use crate::settings::pick;
@@ -14,7 +13,7 @@ const REFUSED_OPS: u64 = 24;
 const FAILING_OPS: u64 = 3000;
 
 impl Trial {
-    /// Other faults from now on, or none.
+    /// Replaces the faults, or removes them.
     pub(super) fn change_faults(&mut self) -> Outcome {
         self.stop_faults()?;
         let Some(faults) = self.faults.clone() else { return Ok(()) };
@@ -32,7 +31,7 @@ impl Trial {
         let random = &mut self.random;
         let error = *pick(random, &[IoError::Media, IoError::NoSpace, IoError::Os(12)]);
         let mut fault = Fault::error(error).one_in(random.random_range(2..100));
-        // Where write and flush are one, a flush fails with a write.
+        // With forced unit access, a fault of a write is also one of a flush.
         let forces_at_once = !self.conditions.forces_by_flush;
         let mut hits_flushes = true;
         match random.random_range(0..4) {
@@ -56,7 +55,7 @@ impl Trial {
     fn add(&mut self, fault: Fault, hits_flushes: bool) {
         let flush_may_fail = hits_flushes || self.backend.writes_in_flushes();
         let conditions = &mut self.conditions;
-        // Without a page cache a failed flush is reported to its caller alone: no other worker learns of a loss.
+        // Without a page cache only the caller of a failed flush learns of a loss.
         let is_told_to_one = conditions.is_shared && conditions.may_lose && !conditions.mode.is_cached;
         if flush_may_fail && is_told_to_one {
             return;
@@ -67,7 +66,7 @@ impl Trial {
         faults.add(fault);
     }
 
-    /// The device refuses every write for a while: a page cache fills up, and each writer is told.
+    /// The device refuses every write for a while: a page cache fills up, and each writer gets an error.
     pub(super) fn refuse_writes(&mut self) -> Outcome {
         if self.faults.is_none() || !self.conditions.mode.is_cached {
             return Ok(());
@@ -79,7 +78,7 @@ impl Trial {
         self.stop_faults()
     }
 
-    /// Flushes of the device fail often, and lose, while workers write past the page cache and flush.
+    /// Flushes of the device often fail and lose writes, while workers do direct writes and flush.
     pub(super) fn fail_flushes(&mut self) -> Outcome {
         if self.faults.is_none() || !self.conditions.may_lose || !self.conditions.mode.is_cached {
             return Ok(());
@@ -91,8 +90,8 @@ impl Trial {
         self.stop_faults()
     }
 
-    /// Nothing goes wrong from now on, and what a page cache still has to write is written. What failed to be written
-    /// stayed dirty, so nothing but a flush of the device that failed can be to blame if flushes go on to fail.
+    /// Removes all faults and writes dirty pages back. Pages that could not be written stayed dirty, so if flushes still fail, the
+    /// reason is a failed flush of the device.
     pub(super) fn stop_faults(&mut self) -> Outcome {
         let others_may_have_lost = self.conditions.loses_meanwhile();
         let had_faults = std::mem::take(&mut self.conditions.may_fail);
@@ -103,7 +102,7 @@ impl Trial {
         }
         let cached = self.opened.clone().filter(|_| had_faults && self.conditions.mode.is_cached);
         let Some(opened) = cached else { return Ok(()) };
-        // The first may fail although nothing goes wrong any more: write-back had begun before.
+        // The first flush may still fail: write-back began before.
         let first = opened.volume.flush();
         for worker in self.workers.iter_mut().filter(|_| others_may_have_lost) {
             worker.doubt_accepted_losses();
@@ -111,7 +110,7 @@ impl Trial {
                 worker.model.may_have_lost();
             }
         }
-        // What is seen now and saved by a flush is there whatever went wrong before.
+        // Bytes that are read now and saved by a flush are known, whatever failed before.
         if self.random.random() {
             self.read_everything()?;
         }

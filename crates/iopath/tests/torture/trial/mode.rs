@@ -1,4 +1,4 @@
-//! A random way to open a volume. What it is opened on: `backend.rs`.
+//! Random options of a volume. Its storage: `backend.rs`.
 
 use crate::conditions::Mode;
 use crate::settings::pick;
@@ -6,12 +6,12 @@ use iopath::{ELEVATORS, IoMode, Options, Readahead, Unaligned};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The fewest pages that a page cache has.
+/// The smallest page cache.
 const PAGES_MIN: u64 = 16;
-/// Each worker borrows two at most, and needs some to write to them.
+/// Each worker borrows at most two pages, and needs some to write.
 const PAGES_FOR_WORKER: u64 = 4;
 
-/// Some options, for a volume of whole blocks or not that so many workers use, and what they mean.
+/// Random options with their properties, for a volume that ends at a block or not, and that many workers.
 pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256PlusPlus) -> (Options, Mode) {
     let options = queue(random);
     let direct = Mode::default();
@@ -19,14 +19,14 @@ pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256Plus
     let page_bytes = *pick(random, &[4096, 4096, 16 << 10, 64 << 10]);
     let readahead = *pick(random, &[Readahead::Auto, Readahead::Off, Readahead::Bytes(64 << 10)]);
     let fewest = PAGES_MIN.max(PAGES_FOR_WORKER * workers as u64);
-    // One worker alone would mostly wait for write-back there.
+    // A single worker would mostly wait for write-back.
     let is_smallest = workers > 1 && random.random();
     let pages = if is_smallest { fewest } else { random.random_range(fewest..fewest + 32) };
     let cached = |options: Options| {
         let options = options.page_bytes(page_bytes).cache_bytes(u64::from(page_bytes) * pages);
         (options.readahead(readahead), Mode { is_cached: true, ..any })
     };
-    // Several workers meet in a page cache more than anywhere else.
+    // Several workers interact in a page cache more than elsewhere.
     let kinds = if workers == 1 { 8 } else { 16 };
     let extends = random.random();
     let (options, mode) = match random.random_range(0..kinds) {

@@ -1,5 +1,5 @@
-//! Direct, bounced and buffered I/O on one volume, and volumes that change their size, against a plain copy of the
-//! bytes, with the engine that `IOPATH_TEST_ENGINE` names.
+//! Direct, bounced and buffered I/O on one volume, and resizes, compared with a plain copy of the bytes. The engine is that of
+//! `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn options() -> Options {
     support::options().cache_bytes(1 << 20)
 }
 
-/// A volume and what it must hold.
+/// A volume and its expected contents.
 struct Pair {
     volume: Volume,
     model: Vec<u8>,
@@ -128,18 +128,18 @@ fn direct_and_buffered_io_see_each_others_bytes() {
 }
 
 #[test]
-fn what_does_not_fit_goes_through_the_cache_if_asked() {
+fn unaligned_io_goes_through_the_cache_if_requested() {
     live(&options().unaligned(Unaligned::Buffered), 3, (2 << 20) + 1);
 }
 
 #[test]
-fn what_does_not_fit_is_bounced_if_asked() {
+fn unaligned_io_is_bounced_if_requested() {
     live(&options().unaligned(Unaligned::Bounce), 4, (1 << 20) + 777);
     live(&options().unaligned(Unaligned::Bounce), 5, 300);
 }
 
 #[test]
-fn bounced_writes_to_one_block_lose_nothing_of_each_other() {
+fn concurrent_bounced_writes_to_one_block_are_all_kept() {
     let Some((_directory, path)) = scratch_with(&[0; 8192]) else { return };
     let volume = Volume::open(&path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap();
     std::thread::scope(|scope| {
@@ -160,11 +160,11 @@ fn bounced_writes_to_one_block_lose_nothing_of_each_other() {
 }
 
 #[test]
-fn readers_never_see_what_a_direct_write_has_replaced() {
+fn readers_never_see_bytes_that_a_direct_write_has_replaced() {
     const PAGES: u64 = 64;
     let Some((_directory, path)) = scratch_with(&vec![0; PAGES as usize * 4096]) else { return };
     let volume = Volume::open(&path, &options().direct(false).write(true)).unwrap();
-    // Each page counts up, by one thread through the one path and the other; what has returned is told by `done`.
+    // One thread counts each page up, by direct and buffered writes; `done` holds the last value whose write has returned.
     let done: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -209,7 +209,7 @@ fn readers_never_see_what_a_direct_write_has_replaced() {
 }
 
 #[test]
-fn a_volume_in_memory_changes_its_size_as_a_file_does() {
+fn a_volume_in_memory_is_resized_as_a_file_is() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     for options in [options(), options().direct(false)] {
         let volume = Volume::memory(&disk, &options.write(true)).unwrap();
@@ -224,7 +224,7 @@ fn a_volume_in_memory_changes_its_size_as_a_file_does() {
 }
 
 #[test]
-fn what_cannot_change_its_size_loses_nothing_when_asked_to() {
+fn a_refused_resize_loses_no_data() {
     let Some((directory, path)) = scratch_with(&vec![0; 1 << 20]) else { return };
     let other = directory.path().join("other");
     std::fs::copy(&path, &other).unwrap();
