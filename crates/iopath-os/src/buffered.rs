@@ -1,22 +1,22 @@
-//! The buffered path for threads: reads and writes of any bytes, through a page cache with readahead and write-back of
-//! our own. Decides nothing: what is cached, read ahead, evicted and written back is `iopath_core::cache` and
-//! `readahead`, state machines without memory, threads or time. This gives them all three.
+//! The buffered path for threads: reads and writes of any bytes, through a page cache with readahead and write-back. Decides
+//! nothing: `iopath_core::buffered` is the state machine, without memory, threads or time. This supplies all three, and the
+//! device.
 //!
 //! ```text
-//!   read:   hot.visit(page), hot.try_pin(page) ──▶ copy or lend the frame's bytes  no lock, no system call
-//!             │ not there
+//!   read:   hot.visit(page), hot.try_pin(page) ──▶ copy or borrow the frame's bytes  no lock, no system call
+//!             │ absent
 //!             ▼
-//!           lock ─▶ cache.read, readahead.on_miss ─▶ poll_io ─▶ queue ─▶ device    one system call
+//!           lock ─▶ path.read ─▶ poll_step ─▶ queue ─▶ device                        one system call
 //!             ▼
-//!           wait (wait.rs) ─▶ collect ─▶ handle_completion ─▶ poll_ready           one system call
+//!           wait (wait.rs) ─▶ reap ─▶ handle_completion ─▶ poll_ready                one system call
 //! ```
 //!
 //! # Why this is sound
 //!
-//! Memory is shared between threads and the kernel by the rules of the page cache, which is safe code with a model
-//! test: bytes of a frame change only while a writer holds it (`begin_write` to `end_write`) or the device reads into
-//! it, and at those times nobody can pin it; a pinned frame stays what it is. So a pin is what a shared reference
-//! needs, and holding a frame what a write needs. Frames live in an arena that outlives the device.
+//! Threads and the kernel share memory by the rules of the page cache, which is safe code with a model test. Bytes of a frame
+//! change only while a writer holds it (`take_pages` to `release_pages`) or the device reads into it, and no thread can pin
+//! it at those times. A pinned frame does not change. So a pin permits a shared reference, and a held frame permits a write.
+//! Frames live in an arena that outlives the device.
 
 mod arena;
 mod borrow;
@@ -56,7 +56,7 @@ pub use borrow::Borrowed;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
 
-/// How to buffer.
+/// The configuration of a buffered volume.
 #[derive(Debug)]
 pub struct BufferedConfig {
     /// The page cache.
@@ -65,61 +65,60 @@ pub struct BufferedConfig {
     pub readahead: Option<ReadaheadConfig>,
     /// Where the volume ends.
     pub size_bytes: u64,
-    /// Direct I/O goes in multiples of this many bytes, which divides a page.
+    /// Direct I/O has offsets and lengths in multiples of this many bytes, which divides a page.
     pub block_bytes: u32,
-    /// For the bytes after the last whole block. Needed to write where there are such.
+    /// For the bytes after the last whole block. Needed if there are such bytes and they are written.
     pub tail: Option<Tail>,
-    /// The device writes the block whole that the volume ends in, whatever comes to lie behind the end: no tail is
-    /// needed.
+    /// The device writes the last block whole, whatever lies behind the end of the volume: no tail is needed.
     pub writes_last_block: bool,
-    /// The file, open for direct I/O, if threads may read for themselves: one that misses a page that nothing else is
-    /// read with then reads it by a call of its own, which is quicker than to hand it over and be woken.
+    /// The file, open for direct I/O, if threads may read it themselves. A thread that misses a page without readahead then
+    /// reads it by a system call of its own, which is faster than to queue the read and be woken.
     pub inline_reads: Option<Arc<File>>,
 }
 
 /// Why a buffered read, write or flush failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferedError {
-    /// The device could not do it.
+    /// The device has failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// The system does not let the device go on.
+    /// The system refuses further I/O of the device.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// There is no frame to be had.
+    /// No frame is free.
     #[error("all {pages} pages of the cache are borrowed; drop borrowed pages, or make the cache larger")]
     AllBorrowed {
         /// How many there are.
         pages: u32,
     },
-    /// There is no frame to be had, since write-back fails.
+    /// No frame is free, since write-back fails.
     #[error(
         "the cache is full and {pages} of its pages cannot be written: {source}; they stay until they can"
     )]
     Unwritable {
         /// How many of them failed.
         pages: u32,
-        /// How the last of them failed.
+        /// The error of the last of them.
         source: IoError,
     },
 }
 
-/// What the buffered path has done.
+/// Statistics of the buffered path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BufferedStats {
     /// Pages that reads found without the lock.
     pub hits: u64,
-    /// What the page cache has done.
+    /// The page cache.
     pub cache: CacheStats,
-    /// What readahead has done.
+    /// Readahead.
     pub readahead: ReadaheadStats,
-    /// How far ahead it reads, in bytes, as found so far.
+    /// How far it reads ahead, in bytes, as determined so far.
     pub readahead_bytes: u64,
 }
 
 /// A device with a page cache in front, for any number of threads.
 ///
-/// Dropping it writes dirty pages back; what goes wrong then, nobody hears: [`Buffered::flush`] before.
+/// Dropping it writes dirty pages back and ignores errors: call [`Buffered::flush`] before.
 #[derive(Debug)]
 pub struct Buffered {
     shared: Arc<Shared>,
@@ -135,7 +134,7 @@ struct Shared {
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
-    /// How often the end has moved, and then moved back since the device kept its size.
+    /// How often the end has moved and then moved back, since the device kept its size.
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
@@ -143,11 +142,14 @@ struct Shared {
 }
 
 impl Buffered {
-    /// A cache in front of the device that `open` makes. It is handed the cache's memory, for `io_uring` to register.
+    /// A cache in front of the device that `open` makes. `open` gets the cache's memory, for `io_uring` to register.
+    ///
+    /// # Errors
+    /// There is no memory for the cache, or `open` fails.
     ///
     /// # Panics
-    /// If a page is not a multiple of a block, or the runner has jobs already, which would be taken for the cache's
-    /// own: bugs of the caller.
+    /// If a page is not a multiple of a block, or the runner has jobs already, which the cache would take for its own: bugs of
+    /// the caller.
     pub fn new<E: From<NoMemory>>(
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
@@ -196,7 +198,7 @@ impl Buffered {
         self.shared.page_bytes as u32
     }
 
-    /// What it has done so far. Looks at every frame.
+    /// The statistics so far. O(frames).
     pub fn stats(&self) -> BufferedStats {
         let state = self.shared.lock();
         BufferedStats {
@@ -207,12 +209,12 @@ impl Buffered {
         }
     }
 
-    /// Makes the elevator of the queue between cache and device what `spec` says: see [`Runner::follow`].
+    /// Sets the elevator of the queue between cache and device: see [`Runner::follow`].
     pub fn follow(&self, spec: &ElevatorSpec) {
         self.shared.lock().follow(spec);
     }
 
-    /// Tells `sink` of every step of every I/O between cache and device from now on.
+    /// Records every step of every I/O between cache and device in `sink` from now on.
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         self.shared.lock().start_log(sink);
     }
@@ -220,7 +222,7 @@ impl Buffered {
 
 impl Shared {
     /// # Panics
-    /// If a thread has panicked while it held the lock: what is in which frame is not known any more.
+    /// If a thread has panicked while it held the lock: the state of the frames is unknown.
     fn lock(&self) -> Locked<'_> {
         Locked(self.state.lock().unwrap_or_else(|poisoned| {
             poisoned.into_inner().wake_all();
@@ -235,12 +237,12 @@ impl Shared {
 
 impl Drop for Buffered {
     fn drop(&mut self) {
-        // Where a thread has panicked with the lock, the flusher finds out and ends.
+        // If a thread has panicked with the lock, the flusher panics as well and ends.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
         let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(flusher) = flusher.take() {
             flusher.thread().unpark();
-            // Fails only where the thread panicked, which has been reported on the spot.
+            // Fails only if the thread has panicked, which was reported at that time.
             let _ = flusher.join();
         }
         if !self.shared.state.is_poisoned() {

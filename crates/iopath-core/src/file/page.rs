@@ -1,5 +1,5 @@
-//! Pages of a file or device by number, and runs of them: the unit of page cache and readahead. How large a
-//! page is, and in which frame of memory it lies, is not known here.
+//! Pages of a file or device by number, and runs of them: the unit of page cache and readahead. Knows neither the size of a
+//! page nor the frame of memory it lies in.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -12,7 +12,7 @@ impl Page {
     /// The highest page number there is: no range reaches it.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// How many pages from `earlier` to this one, zero if that lies behind.
+    /// How many pages from `earlier` to this one; zero if this one is earlier.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -114,7 +114,7 @@ impl PageRange {
         self.start.0 <= page.0 && page.0 < self.end.0
     }
 
-    /// What lies in both.
+    /// The pages that are in both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::between(self.start.max(other.start), self.end.min(other.end))
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_inside_are_those_of_which_no_byte_is_left_out() {
+    fn pages_inside_lie_whole_in_the_bytes() {
         let inside = |offset, bytes| PageRange::inside(offset, bytes, 4096);
         assert_eq!(inside(0, 8192), PageRange::new(Page(0), 2));
         assert_eq!(inside(1, 8192), PageRange::new(Page(1), 1));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_both_is_empty_where_they_do_not_meet() {
+    fn the_intersection_is_empty_where_ranges_do_not_meet() {
         let (a, b) = (PageRange::new(Page(2), 4), PageRange::new(Page(4), 4));
         assert_eq!(a.and(b), PageRange::new(Page(4), 2));
         assert!(a.and(PageRange::new(Page(6), 1)).is_empty());

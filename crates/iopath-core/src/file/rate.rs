@@ -1,21 +1,21 @@
-//! Measures how fast a device moves bytes while it has something to do. Not a clock, and not an average over
-//! idle time: a reader that pauses does not make the device look slow.
+//! Measures the throughput of a device while it is busy. Reads no clock and does not average over idle time: a reader that
+//! pauses does not make the device look slow.
 
 use crate::time::{Duration, Instant};
 
-/// Bytes moved, and for how long at least one byte was on its way.
+/// Bytes moved, and for how long at least one byte was in flight.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Meter {
-    /// Wider than what it sums up: no sum of lengths is too large for it.
+    /// Wider than the lengths it sums up, so that it cannot overflow.
     in_flight: u128,
-    /// Since when something is in flight; of no meaning when nothing is.
+    /// Since when I/O is in flight; meaningless while none is.
     busy_since: Instant,
     busy: Duration,
     moved: u64,
 }
 
 impl Meter {
-    /// `bytes` go to the device.
+    /// An I/O of `bytes` bytes was submitted.
     pub(crate) fn issued(&mut self, bytes: u64, now: Instant) {
         if self.in_flight == 0 {
             self.busy_since = now;
@@ -23,13 +23,13 @@ impl Meter {
         self.in_flight += u128::from(bytes);
     }
 
-    /// `bytes` of those are back, of which `moved` were transferred.
+    /// An I/O of `bytes` bytes has completed, of which `moved` were transferred.
     ///
     /// # Panics
-    /// If more come back than went out: a bug of the caller.
+    /// If more bytes complete than were submitted: a bug of the caller.
     pub(crate) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
         let back = u128::from(bytes);
-        assert!(back <= self.in_flight, "{bytes} bytes came back and only {} went out", self.in_flight);
+        assert!(back <= self.in_flight, "{bytes} bytes completed and only {} are in flight", self.in_flight);
         self.busy = self.busy.saturating_add(now - self.busy_since);
         self.busy_since = now;
         self.in_flight -= back;
@@ -41,7 +41,7 @@ impl Meter {
         self.moved
     }
 
-    /// How long something was in flight since then.
+    /// How long I/O was in flight since then.
     pub(crate) const fn busy(&self) -> Duration {
         self.busy
     }

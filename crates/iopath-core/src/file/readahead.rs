@@ -1,5 +1,5 @@
-//! Readahead: which pages to read before anyone asks for them. Policy only: it is told of misses and of marked
-//! pages reached, and returns a [`Window`]; it reads nothing, and what is cached it must ask.
+//! Readahead: which pages to read before they are requested. Policy only: its input is misses and marked pages that were
+//! reached, its output a [`Window`]. It reads nothing, and asks the caller which pages are cached.
 //!
 //! The window of a forward stream. The reader copies from left to right:
 //!
@@ -9,70 +9,70 @@
 //!   ───────────┬─────────┬─────────┬─────────┐ ─ ─ ─ ─ ┐
 //!     read     │ chunk   │ chunk   │ chunk   │  next
 //!   ───────────┴─────────┴─────────┴─────────┘ ─ ─ ─ ─ ┘
-//!              M         M         M           ▲ asked for when the reader reaches M
+//!              M         M         M           ▲ requested when the reader reaches M
 //!              ├──────── distance ───────────┤
 //! ```
 //!
 //! Every chunk (the device's best request, aligned) has a marker M on the first of its pages that the reader
-//! touches. A marker reached restores the distance: one chunk read, one chunk asked for. So the device always
-//! has the same number of requests of the same size, and a call here costs one chunk, not one page.
+//! touches. Reaching a marker restores the distance: one chunk was used, one chunk is requested. So the device always has
+//! the same number of requests of the same size, and a call here is made once per chunk, not once per page.
 //!
 //! - *Ramp-up.* The first window is a small multiple of the first request, later ones are two or four times the
-//!   last, as in Linux `mm/readahead.c`, until the distance is reached. A reader that stops early has cost no
-//!   more than about twice what it read.
-//! - *The distance follows the device* (`readahead/climb.rs`): it doubles while that raises the measured
+//!   last, as in Linux `mm/readahead.c`, until the distance is reached. A reader that stops early has caused reads of
+//!   at most about twice its bytes.
+//! - *The distance follows the device* (`readahead/window_tuner.rs`): it doubles while that raises the measured
 //!   throughput. Streams active at once share it, each with two chunks at least, within the budget.
-//! - *Streams are told apart by position* (`readahead/streams.rs`, `readahead/recent.rs`): forward, backward and
-//!   strided, up to `streams_max` interleaved. Nobody passes a handle.
-//! - *Context.* Pages cached just before a miss are the trace of a stream whose state was lost.
-//! - *Thrash.* A page evicted before use, or missing again though it was read ahead, halves the stream's window.
-//! - *Credit* (`readahead/credit.rs`) bounds what wrong guesses may cost: under uniform random reads, less than
-//!   1% of the bytes.
+//! - *Streams are distinguished by position* (`readahead/streams.rs`, `readahead/recent.rs`): forward, backward and
+//!   strided, up to `streams_max` interleaved. Callers pass no handle.
+//! - *Context.* Cached pages just before a miss are the trace of a stream whose state was replaced.
+//! - *Thrash.* A page that was evicted before use, or is absent although it was read ahead, halves the stream's window.
+//! - *Credit* (`readahead/credit.rs`) limits the cost of wrong guesses: under uniform random reads, less than 1% of
+//!   the bytes.
 //!
-//! # Why block size makes no dip
+//! # Why the block size causes no dip
 //!
 //! A buffered read through Linux, published in 2009 (dd, 16 KiB–64 MiB a call, remote disk, readahead 128 and
 //! 512 KiB), lost 60% of its throughput at block sizes of 512 KiB–4 MiB: 79 MiB/s at 2 MiB between 151 at
-//! 256 KiB and 204 at 64 MiB. No cause was found. The table bears witness to two things. It moves with the size
-//! of requests at the same readahead: with requests of 64 KiB instead of 512 KiB a window is eight requests, not
-//! one, and the dip is 138 MiB/s. And unplugging early moves it little. So what falls is how much the disk and
-//! the link have to do *at the same time*, and in that kernel the caller's block size enters there: a call larger
-//! than the window starts a window of its own, and where calls end relative to markers decides whether the next
-//! window is asked for while the last is still on its way or after it.
+//! 256 KiB and 204 at 64 MiB. No cause was found. The table shows two things. The dip depends on the size of requests at
+//! the same readahead: with requests of 64 KiB instead of 512 KiB a window is eight requests, not one, and the lowest
+//! value is 138 MiB/s. And early unplugging changes it little. So disk and link had too little work *at the same time*,
+//! and in that kernel the caller's block size affects that: a call larger than the window starts a window of its own, and
+//! the position of the end of a call relative to markers decides whether the next window is requested while the last is
+//! still in flight or after it.
 //!
-//! Here block size enters nowhere. A call larger than the distance is served chunk by chunk as its pages are
-//! copied, by the same markers as small calls; it neither starts a window nor waits for its own end; the distance
-//! reaches past the end of the call; and it is never less than two requests. So at every block size the device
-//! sees the same requests at the same depth. The tests sweep 4 KiB–64 MiB over devices of several delays.
+//! Here the block size has no effect. A call larger than the distance is served chunk by chunk as its pages are copied, by
+//! the same markers as small calls. It neither starts a window nor waits for its own end, the distance reaches past the
+//! end of the call, and it is never less than two requests. So at every block size the device gets the same requests at
+//! the same depth. The tests sweep 4 KiB–64 MiB over devices of several delays.
 
-mod climb;
 mod credit;
 mod recent;
 mod stream;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod window_tuner;
 
 use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
-use climb::Climb;
 use credit::Credit;
 use recent::Recent;
 use stream::{Distance, Stream};
 use streams::{Reached, Streams};
+use window_tuner::WindowTuner;
 
 pub use stream::{Course, Window};
 
-/// What readahead may use, and what it must know of the device.
+/// The limits of readahead, and the properties of the device that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadaheadConfig {
     /// Bytes of a page.
     pub page_bytes: u32,
-    /// The size of request at which the device is at its best: windows are made of these.
+    /// The size of the device's best request: windows consist of these.
     pub request_bytes: u64,
-    /// The most bytes read ahead and not yet used, of all streams together. A part of the page cache.
+    /// The most bytes that are read ahead and not yet used, of all streams together. A part of the page cache.
     pub budget_bytes: u64,
-    /// How many interleaved streams are told apart.
+    /// How many interleaved streams are distinguished.
     pub streams_max: u16,
 }
 
@@ -82,26 +82,26 @@ impl Default for ReadaheadConfig {
     }
 }
 
-/// What the caller says of its reads to come (`posix_fadvise`).
+/// How the caller will read (`posix_fadvise`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pattern {
-    /// Nothing: patterns are found.
+    /// Unknown: patterns are detected.
     #[default]
     Normal,
-    /// One after another: the first miss starts a full window.
+    /// Sequentially: the first miss starts a full window.
     Sequential,
     /// At random: nothing is read ahead.
     Random,
 }
 
-/// What readahead has done so far.
+/// Statistics of readahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadaheadStats {
-    /// Streams found.
+    /// Streams detected.
     pub streams: u64,
-    /// Of those, by what was cached before a miss.
+    /// Of those, by the pages that were cached before a miss.
     pub by_context: u64,
-    /// Windows with pages that nobody had asked for.
+    /// Windows with pages that had not been requested.
     pub windows: u64,
     /// Such pages.
     pub async_pages: u64,
@@ -118,39 +118,39 @@ pub struct Readahead {
     pattern: Pattern,
     streams: Streams,
     recent: Recent,
-    climb: Climb,
+    window_tuner: WindowTuner,
     credit: Credit,
     stats: ReadaheadStats,
 }
 
 impl Readahead {
-    /// A stream without miss or marker for this long has no share of the distance any more.
+    /// A stream without a miss or marker for this long has no share of the distance any more.
     const ACTIVE: Duration = Duration::from_secs(2);
 
-    /// For a file or device of `end` pages. Memory is taken for all streams at once.
+    /// For a file or device of `end` pages. Allocates memory for all streams.
     ///
     /// # Panics
     /// If a page, a request or the budget has no bytes, or there are no streams: a bug of the caller.
     pub fn new(config: ReadaheadConfig, end: Page) -> Self {
         let ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max } = config;
         assert!(page_bytes > 0 && request_bytes > 0 && budget_bytes > 0 && streams_max > 0, "{config:?}");
-        let climb = Climb::new(request_bytes.saturating_mul(2).min(budget_bytes), budget_bytes);
+        let window_tuner = WindowTuner::new(request_bytes.saturating_mul(2).min(budget_bytes), budget_bytes);
         Self {
             config,
             end,
             pattern: Pattern::Normal,
             streams: Streams::new(streams_max),
             recent: Recent::new(usize::from(streams_max) * 2),
-            climb,
+            window_tuner,
             credit: Credit::new(),
             stats: ReadaheadStats::default(),
         }
     }
 
-    /// A read finds its page `at.start()` neither cached nor on its way; it goes on to `at.end()`. What to
-    /// read: the first pages of `at` at least.
+    /// A read finds its page `at.start()` neither cached nor being read; it continues to `at.end()`. Returns the pages to
+    /// read: at least the first of `at`.
     ///
-    /// `is_cached` says whether a page is cached or on its way.
+    /// `is_cached` returns whether a page is cached or being read.
     ///
     /// # Panics
     /// If `at` is empty: a bug of the caller.
@@ -177,9 +177,9 @@ impl Readahead {
         }
     }
 
-    /// A read reaches a marked page, `at.start()`, and goes on to `at.end()`. What to read now, if anything.
+    /// A read reaches a marked page, `at.start()`, and continues to `at.end()`. Returns the pages to read now, if any.
     ///
-    /// `is_cached` says whether a page is cached or on its way.
+    /// `is_cached` returns whether a page is cached or being read.
     pub fn on_marker(
         &mut self,
         at: PageRange,
@@ -200,20 +200,20 @@ impl Readahead {
         Some(self.count(window))
     }
 
-    /// A page that was read ahead has been evicted before anyone used it: halves the window of its stream,
-    /// once until that stream is heard of again.
+    /// A page that was read ahead has been evicted before use: halves the window of its stream, once until that stream is
+    /// active again.
     pub fn on_evicted_unused(&mut self, page: Page) {
         self.stats.shrinks += u64::from(self.streams.shrink_at(page));
     }
 
-    /// A window of `bytes` went to the device. Called for what [`Window`]s led to, not for other I/O.
+    /// A read of `bytes` bytes was submitted. Called for reads that result from [`Window`]s, not for other I/O.
     pub fn on_issued(&mut self, bytes: u64, now: Instant) {
-        self.climb.issued(bytes, now);
+        self.window_tuner.issued(bytes, now);
     }
 
-    /// `bytes` of those have completed, `moved` of them transferred.
+    /// A read of `bytes` bytes has completed, of which `moved` were transferred.
     pub fn on_completed(&mut self, bytes: u64, moved: u64, now: Instant) {
-        self.climb.completed(bytes, moved, now);
+        self.window_tuner.completed(bytes, moved, now);
     }
 
     /// The file or device ends before page `end` from now on.
@@ -221,31 +221,31 @@ impl Readahead {
         self.end = end;
     }
 
-    /// The caller says how it will read.
+    /// Sets how the caller will read.
     pub fn set_pattern(&mut self, pattern: Pattern) {
         self.pattern = pattern;
     }
 
-    /// What readahead has done so far.
+    /// Statistics of readahead.
     pub const fn stats(&self) -> &ReadaheadStats {
         &self.stats
     }
 
-    /// The bytes that the device is kept busy with, as found so far.
+    /// The bytes that are kept in flight, as determined so far.
     pub const fn distance_bytes(&self) -> u64 {
-        self.climb.target()
+        self.window_tuner.target()
     }
 
-    /// The throughput measured at that distance, in bytes per second; 0 while it is not known.
+    /// The throughput measured at that distance, in bytes per second; 0 while it is unknown.
     pub const fn bytes_per_second(&self) -> u64 {
-        self.climb.rate()
+        self.window_tuner.rate()
     }
 
     /// How far one stream may read ahead now.
     fn distance(&self, now: Instant) -> Distance {
         let active = self.streams.active_since(now, Self::ACTIVE).max(1);
         let request = self.config.request_bytes;
-        let share = (self.climb.target() / active)
+        let share = (self.window_tuner.target() / active)
             .max(request.saturating_mul(2))
             .min(self.config.budget_bytes / active);
         let whole_requests = if share < request { share } else { share - share % request };
@@ -253,7 +253,7 @@ impl Readahead {
         Distance::new(pages(whole_requests), pages(request))
     }
 
-    /// The stream that a miss belongs to and that was not known yet.
+    /// A new stream that a miss belongs to.
     fn found_at(
         &mut self,
         at: PageRange,
@@ -279,11 +279,11 @@ impl Readahead {
             None => None,
         };
         self.stats.by_context += u64::from(is_context && found.is_some());
-        // A request of several chunks is read chunk by chunk, but nothing beyond it on its evidence alone.
+        // A request of several chunks is read chunk by chunk, but it is no evidence for pages beyond it.
         found.or_else(|| (at.pages() > distance.chunk).then(|| Stream::of_one_request(at, distance)))
     }
 
-    /// A stream that reads ahead as much of `size` as there is credit for; `None` if that is nothing.
+    /// A stream that reads ahead as much of `size` as the credit allows; `None` if that is nothing.
     fn bet(
         &mut self,
         course: Course,
@@ -300,7 +300,7 @@ impl Readahead {
         (stake > 0).then(|| stream.with_stake(stake))
     }
 
-    /// A marked page without a stream: its state was replaced by others'. Goes on at the next hole.
+    /// A marked page without a stream, whose state was replaced. Continues at the next page that is absent.
     fn adopt(
         &mut self,
         at: PageRange,
@@ -326,7 +326,7 @@ impl Readahead {
     }
 }
 
-/// How many pages in a row are cached before `page`; counts no further than `max`.
+/// How many pages in a row are cached before `page`, counted up to `max`.
 fn cached_before(page: Page, max: u64, is_cached: impl Fn(Page) -> bool) -> u64 {
     let max = max.min(page.0);
     (1..=max).find(|back| !is_cached(page - *back)).map_or(max, |hole| hole - 1)

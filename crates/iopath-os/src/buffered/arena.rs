@@ -1,5 +1,5 @@
-//! The memory of the page cache's frames: aligned, on huge pages where the system allows, registered with `io_uring`.
-//! Which frame holds what, and who may touch it when, is the page cache's to know.
+//! The memory of the page cache's frames: aligned, on huge pages where the system allows, registered with `io_uring`. Does not
+//! know which page a frame has and which thread may access it: see `iopath_core::cache`.
 
 use std::ptr::NonNull;
 
@@ -9,12 +9,12 @@ use crate::aligned::NoMemory;
 use crate::memory::Segment;
 use crate::pool::{BufferPool, PoolBuf};
 
-/// As many pieces of memory as there are frames, each as large as a page.
+/// One page of memory for each frame.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// Each frame's memory, at its number. Taken from the pool for good, so that nobody else gets it.
+    /// Each frame's memory, at its number. Taken from the pool for good.
     buffers: Box<[PoolBuf]>,
-    /// Where each region starts. Frames lie in it one after the other, so that finding one reads no table.
+    /// The start of each region. Frames lie in a region one after the other, so that finding one reads no table.
     regions: Box<[Start]>,
     /// Frames of a region, as a power of two.
     region_shift: u32,
@@ -26,7 +26,7 @@ pub(super) struct Arena {
 #[derive(Debug, Clone, Copy)]
 struct Start(NonNull<u8>);
 
-// SAFETY: a start gives no access by itself; every function that uses one says who may call it when.
+// SAFETY: a start gives no access by itself; every function that uses one states its conditions.
 unsafe impl Send for Start {}
 // SAFETY: as above.
 unsafe impl Sync for Start {}
@@ -60,8 +60,8 @@ impl Arena {
         unsafe { region.add(in_region) }
     }
 
-    /// Has the processor fetch the bytes of a frame from byte `from` on: the first of them; it sees to the rest when
-    /// they are read.
+    /// Makes the processor prefetch the first bytes of a frame from byte `from` on; its own prefetcher follows when they are
+    /// read.
     #[inline]
     pub(super) fn fetch(&self, frame: Frame, from: usize) {
         const LINES: usize = 4;
@@ -70,7 +70,7 @@ impl Arena {
         for line in 0..LINES {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let address = self.start(frame).as_ptr().wrapping_add(from + line * LINE_BYTES);
-            // SAFETY: a hint; it reads nothing that the program could see, and any address will do.
+            // SAFETY: a hint without visible effect, for which any address is valid.
             unsafe { _mm_prefetch(address.cast::<i8>(), _MM_HINT_T0) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -120,7 +120,7 @@ impl Arena {
     /// Copies `source` into a frame, from byte `to` on.
     ///
     /// # Safety
-    /// The caller holds the frame for writing, or knows that nobody else looks at it.
+    /// The caller holds the frame for writing, or no other thread accesses it.
     pub(super) unsafe fn copy_in(&self, frame: Frame, to: usize, source: &[u8]) {
         assert!(
             to + source.len() <= self.page_bytes(),
@@ -142,16 +142,16 @@ impl Arena {
         }
     }
 
-    /// As [`Arena::copy_into_run`], for bytes that the processor will hardly look at again before the device has: past
-    /// its caches, which keep what is of more use to it, and without reading first what is overwritten. Where all
-    /// frames fit in there, they are, and that is quicker still.
+    /// As [`Arena::copy_into_run`], by non-temporal stores: for bytes that the device reads before the processor does. The
+    /// processor's caches keep other data, and do not read the lines that are overwritten. If all frames fit in the caches,
+    /// plain stores are faster and are used.
     ///
     /// # Safety
     /// As there.
     pub(super) unsafe fn stream_into_run(&self, first: Frame, to: usize, source: &[u8]) {
-        /// Less than this is not worth the wait at the end.
+        /// For fewer bytes the fence at the end costs more than it saves.
         const BYTES_MIN: usize = 16 << 10;
-        /// What goes round in so many bytes was seen to stay in there, on a processor of a server.
+        /// A cyclic stream over so many bytes stays in the caches, measured on a server's processor.
         const FIT_BYTES_MAX: usize = 32 << 20;
         let is_far = self.buffers.len() * self.page_bytes() > FIT_BYTES_MAX;
         if is_far && source.len() >= BYTES_MIN && to.is_multiple_of(STREAM_ALIGN) {
@@ -174,23 +174,23 @@ impl Arena {
     }
 }
 
-/// Where [`stream`] may begin: what one store takes.
+/// The alignment that [`stream`] needs: one store.
 const STREAM_ALIGN: usize = 16;
 
-/// Copies `source` to `target` like any other bytes: no way past the caches is known here.
+/// Copies `source` to `target` by plain stores: this processor has no others.
 ///
 /// # Safety
-/// `target` is valid for as many bytes, and apart from `source`.
+/// `target` is valid for as many bytes, and does not overlap `source`.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(source: &[u8], target: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
 }
 
-/// Copies `source` to `target` with stores that go past the processor's caches.
+/// Copies `source` to `target` by non-temporal stores.
 ///
 /// # Safety
-/// `target` is valid for as many bytes, apart from `source`, and aligned to [`STREAM_ALIGN`].
+/// `target` is valid for as many bytes, does not overlap `source`, and is aligned to [`STREAM_ALIGN`].
 #[cfg(target_arch = "x86_64")]
 #[expect(
     clippy::cast_ptr_alignment,
@@ -198,7 +198,7 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
 )]
 unsafe fn stream(source: &[u8], target: *mut u8) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    /// A line of the processor's cache, which goes to memory in one piece if it is filled in one go.
+    /// A cache line: the processor writes it to memory as a whole if it is filled by adjacent stores.
     const LINE: usize = 4 * size_of::<__m128i>();
     let lines = source.chunks_exact(LINE);
     let rest = lines.remainder();
@@ -221,8 +221,8 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
         let target = target.add(source.len() - rest.len());
         std::ptr::copy_nonoverlapping(rest.as_ptr(), target, rest.len());
     }
-    // SAFETY: it has no conditions. Such stores are not ordered with others until then: whoever is told of the bytes
-    // after this sees them.
+    // SAFETY: it has no conditions. It orders these stores before all later ones: a thread that learns of the bytes after
+    // this sees them.
     unsafe { _mm_sfence() };
 }
 
@@ -235,7 +235,7 @@ mod tests {
         let arena = Arena::new(4, 8192).unwrap();
         let fill = vec![[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
         for (frame, bytes) in (0..).map(Frame).zip(&fill) {
-            // SAFETY: nobody else knows the arena.
+            // SAFETY: no other thread has the arena.
             unsafe { arena.copy_in(frame, 0, bytes) };
         }
         // SAFETY: as above.
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_past_the_caches_arrive_like_others() {
+    fn streamed_bytes_arrive_like_others() {
         // Too many for the caches.
         let arena = Arena::new(8193, 4096).unwrap();
         let source: Vec<u8> = (0..32_768_u32).map(|byte| (byte % 251) as u8).collect();
         for (to, from, bytes) in
             [(0, 0, 32_768), (0, 1, 32_767), (0, 3, 16_385), (16, 0, 20_000), (5, 0, 20_000), (0, 0, 100)]
         {
-            // SAFETY: nobody else knows the arena, whose first frames lie side by side.
+            // SAFETY: no other thread has the arena, whose first frames lie side by side.
             unsafe {
                 (0..8).for_each(|frame| arena.zero(Frame(frame), 0));
                 arena.stream_into_run(Frame(0), to, &source[from..from + bytes]);

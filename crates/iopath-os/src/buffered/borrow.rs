@@ -1,14 +1,14 @@
-//! Borrowed pages: the cached bytes themselves, without a copy.
+//! Borrowed pages: access to the cached bytes without a copy.
 
 use iopath_core::cache::Frame;
 
 use super::{Buffered, BufferedError, Shared};
 
-/// So many pages are borrowed without an allocation.
+/// How many pages are borrowed without an allocation.
 const INLINE: usize = 8;
 
-/// Bytes of the cache, lent. They stay as they are until this is dropped: who writes to the range meanwhile writes to
-/// another copy of the page. What is borrowed is not evicted, so it is memory that the cache cannot use.
+/// Borrowed bytes of the cache. They do not change until this is dropped: a writer to the range writes to another copy of the
+/// page. Borrowed pages are never evicted, so the cache cannot use their memory for others.
 #[derive(Debug)]
 pub struct Borrowed<'a> {
     shared: &'a Shared,
@@ -27,14 +27,20 @@ struct Frames {
 }
 
 impl Buffered {
-    /// Lends `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume, as in
+    /// Borrows `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume, as in
     /// [`Buffered::read_at`].
+    ///
+    /// # Errors
+    /// A page could not be read, or no frame is free for it.
     pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
         self.borrow_or(offset, bytes, |error| error)
     }
 
-    /// The same with errors as the caller has them. What is lent is made in the place where the caller has it: to move
-    /// it takes as long as to pin a page.
+    /// As [`Buffered::borrow`], with errors of the caller's type. The guard is constructed in the caller's place: a move of it
+    /// costs as much as a pin.
+    ///
+    /// # Errors
+    /// As [`Buffered::borrow`].
     #[inline]
     pub fn borrow_or<E>(
         &self,
@@ -63,7 +69,7 @@ impl Buffered {
 }
 
 impl Shared {
-    /// Lends bytes that are not there, or not in one page.
+    /// Borrows bytes that are absent or not in one page.
     #[cold]
     fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
         loop {
@@ -77,7 +83,7 @@ impl Shared {
 
     fn borrow_once(&self, offset: u64, there: usize) -> Result<Borrowed<'_>, BufferedError> {
         let (_, from) = self.locate(offset);
-        // Dropped on an error, which gives back what is pinned by then.
+        // Dropped on an error, which unpins the pages so far.
         let mut borrowed = Borrowed { shared: self, frames: Frames::NONE, from, bytes: 0 };
         let mut hits = 0;
         while borrowed.bytes < there {

@@ -1,10 +1,10 @@
-//! Counts what many threads do, each on a cache line of its own.
+//! A counter that many threads increment, each on a cache line of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::thread_number;
 
-/// So many threads have a line of their own. Those that come later share one: the count stays right, and costs more.
+/// How many threads have a line of their own. Further threads share one: the count stays exact, and costs more.
 const LANES: usize = 64;
 
 /// A sum to which threads add without disturbing each other.
@@ -32,8 +32,7 @@ impl Counter {
         self.add_as(thread_number(), count);
     }
 
-    /// No number is given to two threads: a lane is changed by one alone, whose additions no other processor has to
-    /// hear of.
+    /// Thread numbers are unique: only one thread changes a lane, so no atomic addition is needed.
     #[inline]
     fn add_as(&self, thread: usize, count: u64) {
         match self.lanes.get(thread) {
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_between_threads() {
+    fn counts_of_many_threads_are_exact() {
         let counter = Counter::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_between_threads_that_share_a_line() {
+    fn counts_of_threads_that_share_a_line_are_exact() {
         let counter = Counter::default();
         counter.add_as(LANES - 1, 1);
         std::thread::scope(|scope| {

@@ -1,7 +1,6 @@
-//! How much wrong guesses of readahead may cost. A guess is the first window of a stream that may be none.
+//! Limits the cost of wrong guesses of readahead. A guess is the first window of a stream that is not certain.
 
-/// Pages that may be read on a guess. Guesses that come true pay back double; every page that had to be
-/// read without one earns a little.
+/// Pages that may be read on a guess. A guess that comes true earns double; every demanded page earns a little.
 ///
 /// Bound: pages wasted on guesses ≤ `START` + demanded pages / `EARN_PER` at any time, since a guess that
 /// comes true is not wasted. Under uniform random reads that is below 1% of the bytes.
@@ -23,7 +22,7 @@ impl Credit {
         Self { pages: Self::START, earning: 0 }
     }
 
-    /// Takes what there is of `wanted`.
+    /// Takes up to `wanted` pages.
     pub(super) fn stake(&mut self, wanted: u64) -> u64 {
         let stake = wanted.min(self.pages);
         self.pages -= stake;

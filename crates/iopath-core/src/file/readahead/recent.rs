@@ -1,5 +1,5 @@
-//! Remembers the last misses that belong to no stream, and sees in them how one may continue another. Decides
-//! nothing: a guess here is not yet a stream.
+//! Records the last misses that belong to no stream, and detects whether a miss continues an earlier one. Decides nothing: a
+//! guess is not yet a stream.
 
 use super::stream::Course;
 use crate::file::page::{Page, PageRange};
@@ -8,20 +8,20 @@ use crate::file::page::{Page, PageRange};
 #[derive(Debug)]
 pub(super) struct Recent {
     misses: Box<[Miss]>,
-    /// Where each starts: all that is looked at of those that are far away, which under random reads are all.
+    /// The start of each. For misses that are far away, which is all of them under random reads, nothing else is read.
     starts: Box<[u64]>,
     /// The most pages of a miss so far.
     longest: u64,
-    /// The place of the oldest: the next to be replaced.
+    /// The slot of the oldest, which is replaced next.
     oldest: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Miss {
     range: PageRange,
-    /// From the start of the miss it continues to its own; 0 if there is none near.
+    /// The distance from the start of the miss that it continues to its own start; 0 if none is near.
     stride: i64,
-    /// How often the chain went on as expected.
+    /// How often the chain continued as expected.
     confirmed: u8,
     course: Course,
 }
@@ -50,8 +50,8 @@ impl Recent {
         Self { misses: vec![Self::NOTHING; misses_max].into(), starts, longest: 0, oldest: 0 }
     }
 
-    /// Takes note of a miss; what it continues, if that is evidence enough for a guess: the second read for
-    /// forward, the third for backward, the fourth for a stride.
+    /// Records a miss. Returns the chain that it continues if that suffices for a guess: at the second read forward, the
+    /// third backward, the fourth of a stride.
     pub(super) fn observe(&mut self, at: PageRange) -> Option<Guess> {
         let (chain, nearest) = self.search(at);
         let miss = if let Some((place, course)) = chain {
@@ -73,13 +73,13 @@ impl Recent {
         (miss.confirmed >= needed).then_some(Guess { course, confirmed: miss.confirmed })
     }
 
-    /// Puts a miss where another was, which it returns.
+    /// Replaces a miss, and returns the old one.
     fn put(&mut self, place: usize, miss: Miss) -> Miss {
         self.starts[place] = miss.range.start().0;
         std::mem::replace(&mut self.misses[place], miss)
     }
 
-    /// The places of misses near enough to `at` to have to do with it.
+    /// The slots of misses that are near enough to `at` to be related.
     fn near(&self, at: PageRange) -> impl Iterator<Item = usize> {
         // So many at a time are compared without a branch.
         const LANES: usize = 16;
@@ -92,7 +92,7 @@ impl Recent {
         lanes.flat_map(|(starts, from)| from..from + starts.len())
     }
 
-    /// The miss that `at` continues and how; else the least distance from a miss to it that may be a stride.
+    /// The miss that `at` continues, and its course; otherwise the least distance from a miss to it that may be a stride.
     fn search(&self, at: PageRange) -> (Option<(usize, Course)>, Option<i64>) {
         let mut nearest: Option<i64> = None;
         for place in self.near(at) {
@@ -124,7 +124,7 @@ const fn distance(from: Page, to: Page) -> i64 {
     to.0.wrapping_sub(from.0).cast_signed()
 }
 
-/// A stride that leaves out no more than it reads is read through: one large request instead of many small.
+/// A stride that skips at most as much as it reads is read through: one large request replaces many small ones.
 fn through_small_gaps(course: Course, pages: u64) -> Course {
     match course {
         Course::Strided(stride) if stride.unsigned_abs() <= pages.saturating_mul(2) => {

@@ -1,10 +1,10 @@
-//! One stream that readahead follows: where it is, how far it has read ahead, and its next window. Which stream a
-//! read belongs to is decided in `streams.rs`, who is a stream in `recent.rs` and above.
+//! One stream that readahead follows: its position, how far it has read ahead, and its next window. Which stream a read belongs
+//! to is decided in `streams.rs`, and whether reads are a stream, in `recent.rs` and `readahead.rs`.
 
 use crate::file::page::{Page, PageRange};
 use crate::time::Instant;
 
-/// Which way a stream goes.
+/// The direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
     /// Each read begins where the last ended.
@@ -30,7 +30,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Nothing but what was asked for, and of that no more than the distance: the rest when it is reached.
+    /// Requested pages only, and at most the distance: the rest when the reader reaches it.
     pub(super) fn only(at: PageRange, distance: Distance) -> Self {
         Self::run(PageRange::new(at.start(), at.pages().min(distance.pages)), 0)
     }
@@ -57,7 +57,7 @@ impl Window {
         (0..self.pieces).map(move |piece| PageRange::new(moved(start, stride, piece), pages))
     }
 
-    /// How many pages nobody has asked for yet.
+    /// How many pages are read before they are requested.
     pub const fn async_pages(&self) -> u64 {
         self.async_pages
     }
@@ -67,7 +67,7 @@ impl Window {
         self.pages.saturating_mul(self.pieces)
     }
 
-    /// Whether reaching `page`, which is in the window, must be told to [`super::Readahead::on_marker`].
+    /// Whether a read that reaches `page`, which is in the window, calls [`super::Readahead::on_marker`].
     pub const fn is_marked(&self, page: Page) -> bool {
         let delta = page.0.wrapping_sub(self.marker.0).cast_signed();
         // Wrapping, since the least number there is has no negative.
@@ -81,13 +81,13 @@ impl Window {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Distance {
     pub(super) pages: u64,
-    /// The device's best request: what is asked for at once.
+    /// The device's best request: the unit of readahead.
     pub(super) chunk: u64,
 }
 
 impl Distance {
-    /// Where the distance holds less than two chunks, two smaller ones have to do. A chunk is the step from marker to
-    /// marker, which has a sign.
+    /// If the distance is less than two chunks, it consists of two smaller ones. A chunk is the step from marker to marker,
+    /// which has a sign.
     pub(super) fn new(pages: u64, chunk: u64) -> Self {
         Self { pages, chunk: chunk.min(pages.div_ceil(2)).min(i64::MAX.cast_unsigned()) }
     }
@@ -114,13 +114,13 @@ const fn next_size(size: u64, max: u64) -> u64 {
     }
 }
 
-/// One reader, as far as it is known.
+/// One reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
     course: Course,
     /// Pages of one read.
     pub(super) piece: u64,
-    /// Where the reader is: read ahead and not known to be read is what lies between here and `edge`.
+    /// The reader's position. Pages between here and `edge` are read ahead, and not known to be used.
     pub(super) reader: Page,
     /// Where the next window begins.
     pub(super) edge: Page,
@@ -164,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// The caller said that it reads sequentially.
+    /// The caller has announced sequential reads.
     pub(super) fn trusted(at: PageRange, distance: Distance) -> Self {
         Self::new(Course::Forward, at, distance.pages, distance)
     }
@@ -178,12 +178,12 @@ impl Stream {
         Self { stake, ..self }
     }
 
-    /// Everything before `edge` is cached or on its way.
+    /// All pages before `edge` are cached or being read.
     pub(super) fn issued_to(self, edge: Page) -> Self {
         Self { edge, ..self }
     }
 
-    /// Whether a miss is this stream's: at its edge, or in what it has read ahead.
+    /// Whether a miss belongs to this stream: at its edge, or among the pages it has read ahead.
     pub(super) fn is_missed_by(&self, at: PageRange) -> bool {
         match self.course {
             Course::Forward => self.reader <= at.start() && at.start() <= self.edge,
@@ -215,10 +215,10 @@ impl Stream {
     pub(super) fn miss(&mut self, at: PageRange, distance: Distance, end: Page) -> (Window, bool) {
         let mut shrinks = false;
         if self.has_ahead(at.start()) {
-            // It had been read ahead, and is gone.
+            // The page was read ahead, and has been evicted.
             shrinks = self.shrink();
         } else if self.reader != self.edge {
-            // The reader has used all there was: the distance is too short for it.
+            // The reader has used all pages: the distance is too short.
             self.grow(distance);
         }
         self.is_proven |= self.course == Course::Forward && self.reader < at.start();
@@ -257,14 +257,14 @@ impl Stream {
 
     fn forward(&mut self, at: PageRange, from: Page, distance: Distance, end: Page) -> Option<Window> {
         let (reader, chunk) = (at.start(), self.chunk(distance));
-        // What has been asked for is certain, and goes out at once as far as the distance reaches.
+        // Requested pages are certain, and are read at once as far as the distance reaches.
         let certain = at.end().min(reader + distance.pages);
         let ahead = if self.is_proven { reader + self.size } else { reader };
         let wanted = ahead.max(certain).min(end.max(certain));
         let asked = certain.since(from);
         self.reader = reader;
         self.edge = from;
-        // Less than a chunk waits until it is one, unless it is asked for or all there is.
+        // Less than a chunk waits until it is one, unless it is requested or the end of the volume.
         if wanted <= from || (asked == 0 && wanted.since(from) < chunk && wanted < end) {
             return None;
         }
@@ -273,14 +273,14 @@ impl Stream {
         let async_pages = to.since(from.max(at.end()));
         self.calm = self.calm.saturating_add(async_pages);
         let window = Window::run(PageRange::between(from, to), async_pages);
-        // What the reader is at cannot be reached any more: after a miss, the first chunk asked for.
+        // The reader cannot reach a marker at its own position: after a miss, that is the first requested chunk.
         let marker = if from == reader { from + asked.min(chunk) } else { from };
         Some(if marker < to { window.marked(marker, chunk.cast_signed()) } else { window })
     }
 
     fn backward(&mut self, at: PageRange, from: Page, distance: Distance) -> Option<Window> {
         let (reader, chunk) = (at.start(), self.chunk(distance));
-        // `from` is above what is asked for after a miss, and below the reader after a marker.
+        // `from` is above the requested pages after a miss, and below the reader after a marker.
         let certain = reader.min(from);
         let wanted = at.end().min(reader + self.piece) - self.size;
         let aligned = Page(wanted.0.checked_next_multiple_of(chunk).unwrap_or(u64::MAX));
@@ -326,12 +326,12 @@ impl Stream {
         self.grows_at = self.edge;
     }
 
-    /// How much to ask for at once: the device's best request, or half a window that is not two of them.
+    /// How many pages to read at once: the device's best request, or half a window that is less than two of them.
     fn chunk(&self, distance: Distance) -> u64 {
         distance.chunk.min((self.size / 2).max(1))
     }
 
-    /// Halves the window, once until the reader is heard of again.
+    /// Halves the window, once until the reader is active again.
     pub(super) fn shrink(&mut self) -> bool {
         if self.is_shrunk {
             return false;
@@ -344,7 +344,7 @@ impl Stream {
     }
 }
 
-/// A window's end moved down to a whole chunk, if that leaves something, and all that is `certain`.
+/// A window's end moved down to a whole chunk, if pages are left, and not below `certain`.
 fn align(to: Page, from: Page, certain: Page, chunk: u64) -> Page {
     let aligned = Page(to.0 - to.0 % chunk);
     if aligned > from && aligned >= certain { aligned } else { to }

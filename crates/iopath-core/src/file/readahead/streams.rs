@@ -1,32 +1,32 @@
-//! The streams that readahead follows, found by position. What a stream does with a read is `stream.rs`.
+//! The streams that readahead follows, found by position. The reaction of a stream to a read is in `stream.rs`.
 
 use super::stream::{Distance, Stream, Window};
 use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 
-/// Whose marker has been reached.
+/// The stream whose marker was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     Alive(usize),
-    /// One that was given up.
+    /// One that has ended.
     Dead,
 }
 
-/// A bounded table of streams, found by position. The one unheard of for longest gives way.
+/// A bounded table of streams, found by position. The one that was inactive for longest is replaced.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Vec<Stream>,
-    /// Where each may be met, side by side for a quick search.
+    /// The positions at which each continues, side by side for a quick search.
     reaches: Vec<(Page, Page)>,
-    /// Counts misses and calls, and the last in which each was heard of.
+    /// Counts misses and calls; for each stream, the last one that belonged to it.
     turn: u64,
     turns: Vec<u64>,
-    /// The one last heard of: the likeliest to be next.
+    /// The stream that was active last: the likeliest to be next.
     last: usize,
 }
 
 impl Streams {
-    /// A stream is heard of again within so many turns for each stream in the table.
+    /// An active stream appears again within so many calls per stream in the table.
     const TURNS_ALIVE: u64 = 4;
 
     pub(super) fn new(streams_max: u16) -> Self {
@@ -53,7 +53,7 @@ impl Streams {
         Some(if self.is_alive(found) { Reached::Alive(found) } else { Reached::Dead })
     }
 
-    /// Who has not been heard of for so long is met by accident: by random reads in a small file.
+    /// A stream that was inactive for so long is met by accident, by random reads in a small file.
     fn is_alive(&self, index: usize) -> bool {
         self.turn - self.turns[index] <= Self::TURNS_ALIVE * self.table.capacity() as u64
     }
@@ -68,7 +68,7 @@ impl Streams {
         near.map(|(index, _)| index).find(|index| is_it(&self.table[*index]))
     }
 
-    /// Follows a stream, in place of the one unheard of for longest if need be.
+    /// Adds a stream, in place of the one that was inactive for longest if the table is full.
     pub(super) fn insert(&mut self, stream: Stream, now: Instant) -> usize {
         let index = if self.table.len() < self.table.capacity() {
             self.table.push(stream);
@@ -85,7 +85,7 @@ impl Streams {
         index
     }
 
-    /// The window for a miss of stream `index`, and whether the stream is shrunk for it.
+    /// The window for a miss of stream `index`, and whether the stream's window was halved for it.
     pub(super) fn miss(
         &mut self,
         index: usize,
@@ -113,7 +113,7 @@ impl Streams {
         window
     }
 
-    /// Takes the pages that the stream's first window guessed.
+    /// Takes the pages of the stream's first window that were a guess.
     pub(super) fn take_stake(&mut self, index: usize) -> u64 {
         std::mem::take(&mut self.table[index].stake)
     }
@@ -124,7 +124,7 @@ impl Streams {
         index.is_some_and(|index| self.table[index].shrink())
     }
 
-    /// How many streams, of more than one request, were heard of in the last `span`.
+    /// How many streams, of more than one request, were active in the last `span`.
     pub(super) fn active_since(&self, now: Instant, span: Duration) -> u64 {
         let is_active = |stream: &&Stream| stream.is_proven && now - stream.used < span;
         self.table.iter().filter(is_active).count() as u64

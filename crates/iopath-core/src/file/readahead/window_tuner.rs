@@ -1,12 +1,12 @@
-//! Finds how many bytes a device wants in flight, by trying: it doubles the distance while that raises the
-//! measured throughput, and halves it where that costs nothing. Knows nothing of streams or pages.
+//! Finds by trials how many bytes a device needs in flight: it doubles the distance while that raises the measured
+//! throughput, and halves it where that costs nothing. Knows neither streams nor pages.
 //!
-//! Bandwidth times delay would be the same number, if delay were known. It is not: the least delay seen is
-//! that of a block the device had in its own cache, the mean one grows with the queue that is to be sized.
-//! Throughput is what is wanted, so throughput is what is compared.
+//! Bandwidth times delay would give the same number if the delay were known. The least delay seen is that of a block in the
+//! device's own cache, and the mean delay grows with the queue that is to be sized. So throughput, the goal, is compared
+//! directly.
 //!
 //! ```text
-//!  rate ▲            ┌───────●────●   doubling again gained nothing: taken back
+//!  rate ▲            ┌───────●────●   doubling again gained nothing: undone
 //!       │        ●───┘
 //!       │    ●
 //!       │  ●
@@ -16,19 +16,19 @@
 use crate::file::rate::Meter;
 use crate::time::{Duration, Instant};
 
-/// The bytes to keep in flight, and what is being tried.
+/// The bytes to keep in flight, and the current trial.
 #[derive(Debug)]
-pub(super) struct Climb {
+pub(super) struct WindowTuner {
     target: u64,
     min: u64,
     max: u64,
     meter: Meter,
     phase: Phase,
-    /// The round in flight began before the target was last changed, and says nothing of it.
+    /// The current round began before the last change of the target, and does not measure it.
     is_settling: bool,
-    /// Bytes per second at `target`, or at the one before while a new one is tried.
+    /// Bytes per second at `target`, or at the previous target during a trial.
     rate: u64,
-    /// Rounds between two trials: doubles while trials find nothing.
+    /// Rounds between two trials. Doubles while trials gain nothing.
     patience: u32,
     /// Whether the next trial doubles.
     is_up_next: bool,
@@ -38,16 +38,16 @@ pub(super) struct Climb {
 enum Phase {
     /// Doubling. `misses` rounds in a row gained nothing.
     Grow { misses: u32 },
-    /// Staying, for so many more rounds.
+    /// No trial for so many more rounds.
     Steady { rounds_left: u32 },
     /// Trying another target than `from`; `first` is the rate of the first of two rounds.
     Trial { from: u64, first: Option<u64> },
 }
 
-impl Climb {
-    /// A round is long enough to mean something.
+impl WindowTuner {
+    /// The shortest round that is significant.
     const ROUND_MIN: Duration = Duration::from_millis(1);
-    /// Rounds in a row without gain before growing ends: one may be noise.
+    /// Rounds in a row without gain that end the growth: one may be noise.
     const MISSES_MAX: u32 = 2;
     const PATIENCE_MIN: u32 = 16;
     const PATIENCE_MAX: u32 = 128;
@@ -83,7 +83,7 @@ impl Climb {
 
     pub(super) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
         self.meter.completed(bytes, moved, now);
-        // Growing is in a hurry; what comes after has time to be sure.
+        // Growth must be fast; later trials have time to be certain.
         let targets = if matches!(self.phase, Phase::Grow { .. }) { 1 } else { 4 };
         let is_round_over =
             self.meter.moved() >= self.target.saturating_mul(targets) && self.meter.busy() >= Self::ROUND_MIN;
@@ -105,7 +105,7 @@ impl Climb {
                 self.rate = self.rate - self.rate / 8 + rate / 8;
                 Phase::Steady { rounds_left: rounds_left - 1 }
             }
-            // A clear loss needs no second look.
+            // A clear loss needs no second round.
             Phase::Trial { from, first: None } if is_gain(rate, self.rate, 10) => self.end_trial(from, rate),
             Phase::Trial { from, first: None } => Phase::Trial { from, first: Some(rate) },
             Phase::Trial { from, first: Some(first) } => self.end_trial(from, u64::midpoint(first, rate)),
@@ -171,48 +171,48 @@ mod tests {
 
     /// Keeps the target in flight on a device of that bandwidth (bytes/s) and delay, for so many rounds and
     /// to the end of a trial.
-    fn run(climb: &mut Climb, bandwidth: u64, delay: Duration, now: &mut Instant, rounds: u32) {
+    fn run(tuner: &mut WindowTuner, bandwidth: u64, delay: Duration, now: &mut Instant, rounds: u32) {
         let mut rounds_left = rounds;
-        while rounds_left > 0 || matches!(climb.phase, Phase::Trial { .. }) {
+        while rounds_left > 0 || matches!(tuner.phase, Phase::Trial { .. }) {
             rounds_left = rounds_left.saturating_sub(1);
-            let bytes = climb.target();
-            climb.issued(bytes, *now);
+            let bytes = tuner.target();
+            tuner.issued(bytes, *now);
             let pipe = Duration::from_nanos(bytes * 1_000_000_000 / bandwidth);
             *now = *now + pipe.max(delay);
-            climb.completed(bytes, bytes, *now);
+            tuner.completed(bytes, bytes, *now);
         }
     }
 
     #[test]
     fn settles_at_bandwidth_times_delay() {
         // 2 GiB/s for 4 ms: 8 MiB.
-        let mut climb = Climb::new(MIB, 256 * MIB);
+        let mut tuner = WindowTuner::new(MIB, 256 * MIB);
         let mut now = Instant::ZERO;
-        run(&mut climb, 2048 * MIB, Duration::from_millis(4), &mut now, 30);
-        assert_eq!(climb.target(), 8 * MIB);
-        assert!(climb.rate() > 1950 * MIB, "{}", climb.rate());
+        run(&mut tuner, 2048 * MIB, Duration::from_millis(4), &mut now, 30);
+        assert_eq!(tuner.target(), 8 * MIB);
+        assert!(tuner.rate() > 1950 * MIB, "{}", tuner.rate());
     }
 
     #[test]
     fn follows_a_device_that_changes() {
-        let mut climb = Climb::new(MIB, 256 * MIB);
+        let mut tuner = WindowTuner::new(MIB, 256 * MIB);
         let mut now = Instant::ZERO;
-        run(&mut climb, 2048 * MIB, Duration::from_millis(1), &mut now, 30);
-        assert_eq!(climb.target(), 2 * MIB);
-        run(&mut climb, 2048 * MIB, Duration::from_millis(16), &mut now, 1000);
-        assert!(climb.target() >= 32 * MIB, "{}", climb.target());
-        run(&mut climb, 2048 * MIB, Duration::from_millis(1), &mut now, 3000);
-        assert!(climb.target() <= 8 * MIB, "{}", climb.target());
+        run(&mut tuner, 2048 * MIB, Duration::from_millis(1), &mut now, 30);
+        assert_eq!(tuner.target(), 2 * MIB);
+        run(&mut tuner, 2048 * MIB, Duration::from_millis(16), &mut now, 1000);
+        assert!(tuner.target() >= 32 * MIB, "{}", tuner.target());
+        run(&mut tuner, 2048 * MIB, Duration::from_millis(1), &mut now, 3000);
+        assert!(tuner.target() <= 8 * MIB, "{}", tuner.target());
     }
 
     #[test]
     fn never_leaves_its_bounds() {
-        let mut climb = Climb::new(MIB, 5 * MIB);
+        let mut tuner = WindowTuner::new(MIB, 5 * MIB);
         let mut now = Instant::ZERO;
         for _ in 0..500 {
-            run(&mut climb, 1 << 40, Duration::from_millis(50), &mut now, 1);
-            assert!((MIB..=5 * MIB).contains(&climb.target()));
+            run(&mut tuner, 1 << 40, Duration::from_millis(50), &mut now, 1);
+            assert!((MIB..=5 * MIB).contains(&tuner.target()));
         }
-        assert_eq!(climb.target(), 5 * MIB);
+        assert_eq!(tuner.target(), 5 * MIB);
     }
 }
