@@ -1,4 +1,4 @@
-//! Room for a page: while readers come and go, and where all pages but one are pinned. One thread's steps are in
+//! Eviction with readers that enter and leave frames, and with all pages pinned but one. Single-threaded schedules are in
 //! `cache_model`.
 
 use iopath_core::cache::{CacheConfig, Lookup, Outcome, PageCache, Part, WriteStep};
@@ -6,7 +6,7 @@ use iopath_core::{Instant, Page, PageRange};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Writes a page whole and lets it go to the device.
+/// Writes a whole page, and completes its write-back.
 fn write(cache: &mut PageCache, page: Page) {
     let frame = loop {
         match cache.begin_write(page, Part::Whole, 0) {
@@ -37,7 +37,7 @@ fn a_page_is_not_evicted_to_make_room_for_itself() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
-                // Readers come and go, also between two looks of the writer.
+                // Readers enter and leave frames, also between two checks of the writer.
                 hot.visit(0, Page(0), |_| (), |_| std::hint::spin_loop());
             }
         });
@@ -60,7 +60,7 @@ fn read(cache: &mut PageCache, page: Page) {
 }
 
 #[test]
-fn the_only_page_that_is_not_pinned_makes_room_however_often_it_was_touched() {
+fn the_only_unpinned_page_is_evicted_however_often_it_was_touched() {
     for frames in 2..9 {
         for (free, touches) in (0..frames).flat_map(|free| (0..5).map(move |touches| (free, touches))) {
             let mut cache = PageCache::new(CacheConfig { frames, ..CacheConfig::default() });

@@ -1,5 +1,5 @@
-//! What direct I/O and truncation beside the page cache promise, one promise a test. What bytes are read is checked
-//! against a model in `cache_model`.
+//! The contract of direct I/O and truncation with a page cache, one promise per test. The bytes are checked against a model in
+//! `cache_model`.
 
 use super::{NOW, all_io, cache, finish, outcomes, write};
 use iopath_core::cache::{DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep};
@@ -17,7 +17,7 @@ fn go(cache: &mut PageCache, op: Op, range: PageRange) -> DirectTag {
 }
 
 #[test]
-fn a_page_borrowed_for_ever_holds_up_no_direct_write() {
+fn a_borrowed_page_delays_no_direct_write() {
     let mut cache = cache(8);
     let range = PageRange::new(Page(0), 2);
     write(&mut cache, 0, NOW);
@@ -26,16 +26,16 @@ fn a_page_borrowed_for_ever_holds_up_no_direct_write() {
     let ios = all_io(&mut cache, NOW);
     assert_eq!(ios.len(), 1, "the page is written back first");
     finish(&mut cache, &ios, Ok(()));
-    let told = outcomes(&mut cache);
-    let [(5, Outcome::Direct(tag))] = told[..] else { panic!("{told:?}") };
+    let ready = outcomes(&mut cache);
+    let [(5, Outcome::Direct(tag))] = ready[..] else { panic!("{ready:?}") };
     cache.end_direct(tag);
-    assert_eq!(cache.read(Page(0), 1), Lookup::Wait, "who reads now sees the device");
+    assert_eq!(cache.read(Page(0), 1), Lookup::Wait, "a read now sees the device");
     let other: Vec<Frame> = all_io(&mut cache, NOW).iter().flat_map(|io| cache.frames_of(io.tag)).collect();
     assert!(!other.contains(&borrowed), "the borrower's frame is read into");
 }
 
 #[test]
-fn a_writer_waits_for_the_last_of_the_direct_writes_on_its_page_and_no_other() {
+fn a_writer_waits_for_all_direct_writes_on_its_page_and_for_no_others() {
     let mut cache = cache(8);
     let first = go(&mut cache, Op::Write, PageRange::new(Page(0), 2));
     let second = go(&mut cache, Op::Discard, PageRange::new(Page(1), 2));
@@ -51,7 +51,7 @@ fn a_writer_waits_for_the_last_of_the_direct_writes_on_its_page_and_no_other() {
 }
 
 #[test]
-fn a_direct_write_over_what_cannot_be_written_back_fails_and_lets_writers_in() {
+fn a_direct_write_over_unwritable_pages_fails_and_admits_writers() {
     let mut cache = cache(8);
     write(&mut cache, 0, NOW);
     assert_eq!(cache.begin_direct(Op::WriteZeroes, PageRange::new(Page(0), 1), 5), DirectStep::Wait);
@@ -64,14 +64,14 @@ fn a_direct_write_over_what_cannot_be_written_back_fails_and_lets_writers_in() {
 }
 
 #[test]
-fn a_direct_read_waits_for_what_was_dirty_and_not_for_writers_who_go_on() {
+fn a_direct_read_waits_for_pages_dirty_at_its_call_and_not_for_later_writers() {
     let mut cache = cache(1000);
     let range = PageRange::new(Page(0), 100);
     write_all(&mut cache, range);
     assert_eq!(cache.begin_direct(Op::Read, range, 9), DirectStep::Wait);
     let mut written = 0;
     while let Some(io) = cache.poll_io(NOW) {
-        // All of it is written to again while it is on its way, and more besides.
+        // All pages are written again while they are being written back, and others as well.
         write_all(&mut cache, PageRange::new(Page(0), 200));
         written += io.pages.pages();
         finish(&mut cache, &[io], Ok(()));
@@ -84,7 +84,7 @@ fn a_direct_read_waits_for_what_was_dirty_and_not_for_writers_who_go_on() {
 }
 
 #[test]
-fn a_direct_read_beside_dirty_pages_elsewhere_goes_at_once() {
+fn a_direct_read_does_not_wait_for_dirty_pages_outside_its_range() {
     let mut cache = cache(8);
     assert!(cache.hot().is_clean());
     write(&mut cache, 0, NOW);
@@ -93,13 +93,13 @@ fn a_direct_read_beside_dirty_pages_elsewhere_goes_at_once() {
     cache.end_direct(tag);
     cache.flush(0);
     let ios = all_io(&mut cache, NOW);
-    assert!(!cache.hot().is_clean(), "what is on its way is not there");
+    assert!(!cache.hot().is_clean(), "a page in flight is not clean");
     finish(&mut cache, &ios, Ok(()));
     assert!(cache.hot().is_clean());
 }
 
 #[test]
-fn a_volume_that_shrinks_gives_up_dirt_and_waits_for_writers_and_the_device() {
+fn a_truncation_drops_dirty_pages_and_waits_for_writers_and_the_device() {
     let mut cache = cache(8);
     write_all(&mut cache, PageRange::new(Page(0), 4));
     cache.write_back(PageRange::new(Page(1), 1), 1);
@@ -107,10 +107,10 @@ fn a_volume_that_shrinks_gives_up_dirt_and_waits_for_writers_and_the_device() {
     let WriteStep::Into(frame) = cache.begin_write(Page(2), Part::Whole, 2) else { panic!("it waits") };
     assert_eq!(cache.begin_truncate(Page(1), 5), DirectStep::Wait);
     cache.end_write(frame, NOW);
-    assert_eq!(outcomes(&mut cache), [], "a write past the new end is at the device");
+    assert_eq!(outcomes(&mut cache), [], "a write behind the new end is in flight");
     finish(&mut cache, &at_device, Err(IoError::Media));
-    let told = outcomes(&mut cache);
-    let [(1, Outcome::Done), (5, Outcome::Direct(tag))] = told[..] else { panic!("{told:?}") };
+    let ready = outcomes(&mut cache);
+    let [(1, Outcome::Done), (5, Outcome::Direct(tag))] = ready[..] else { panic!("{ready:?}") };
     cache.end_direct(tag);
     cache.flush(3);
     let ios = all_io(&mut cache, NOW);
@@ -118,7 +118,7 @@ fn a_volume_that_shrinks_gives_up_dirt_and_waits_for_writers_and_the_device() {
 }
 
 #[test]
-fn what_a_failed_flush_may_have_lost_is_not_written_again_under_a_truncation() {
+fn pages_that_a_failed_flush_may_have_lost_are_not_written_during_a_truncation() {
     let mut cache = cache(8);
     write(&mut cache, 0, NOW);
     cache.flush(1);
@@ -126,7 +126,7 @@ fn what_a_failed_flush_may_have_lost_is_not_written_again_under_a_truncation() {
     finish(&mut cache, &ios, Ok(()));
     let flush = all_io(&mut cache, NOW);
     assert_eq!(flush.iter().map(|io| io.op).collect::<Vec<_>>(), [Op::Flush]);
-    // What has left the cache may be lost: then all that is cached is written again.
+    // A page that has left the cache may be lost: then all cached pages are written again.
     cache.invalidate(PageRange::ALL);
     write(&mut cache, 5, NOW);
     cache.write_back(PageRange::ALL, 2);
@@ -140,22 +140,24 @@ fn what_a_failed_flush_may_have_lost_is_not_written_again_under_a_truncation() {
     finish(&mut cache, &writes, Ok(()));
     assert_eq!(cache.stats().dirty, 1, "page 3 is before the new end");
     assert!(
-        outcomes(&mut cache).iter().any(|(waiter, told)| *waiter == 3 && matches!(told, Outcome::Direct(_)))
+        outcomes(&mut cache)
+            .iter()
+            .any(|(waiter, ready)| *waiter == 3 && matches!(ready, Outcome::Direct(_)))
     );
 }
 
 #[test]
-fn a_failed_truncation_reports_a_page_that_was_at_the_device_and_could_not_be_written() {
+fn a_failed_truncation_reports_a_page_whose_write_in_flight_failed() {
     let mut cache = cache(8);
     write(&mut cache, 5, NOW);
     cache.write_back(PageRange::ALL, 1);
     let ios = all_io(&mut cache, NOW);
     assert_eq!(cache.begin_truncate(Page(4), 2), DirectStep::Wait);
     finish(&mut cache, &ios, Err(IoError::Media));
-    let told = outcomes(&mut cache);
-    let Some((_, Outcome::Direct(tag))) = told.iter().find(|(waiter, _)| *waiter == 2) else {
-        panic!("{told:?}")
+    let ready = outcomes(&mut cache);
+    let Some((_, Outcome::Direct(tag))) = ready.iter().find(|(waiter, _)| *waiter == 2) else {
+        panic!("{ready:?}")
     };
     cache.fail_truncate(*tag, IoError::ReadOnly);
-    assert_eq!(cache.loss(), Some(IoError::ReadOnly), "the bytes are nowhere");
+    assert_eq!(cache.loss(), Some(IoError::ReadOnly), "the bytes are lost");
 }

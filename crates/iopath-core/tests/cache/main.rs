@@ -1,5 +1,5 @@
-//! What the page cache promises its callers, one promise a test, and its lock-free half under threads. The bytes are
-//! checked against a model in `cache_model`.
+//! The contract of the page cache, one promise per test, and its lock-free half under threads. The bytes are checked against
+//! a model in `cache_model`.
 
 mod direct;
 mod streams;
@@ -38,7 +38,7 @@ fn outcomes(cache: &mut PageCache) -> Vec<(u64, Outcome)> {
 }
 
 #[test]
-fn one_miss_is_read_once_however_many_wait_for_it() {
+fn a_miss_of_many_callers_is_read_once() {
     let mut cache = cache(8);
     for waiter in 0..100 {
         assert_eq!(cache.read(Page(5), waiter), Lookup::Wait);
@@ -49,9 +49,9 @@ fn one_miss_is_read_once_however_many_wait_for_it() {
         [(Op::Read, PageRange::new(Page(5), 1))]
     );
     finish(&mut cache, &ios, Ok(()));
-    let told = outcomes(&mut cache);
-    assert_eq!(told.len(), 100);
-    for (_, outcome) in told {
+    let ready = outcomes(&mut cache);
+    assert_eq!(ready.len(), 100);
+    for (_, outcome) in ready {
         let Outcome::Pinned(frame) = outcome else { panic!("{outcome:?}") };
         cache.hot().unpin(frame);
     }
@@ -71,7 +71,7 @@ fn a_window_is_read_as_one_run_with_the_page_that_missed() {
 }
 
 #[test]
-fn a_failed_readahead_is_silent_and_the_page_asked_for_is_tried_alone() {
+fn a_failed_readahead_is_silent_and_the_requested_page_is_read_alone() {
     let mut cache = cache(64);
     cache.read(Page(0), 7);
     cache.read_ahead(PageRange::new(Page(0), 8), |_| false);
@@ -86,15 +86,15 @@ fn a_failed_readahead_is_silent_and_the_page_asked_for_is_tried_alone() {
 }
 
 #[test]
-fn a_whole_page_is_written_without_reading_and_a_part_reads_once() {
+fn a_whole_page_is_written_without_a_read_and_a_partial_write_reads_once() {
     let mut cache = cache(8);
     write(&mut cache, 0, NOW);
     assert_eq!(cache.stats().pages_read, 0);
     assert_eq!(cache.begin_write(Page(1), Part::Some, 3), WriteStep::Wait);
     let ios = all_io(&mut cache, NOW);
     finish(&mut cache, &ios, Ok(()));
-    let told = outcomes(&mut cache);
-    let [(3, Outcome::Writable(frame))] = told[..] else { panic!("{told:?}") };
+    let ready = outcomes(&mut cache);
+    let [(3, Outcome::Writable(frame))] = ready[..] else { panic!("{ready:?}") };
     cache.end_write(frame, NOW);
     assert!(matches!(cache.begin_write(Page(1), Part::Some, 3), WriteStep::Into(_)));
     assert_eq!(cache.stats().pages_read, 1);
@@ -141,7 +141,7 @@ fn dirty_and_borrowed_pages_are_never_evicted() {
 #[test]
 fn write_back_goes_in_sector_order_as_large_requests() {
     let mut cache = cache(1024);
-    // Every page of 0..256, in an order that is none.
+    // Every page of 0..256, scattered.
     for index in 0..256 {
         write(&mut cache, index * 77 % 256, NOW);
     }
@@ -155,7 +155,7 @@ fn write_back_goes_in_sector_order_as_large_requests() {
 }
 
 #[test]
-fn old_pages_are_written_back_and_young_ones_wait() {
+fn old_pages_are_written_back_and_young_pages_are_not() {
     let mut cache = cache(1024);
     write(&mut cache, 3, NOW);
     assert_eq!(all_io(&mut cache, NOW), []);
@@ -168,7 +168,7 @@ fn old_pages_are_written_back_and_young_ones_wait() {
 }
 
 #[test]
-fn a_flush_writes_what_was_dirty_and_not_what_became_so_since() {
+fn a_flush_writes_pages_that_were_dirty_at_its_call_and_no_others() {
     let mut cache = cache(10_000);
     for page in 0..100 {
         write(&mut cache, page * 2, NOW);
@@ -176,7 +176,7 @@ fn a_flush_writes_what_was_dirty_and_not_what_became_so_since() {
     cache.flush(9);
     let mut written = 0;
     for round in 0..1_000 {
-        // Another stream goes on, ahead of the sweep and between its pages.
+        // Another stream continues, ahead of the sweep and between its pages.
         write(&mut cache, 1 + round % 100 * 2, NOW);
         let Some(io) = cache.poll_io(NOW) else { break };
         written += io.pages.pages();
@@ -190,7 +190,7 @@ fn a_flush_writes_what_was_dirty_and_not_what_became_so_since() {
 }
 
 #[test]
-fn a_failed_write_back_fails_every_flush_until_it_is_made_good() {
+fn a_failed_write_back_fails_every_flush_until_it_succeeds_or_is_dropped() {
     let flush = |cache: &mut PageCache, result| {
         cache.flush(1);
         loop {
@@ -210,7 +210,7 @@ fn a_failed_write_back_fails_every_flush_until_it_is_made_good() {
             assert_eq!(cache.stats().dirty, 1);
         }
         match way_out {
-            0 => assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "it is written after all"),
+            0 => assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "the retry succeeds"),
             1 => {
                 write(&mut cache, 0, NOW);
                 assert_eq!(
@@ -222,13 +222,13 @@ fn a_failed_write_back_fails_every_flush_until_it_is_made_good() {
             }
             _ => {
                 cache.discard(PageRange::new(Page(0), 1));
-                assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "it was given up");
+                assert_eq!(flush(&mut cache, Ok(())), Outcome::Done, "the page was discarded");
             }
         }
     }
 }
 
-/// A flush of the device fails; what was begun while it was in flight.
+/// A flush of the device fails. Returns the I/Os that began while it was in flight.
 fn flush_that_fails(
     cache: &mut PageCache,
     meanwhile: impl FnOnce(&mut PageCache) -> Vec<PageIo>,
@@ -242,7 +242,7 @@ fn flush_that_fails(
     ios
 }
 
-/// The pages that a flush writes, and how it ends.
+/// The pages that a flush writes, and its outcome.
 fn flush_well(cache: &mut PageCache) -> (Vec<u64>, Outcome) {
     cache.flush(2);
     let mut written = Vec::new();
@@ -258,7 +258,7 @@ fn flush_well(cache: &mut PageCache) -> (Vec<u64>, Outcome) {
 }
 
 #[test]
-fn what_is_being_written_while_a_flush_fails_is_written_again() {
+fn pages_being_written_while_a_flush_fails_are_written_again() {
     let mut cache = cache(64);
     let writes = flush_that_fails(&mut cache, |cache| {
         (3..6).for_each(|page| {
@@ -268,33 +268,33 @@ fn what_is_being_written_while_a_flush_fails_is_written_again() {
         all_io(cache, NOW)
     });
     finish(&mut cache, &writes, Ok(()));
-    assert_eq!(cache.stats().dirty, 3, "the device may have taken them before it lost what it had");
+    assert_eq!(cache.stats().dirty, 3, "the device may have taken them before the loss");
     assert_eq!(flush_well(&mut cache), (vec![3, 4, 5], Outcome::Done));
     assert_eq!(flush_well(&mut cache), (vec![], Outcome::Done));
 }
 
 #[test]
-fn what_is_overwritten_while_it_is_being_written_and_a_flush_fails_is_not_lost() {
+fn a_page_overwritten_while_it_is_being_written_and_a_flush_fails_is_not_lost() {
     let mut cache = cache(64);
     let writes = flush_that_fails(&mut cache, |cache| {
         write(cache, 3, NOW);
         cache.write_back(PageRange::ALL, 7);
         all_io(cache, NOW)
     });
-    // The page moves to another frame, of which nothing but the rest is new.
+    // The page moves to another frame, in which only a part is new.
     let step = cache.begin_write(Page(3), Part::Some, 8);
     let WriteStep::Copy { from, to } = step else { panic!("{step:?}") };
     cache.hot().unpin(from);
     cache.flush(9);
     finish(&mut cache, &writes, Ok(()));
-    let told = outcomes(&mut cache);
-    assert!(told.contains(&(9, Outcome::Failed(IoError::Media))), "its bytes are nowhere: {told:?}");
+    let ready = outcomes(&mut cache);
+    assert!(ready.contains(&(9, Outcome::Failed(IoError::Media))), "its bytes are lost: {ready:?}");
     cache.end_write(to, NOW);
     assert_eq!(flush_well(&mut cache), (vec![3], Outcome::Done));
 }
 
 #[test]
-fn what_is_being_read_while_a_flush_loses_it_is_read_again() {
+fn pages_being_read_while_a_flush_fails_are_read_again() {
     let mut cache = cache(64);
     write(&mut cache, 3, NOW);
     cache.write_back(PageRange::ALL, 7);
@@ -308,13 +308,13 @@ fn what_is_being_read_while_a_flush_loses_it_is_read_again() {
     });
     assert_eq!(cache.loss(), Some(IoError::Media));
     finish(&mut cache, &reads, Ok(()));
-    let told = outcomes(&mut cache);
-    assert!(told.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Pinned(_))), "{told:?}");
-    assert!(!cache.is_cached(Page(3)), "what was read may be what the device has lost since");
+    let ready = outcomes(&mut cache);
+    assert!(ready.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Pinned(_))), "{ready:?}");
+    assert!(!cache.is_cached(Page(3)), "the device may have lost the bytes that were read");
 }
 
 #[test]
-fn direct_writes_at_the_device_while_a_flush_fails_may_be_lost() {
+fn direct_writes_in_flight_while_a_flush_fails_may_be_lost() {
     let mut cache = cache(64);
     let DirectStep::Go(tag) = cache.begin_direct(Op::Write, PageRange::new(Page(3), 1), 7) else {
         panic!("nothing is in the way")
@@ -345,7 +345,7 @@ fn a_flush_of_a_range_leaves_the_rest_dirty_and_flushes_the_device() {
 
 #[test]
 fn writers_are_slowed_smoothly_and_settle_before_the_limit() {
-    // A writer that takes what pauses it is given, and a device of 50 MiB/s.
+    // A writer that pauses as requested, and a device of 50 MiB/s.
     let mut cache = cache(10_000);
     let page_time = Duration::from_nanos(4096 * 1_000_000_000 / (50 << 20));
     let (mut now, mut device_free, mut longest) = (NOW, NOW, Duration::ZERO);
@@ -369,19 +369,19 @@ fn writers_are_slowed_smoothly_and_settle_before_the_limit() {
         dirty_most = dirty_most.max(cache.stats().dirty);
     }
     assert!(dirty_most < 4_000, "{dirty_most} of 10,000 pages dirty: the limit is 4,000");
-    assert!(longest < page_time * 20, "one pause of {longest:?}, a page takes {page_time:?}");
+    assert!(longest < page_time * 20, "a pause of {longest:?}, a page takes {page_time:?}");
     let rate = 60_000.0 * 4096.0 / now.as_nanos() as f64 * 1e9 / f64::from(50 << 20);
-    assert!(rate > 0.95, "the writer gets {rate:.2} of what the device takes");
+    assert!(rate > 0.95, "the writer gets {rate:.2} of the device's bandwidth");
 }
 
 #[test]
-fn borrowers_see_a_page_until_they_let_go_and_later_readers_the_device() {
+fn borrowers_keep_their_page_and_later_readers_see_the_device() {
     let mut cache = cache(4);
     cache.read(Page(0), 0);
     let ios = all_io(&mut cache, NOW);
     finish(&mut cache, &ios, Ok(()));
-    let told = outcomes(&mut cache);
-    let [(0, Outcome::Pinned(frame))] = told[..] else { panic!("{told:?}") };
+    let ready = outcomes(&mut cache);
+    let [(0, Outcome::Pinned(frame))] = ready[..] else { panic!("{ready:?}") };
     assert_eq!(cache.invalidate(PageRange::ALL).dropped, 1);
     assert_eq!(cache.read(Page(0), 1), Lookup::Wait);
     let other: Vec<Frame> = all_io(&mut cache, NOW).iter().flat_map(|io| cache.frames_of(io.tag)).collect();
@@ -389,12 +389,12 @@ fn borrowers_see_a_page_until_they_let_go_and_later_readers_the_device() {
 }
 
 #[test]
-fn threads_pin_and_visit_only_pages_that_stay_meanwhile() {
-    // Under Miri, which tries out what other processors than this one may do, few of everything.
+fn pages_that_threads_pin_or_visit_do_not_change() {
+    // Miri is slow and explores weak memory orders: few operations.
     let (frames, pages, rounds) = if cfg!(miri) { (3_u32, 6_u64, 150) } else { (64, 200, 200_000) };
     let mut cache = cache(frames);
     let hot = std::sync::Arc::clone(cache.hot());
-    // What is in a frame: the page it was read for.
+    // The content of a frame: the page that it was read for.
     let arena: Vec<AtomicU64> = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
     let is_over = AtomicBool::new(false);
     let hits = AtomicU64::new(0);
@@ -446,15 +446,15 @@ fn threads_pin_and_visit_only_pages_that_stay_meanwhile() {
 }
 
 #[test]
-fn pinned_pages_of_one_queue_do_not_keep_the_other_from_making_room() {
+fn pinned_pages_of_one_queue_do_not_prevent_evictions_from_the_other() {
     const FRAMES: u32 = 20;
     let mut cache = cache(FRAMES);
     for page in 0..u64::from(FRAMES) {
         cache.read(Page(page), page);
         let ios = all_io(&mut cache, NOW);
         finish(&mut cache, &ios, Ok(()));
-        let told = outcomes(&mut cache);
-        let [(_, Outcome::Pinned(frame))] = told[..] else { panic!("{told:?}") };
+        let ready = outcomes(&mut cache);
+        let [(_, Outcome::Pinned(frame))] = ready[..] else { panic!("{ready:?}") };
         if page < 10 {
             cache.hot().unpin(frame);
             // Touched again: a resident of the main queue when its turn comes.

@@ -1,4 +1,4 @@
-//! Writers that go through the volume page by page: when what they have passed is written back.
+//! Sequential writers: when the pages behind them are written back.
 
 use super::{all_io, finish, write};
 use iopath_core::cache::{CacheConfig, PageCache, PageIo};
@@ -23,7 +23,7 @@ fn pages_of(ios: &[PageIo]) -> Vec<PageRange> {
 }
 
 #[test]
-fn what_streams_have_passed_goes_to_the_device_at_once_in_whole_requests() {
+fn pages_behind_streams_are_written_at_once_in_whole_requests() {
     let mut cache = cache(1000);
     for page in 0..REQUEST - 1 {
         write(&mut cache, 100 + page, NOW);
@@ -37,7 +37,7 @@ fn what_streams_have_passed_goes_to_the_device_at_once_in_whole_requests() {
 }
 
 #[test]
-fn a_stream_does_not_keep_back_what_has_been_dirty_for_long_enough() {
+fn a_stream_does_not_delay_old_dirty_pages() {
     let mut cache = PageCache::new(CacheConfig {
         frames: 1000,
         io_pages_max: REQUEST as u32,
@@ -56,7 +56,7 @@ fn a_stream_does_not_keep_back_what_has_been_dirty_for_long_enough() {
 }
 
 #[test]
-fn who_comes_back_to_a_page_leaves_it_to_age() {
+fn pages_written_twice_are_left_to_age() {
     let mut cache = cache(1000);
     write_all(&mut cache, 0..REQUEST);
     let ios = all_io(&mut cache, NOW);
@@ -70,7 +70,7 @@ fn who_comes_back_to_a_page_leaves_it_to_age() {
 }
 
 #[test]
-fn who_comes_back_to_pages_evicted_lately_leaves_them_to_age() {
+fn pages_written_soon_after_eviction_are_left_to_age() {
     let mut cache = cache(100);
     for page in 0..160 {
         write(&mut cache, page, NOW);
@@ -84,12 +84,12 @@ fn who_comes_back_to_pages_evicted_lately_leaves_them_to_age() {
 }
 
 #[test]
-fn what_a_stream_has_passed_and_the_device_refused_waits_for_age_or_a_flush() {
+fn failed_pages_behind_a_stream_wait_for_age_or_a_flush() {
     let mut cache = cache(1000);
     write_all(&mut cache, 0..REQUEST);
     let ios = all_io(&mut cache, NOW);
     finish(&mut cache, &ios, Err(IoError::Media));
-    assert_eq!(all_io(&mut cache, NOW), [], "not tried over and over");
+    assert_eq!(all_io(&mut cache, NOW), [], "no hot loop");
     assert_eq!(u64::from(cache.dirty_pages()), REQUEST);
     cache.flush(1);
     let alone: Vec<_> = (0..REQUEST).map(|page| PageRange::new(Page(page), 1)).collect();

@@ -1,8 +1,8 @@
-//! The page cache and power failures: every workload of up to three operations, buffered and direct, every order in which
-//! I/O ends meanwhile, the power failing at every moment, and everything that the device's write cache may then lose. Then
-//! long random workloads. What the cache shows while there is power is `cache_model`'s.
+//! The buffered path and power failures: every workload of up to three operations, buffered and direct, every order of
+//! completion, a power failure at every moment, and everything that the device's write cache may lose then. Then long random
+//! workloads. Contents without a power failure are tested in `cache_model`.
 //!
-//! `IOPATH_MODEL_OPS` sets how many random operations (default 200,000), `IOPATH_MODEL_SEED` the one seed to live again.
+//! `IOPATH_MODEL_OPS` sets how many random operations (default 200,000), `IOPATH_MODEL_SEED` the one seed to run again.
 
 mod rig;
 
@@ -14,9 +14,9 @@ use rand_chacha::ChaCha8Rng;
 use rig::{Do, Rig};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-const OPS_PER_LIFE: u64 = 1_000;
+const OPS_PER_RUN: u64 = 1_000;
 
-/// Operations that differ in kind, on pages 0 to 2.
+/// One operation of each kind, on pages 0 to 2.
 const ALL: &[Do] = &[
     Do::Read(1),
     Do::Read(2),
@@ -31,12 +31,12 @@ const ALL: &[Do] = &[
 ];
 
 fn config(frames: u32) -> CacheConfig {
-    // What is dirty is written back as soon as time has passed, beside the operations that follow.
+    // Dirty pages are written back as soon as time has passed, during the operations that follow.
     let expire = Duration::from_micros(1);
     CacheConfig { frames, io_pages_max: 2, reads_max: 2, writes_max: 2, expire, ..CacheConfig::default() }
 }
 
-/// Picks what a script says, and the first there is where it says nothing; knows how much there was to pick from.
+/// Makes the choices of a script, then the first choice each time; records the number of choices.
 struct Script {
     picks: Vec<usize>,
     widths: Vec<usize>,
@@ -100,7 +100,7 @@ fn explore_all(frames: u32, failures: u32) -> (u64, u64) {
 }
 
 #[test]
-fn what_was_flushed_survives_every_crash_of_every_short_workload() {
+fn flushed_bytes_survive_every_crash_of_every_short_workload() {
     for frames in [2, 3] {
         let (schedules, promised) = explore_all(frames, 0);
         assert!(schedules > 1_000 && promised > 100);
@@ -108,7 +108,7 @@ fn what_was_flushed_survives_every_crash_of_every_short_workload() {
 }
 
 #[test]
-fn what_was_flushed_survives_although_something_failed() {
+fn flushed_bytes_survive_with_one_failure() {
     for frames in [2, 3] {
         let (schedules, promised) = explore_all(frames, 1);
         assert!(schedules > 1_000 && promised > 100);
@@ -131,7 +131,7 @@ fn random_do(rng: &mut ChaCha8Rng, pages: u64) -> Do {
     *kinds.choose(rng).expect("there are some")
 }
 
-fn live(seed: u64) -> u64 {
+fn run_random(seed: u64) -> u64 {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let pages = rng.random_range(2..24);
     let config = CacheConfig {
@@ -147,7 +147,7 @@ fn live(seed: u64) -> u64 {
     let mut rig = Rig::new(config, pages as usize);
     rig.flush_loses = rng.random();
     let fails = rng.random_range(0..3) == 0;
-    for _ in 0..OPS_PER_LIFE {
+    for _ in 0..OPS_PER_RUN {
         rig.failures = u32::from(fails && rng.random_range(0..20) == 0);
         rig.pass_time(Duration::from_micros(rng.random_range(0..100)));
         let what = random_do(&mut rng, pages);
@@ -162,18 +162,18 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_was_flushed_survives_every_crash_of_random_workloads() {
+fn flushed_bytes_survive_every_crash_of_random_workloads() {
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
-        live(seed);
+        run_random(seed);
         return;
     }
     let ops = number("IOPATH_MODEL_OPS").unwrap_or(200_000);
     let mut promises = 0;
-    for seed in 0..ops.div_ceil(OPS_PER_LIFE) {
-        promises += catch_unwind(|| live(seed)).unwrap_or_else(|panic| {
+    for seed in 0..ops.div_ceil(OPS_PER_RUN) {
+        promises += catch_unwind(|| run_random(seed)).unwrap_or_else(|panic| {
             eprintln!("seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test cache_crash random");
             resume_unwind(panic)
         });
     }
-    assert!(promises > ops / 50, "hardly a flush succeeded");
+    assert!(promises > ops / 50, "too few flushes succeeded");
 }

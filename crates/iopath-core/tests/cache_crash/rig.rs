@@ -17,9 +17,9 @@ use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 const PAGE_BYTES: u32 = 4096;
 
 type Bytes = [u64; 2];
-/// What a half may be, or may have been.
+/// Values that a half may have.
 type Values = Vec<u64>;
-/// Of so many choices, which.
+/// Chooses one of so many.
 type Pick<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 /// An operation, from call to return.
@@ -30,31 +30,31 @@ pub(crate) enum Do {
     WritePart(u64),
     Flush,
     WriteBack(u64),
-    /// Past the cache, as rule 2 of the path has it: on the medium when complete, if forced.
+    /// Direct, by rule 2 of the path: on the medium when complete, if forced.
     Direct {
         page: u64,
         forced: bool,
     },
-    /// Zeroes the page on the device, past the cache.
+    /// Zeroes the page on the device, direct.
     Zero(u64),
 }
 
 /// One half of a page.
 #[derive(Debug, Clone)]
 struct Half {
-    /// What a read of the device gives.
+    /// The value that a read of the device returns.
     device: u64,
-    /// What the device may have after a power failure: what is on the medium, then what was written since, and as the
-    /// how-manieth completion that was.
+    /// The values that the device may have after a power failure: that on the medium, then those written since, each with the
+    /// number of its completion.
     left: Vec<(u64, u64)>,
-    /// What a read of the cache may give: one value, unless something failed.
+    /// The values that a read of the cache may return: one, unless an I/O failed.
     now: Values,
-    /// What may be there after a power failure without a promise being broken.
+    /// The values that may remain after a power failure without a broken promise.
     allowed: Values,
 }
 
 #[derive(Debug)]
-enum Flying {
+enum InFlight {
     Cache { tag: IoTag, op: Op, pages: PageRange, frames: Vec<Frame>, bytes: Vec<Bytes>, begun_after: u64 },
     Direct { page: u64, value: u64 },
 }
@@ -63,17 +63,17 @@ pub(crate) struct Rig {
     path: BufferedPath<ModelFrames>,
     arena: Vec<Bytes>,
     pages: Vec<[Half; 2]>,
-    flying: Vec<Flying>,
-    /// How the caller's direct I/O ended.
-    direct_over: Option<Result<(), IoError>>,
+    in_flight: Vec<InFlight>,
+    /// The result of the caller's direct I/O.
+    direct_result: Option<Result<(), IoError>>,
     writes: u64,
     completions: u64,
     now: Instant,
     /// How many I/Os may still fail.
     pub(crate) failures: u32,
-    /// A flush that fails loses what it should have saved.
+    /// A flush that fails loses the bytes it should have saved.
     pub(crate) flush_loses: bool,
-    /// Flushes and forced writes that were said to be done.
+    /// Flushes and forced writes that reported success.
     pub(crate) promises: u64,
 }
 
@@ -87,8 +87,8 @@ impl Rig {
             arena: vec![[u64::MAX; 2]; config.frames as usize],
             path: BufferedPath::new(config, None, geometry, ModelFrames { joins_all: true }),
             pages: vec![[half.clone(), half]; pages],
-            flying: Vec::new(),
-            direct_over: None,
+            in_flight: Vec::new(),
+            direct_result: None,
             writes: 0,
             completions: 0,
             now: Instant::ZERO,
@@ -102,9 +102,9 @@ impl Rig {
         self.now = self.now + duration;
     }
 
-    /// Carries an operation out, and then as much of what is still in flight as is picked.
+    /// Carries an operation out, then completes as many of the I/Os in flight as the test picks.
     pub(crate) fn carry_out(&mut self, what: Do, pick: Pick<'_>) {
-        self.settle();
+        self.advance();
         match what {
             Do::Read(page) => self.read(page, pick),
             Do::Write(page) => self.write(page, 2, pick),
@@ -121,8 +121,8 @@ impl Rig {
             Do::Zero(page) => self.direct(page, 0, false, pick),
         }
         loop {
-            self.settle();
-            let ready = self.can_end();
+            self.advance();
+            let ready = self.completable();
             match pick(ready.len() + 1) {
                 0 => return,
                 chosen => self.end(ready[chosen - 1], pick),
@@ -179,7 +179,7 @@ impl Rig {
             self.unpin(from);
         }
         let value = self.next_value();
-        // The rest of the page is what the cache had read.
+        // The rest of the page is as the cache has read it.
         for (half, rest) in
             self.pages[page as usize].iter_mut().zip(self.arena[frame.0 as usize]).skip(halves)
         {
@@ -233,7 +233,7 @@ impl Rig {
         self.check("direct I/O");
     }
 
-    /// A direct write goes to the medium, with the next flush of the device.
+    /// Waits until a direct write is on the medium, with the next flush of the device.
     fn force(&mut self, tag: DirectTag, page: u64, value: u64, pick: Pick<'_>) {
         let forced = self.path.end_forced(tag);
         self.path.await_forced(forced, 0);
@@ -249,15 +249,15 @@ impl Rig {
         self.check("a forced write");
     }
 
-    /// Writes to the device past the cache, and waits for that.
+    /// Writes directly to the device, and waits for it.
     fn at_device(&mut self, page: u64, value: u64, pick: Pick<'_>) -> Result<(), IoError> {
         self.write_begins(page, 2, value);
-        self.flying.push(Flying::Direct { page, value });
+        self.in_flight.push(InFlight::Direct { page, value });
         loop {
-            self.settle();
-            let ready = self.can_end();
+            self.advance();
+            let ready = self.completable();
             self.end(ready[pick(ready.len())], pick);
-            if let Some(result) = self.direct_over.take() {
+            if let Some(result) = self.direct_result.take() {
                 return result;
             }
         }
@@ -268,29 +268,29 @@ impl Rig {
         self.writes
     }
 
-    /// From now on the value may survive.
+    /// From now on the value may survive a power failure.
     fn write_begins(&mut self, page: u64, halves: usize, value: u64) {
         self.pages[page as usize][..halves].iter_mut().for_each(|half| half.allowed.push(value));
     }
 
-    /// From now on reads must give it.
+    /// From now on reads must return it.
     fn write_is_seen(&mut self, page: u64, halves: usize, value: u64) {
         self.pages[page as usize][..halves].iter_mut().for_each(|half| half.now = vec![value]);
     }
 
-    /// Lets I/O end in the order that is picked until the caller's turn has come.
+    /// Completes I/O in the order that the test picks until the caller's outcome is known.
     fn wait(&mut self, pick: Pick<'_>) -> Outcome {
         loop {
             if let Some(ready) = self.path.poll_ready() {
                 return ready.outcome;
             }
-            self.settle();
+            self.advance();
             if let Some(ready) = self.path.poll_ready() {
                 return ready.outcome;
             }
-            let ready = self.can_end();
+            let ready = self.completable();
             if ready.is_empty() {
-                let due = self.path.poll_timeout().expect("who waits waits for something");
+                let due = self.path.poll_timeout().expect("a waiter has a time limit");
                 self.now = self.now.max(due);
             } else {
                 self.end(ready[pick(ready.len())], pick);
@@ -298,8 +298,8 @@ impl Rig {
         }
     }
 
-    /// Gives the device what the cache wants done.
-    fn settle(&mut self) {
+    /// Submits all I/O of the buffered path.
+    fn advance(&mut self) {
         while let Some(step) = self.path.poll_step(self.now) {
             let PathStep::Submit(PageBio { tag, op, extent, memory }) = step else {
                 unreachable!("{step:?} in a volume of whole pages")
@@ -308,26 +308,33 @@ impl Rig {
             let bytes = frames.iter().map(|frame| self.arena[frame.0 as usize]).collect();
             let first = Page(extent.start().0 * 512 / u64::from(PAGE_BYTES));
             let pages = PageRange::new(first, frames.len() as u64);
-            self.flying.push(Flying::Cache { tag, op, pages, frames, bytes, begun_after: self.completions });
+            self.in_flight.push(InFlight::Cache {
+                tag,
+                op,
+                pages,
+                frames,
+                bytes,
+                begun_after: self.completions,
+            });
         }
         self.check("an I/O began");
     }
 
-    /// I/Os that may end now: none of the cache's that must not pass another (rule 1 of the path). Direct I/O goes through
-    /// queues of its own, between which there is no order.
-    fn can_end(&self) -> Vec<usize> {
-        let in_the_way = |earlier: &Flying, later: &Flying| match (earlier, later) {
+    /// I/Os that may complete now: not those of the cache that must not pass another (rule 1 of the path). Direct I/O goes
+    /// through queues of its own, without order between queues.
+    fn completable(&self) -> Vec<usize> {
+        let in_the_way = |earlier: &InFlight, later: &InFlight| match (earlier, later) {
             (
-                Flying::Cache { op: first_op, pages: first, .. },
-                Flying::Cache { op: then_op, pages: then, .. },
+                InFlight::Cache { op: first_op, pages: first, .. },
+                InFlight::Cache { op: then_op, pages: then, .. },
             ) => [first_op, then_op].contains(&&Op::Write) && !first.and(*then).is_empty(),
             _ => false,
         };
         let is_free = |index: &usize| {
-            let (earlier, later) = self.flying.split_at(*index);
+            let (earlier, later) = self.in_flight.split_at(*index);
             !earlier.iter().any(|earlier| in_the_way(earlier, &later[0]))
         };
-        (0..self.flying.len()).filter(is_free).collect()
+        (0..self.in_flight.len()).filter(is_free).collect()
     }
 
     fn end(&mut self, index: usize, pick: Pick<'_>) {
@@ -335,12 +342,12 @@ impl Rig {
         self.failures -= u32::from(!is_ok);
         self.completions += 1;
         let result = if is_ok { Ok(()) } else { Err(IoError::Media) };
-        match self.flying.remove(index) {
-            Flying::Direct { page, value } => {
+        match self.in_flight.remove(index) {
+            InFlight::Direct { page, value } => {
                 self.store(page, [value; 2], is_ok);
-                self.direct_over = Some(result);
+                self.direct_result = Some(result);
             }
-            Flying::Cache { tag, op, pages, frames, bytes, begun_after } => {
+            InFlight::Cache { tag, op, pages, frames, bytes, begun_after } => {
                 match op {
                     Op::Read => {
                         for (page, frame) in pages.iter().zip(&frames) {
@@ -362,10 +369,10 @@ impl Rig {
         self.check("an I/O ended");
     }
 
-    /// The device has written a page, or some of it if that failed.
+    /// The device has written a page, or a part of it if that failed.
     fn store(&mut self, page: u64, bytes: Bytes, is_ok: bool) {
         for (half, value) in self.pages[page as usize].iter_mut().zip(bytes) {
-            // A write that failed may be there or not; what is read is what is saved next.
+            // A failed write may have reached the device or not; the next flush saves the value that reads return.
             let place = half.left.len() - usize::from(!is_ok);
             half.left.insert(place, (value, self.completions));
             if is_ok {
@@ -374,7 +381,7 @@ impl Rig {
         }
     }
 
-    /// A flush has ended: what had completed before it began is on the medium.
+    /// A flush has completed: writes that had completed before it began are on the medium.
     fn saved(&mut self, begun_after: u64) {
         for half in self.pages.iter_mut().flatten() {
             let covered = half.left.iter().rposition(|(_, completion)| *completion <= begun_after);
@@ -387,7 +394,7 @@ impl Rig {
             for half in self.pages.iter_mut().flatten() {
                 half.left.truncate(1);
                 half.device = half.left[0].0;
-                // What is in the cache is still shown; the rest is as it was on the medium.
+                // Cached pages keep their value; the others have that on the medium.
                 if !half.now.contains(&half.device) {
                     half.now.push(half.device);
                 }
@@ -395,7 +402,7 @@ impl Rig {
         }
     }
 
-    /// Were the power to fail now, nothing would be left that no promise allows.
+    /// Checks that a power failure now would leave only values that the promises allow.
     fn check(&self, after: &str) {
         for (number, page) in self.pages.iter().enumerate() {
             for (place, half) in page.iter().enumerate() {
@@ -408,8 +415,8 @@ impl Rig {
                 }
             }
         }
-        for flying in &self.flying {
-            let Flying::Cache { op: Op::Write, pages, bytes, .. } = flying else { continue };
+        for flying in &self.in_flight {
+            let InFlight::Cache { op: Op::Write, pages, bytes, .. } = flying else { continue };
             for (page, bytes) in pages.iter().zip(bytes) {
                 for (half, value) in self.pages[page.0 as usize].iter().zip(bytes) {
                     assert!(

@@ -1,7 +1,7 @@
-//! Drives the page cache against a plain model of what every page must hold: every schedule of small sets of calls,
-//! then long random lives. Not about speed, and not about threads.
+//! Drives the buffered path against a plain model of the bytes of every page: every schedule of small sets of calls, then
+//! long random runs. Tests neither speed nor threads.
 //!
-//! `IOPATH_MODEL_OPS` sets how many random steps in all (default 200,000), `IOPATH_MODEL_SEED` the one seed to live
+//! `IOPATH_MODEL_OPS` sets how many random steps in all (default 200,000), `IOPATH_MODEL_SEED` the one seed to run
 //! again. `IOPATH_MODEL_ALL=1` explores three calls with a failure from every start, which takes minutes.
 
 mod world;
@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use world::{Call, Device, ModelFrames, PAGE_BYTES, Step, World};
 
-const STEPS_PER_LIFE: u64 = 2_000;
+const STEPS_PER_RUN: u64 = 2_000;
 
 fn config(frames: u32) -> CacheConfig {
     CacheConfig { frames, io_pages_max: 2, reads_max: 2, writes_max: 2, ..CacheConfig::default() }
@@ -34,11 +34,11 @@ fn replay(world: &mut World, script: &[usize], failures_max: usize) -> Vec<usize
         let step = steps[script.get(widths.len()).copied().unwrap_or(0)];
         failures += usize::from(matches!(step, Step::Io(_, false) | Step::Direct(_, false)));
         widths.push(steps.len());
-        world.take(step);
+        world.carry_out(step);
     }
 }
 
-/// Every schedule of these calls, each I/O ending in every order, on every kind of device; how many there are.
+/// Every schedule of these calls, with every order of completion, on every kind of device; how many there are.
 fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
     let has_direct = calls.iter().any(|call| DIRECT.contains(call) || FORCED[..2].contains(call));
     let may_lose = failures_max > 0;
@@ -48,7 +48,7 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
             writes_late: kind & 1 > 0,
             directs_late: kind & 2 > 0,
             flush_loses: kind & 4 > 0,
-            // Together, as neither hides what the other shows.
+            // Together, as neither hides defects that the other shows.
             flushes_early: kind & 1 > 0,
         };
         if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
@@ -92,7 +92,7 @@ fn explore_on(device: Device, calls: &[Call], frames: u32, failures_max: usize, 
     }
 }
 
-/// All buffered calls that differ in kind, on pages 0 to 2.
+/// One buffered call of each kind, on pages 0 to 2.
 const BUFFERED: &[Call] = &[
     Call::Read(0),
     Call::Read(1),
@@ -106,7 +106,7 @@ const BUFFERED: &[Call] = &[
     Call::Prefetch(0, 3),
 ];
 
-/// All direct calls that differ in kind: on two pages, on one, on halves of two, on half of one.
+/// One direct call of each kind: on two pages, on one, on halves of two, on half of one.
 const DIRECT: &[Call] = &[
     Call::DirectRead(0, 4),
     Call::DirectWrite(0, 2),
@@ -115,7 +115,7 @@ const DIRECT: &[Call] = &[
     Call::Truncate(1),
 ];
 
-/// Forced writes, and calls that leave bytes at the device for a flush to lose.
+/// Forced writes, and calls that leave unflushed bytes on the device.
 const FORCED: &[Call] = &[
     Call::DirectForced(0, 2),
     Call::DirectForced(1, 1),
@@ -126,7 +126,7 @@ const FORCED: &[Call] = &[
     Call::Truncate(1),
 ];
 
-/// Every set of so many calls of a table, the same one more than once too.
+/// Every multiset of so many calls of a table.
 fn sets(size: usize, table: &[Call]) -> Vec<Vec<Call>> {
     let of = |set: usize| (0..size).map(move |place| set / table.len().pow(place as u32) % table.len());
     // The order of calls is a part of the schedule.
@@ -157,7 +157,7 @@ const DIRTY: [Call; 2] = [Call::Write(0, Part::Whole), Call::Write(1, Part::Whol
 const CLEAN: [Call; 3] = [Call::Read(0), Call::Read(1), Call::Read(2)];
 
 #[test]
-fn every_schedule_of_three_calls_with_direct_ones_is_coherent() {
+fn every_schedule_of_three_calls_with_direct_io_is_coherent() {
     let (cold, clean, dirty) = (
         explore_direct(3, 3, 0, &[]),
         explore_direct(3, 3, 0, &CLEAN),
@@ -168,9 +168,9 @@ fn every_schedule_of_three_calls_with_direct_ones_is_coherent() {
 }
 
 #[test]
-fn every_schedule_of_three_calls_with_direct_ones_and_one_failure_tells_the_truth() {
+fn every_schedule_of_three_calls_with_direct_io_and_one_failure_is_honest() {
     let dirty = explore_direct(3, 3, 1, &DIRTY);
-    // What starts cold or clean has most of its failures in reads: three calls take minutes.
+    // From a cold or clean start most failures are of reads: three calls take minutes.
     let size = if number("IOPATH_MODEL_ALL").is_some() { 3 } else { 2 };
     let (cold, clean) = (explore_direct(size, 3, 1, &[]), explore_direct(size, 2, 1, &CLEAN));
     eprintln!("{cold} + {clean} + {dirty} schedules");
@@ -178,7 +178,7 @@ fn every_schedule_of_three_calls_with_direct_ones_and_one_failure_tells_the_trut
 }
 
 #[test]
-fn every_schedule_of_forced_writes_and_failing_flushes_tells_the_truth() {
+fn every_schedule_of_forced_writes_and_failing_flushes_is_honest() {
     let (cold, dirty) = (explore_forced(3, 3, 1, &[]), explore_forced(3, 3, 1, &DIRTY));
     // A second failure that follows a success, or falls on another flush.
     let twice = explore_forced(2, 3, 2, &[]) + explore_forced(2, 3, 2, &DIRTY);
@@ -201,7 +201,7 @@ fn every_schedule_of_three_calls_on_dirty_pages_is_coherent() {
 }
 
 #[test]
-fn every_schedule_of_three_calls_with_any_one_failure_tells_the_truth() {
+fn every_schedule_of_three_calls_with_one_failure_is_honest() {
     let schedules = explore_all(3, 3, 1, &DIRTY) + explore_all(3, 2, 1, &[]) + explore_all(2, 3, 2, &DIRTY);
     eprintln!("{schedules} schedules");
     assert!(schedules > 10_000);
@@ -232,7 +232,7 @@ fn random_call(rng: &mut ChaCha8Rng, pages: u64) -> Call {
     }
 }
 
-fn live(seed: u64) -> (u64, u64) {
+fn run_random(seed: u64) -> (u64, u64) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let pages = rng.random_range(2..40);
     let config = CacheConfig {
@@ -258,7 +258,7 @@ fn live(seed: u64) -> (u64, u64) {
     let calls_max = rng.random_range(1..12);
     let fails = rng.random_range(0..40);
     world.semantics.flush_loses = rng.random();
-    for _ in 0..STEPS_PER_LIFE {
+    for _ in 0..STEPS_PER_RUN {
         world.now = world.now + Duration::from_micros(rng.random_range(0..200));
         world.semantics.writes_late = rng.random();
         world.semantics.flushes_early = rng.random();
@@ -271,7 +271,7 @@ fn live(seed: u64) -> (u64, u64) {
         }
         let steps = world.steps(rng.random_range(0..100) < fails);
         if let Some(step) = steps.choose(&mut rng) {
-            world.take(*step);
+            world.carry_out(*step);
         }
     }
     world.end();
@@ -284,23 +284,23 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_lives_are_coherent_and_lose_nothing_unsaid() {
+fn random_runs_are_coherent_and_report_every_loss() {
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
-        live(seed);
+        run_random(seed);
         return;
     }
     let steps = number("IOPATH_MODEL_OPS").unwrap_or(200_000);
     let (mut done, mut failed) = (0, 0);
-    for seed in 0..steps.div_ceil(STEPS_PER_LIFE) {
-        let lived = catch_unwind(|| live(seed)).unwrap_or_else(|panic| {
+    for seed in 0..steps.div_ceil(STEPS_PER_RUN) {
+        let ended = catch_unwind(|| run_random(seed)).unwrap_or_else(|panic| {
             eprintln!(
                 "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test cache_model random"
             );
             resume_unwind(panic)
         });
-        done += lived.0;
-        failed += lived.1;
+        done += ended.0;
+        failed += ended.1;
     }
     eprintln!("{done} flushes and write-backs done, {failed} calls failed");
-    assert!(done > steps / 200 && failed > steps / 1000, "the lives met too little");
+    assert!(done > steps / 200 && failed > steps / 1000, "the runs covered too little");
 }

@@ -29,7 +29,7 @@ pub(crate) const PAGE_BYTES: u32 = 4096;
 /// Both halves of a page.
 type Bytes = [u64; 2];
 
-/// A call that somebody makes.
+/// A call of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Read(u64),
@@ -44,7 +44,7 @@ pub(crate) enum Call {
     /// First half and count.
     DirectRead(usize, usize),
     DirectWrite(usize, usize),
-    /// On the medium when it ends.
+    /// On the medium when complete.
     DirectForced(usize, usize),
     /// The volume is cut off before this page.
     Truncate(u64),
@@ -52,32 +52,32 @@ pub(crate) enum Call {
     Grow,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     New,
     Waiting,
-    /// Has a page and looks at it.
+    /// Reads a pinned page.
     Pinned(Frame, Bytes),
-    /// Is copying into pages; then it waits or not.
+    /// Copies into pages; then it waits or not.
     Copying {
         then_waits: bool,
     },
-    Over,
+    Done,
 }
 
 #[derive(Debug)]
 struct Task {
     call: Call,
     stage: Stage,
-    /// Write: how far it is.
+    /// Write: its progress.
     write: Option<BufferedWrite>,
     /// Write: the outcome that came while it was still copying.
     early: Option<Outcome>,
-    /// Flush, write-back, direct read: what each half held when it was called, if that is known. Forced write: when the
+    /// Flush, write-back, direct read: the content of each half at the call, if known. Forced write: the content when the
     /// device had carried it out; nothing before.
     owes: Vec<Option<u64>>,
-    /// Forced write: a flush of the device has failed since it went there.
+    /// Forced write: a flush of the device has failed since it was submitted.
     is_doomed: bool,
 }
 
@@ -87,39 +87,39 @@ struct InFlight {
     bio: PageBio<FrameList>,
     pages: PageRange,
     frames: Vec<Frame>,
-    /// Write: what was in the frames when it was submitted. Flush: what was in the device.
+    /// Write: the content of the frames at submission. Flush: the content of the device at submission.
     bytes: Vec<Bytes>,
 }
 
 /// One thing that can happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A caller goes on.
+    /// A caller continues.
     Task(usize),
-    /// The device completes a bio: well or not.
+    /// The device completes a bio, successfully or not.
     Io(usize, bool),
-    /// The device ends a direct I/O: well or not.
+    /// The device completes a direct I/O, successfully or not.
     Direct(usize, bool),
 }
 
-/// What devices differ in: independent of one another.
+/// Device semantics that differ: independent of one another.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Device {
-    /// It takes what is in the frames when it ends a write, rather than when it began.
+    /// It takes the content of the frames at the end of a write, rather than at its start.
     pub(crate) writes_late: bool,
-    /// It does a direct I/O when it ends it, rather than when it began.
+    /// It performs a direct I/O at its end, rather than at its start.
     pub(crate) directs_late: bool,
-    /// A failed flush loses what was not on the medium.
+    /// A failed flush loses all bytes that were not on the medium.
     pub(crate) flush_loses: bool,
-    /// A flush saves what the device had taken when the flush began, rather than when it ended.
+    /// A flush saves the bytes that the device had taken at its start, rather than at its end.
     pub(crate) flushes_early: bool,
 }
 
 pub(crate) struct World {
     path: BufferedPath<ModelFrames>,
     arena: Vec<Bytes>,
-    /// What a read of the device gives, and what is left without power.
+    /// What a read of the device returns, and what survives a power failure.
     device: Vec<Bytes>,
     medium: Vec<Bytes>,
     contents: Contents,
@@ -134,7 +134,7 @@ pub(crate) struct World {
     pub(crate) semantics: Device,
     pub(crate) now: Instant,
     lost: BTreeSet<usize>,
-    /// Pages at the device to be read that nobody has dropped since.
+    /// Pages being read that have not been dropped since.
     being_read: BTreeSet<u64>,
     pub(crate) done: u64,
     pub(crate) failed: u64,
@@ -185,26 +185,26 @@ impl World {
             _ => None,
         };
         let task = Task { call, stage: Stage::New, write, early: None, owes: Vec::new(), is_doomed: false };
-        // A place that nobody waits at any more is used again.
-        match self.tasks.iter().position(|task| task.stage == Stage::Over) {
+        // The slot of a call that is done is used again.
+        match self.tasks.iter().position(|task| task.stage == Stage::Done) {
             Some(place) => self.tasks[place] = task,
             None => self.tasks.push(task),
         }
     }
 
-    /// Calls that are not over.
+    /// Calls that are not done.
     pub(crate) fn open_calls(&self) -> usize {
-        self.tasks.iter().filter(|task| task.stage != Stage::Over).count()
+        self.tasks.iter().filter(|task| task.stage != Stage::Done).count()
     }
 
-    /// All that can happen next. An I/O ends only after those before it that it must not pass (rule 1 of the path).
+    /// All steps that are possible next. A bio completes only after earlier ones that it must not pass (rule 1 of the path).
     pub(crate) fn steps(&self, may_fail: bool) -> Vec<Step> {
         let is_resize = |call: Call| matches!(call, Call::Truncate(_) | Call::Grow);
         // The caller resizes a volume by one thread at a time.
-        let is_held_up =
+        let must_wait =
             |task: &Task| self.resize.is_some() && task.stage == Stage::New && is_resize(task.call);
-        let goes_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Over) && !is_held_up(task);
-        let tasks = self.tasks.iter().enumerate().filter(|(_, task)| goes_on(task));
+        let can_go_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Done) && !must_wait(task);
+        let tasks = self.tasks.iter().enumerate().filter(|(_, task)| can_go_on(task));
         let mut steps: Vec<Step> = tasks.map(|(index, _)| Step::Task(index)).collect();
         for (index, later) in self.in_flight.iter().enumerate() {
             let in_the_way = |earlier: &InFlight| {
@@ -227,13 +227,13 @@ impl World {
         steps
     }
 
-    pub(crate) fn take(&mut self, step: Step) {
+    pub(crate) fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Task(index) => self.go_on(index),
+            Step::Task(index) => self.advance_task(index),
             Step::Io(index, is_ok) => self.end_io(index, is_ok),
             Step::Direct(index, is_ok) => self.end_direct(index, is_ok),
         }
-        self.settle();
+        self.advance();
     }
 
     fn cache(&self) -> &PageCache {
@@ -241,7 +241,7 @@ impl World {
     }
 
     /// Carries out all steps, and passes outcomes to their callers.
-    fn settle(&mut self) {
+    fn advance(&mut self) {
         loop {
             while let Some(step) = self.path.poll_step(self.now) {
                 match step {
@@ -265,11 +265,11 @@ impl World {
         }
     }
 
-    fn go_on(&mut self, index: usize) {
+    fn advance_task(&mut self, index: usize) {
         let Task { call, stage, .. } = self.tasks[index];
         match (stage, call) {
             (Stage::Pinned(frame, _), _) => {
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
                 self.unpin(frame);
             }
             (Stage::Copying { then_waits }, _) => self.end_pages(index, then_waits),
@@ -289,9 +289,9 @@ impl World {
         self.tasks[index].stage = Stage::Waiting;
         match self.tasks[index].call {
             Call::Read(page) => match self.path.read(PageRange::new(Page(page), 1), waiter, self.now) {
-                ReadStep::Pinned(frame) => self.look_at(index, frame),
+                ReadStep::Pinned(frame) => self.read_pinned(index, frame),
                 ReadStep::Wait { .. } => {}
-                ReadStep::End => self.tasks[index].stage = Stage::Over,
+                ReadStep::End => self.tasks[index].stage = Stage::Done,
             },
             Call::Write(..) | Call::WriteRun(..) => self.take_pages(index),
             Call::Flush => {
@@ -306,12 +306,12 @@ impl World {
                 let range = PageRange::new(Page(start), pages);
                 self.being_read.retain(|page| !range.contains(Page(*page)));
                 self.advise(range, Advice::DontNeed);
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
             }
             Call::Discard(start, pages) => self.discard(index, PageRange::new(Page(start), pages)),
             Call::Prefetch(start, pages) => {
                 self.advise(PageRange::new(Page(start), pages), Advice::WillNeed);
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
             }
             Call::DirectRead(..)
             | Call::DirectWrite(..)
@@ -345,14 +345,14 @@ impl World {
     fn end_discard(&mut self, index: usize, range: PageRange, tag: DirectTag) {
         self.being_read.retain(|page| !range.contains(Page(*page)));
         self.path.end_direct(tag);
-        self.tasks[index].stage = Stage::Over;
+        self.tasks[index].stage = Stage::Done;
     }
 
-    fn look_at(&mut self, index: usize, frame: Frame) {
+    fn read_pinned(&mut self, index: usize, frame: Frame) {
         let Call::Read(page) = self.tasks[index].call else { unreachable!("only reads are given pins") };
         let bytes = self.arena[frame.0 as usize];
-        self.contents.look(page as usize * 2, bytes[0]);
-        self.contents.look(page as usize * 2 + 1, bytes[1]);
+        self.contents.observe(page as usize * 2, bytes[0]);
+        self.contents.observe(page as usize * 2 + 1, bytes[1]);
         self.tasks[index].stage = Stage::Pinned(frame, bytes);
     }
 
@@ -364,10 +364,10 @@ impl World {
         }
         assert_eq!(task.stage, Stage::Waiting, "woken without waiting: {outcome:?}");
         if matches!(task.call, Call::Truncate(_) | Call::Grow) {
-            return self.go_on_resizing(index, outcome);
+            return self.advance_resize(index, outcome);
         }
         match outcome {
-            Outcome::Pinned(frame) => self.look_at(index, frame),
+            Outcome::Pinned(frame) => self.read_pinned(index, frame),
             Outcome::Writable(_) => {
                 let geometry = *self.path.geometry();
                 let write = self.tasks[index].write.as_mut().expect("only writes are given frames");
@@ -392,24 +392,24 @@ impl World {
                 let may_fail = *is_doomed || owes.is_empty() || !matches!(call, Call::DirectForced(..));
                 assert!(may_fail, "{call:?} fails though the write went well and no flush has failed since");
                 self.failed += 1;
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
             }
             Outcome::Done => {
                 self.done += 1;
                 self.check_done(index);
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
             }
         }
     }
 
-    /// What a flush or write-back promised when it said that it was done.
+    /// Checks the promise of a flush or write-back that reports success.
     fn check_done(&self, index: usize) {
         let Task { call, owes, is_doomed, .. } = &self.tasks[index];
         assert!(!is_doomed, "{call:?} is done though a flush failed that may have lost it");
         let (range, place, bytes) = match *call {
             Call::Flush | Call::DirectForced(..) => (PageRange::ALL, "medium", &self.medium),
             Call::WriteBack(start, pages) => (PageRange::new(Page(start), pages), "device", &self.device),
-            call => unreachable!("{call:?} is not done but over"),
+            call => unreachable!("{call:?} has another outcome"),
         };
         assert!(
             self.lost.is_empty() || *call != Call::Flush,
@@ -423,7 +423,7 @@ impl World {
         }
     }
 
-    /// Nobody knows what the page holds until somebody looks.
+    /// The content of the page is unknown until a read.
     fn forget(&mut self, page: usize) {
         let halves = halves_of(PageRange::new(Page(page as u64), 1));
         self.contents.forget(halves.clone());
@@ -438,19 +438,19 @@ impl World {
         }
     }
 
-    /// Whether the cache has the bytes of a page, not merely a place for them.
+    /// Whether the cache has the bytes of a page, and not only a frame for them.
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache().hot().try_pin(Page(page));
         pinned.map(|pinned| self.cache().hot().unpin(pinned.frame)).is_ok()
     }
 
-    /// The owner has seen to what is lost.
+    /// The owner accepts the loss.
     pub(crate) fn forget_loss(&mut self) {
         self.lost.clear();
         self.path.accept_loss();
     }
 
-    /// Lets everything end well, and checks that nothing is left behind.
+    /// Completes everything successfully, and checks that nothing remains.
     pub(crate) fn end(&mut self) {
         self.finish_all();
         self.forget_loss();
@@ -467,19 +467,19 @@ impl World {
     }
 
     fn finish_all(&mut self) {
-        // Each step ends something, or one of the few that wait tries again.
+        // Each step completes an I/O or a call, or one of the few waiting calls tries again.
         for _ in 0..10_000 {
             if let Some(step) = self.steps(false).first() {
-                self.take(*step);
+                self.carry_out(*step);
                 self.now = self.now + Duration::from_micros(10);
             } else if let Some(due) = self.path.poll_timeout().filter(|_| self.open_calls() > 0) {
                 self.now = self.now.max(due);
-                self.settle();
+                self.advance();
             } else {
                 break;
             }
         }
-        assert_eq!(self.open_calls(), 0, "calls wait for ever: {:?}", self.tasks);
+        assert_eq!(self.open_calls(), 0, "calls wait without end: {:?}", self.tasks);
         assert!(self.in_flight.is_empty() && self.direct.is_empty());
     }
 }

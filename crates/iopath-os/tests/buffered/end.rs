@@ -1,4 +1,4 @@
-//! The end of a file that is not whole blocks: its last bytes do not go through the queue.
+//! The end of a file that is not a whole number of blocks: its last bytes bypass the queue.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ fn open(disk: &MemoryDisk, gate: &Gate) -> Buffered {
     rig::open(config, Gated::new(disk.open(), gate), |_| ())
 }
 
-/// Three write-backs of page 7 are wanted at once; the second goes on into the last bytes of the volume.
+/// Three write-backs of page 7 are requested at once; the second extends into the last bytes of the volume.
 #[test]
-fn the_device_holds_the_last_write_of_a_page_beside_the_end() {
+fn the_device_has_the_last_write_of_a_page_next_to_the_end() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE)).unwrap();
     let gate = Gate::default();
     let buffered = &open(&disk, &gate);
@@ -36,6 +36,6 @@ fn the_device_holds_the_last_write_of_a_page_beside_the_end() {
     buffered.advise(0, SIZE, Advice::DontNeed);
     let mut bytes = vec![0; PAGE as usize + 100];
     buffered.read_at(&mut bytes, 7 * PAGE).unwrap();
-    assert!(bytes[..PAGE as usize].iter().all(|byte| *byte == 3), "older bytes of page 7 on the device");
-    assert!(bytes[PAGE as usize..].iter().all(|byte| *byte == 2), "older bytes at the end on the device");
+    assert!(bytes[..PAGE as usize].iter().all(|byte| *byte == 3), "the device has older bytes of page 7");
+    assert!(bytes[PAGE as usize..].iter().all(|byte| *byte == 2), "the device has older bytes at the end");
 }

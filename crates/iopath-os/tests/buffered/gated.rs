@@ -1,4 +1,4 @@
-//! A device that completes nothing while its gate is closed: for tests that need an I/O in flight until they say so.
+//! A device that completes nothing while its gate is closed: for tests that keep an I/O in flight.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -21,7 +21,7 @@ struct Shared {
 struct Closed {
     reads: bool,
     others: bool,
-    /// So many reads that complete next find that the device is shorter than it was.
+    /// How many of the next reads fail because the device has become shorter.
     failing_reads: u32,
     /// I/Os in flight that are no reads.
     others_in_flight: u32,
@@ -46,7 +46,7 @@ impl Gate {
         self.0.opened.notify_all();
     }
 
-    /// Reads stay where they are.
+    /// Reads stay in flight.
     pub(crate) fn open_but_for_reads(&self) {
         self.lock().others = false;
         self.0.opened.notify_all();
@@ -77,13 +77,13 @@ pub(crate) struct Gated {
     inner: MemoryDevice,
     gate: Gate,
     reads: Vec<Tag>,
-    /// Over at the disk, and not yet reported.
-    over: VecDeque<Completion>,
+    /// Completed by the disk, and not yet reported.
+    done: VecDeque<Completion>,
 }
 
 impl Gated {
     pub(crate) fn new(inner: MemoryDevice, gate: &Gate) -> Self {
-        Self { inner, gate: gate.clone(), reads: Vec::new(), over: VecDeque::new() }
+        Self { inner, gate: gate.clone(), reads: Vec::new(), done: VecDeque::new() }
     }
 }
 
@@ -109,15 +109,15 @@ impl BlockDevice for Gated {
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-        while let Some(over) = self.inner.poll_completion(now) {
-            self.over.push_back(over);
+        while let Some(done) = self.inner.poll_completion(now) {
+            self.done.push_back(done);
         }
         let mut closed = self.gate.lock();
-        let may_pass = |over: &Completion| {
-            if self.reads.contains(&over.tag) { !closed.reads } else { !closed.others }
+        let may_pass = |done: &Completion| {
+            if self.reads.contains(&done.tag) { !closed.reads } else { !closed.others }
         };
-        let place = self.over.iter().position(may_pass)?;
-        let Completion { tag, result } = self.over.remove(place)?;
+        let place = self.done.iter().position(may_pass)?;
+        let Completion { tag, result } = self.done.remove(place)?;
         let Some(read) = self.reads.iter().position(|read| *read == tag) else {
             closed.others_in_flight -= 1;
             return Some(Completion { tag, result });
@@ -148,7 +148,7 @@ unsafe impl RealDevice for Gated {
     }
 
     fn in_flight(&self) -> u32 {
-        self.inner.in_flight() + self.over.len() as u32
+        self.inner.in_flight() + self.done.len() as u32
     }
 
     fn syscalls(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! The buffered path on a disk in memory: what happens while nobody comes by, and what it asks of its makers.
+//! The buffered path on a disk in memory: write-back without callers, and the requirements of its constructor.
 
 mod end;
 mod gated;
@@ -27,7 +27,7 @@ fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered 
     rig::open(config, Faulty::new(Box::new(disk.open()), faults), prepare)
 }
 
-/// Whether that comes true within some seconds.
+/// Whether the condition holds within some seconds.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
@@ -40,7 +40,7 @@ fn soon(is_so: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn what_is_old_is_written_back_though_nobody_comes_by() {
+fn old_pages_are_written_back_without_a_caller() {
     let buffered = open(&Faults::new(1), |_| ());
     for round in 0..2 {
         buffered.write_at(&[1; 100], 5000 * round).unwrap();
@@ -49,7 +49,7 @@ fn what_is_old_is_written_back_though_nobody_comes_by() {
 }
 
 #[test]
-fn what_a_failed_flush_makes_dirty_again_is_written_back_though_nobody_comes_by() {
+fn pages_that_a_failed_flush_makes_dirty_are_written_back_without_a_caller() {
     let faults = Faults::new(2);
     let buffered = open(&faults, |_| ());
     buffered.write_at(&[1; 4096], 0).unwrap();

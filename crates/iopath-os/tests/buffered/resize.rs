@@ -1,4 +1,4 @@
-//! A volume that changes its size beside its readers.
+//! A volume that changes its size while readers use it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -24,9 +24,9 @@ fn disk() -> MemoryDisk {
     MemoryDisk::new(&MemoryConfig::of_bytes(OLD)).unwrap()
 }
 
-/// The device is shorter already, and the cache has not been told that this went well.
+/// The device is cut already, and the cache does not know yet that this succeeded.
 #[test]
-fn a_read_beside_the_cut_is_short_and_no_error() {
+fn a_read_during_the_cut_is_short_and_no_error() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
@@ -56,7 +56,7 @@ fn a_read_in_flight_over_the_cut_is_read_again() {
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
     buffered.flush().unwrap();
     buffered.advise(0, OLD, iopath_os::Advice::DontNeed);
-    // The cut waits for this page, which is past the new end.
+    // The cut waits for this page, which is behind the new end.
     buffered.write_at(&[8; 100], 10 * PAGE).unwrap();
     gate.close();
     // Long enough for each of these threads to submit its I/O, or to wait.
@@ -74,7 +74,7 @@ fn a_read_in_flight_over_the_cut_is_read_again() {
         });
         pause();
         let reader = scope.spawn(|| {
-            // Of one page: pages that were read with others are read again alone.
+            // One page: pages that failed with others are read again alone.
             let mut buffer = [0; 200];
             let there = buffered.read_at(&mut buffer, NEW - 50).unwrap();
             (there, buffer[0], buffer[49])
@@ -87,7 +87,7 @@ fn a_read_in_flight_over_the_cut_is_read_again() {
 }
 
 #[test]
-fn dirty_pages_given_up_for_a_cut_that_failed_fail_every_flush() {
+fn dirty_pages_dropped_for_a_failed_cut_fail_every_flush() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     let refuse = || Err("the file system refuses");
@@ -104,15 +104,15 @@ fn dirty_pages_given_up_for_a_cut_that_failed_fail_every_flush() {
 }
 
 #[test]
-fn a_reader_never_sees_the_zeroes_of_a_cut_that_failed() {
+fn a_reader_never_sees_the_zeroes_of_a_failed_cut() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
     buffered.flush().unwrap();
-    let is_over = &AtomicBool::new(false);
+    let is_done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Relaxed) {
+            while !is_done.load(Relaxed) {
                 let mut buffer = [9; 100];
                 let there = buffered.read_at(&mut buffer, NEW + 2000).unwrap();
                 assert!(
@@ -129,12 +129,12 @@ fn a_reader_never_sees_the_zeroes_of_a_cut_that_failed() {
             let resized: Result<Result<(), BufferedError>, _> = buffered.resize(NEW, cut);
             assert!(resized.unwrap().is_err());
         }
-        is_over.store(true, Relaxed);
+        is_done.store(true, Relaxed);
     });
     assert_eq!(buffered.read_at(&mut [0; 100], NEW + 2000).unwrap(), 100);
 }
 
-/// Not a test of bytes: that all of them end.
+/// Checks no bytes, only that all readers return.
 #[test]
 fn readers_of_pages_that_are_cut_off_are_not_left_waiting() {
     let (disk, gate) = (disk(), Gate::default());
@@ -149,6 +149,6 @@ fn readers_of_pages_that_are_cut_off_are_not_left_waiting() {
     buffered.resize(NEW, || disk.resize(NEW)).unwrap().unwrap();
     gate.open();
     for _ in 5..9 {
-        assert_eq!(ends.recv_timeout(Duration::from_secs(20)).expect("a reader waits for ever"), 0);
+        assert_eq!(ends.recv_timeout(Duration::from_secs(20)).expect("a reader waits without end"), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A read that the device does not end for a long time: what does not need it goes on beside it.
+//! A read that the device does not complete for a long time: other calls do not wait for it.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ fn open() -> (&'static Buffered, Gate) {
     (buffered, gate)
 }
 
-/// Runs `act` in a thread; whether it ends within some seconds.
+/// Runs `act` in a thread, which reports its end.
 fn ends(act: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
     let (ended, ends) = mpsc::channel();
     std::thread::spawn(move || {
         act();
-        // The test may have given up.
+        // Fails if the test has ended.
         let _ = ended.send(());
     });
     ends
@@ -43,7 +43,7 @@ fn pause() {
 }
 
 #[test]
-fn a_flush_that_the_queue_ends_does_not_wait_for_a_slow_read_of_another_thread() {
+fn a_flush_that_the_queue_completes_does_not_wait_for_a_slow_read_of_another_thread() {
     let (buffered, gate) = open();
     let reader = ends(move || assert_eq!(buffered.read_at(&mut [0; 10], 200 * PAGE).unwrap(), 10));
     pause();
@@ -54,7 +54,7 @@ fn a_flush_that_the_queue_ends_does_not_wait_for_a_slow_read_of_another_thread()
 }
 
 #[test]
-fn a_writer_that_polls_goes_on_when_the_direct_write_in_its_way_is_over() {
+fn a_writer_that_polls_continues_when_the_direct_write_it_waits_for_completes() {
     let (buffered, _gate) = open();
     buffered.advise(200 * PAGE, PAGE, Advice::WillNeed);
     let direct = buffered.begin_direct(Op::Write, 5 * PAGE, PAGE).unwrap();

@@ -20,8 +20,8 @@ fn open(faults: &Faults, gate: &Gate) -> Buffered {
     rig::open(config, Faulty::new(Box::new(Gated::new(disk.open(), gate)), faults), |_| ())
 }
 
-/// A reader polls the device for the page that takes the last frame. When it has it, nothing is in flight, and the
-/// writer, which has slept meanwhile, must find out by itself that write-back fails.
+/// A reader polls the device for the page that takes the last frame. Afterwards nothing is in flight, and the writer, which
+/// has slept meanwhile, must detect by itself that write-back fails.
 #[test]
 fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
     let (faults, gate) = (Faults::new(1), Gate::default());
@@ -31,15 +31,16 @@ fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
         buffered.write_at(&[1; PAGE as usize], page * PAGE).unwrap();
     }
     assert!(buffered.write_back().is_err());
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     gate.close();
-    // Not joined, and the cache not dropped, where one of them hangs.
+    // If a thread hangs, it is not joined and the cache is not dropped.
     let buffered: &'static Buffered = Box::leak(Box::new(buffered));
     std::thread::spawn(|| std::mem::forget(buffered.borrow(0, 1).unwrap()));
     std::thread::sleep(Duration::from_millis(50));
-    std::thread::spawn(move || told.send(buffered.write_at(&[1; PAGE as usize], 100 * PAGE)));
+    std::thread::spawn(move || sender.send(buffered.write_at(&[1; PAGE as usize], 100 * PAGE)));
     std::thread::sleep(Duration::from_millis(50));
     gate.open();
-    let error = hears.recv_timeout(Duration::from_secs(20)).expect("the writer sleeps for ever").unwrap_err();
+    let error =
+        receiver.recv_timeout(Duration::from_secs(20)).expect("the writer sleeps without end").unwrap_err();
     assert!(matches!(error, BufferedError::Unwritable { .. }), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Threads on one page cache: readers, borrowers, writers, flushers, direct I/O and the flusher, over devices that take
-//! their time or none.
+//! Threads on one page cache: readers, borrowers, writers, flushers, direct I/O and the flusher thread, over devices that
+//! complete at once or later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::device::{Delayed, Failures, disk_of, limits_of};
 
 const PAGE: u64 = 4096;
 
-/// The naps of a thread that waits for a frame which a copying reader is in: those say nothing when they leave it.
-const NAPS: Duration = Duration::from_millis(2);
+/// The sleeps of a thread that waits for a frame in which a copying reader is: such a reader does not report its end.
+const CHECKS: Duration = Duration::from_millis(2);
 
-/// A failed write is tried again after `expire`, a writer gives up after a second.
+/// A failed write is retried after `expire`, and a writer fails after a second.
 const UNWRITABLE: Duration = Duration::from_secs(4);
 
 type Device = dyn RealDevice + Send;
@@ -27,7 +27,7 @@ pub(crate) fn buffered(frames: u32, pages: u64, device: Box<Device>) -> Arc<Buff
     buffered_with(frames, pages, device, None, &QueueConfig::default())
 }
 
-/// The same with an elevator, and with readahead.
+/// As [`buffered`], with an elevator and readahead.
 pub(crate) fn buffered_with(
     frames: u32,
     pages: u64,
@@ -52,7 +52,7 @@ fn delayed(frames: u32, pages: u64) -> Arc<Buffered> {
     buffered(frames, pages, Box::new(Delayed::new(&disk_of(pages * PAGE), &Failures::default())))
 }
 
-/// Either kind of device: one that takes its time, or one that carries everything out at once.
+/// Either kind of device: one that completes later, or one that completes at once.
 fn delayed_or_not(frames: u32, pages: u64) -> Arc<Buffered> {
     let disk = disk_of(pages * PAGE);
     let device: Box<Device> = if pick(2) == 0 {
@@ -77,7 +77,7 @@ pub(crate) fn on_threads(count: u64, act: impl Fn(u64) + Send + Sync + 'static) 
     }
 }
 
-/// Reads a page and checks that it is full of one number, and whose it is if nobody writes.
+/// Reads a page, checks that all its bytes are equal, and returns that byte.
 pub(crate) fn read(buffered: &Buffered, page: u64) -> u8 {
     let mut bytes = [0xee; PAGE as usize];
     assert_eq!(buffered.read_at(&mut bytes, page * PAGE).unwrap(), bytes.len());
@@ -87,7 +87,7 @@ pub(crate) fn read(buffered: &Buffered, page: u64) -> u8 {
 
 #[test]
 fn readers_end() {
-    Exploration::new("readers_end").within(NAPS).run(|| {
+    Exploration::new("readers_end").within(CHECKS).run(|| {
         let buffered = delayed_or_not(3, 6);
         on_threads(3, move |_| {
             for _ in 0..4 {
@@ -99,17 +99,17 @@ fn readers_end() {
 }
 
 #[test]
-fn borrowers_that_starve_are_fed() {
+fn borrowers_that_starve_get_a_frame() {
     const HELD: Duration = Duration::from_millis(1);
-    Exploration::new("borrowers_that_starve_are_fed").run(|| {
+    Exploration::new("borrowers_that_starve_get_a_frame").run(|| {
         let buffered = delayed_or_not(2, 4);
         on_threads(3, move |_| {
             for _ in 0..3 {
                 let page = pick(4);
                 let borrowed = buffered.borrow(page * PAGE, PAGE as usize).unwrap();
-                // Frames become free when a borrower is done, and at no other time.
+                // Frames become free only when a borrower ends.
                 let is_late = is_timed() && !elapsed().as_nanos().is_multiple_of(HELD.as_nanos());
-                assert!(!is_late, "a nap has fed this thread: {:?}", elapsed());
+                assert!(!is_late, "a timed sleep made up for a wake-up: {:?}", elapsed());
                 if pick(2) == 0 {
                     thread::sleep(HELD);
                 }
@@ -119,21 +119,21 @@ fn borrowers_that_starve_are_fed() {
     });
 }
 
-/// A borrower looks a page up, and pins the frame that it was in: the page may be in another one by then.
+/// A borrower looks a page up and pins its frame: the page may have moved to another frame before the pin.
 #[test]
-fn a_pin_that_misses_its_page_feeds_the_starved() {
+fn a_pin_that_misses_its_page_frees_the_frame_for_the_starved() {
     const HELD: Duration = Duration::from_millis(1);
-    Exploration::new("a_pin_that_misses_its_page_feeds_the_starved").run(|| {
+    Exploration::new("a_pin_that_misses_its_page_frees_the_frame_for_the_starved").run(|| {
         let disk = disk_of(4 * PAGE);
         let buffered = buffered(2, 4, Box::new(disk.open()));
         (0..2).for_each(|page| drop(buffered.borrow(page * PAGE, 1).unwrap()));
         on_threads(3, move |number| {
-            // The second moves page 0 to the other frame, and the third wants a frame while both have a pin.
+            // The second moves page 0 to the other frame, and the third needs a frame while both have a pin.
             let pages: &[u64] = [&[0][..], &[2, 0], &[3]][number as usize];
             for page in pages {
                 let borrowed = buffered.borrow(page * PAGE, 1).unwrap();
                 let is_late = is_timed() && !elapsed().as_nanos().is_multiple_of(HELD.as_nanos());
-                assert!(!is_late, "a nap has fed this thread: {:?}", elapsed());
+                assert!(!is_late, "a timed sleep made up for a wake-up: {:?}", elapsed());
                 if *page == 0 {
                     thread::sleep(HELD);
                 }
@@ -145,7 +145,7 @@ fn a_pin_that_misses_its_page_feeds_the_starved() {
 
 #[test]
 fn borrowers_and_readers_end() {
-    Exploration::new("borrowers_and_readers_end").within(NAPS).run(|| {
+    Exploration::new("borrowers_and_readers_end").within(CHECKS).run(|| {
         let buffered = delayed(2, 6);
         on_threads(3, move |number| {
             for _ in 0..3 {
@@ -163,10 +163,10 @@ fn borrowers_and_readers_end() {
 }
 
 #[test]
-fn a_starved_reader_is_told_that_all_is_borrowed() {
-    // 10 s of patience, and naps of up to a second.
+fn a_starved_reader_fails_because_all_pages_are_borrowed() {
+    // 10 s of patience, and a margin.
     let patience = Duration::from_secs(13);
-    Exploration::new("a_starved_reader_is_told_that_all_is_borrowed").within(patience).run(|| {
+    Exploration::new("a_starved_reader_fails_because_all_pages_are_borrowed").within(patience).run(|| {
         let buffered = delayed_or_not(2, 6);
         let all: Vec<_> = (0..2).map(|page| buffered.borrow(page * PAGE, 1).unwrap()).collect();
         let others = Arc::clone(&buffered);
@@ -180,19 +180,19 @@ fn a_starved_reader_is_told_that_all_is_borrowed() {
 }
 
 #[test]
-fn a_reader_that_starves_beside_a_poller_is_told_that_all_is_borrowed() {
+fn a_reader_that_starves_beside_a_poller_fails_because_all_pages_are_borrowed() {
     let patience = Duration::from_secs(13);
-    let name = "a_reader_that_starves_beside_a_poller_is_told_that_all_is_borrowed";
+    let name = "a_reader_that_starves_beside_a_poller_fails_because_all_pages_are_borrowed";
     Exploration::new(name).within(patience).run(|| {
         let buffered = delayed(2, 6);
-        let told = Arc::new((Mutex::new(0), Condvar::new()));
+        let failed = Arc::new((Mutex::new(0), Condvar::new()));
         let kept = buffered.borrow(0, 1).unwrap();
         let others = Arc::clone(&buffered);
-        // One gets the last frame and keeps it until the other two have been told.
+        // One gets the last frame and keeps it until the other two have failed.
         on_threads(3, move |number| {
-            let (count, changed) = &*told;
+            let (count, changed) = &*failed;
             match others.borrow((1 + number) * PAGE, 1) {
-                Ok(_last) => drop(changed.wait_while(count.lock().unwrap(), |told| *told < 2).unwrap()),
+                Ok(_last) => drop(changed.wait_while(count.lock().unwrap(), |failed| *failed < 2).unwrap()),
                 Err(BufferedError::AllBorrowed { pages: 2 }) => {
                     *count.lock().unwrap() += 1;
                     changed.notify_all();
@@ -230,8 +230,8 @@ fn writers_and_flushers_end() {
 }
 
 #[test]
-fn writers_whose_write_back_fails_are_told() {
-    Exploration::new("writers_whose_write_back_fails_are_told").within(UNWRITABLE).run(|| {
+fn writers_whose_write_back_fails_get_an_error() {
+    Exploration::new("writers_whose_write_back_fails_get_an_error").within(UNWRITABLE).run(|| {
         let failures = Failures::default();
         let buffered = buffered(3, 12, Box::new(Delayed::new(&disk_of(12 * PAGE), &failures)));
         failures.fail_writes(u64::MAX);
@@ -239,10 +239,10 @@ fn writers_whose_write_back_fails_are_told() {
         on_threads(3, move |number| {
             let error = (0..4)
                 .find_map(|page| others.write_at(&[1; PAGE as usize], (4 * number + page) * PAGE).err());
-            let is_told = |error: &BufferedError| {
+            let is_expected = |error: &BufferedError| {
                 matches!(error, BufferedError::Unwritable { .. } | BufferedError::Io(_))
             };
-            assert!(error.as_ref().is_some_and(is_told), "{error:?}");
+            assert!(error.as_ref().is_some_and(is_expected), "{error:?}");
         });
         failures.fail_writes(0);
         while buffered.flush().is_err() {}
@@ -282,9 +282,9 @@ fn direct_io_beside_the_cache_ends() {
                     0 => buffered.write_at(&[9; PAGE as usize], page * PAGE).unwrap(),
                     1 => {
                         let op = if pick(2) == 0 { Op::Read } else { Op::Write };
-                        let beside = buffered.begin_direct(op, page * PAGE, PAGE).unwrap();
+                        let guard = buffered.begin_direct(op, page * PAGE, PAGE).unwrap();
                         thread::yield_now();
-                        drop(beside);
+                        drop(guard);
                     }
                     _ => {
                         read(&buffered, page);

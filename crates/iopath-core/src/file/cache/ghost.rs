@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_as_many_as_it_should_and_no_more() {
+    fn records_its_capacity_and_no_more() {
         let mut ghost = Ghost::new(1000);
         (0..5000).for_each(|page| ghost.insert(Page(page * 7)));
         let known = (4000..5000).filter(|page| ghost.take(Page(page * 7))).count();

@@ -341,7 +341,7 @@ mod tests {
 
     /// The pin prevented an eviction for a moment: another thread may have failed to evict meanwhile.
     #[test]
-    fn a_look_up_that_pins_in_vain_reports_the_frame_it_releases() {
+    fn a_look_up_that_pins_the_wrong_frame_reports_the_release() {
         let hot = Hot::new(4);
         hot.insert(Page(7), 2);
         hot.set_starved(true);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visited_frame_is_not_retired_and_no_lane_stays_taken() {
+    fn a_visited_frame_is_not_retired_and_lanes_are_released() {
         let hot = Hot::new(4);
         hot.insert(Page(7), 2);
         hot.publish(2, 0, true);

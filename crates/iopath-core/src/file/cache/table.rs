@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_in_it_and_nothing_else() {
+    fn finds_its_entries_and_no_others() {
         let seed = 3;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         for frames in [1, 2, 15, 64] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_finds_runs_and_strides_as_soon_as_scattered_pages() {
+    fn a_full_table_finds_runs_and_strides_as_fast_as_scattered_pages() {
         const FRAMES: u32 = if cfg!(miri) { 256 } else { 8192 };
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let scattered: Vec<u64> = (0..FRAMES).map(|_| rng.random_range(0..1 << 40)).collect();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_in_turn_pass_whole_requests_and_scattered_pages_none() {
+    fn interleaved_streams_yield_whole_requests_and_scattered_pages_none() {
         let mut behind = WriteBehind::new(4);
         let starts = (0..WriteBehind::STREAMS as u64).map(|stream| stream * 1000);
         for step in 0..4 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_cannot_take_is_left_out() {
+    fn ranges_beyond_the_limit_are_left_out() {
         let mut behind = WriteBehind::new(2);
         (0..1000).for_each(|page| behind.follow(Page(page)));
         let passed = passed(&mut behind);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_guesses_are_bounded_and_right_ones_pay() {
+    fn wrong_guesses_are_bounded_and_right_ones_earn() {
         let mut credit = Credit::new();
         let mut wasted = 0;
         for _ in 0..100_000 {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_interleaved_as_it_remembers() {
+    fn detects_as_many_interleaved_streams_as_it_records() {
         let mut recent = Recent::new(64);
         assert!(guesses(&mut recent, (0..64).map(|stream| stream << 20), 4).iter().all(Option::is_none));
         let second = guesses(&mut recent, (0..64).map(|stream| (stream << 20) + 4), 4);

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const REQUEST: u64 = 512 * KIB;
 
-/// Requests pass the delay side by side and the pipe one after another.
+/// Requests wait for the delay in parallel and for the bandwidth one after another.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     bytes_per_second: u64,
@@ -34,7 +34,7 @@ struct Cached {
     is_ahead: bool,
 }
 
-/// A cache of `frames` pages that forgets the oldest, a device, and the policy.
+/// A FIFO cache of `frames` pages, a device, and the policy.
 struct World {
     policy: Readahead,
     device: Device,
@@ -48,7 +48,7 @@ struct World {
     pages_read: u64,
     wasted: u64,
     requests: Vec<u64>,
-    /// What copying a page out costs the reader, and what a call does.
+    /// The time to copy a page, and that of a call.
     copy: Duration,
     call: Duration,
 }
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Reports what the device has done by now.
+    /// Handles all completions up to now.
     fn retire(&mut self) {
         while let Some((bytes, ready)) =
             self.in_flight.front().copied().filter(|(_, ready)| *ready <= self.now)
@@ -157,7 +157,7 @@ impl World {
         self.wasted + self.cache.values().filter(|cached| cached.is_ahead).count() as u64
     }
 
-    /// Bytes per second since `start`, as a part of what the device gives.
+    /// Throughput since `start`, as a share of the device's bandwidth.
     fn efficiency(&self, bytes: u64, start: Instant) -> f64 {
         let seconds = (self.now - start).as_secs_f64();
         bytes as f64 / seconds / self.device.bytes_per_second as f64
@@ -174,18 +174,18 @@ fn sequential(device: Device, file_bytes: u64, block: u64) -> f64 {
 }
 
 #[test]
-fn a_sequential_reader_gets_what_the_device_gives() {
+fn a_sequential_reader_gets_the_bandwidth_of_the_device() {
     for device in DEVICES {
         let file = device.bytes_per_second.clamp(GIB, 2 * GIB);
         let efficiency = sequential(device, file, 16 * KIB);
         eprintln!("{device:?}: {efficiency:.3} of its bandwidth");
-        // A page copied in 250 ns is 15 GiB/s: the reader is never what limits.
+        // A page in 250 ns is 15 GiB/s: the reader is never the bottleneck.
         assert!(efficiency >= 0.95, "{device:?}: {efficiency:.3}");
     }
 }
 
 #[test]
-fn block_size_makes_no_dip() {
+fn the_block_size_causes_no_dip() {
     for device in DEVICES {
         let blocks = (2..=16).map(|shift| KIB << shift);
         let rates: Vec<f64> = blocks.map(|block| sequential(device, GIB, block)).collect();
@@ -197,7 +197,7 @@ fn block_size_makes_no_dip() {
 }
 
 #[test]
-fn a_slow_reader_is_not_read_ahead_of_without_end() {
+fn readahead_for_a_slow_reader_is_bounded() {
     let mut world = World::new(DEVICES[2], GIB);
     // A tenth of the device's bandwidth.
     world.copy = Duration::from_micros(20);
@@ -210,11 +210,11 @@ fn a_slow_reader_is_not_read_ahead_of_without_end() {
 }
 
 #[test]
-fn sixty_four_interleaved_streams_are_told_apart() {
+fn sixty_four_interleaved_streams_are_distinguished() {
     let (streams, each, apart) = (64, 16 * MIB, GIB);
     for device in DEVICES {
         let mut world = World::new(device, streams * apart);
-        // Each stream waits for its first misses alone: 64 times the delay, a few times.
+        // Each stream waits for its first misses: 64 times the delay, a few times.
         let warm_up = 2 * MIB;
         let mut start = Instant::ZERO;
         for offset in (0..each).step_by(16 << 10) {
@@ -251,7 +251,7 @@ fn streams_are_found_among_random_reads() {
 }
 
 #[test]
-fn a_backward_reader_gets_what_the_device_gives() {
+fn a_backward_reader_gets_the_bandwidth_of_the_device() {
     for device in DEVICES {
         let mut world = World::new(device, GIB);
         for block in (0..GIB / (16 * KIB)).rev() {
@@ -264,7 +264,7 @@ fn a_backward_reader_gets_what_the_device_gives() {
 }
 
 #[test]
-fn a_strided_reader_waits_for_nothing_and_reads_nothing_between() {
+fn a_strided_reader_does_not_wait_and_reads_no_page_between() {
     for stride in [100_i64, -100] {
         let (piece, count) = (4_u64, 4000_u64);
         let mut world = World::new(DEVICES[1], 2 * GIB);
@@ -281,7 +281,7 @@ fn a_strided_reader_waits_for_nothing_and_reads_nothing_between() {
 }
 
 #[test]
-fn random_reads_waste_less_than_a_hundredth() {
+fn random_reads_waste_less_than_one_percent() {
     for file_pages in [1 << 14, 1 << 17, 1 << 20, 1 << 24] {
         for seed in 0..4 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -298,7 +298,7 @@ fn random_reads_waste_less_than_a_hundredth() {
 }
 
 #[test]
-fn a_large_random_read_is_cut_at_the_best_request_and_reads_nothing_more() {
+fn a_large_random_read_is_split_at_the_best_request_and_reads_no_more() {
     let mut world = World::new(DEVICES[1], 64 * GIB);
     for index in 0..100 {
         world.read(index * 1237 % 4096 * 16 * MIB + 4 * MIB, 4 * MIB);
@@ -309,7 +309,7 @@ fn a_large_random_read_is_cut_at_the_best_request_and_reads_nothing_more() {
 }
 
 #[test]
-fn windows_are_made_of_the_best_request() {
+fn windows_consist_of_best_requests() {
     let mut world = World::new(DEVICES[2], GIB);
     for offset in (0..GIB).step_by(16 << 10) {
         world.read(offset, 16 * KIB);
@@ -340,7 +340,7 @@ fn thrash_shrinks_the_windows_until_they_fit() {
 }
 
 #[test]
-fn one_eviction_halves_the_window_and_many_do_no_more() {
+fn one_or_many_evictions_halve_the_window_once() {
     let mut world = World::new(DEVICES[2], GIB);
     for offset in (0..64 * MIB).step_by(16 << 10) {
         world.read(offset, 16 * KIB);
@@ -358,7 +358,7 @@ fn one_eviction_halves_the_window_and_many_do_no_more() {
 }
 
 #[test]
-fn what_is_cached_before_a_miss_is_a_stream_that_was_forgotten() {
+fn cached_pages_before_a_miss_restore_a_replaced_stream() {
     let mut world = World::new(DEVICES[1], GIB);
     world.issue(&Window::run(PageRange::new(Page(5000), 50), 0), PageRange::new(Page(5000), 50));
     world.read(5050 * PAGE, PAGE);
@@ -367,7 +367,7 @@ fn what_is_cached_before_a_miss_is_a_stream_that_was_forgotten() {
 }
 
 #[test]
-fn a_marker_whose_stream_was_forgotten_is_adopted() {
+fn a_marker_of_a_replaced_stream_is_adopted() {
     let mut world = World::new(DEVICES[1], GIB);
     let pages = PageRange::new(Page(5000), 50);
     world.issue(&Window::run(pages, 0).marked(Page(5010), 1 << 20), pages);
@@ -376,7 +376,7 @@ fn a_marker_whose_stream_was_forgotten_is_adopted() {
 }
 
 #[test]
-fn advice_is_taken() {
+fn advice_is_followed() {
     let mut world = World::new(DEVICES[1], GIB);
     world.policy.set_pattern(Pattern::Sequential);
     world.read(5000 * PAGE, PAGE);
@@ -390,7 +390,7 @@ fn advice_is_taken() {
 }
 
 #[test]
-fn the_end_is_not_passed() {
+fn no_window_passes_the_end() {
     for pages in [1, 2, 5, 127, 129, 1000] {
         let bytes = pages * PAGE;
         assert!(sequential(DEVICES[1], bytes, 16 * KIB) > 0.0);

@@ -1,4 +1,4 @@
-//! What a read of each half of a page may give, told from the calls alone. Knows neither the cache nor the device.
+//! The values that a read of each half of a page may return, derived from the calls alone. Knows neither cache nor device.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ pub(super) type HalfNumber = usize;
 
 #[derive(Debug, Clone, Default)]
 struct Half {
-    /// `None`: nobody knows, until somebody looks.
+    /// `None`: unknown until a read.
     may: Option<Vec<u64>>,
-    /// Truncations in flight: until they have completed anything goes.
+    /// Truncations in flight: until they have completed, any value is valid.
     cuts: u32,
 }
 
@@ -18,22 +18,22 @@ struct Half {
 struct DirectWrite {
     number: u64,
     halves: Range<HalfNumber>,
-    /// Those that were at the device together with it.
-    beside: Vec<u64>,
+    /// Direct writes that were in flight together with it.
+    concurrent: Vec<u64>,
 }
 
 #[derive(Debug)]
 pub(super) struct Contents {
     halves: Vec<Half>,
-    at_device: Vec<DirectWrite>,
+    in_flight: Vec<DirectWrite>,
 }
 
 impl Contents {
     pub(super) fn new(halves: usize) -> Self {
-        Self { halves: vec![Half { may: Some(vec![0]), cuts: 0 }; halves], at_device: Vec::new() }
+        Self { halves: vec![Half { may: Some(vec![0]), cuts: 0 }; halves], in_flight: Vec::new() }
     }
 
-    /// The oldest that a half may hold, if that is known.
+    /// The oldest value that a half may have, if known.
     pub(super) fn oldest(&self, half: HalfNumber) -> Option<u64> {
         let Half { may, cuts } = &self.halves[half];
         may.as_ref().filter(|_| *cuts == 0)?.iter().copied().min()
@@ -48,8 +48,8 @@ impl Contents {
         *cuts > 0 || may.as_ref().is_none_or(|may| may.contains(&value))
     }
 
-    /// A read gives `value`. Whoever looks next must see the same, if nobody writes.
-    pub(super) fn look(&mut self, half: HalfNumber, value: u64) {
+    /// A read returns `value`. The next read must return the same unless there is a write.
+    pub(super) fn observe(&mut self, half: HalfNumber, value: u64) {
         assert!(self.accepts(half, value), "half {half} reads {value}, expected: {:?}", self.halves[half]);
         if self.halves[half].may.is_none() && self.is_quiet(half) {
             self.halves[half].may = Some(vec![value]);
@@ -65,17 +65,17 @@ impl Contents {
         self.halves[halves].iter_mut().for_each(|half| half.may = None);
     }
 
-    /// A truncation begins that gives these halves up.
+    /// A truncation begins that drops these halves.
     pub(super) fn begin_cut(&mut self, halves: Range<HalfNumber>) {
         self.halves[halves].iter_mut().for_each(|half| half.cuts += 1);
     }
 
-    /// Whether a truncation is in flight that gives a half up.
+    /// Whether a truncation is in flight that drops a half.
     pub(super) fn is_cut(&self, half: HalfNumber) -> bool {
         self.halves[half].cuts > 0
     }
 
-    /// What was given up is not there any more; what is, is not known yet.
+    /// The dropped values are gone; the new ones are unknown.
     pub(super) fn end_cut(&mut self, halves: Range<HalfNumber>) {
         for half in &mut self.halves[halves] {
             half.cuts -= 1;
@@ -83,25 +83,25 @@ impl Contents {
         }
     }
 
-    /// A direct write is at the device: from now on a read may give it.
+    /// A direct write is in flight: from now on a read may return it.
     pub(super) fn begin_direct(&mut self, number: u64, halves: Range<HalfNumber>) {
-        let mut beside = Vec::new();
-        for other in self.at_device.iter_mut().filter(|other| meet(&other.halves, &halves)) {
-            other.beside.push(number);
-            beside.push(other.number);
+        let mut concurrent = Vec::new();
+        for other in self.in_flight.iter_mut().filter(|other| meet(&other.halves, &halves)) {
+            other.concurrent.push(number);
+            concurrent.push(other.number);
         }
         for half in &mut self.halves[halves.clone()] {
             half.may.iter_mut().for_each(|may| may.push(number));
         }
-        self.at_device.push(DirectWrite { number, halves, beside });
+        self.in_flight.push(DirectWrite { number, halves, concurrent });
     }
 
-    /// A direct write has completed. If it went well, only it and those beside it can be there.
+    /// A direct write has completed. If it succeeded, only its value and those of concurrent ones are valid.
     pub(super) fn end_direct(&mut self, number: u64, is_ok: bool) {
-        let place = self.at_device.iter().position(|write| write.number == number);
-        let DirectWrite { halves, beside, .. } = self.at_device.remove(place.expect("it is at the device"));
+        let place = self.in_flight.iter().position(|write| write.number == number);
+        let DirectWrite { halves, concurrent, .. } = self.in_flight.remove(place.expect("it is in flight"));
         for half in self.halves[halves].iter_mut().filter(|_| is_ok) {
-            let new = std::iter::once(number).chain(beside.iter().copied()).collect::<Vec<_>>();
+            let new = std::iter::once(number).chain(concurrent.iter().copied()).collect::<Vec<_>>();
             match &mut half.may {
                 Some(may) => may.retain(|value| new.contains(value)),
                 None => half.may = Some(new),
@@ -109,7 +109,7 @@ impl Contents {
         }
     }
 
-    /// Nothing is on its way to a half: `value` is what it holds.
+    /// The device has `value` in a half after a direct write.
     pub(super) fn settle(&mut self, half: HalfNumber, value: u64) {
         assert!(self.accepts(half, value), "half {half} holds {value}, expected: {:?}", self.halves[half]);
         if self.is_quiet(half) {
@@ -118,7 +118,7 @@ impl Contents {
     }
 
     fn is_quiet(&self, half: HalfNumber) -> bool {
-        self.halves[half].cuts == 0 && !self.at_device.iter().any(|write| write.halves.contains(&half))
+        self.halves[half].cuts == 0 && !self.in_flight.iter().any(|write| write.halves.contains(&half))
     }
 }
 

@@ -8,20 +8,20 @@ use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
 use iopath_core::{Op, Page, PageRange};
 use std::ops::Range;
 
-/// Direct I/O at the device.
+/// A direct I/O in flight.
 #[derive(Debug)]
 pub(super) struct Going {
     task: usize,
-    /// `None`: a read that asked no lock.
+    /// `None`: a read that did not take the lock.
     tag: Option<DirectTag>,
-    /// What a write puts there.
+    /// The value of a write.
     number: Option<u64>,
     halves: Range<HalfNumber>,
-    /// The device takes the bytes when it ends.
+    /// The device takes the bytes at its end.
     is_late: bool,
     /// The device has another end since it began.
     is_resized: bool,
-    /// What a read has found.
+    /// The values that a read has returned.
     found: Vec<u64>,
 }
 
@@ -64,7 +64,7 @@ impl World {
         let halves = self.direct_halves(call);
         if pages_of(&halves).end() > self.path.geometry().end() {
             // The caller refuses it.
-            self.tasks[index].stage = Stage::Over;
+            self.tasks[index].stage = Stage::Done;
             return;
         }
         let op = if matches!(call, Call::DirectRead(..)) { Op::Read } else { Op::Write };
@@ -85,7 +85,7 @@ impl World {
         let call = self.tasks[index].call;
         let is_cut = matches!(call, Call::Truncate(_));
         if size_bytes == old_bytes || is_cut != (size_bytes < old_bytes) {
-            self.tasks[index].stage = Stage::Over;
+            self.tasks[index].stage = Stage::Done;
             return;
         }
         if is_cut {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    pub(super) fn go_on_resizing(&mut self, index: usize, outcome: Outcome) {
+    pub(super) fn advance_resize(&mut self, index: usize, outcome: Outcome) {
         let resize = self.resize.as_mut().expect("it has begun");
         let step = self.path.handle_resize_outcome(resize, outcome, index as u64);
         if step.expect("what cannot be written is cut off") == ResizeStep::Resize {
@@ -125,7 +125,7 @@ impl World {
         if !is_resize && pages_of(&going.halves).end() > self.path.geometry().end() {
             // The volume was cut meanwhile: the caller refuses it.
             going.tag.into_iter().for_each(|tag| self.path.end_direct(tag));
-            self.tasks[task].stage = Stage::Over;
+            self.tasks[task].stage = Stage::Done;
             return;
         }
         if !matches!(call, Call::DirectRead(..) | Call::Grow) {
@@ -135,12 +135,12 @@ impl World {
             self.contents.begin_direct(self.writes, going.halves.clone());
         }
         if !going.is_late {
-            self.carry_out(&mut going, true);
+            self.transfer(&mut going, true);
         }
         self.direct.push(going);
     }
 
-    /// No writer is there, and what was written before is at the device.
+    /// Checks that no writer is in the range, and that the device has all earlier writes.
     fn check_range_is_free(&mut self, going: &Going, call: Call) {
         let pages = pages_of(&going.halves);
         self.being_read.retain(|page| !pages.contains(Page(*page)));
@@ -154,8 +154,8 @@ impl World {
         }
     }
 
-    /// Bytes move between caller and device, all of them or, if it fails, perhaps the first.
-    fn carry_out(&mut self, going: &mut Going, is_ok: bool) {
+    /// Moves bytes between caller and device: all of them or, if it fails, the first.
+    fn transfer(&mut self, going: &mut Going, is_ok: bool) {
         let halves = going.halves.clone();
         match self.tasks[going.task].call {
             Call::Truncate(_) | Call::Grow if !is_ok => return,
@@ -178,7 +178,7 @@ impl World {
         // A file that has been resized has another end, whatever happens next.
         let is_ok = is_ok || going.is_resized;
         if going.is_late {
-            self.carry_out(&mut going, is_ok);
+            self.transfer(&mut going, is_ok);
         }
         let is_forced = is_ok && matches!(call, Call::DirectForced(..));
         if is_resize {
@@ -190,7 +190,7 @@ impl World {
             None if is_ok => self.check_found(&going),
             None => {}
         }
-        self.tasks[going.task].stage = Stage::Over;
+        self.tasks[going.task].stage = Stage::Done;
         if let Some(forced) = forced {
             let task = &mut self.tasks[going.task];
             task.stage = Stage::Waiting;
@@ -227,7 +227,7 @@ impl World {
         forced
     }
 
-    /// A flush of the device has failed: forced writes at the device, and those that wait for a flush, may be lost.
+    /// A flush of the device has failed: forced writes in flight, and those that wait for a flush, may be lost.
     pub(super) fn doom_forced(&mut self) {
         for going in &self.direct {
             self.tasks[going.task].is_doomed = true;
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// A direct read has found nothing older than what was there when it was called.
+    /// Checks that a direct read has returned no value older than those at its call.
     fn check_found(&self, going: &Going) {
         let Task { call, owes, .. } = &self.tasks[going.task];
         for (half, found) in going.halves.clone().zip(&going.found) {
@@ -260,8 +260,7 @@ impl World {
         self.direct.iter().any(|going| going.writes_to(page))
     }
 
-    /// The device loses what it has taken of what it is still writing, and takes it again; a read in flight may find
-    /// what is left.
+    /// The device loses the bytes of direct writes in flight, and takes them again; a read in flight may return the old ones.
     pub(super) fn lose_direct(&mut self) {
         for going in &mut self.direct {
             going.is_late |= going.number.is_some();

@@ -65,14 +65,14 @@ impl World {
         self.path.handle_completion(bio.tag, if is_ok { Ok(()) } else { Err(error) }, self.now);
         if bio.op == Op::Flush && !is_ok {
             self.doom_forced();
-            // What was being read while the device lost something is read again.
+            // Pages that were being read while the device lost bytes are read again.
             let Self { being_read, path, .. } = self;
             being_read.retain(|page| path.cache().is_cached(Page(*page)));
         }
         self.check_loss(lost);
     }
 
-    /// A flush fails; which pages the device has lost.
+    /// A flush fails; the pages that the device has lost.
     pub(super) fn fail_flush(&mut self) -> Vec<usize> {
         if !self.semantics.flush_loses {
             return Vec::new();
@@ -88,14 +88,14 @@ impl World {
         lost
     }
 
-    /// What the device has lost the cache must write again, or know that it cannot.
+    /// Checks that the cache writes lost pages again, or knows that it cannot.
     pub(super) fn check_loss(&mut self, pages: Vec<usize>) {
         for page in pages {
-            // A writer may be overwriting what was lost: then the cache may say so or not.
+            // A writer may be overwriting lost bytes: then the cache may report the loss or not.
             let is_written = self.is_written(page as u64) && self.cache().loss().is_none();
             let is_gone = !self.holds(page as u64) && !is_written;
             if is_gone {
-                assert!(self.cache().loss().is_some(), "page {page} is lost, and nobody knows");
+                assert!(self.cache().loss().is_some(), "page {page} is lost without a report");
                 self.lost.insert(page);
                 self.forget(page);
             }

@@ -11,7 +11,7 @@ impl World {
             Ok(step) => self.start_copying(index, step == TakeStep::FillThenWait),
             Err(IoError::EndOfDevice) => {
                 self.failed += 1;
-                self.tasks[index].stage = Stage::Over;
+                self.tasks[index].stage = Stage::Done;
             }
             Err(error) => panic!("{error} for a write"),
         }
@@ -48,8 +48,8 @@ impl World {
             let bytes = &mut self.arena[piece.frame.0 as usize];
             let half = page as usize * 2;
             if piece.end - piece.start < 4096 {
-                self.contents.look(half, bytes[0]);
-                self.contents.look(half + 1, bytes[1]);
+                self.contents.observe(half, bytes[0]);
+                self.contents.observe(half + 1, bytes[1]);
                 bytes[0] = self.writes;
             } else {
                 *bytes = [self.writes; 2];
@@ -62,7 +62,7 @@ impl World {
         self.path.release_pages(write, self.now);
         task.stage = match () {
             () if then_waits => Stage::Waiting,
-            () if write.is_all_taken() => Stage::Over,
+            () if write.is_all_taken() => Stage::Done,
             () => Stage::New,
         };
         if let Some(outcome) = task.early.take() {
