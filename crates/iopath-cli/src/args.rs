@@ -14,8 +14,8 @@ use iopath_lab::field::FieldNames;
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
-    BlockSize, CacheSettings, Depth, End, Engine, Field, Jobs, LabError, LatencySampling, LogSettings,
-    ReadShare, Readahead, Repetitions, Rw, Workload,
+    BlockSize, CacheSettings, Depth, DeviceDepth, End, Engine, Field, Jobs, LabError, LatencySampling,
+    LogSettings, ReadShare, Readahead, Repetitions, Rw, Workload,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,6 +123,10 @@ pub(crate) struct RunArgs {
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<ElevatorSpec>,
+    /// With an elevator other than none, which all jobs share: requests at the device at once. The elevator orders the
+    /// requests beyond. Default: as many as the disk takes, or 32
+    #[arg(long, value_name = "N")]
+    pub(crate) device_depth: Option<u32>,
     /// The I/O engine of iopath's own paths
     #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)).try_map(|name| name.parse::<Engine>()), value_name = "E")]
     pub(crate) engine: Option<Engine>,
@@ -160,6 +164,7 @@ impl RunArgs {
             seed: self.seed,
             read_share: ReadShare::new(self.rwmixread)?,
             elevator: self.elevator.clone(),
+            device_depth: self.device_depth.map(DeviceDepth::new).transpose()?,
             engine: self.engine,
             cache: CacheSettings {
                 cache_bytes: self.cache,
@@ -209,6 +214,7 @@ fn run_flag(field: Field) -> Option<&'static str> {
         Field::Readahead => "--readahead",
         Field::Borrow => "--borrow",
         Field::Elevator => "--elevator",
+        Field::DeviceDepth => "--device-depth",
         Field::Engine => "--engine",
         Field::Log => "--log",
         Field::Overwrite => "--overwrite",

@@ -54,6 +54,7 @@ impl Workload {
         }
         let given = [
             (Field::Elevator, self.elevator.as_ref().map(ToString::to_string)),
+            (Field::DeviceDepth, self.device_depth.map(|depth| depth.to_string())),
             (Field::Engine, self.engine.map(|engine| engine.name().to_owned())),
             (Field::Log, self.log.as_ref().map(|log| log.file.display().to_string())),
         ];

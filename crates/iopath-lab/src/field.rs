@@ -42,6 +42,8 @@ pub enum Field {
     Borrow,
     /// The I/O scheduler.
     Elevator,
+    /// Requests at the device at once.
+    DeviceDepth,
     /// The I/O engine.
     Engine,
     /// The request log.
@@ -55,7 +57,7 @@ pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Path,
         Self::Target,
         Self::Pattern,
@@ -73,6 +75,7 @@ impl Field {
         Self::Readahead,
         Self::Borrow,
         Self::Elevator,
+        Self::DeviceDepth,
         Self::Engine,
         Self::Log,
         Self::Overwrite,
@@ -98,6 +101,7 @@ impl Field {
             Self::Readahead => "readahead",
             Self::Borrow => "borrowing",
             Self::Elevator => "elevator",
+            Self::DeviceDepth => "device depth",
             Self::Engine => "engine",
             Self::Log => "log",
             Self::Overwrite => "overwrite permission",

@@ -46,7 +46,8 @@ pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use target::{Target, TargetInfo};
 pub use workload::{
-    BlockSize, Depth, End, Jobs, LatencySampling, LogSettings, ReadShare, Repetitions, Rw, Workload,
+    BlockSize, Depth, DeviceDepth, End, Jobs, LatencySampling, LogSettings, ReadShare, Repetitions, Rw,
+    Workload,
 };
 
 /// Measures one workload on this machine: finds or makes its target, repeats, and removes a scratch file.

@@ -80,6 +80,8 @@ pub struct OpenSpec<'a> {
     pub depth: u32,
     /// The elevator, for a path with a queue; unset is `none`.
     pub elevator: Option<&'a ElevatorSpec>,
+    /// With another elevator: requests at the device at once, for all jobs together; unset is as many as the device takes.
+    pub device_depth: Option<u32>,
     /// The I/O engine, for a path with a queue.
     pub engine: Engine,
     /// The page cache, for a path with one of iopath.

@@ -20,7 +20,7 @@ use crate::stats::Summary;
 use crate::storage::Resident;
 use crate::target::Target;
 use crate::warnings;
-use crate::workload::{End, Jobs, LogSettings, Rw, Workload};
+use crate::workload::{DeviceDepth, End, Jobs, LogSettings, Rw, Workload};
 
 /// How long the idle machine is sampled by default. `/proc/stat` counts in ticks of 10 ms per CPU, so the idle rate is
 /// known to 0.02 CPUs per CPU.
@@ -168,6 +168,7 @@ impl<'a> Series<'a> {
             writes: workload.rw.writes(),
             size_bytes: target.size_bytes(),
             elevator: workload.elevator.as_ref(),
+            device_depth: workload.device_depth.map(DeviceDepth::get),
             engine: workload.engine.unwrap_or_default(),
             cache: &workload.cache,
             log,

@@ -75,6 +75,11 @@ ranged! {
 }
 
 ranged! {
+    /// Requests at the device at once.
+    DeviceDepth, Field::DeviceDepth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
+}
+
+ranged! {
     /// Jobs, each of which is a thread.
     Jobs, Field::Jobs, 1..=4096u32, format!("1 to {}", Self::MAX)
 }

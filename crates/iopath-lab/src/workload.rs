@@ -10,7 +10,7 @@ use crate::cache::CacheSettings;
 use crate::path::PathRow;
 use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
-pub use crate::values::{BlockSize, Depth, Jobs, LatencySampling, ReadShare, Repetitions};
+pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
 
 /// The size that is accessed where neither the workload nor the target has one, in bytes.
 pub const DEFAULT_SIZE_BYTES: u64 = 1 << 30;
@@ -100,6 +100,9 @@ pub struct Workload {
     pub read_share: ReadShare,
     /// The elevator, on a path with a queue of iopath; unset is `none`.
     pub elevator: Option<ElevatorSpec>,
+    /// With an elevator other than `none`: requests at the device at once, for all jobs together. Unset is as many as the
+    /// device takes.
+    pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,
     /// The page cache, on a path with one of iopath.
@@ -128,6 +131,7 @@ impl Default for Workload {
             seed: 1,
             read_share: ReadShare::constant(50),
             elevator: None,
+            device_depth: None,
             engine: None,
             cache: CacheSettings::default(),
             log: None,

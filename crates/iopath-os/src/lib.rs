@@ -15,11 +15,13 @@ mod limits;
 mod memory;
 mod pool;
 mod runner;
+mod shared;
 #[doc(hidden)]
 pub mod sync;
 mod tail;
 pub mod target;
 mod thread;
+mod thread_queue;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
 pub use buffered::{Advice, Borrowed, Buffered, BufferedConfig, BufferedError, BufferedStats, DirectGuard};
@@ -39,5 +41,7 @@ pub use limits::{Geometry, REQUEST_BYTES, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
 pub use runner::{Finished, Job, Refused, RunError, Runner};
+pub use shared::{QueueClient, SharedQueue};
 pub use tail::Tail;
 pub use thread::thread_number;
+pub use thread_queue::ThreadQueue;

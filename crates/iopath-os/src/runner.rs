@@ -374,7 +374,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 }
 
 /// Aborts the process if a panic would unwind past memory that the kernel still writes to.
-struct AbortOnUnwind;
+pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {

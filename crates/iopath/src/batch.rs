@@ -2,18 +2,17 @@
 //! a page cache, `batch/direct.rs` keeps both coherent.
 
 mod direct;
-mod elevator;
 mod notify;
 mod options;
 mod request;
 
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
+use crate::queues::{Queue, SharedDevice};
 use crate::source::threading::{AnyThread, OneThread, Threading, sealed};
-use crate::tuning::Tuned;
 use crate::volume::Volume;
 use direct::DirectIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{Bell, BufferPool, Finished, Job, PoolBuf, Runner, WaitError};
+use iopath_os::{Bell, BufferPool, Finished, Job, PoolBuf, ThreadQueue, WaitError};
 
 pub use options::BatchOptions;
 pub use request::Request;
@@ -57,7 +56,7 @@ pub use request::Request;
 #[derive(Debug)]
 pub struct Batch<T: Threading = AnyThread> {
     volume: Volume,
-    runner: Tuned<<T as sealed::Open>::Device>,
+    runner: Queue<<T as sealed::Open>::Device>,
     pool: BufferPool,
     engine: &'static str,
     gather: u32,
@@ -116,11 +115,11 @@ impl Volume {
 impl<T: Threading> Batch<T> {
     fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
-        let opened = volume.source().batch_runner::<T>(options.io_depth, options.plug, pool.clone())?;
+        let opened = volume.source().batch_queue::<T>(options.io_depth, options.plug, pool.clone())?;
         let direct = volume.cache_if_any().map(|_| Box::new(DirectIos::new(options.io_depth)));
         Ok(Self {
             volume,
-            runner: opened.runner,
+            runner: opened.queue,
             pool,
             engine: opened.engine,
             gather: options.gather,
@@ -181,7 +180,7 @@ impl<T: Threading> Batch<T> {
         if self.direct.is_some() {
             return self.wait_direct();
         }
-        let waited = self.runner.runner(self.volume.tuning()).wait(self.gather);
+        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
         waited.map_err(|source| self.wait_error(source))?;
         Ok(self.next_completed())
     }
@@ -206,7 +205,8 @@ impl<T: Threading> Batch<T> {
         Some(completion(&self.volume, finished))
     }
 
-    /// Records each step of each request in `sink` from now on. Crate `iopath-log` has a sink that writes a file.
+    /// Records each step of each request of the batch's queue in `sink` from now on. With an elevator, threads and batches of
+    /// the volume share the queue: the sink then receives the steps of all, and replaces an earlier one. Crate `iopath-log` has a sink that writes a file.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.runner().start_log(sink);
     }
@@ -226,12 +226,12 @@ impl<T: Threading> Batch<T> {
         self.engine
     }
 
-    /// The counters of the queue.
-    pub const fn stats(&self) -> &QueueStats {
+    /// The counters of the queue; with an elevator, those of the queue that the volume's threads and batches share.
+    pub fn stats(&self) -> QueueStats {
         self.runner.as_is().stats()
     }
 
-    /// System calls made for I/O so far.
+    /// System calls made for I/O so far; with an elevator, by all threads and batches of the volume.
     pub fn syscalls(&self) -> u64 {
         self.runner.as_is().syscalls()
     }
@@ -282,9 +282,11 @@ impl<T: Threading> Batch<T> {
         self.volume.error(ErrorKind::Wait).because(Cause::Wait(source))
     }
 
-    /// The runner, with the elevator and the end that the volume has now.
-    fn runner(&mut self) -> &mut Runner<<T as sealed::Open>::Device> {
-        self.runner.runner(self.volume.tuning()).set_capacity(self.volume.sectors())
+    /// The queue, with the elevator and the end that the volume has now.
+    fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice> {
+        let queue = self.runner.for_io(self.volume.source());
+        queue.set_capacity(self.volume.sectors());
+        queue
     }
 }
 

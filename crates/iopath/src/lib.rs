@@ -75,9 +75,9 @@ mod bounce;
 mod error;
 mod facts;
 mod options;
+mod queues;
 mod shards;
 mod source;
-mod tuning;
 mod volume;
 
 pub use batch::{Batch, BatchOptions, Completion, LocalBatch, Refused, Request};

@@ -60,6 +60,7 @@ pub struct Options {
     pub(crate) engine: Engine,
     pub(crate) elevator: String,
     pub(crate) depth: u32,
+    pub(crate) device_depth: Option<u32>,
     pub(crate) request_bytes_max: Option<u64>,
     pub(crate) unaligned: Unaligned,
     pub(crate) cache_bytes: u64,
@@ -81,6 +82,7 @@ impl Default for Options {
             engine: Engine::Auto,
             elevator: "none".to_owned(),
             depth: 32,
+            device_depth: None,
             request_bytes_max: None,
             unaligned: Unaligned::Refuse,
             cache_bytes: 256 << 20,
@@ -172,10 +174,20 @@ impl Options {
         self
     }
 
-    /// The most requests in flight at the device, for each thread or batch.
+    /// With elevator `none`: the most requests in flight at the device, for each thread or batch. With any other, see
+    /// [`Options::device_depth`].
     #[must_use]
     pub const fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
+        self
+    }
+
+    /// With an elevator other than `none`: the most requests at the device at once, for all threads and batches
+    /// together. The elevator orders the requests beyond, so it has nothing to order while the callers have fewer in
+    /// flight. Unless set, as many as the disk says that it takes (`queue_depth` or `nr_requests` in sysfs), or 32.
+    #[must_use]
+    pub const fn device_depth(mut self, requests: u32) -> Self {
+        self.device_depth = Some(requests);
         self
     }
 

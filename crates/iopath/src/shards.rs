@@ -2,7 +2,7 @@
 //! a thread comes back to its own place, and looks for another only when more threads than places are about.
 
 use crate::error::OpenError;
-use crate::source::SharedRunner;
+use crate::queues::{Queue, SharedDevice};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::thread_number;
 use std::sync::PoisonError;
@@ -23,12 +23,12 @@ pub(crate) struct Shards {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Place {
-    runner: Mutex<Option<SharedRunner>>,
+    runner: Mutex<Option<Queue<SharedDevice>>>,
 }
 
 impl Shards {
     /// Shards of which the calling thread may have one already.
-    pub(crate) fn new(first: Option<SharedRunner>) -> Self {
+    pub(crate) fn new(first: Option<Queue<SharedDevice>>) -> Self {
         let shards = Self {
             places: (0..PLACES).map(|_| Place::default()).collect(),
             is_exclusive: AtomicBool::new(false),
@@ -40,8 +40,8 @@ impl Shards {
     /// Does something with the calling thread's runner, made by `make` if it has none yet.
     pub(crate) fn with<R>(
         &self,
-        make: impl FnOnce() -> Result<SharedRunner, OpenError>,
-        act: impl FnOnce(&mut SharedRunner) -> R,
+        make: impl FnOnce() -> Result<Queue<SharedDevice>, OpenError>,
+        act: impl FnOnce(&mut Queue<SharedDevice>) -> R,
     ) -> Result<R, OpenError> {
         let mut place = self.claim();
         let runner = match &mut *place {
@@ -61,7 +61,7 @@ impl Shards {
     }
 
     /// The thread's own place, or the next free one, or its own once it is free.
-    fn claim(&self) -> MutexGuard<'_, Option<SharedRunner>> {
+    fn claim(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
         let own = thread_number() % PLACES;
         let free = (0..PLACES).find_map(|step| {
             let may_try = step == 0 || !self.is_exclusive.load(Ordering::SeqCst);
@@ -73,7 +73,7 @@ impl Shards {
 }
 
 impl Place {
-    fn lock(&self) -> MutexGuard<'_, Option<SharedRunner>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

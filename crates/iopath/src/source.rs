@@ -7,13 +7,13 @@ pub(crate) mod threading;
 
 use crate::error::OpenError;
 use crate::options::{IoMode, Options};
-use crate::tuning::{Tuned, Tuning};
+use crate::queues::{Devices, OpenDevice, Opened, Queue, Shape, SharedDevice, Tuning};
 use iopath_core::{Limits, QueueConfig, SECTOR_BYTES, StripeConfig};
 use iopath_os::target::guard::Contents;
 use iopath_os::target::{DioAlignment, Kind, Target, open_exclusive};
 use iopath_os::{
     BufferPool, EngineConfig, Fallback, Faulty, FileMap, Geometry, Mapped, MemoryDisk, REQUEST_BYTES,
-    RealDevice, StripedError, limits_of,
+    RealDevice, Runner, StripedError, limits_of,
 };
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -64,12 +64,10 @@ impl<D: ?Sized + RealDevice> On<D> {
     }
 }
 
-/// A queue on an open engine.
-#[derive(Debug)]
-pub(crate) struct Opened<R> {
-    pub(crate) runner: R,
-    pub(crate) engine: &'static str,
-    pub(crate) fallback: Option<Fallback>,
+impl<D: ?Sized> From<On<D>> for Opened<Box<D>> {
+    fn from(On { device, engine, fallback }: On<D>) -> Self {
+        Self { queue: device, engine, fallback }
+    }
 }
 
 /// An open file, device or memory disk. Makes engines.
@@ -81,11 +79,9 @@ pub(crate) struct Source {
     pub(crate) tuning: Tuning,
 }
 
-pub(crate) type SharedRunner = Tuned<dyn RealDevice + Send>;
-
 impl Source {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, Target), OpenError> {
-        let tuning = Tuning::new(options.elevator.parse()?);
+        let elevator = options.elevator.parse()?;
         if let Some(bytes) = options.create_bytes {
             create(path, bytes)?;
         }
@@ -102,12 +98,13 @@ impl Source {
         };
         let limits = limits_of(&file, &geometry).map_err(system(&target.path, "measured"))?;
         let backing = Backing::File(Arc::new(file));
+        let tuning = Tuning::new(elevator, options.device_depth.unwrap_or_else(|| device_depth(&target)));
         Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
     /// A memory disk: its alignment is configured, and it holds no data of others.
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
-        let tuning = Tuning::new(options.elevator.parse()?);
+        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
         let mut limits = disk.limits();
         let block = u64::from(limits.logical_block_bytes);
         let request_bytes_max = options.request_bytes_max.unwrap_or(REQUEST_BYTES);
@@ -147,7 +144,9 @@ impl Source {
         // A stripe is a device whatever its members are: whole blocks at both ends.
         let size_bytes = limits.capacity * SECTOR_BYTES;
         let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
-        let (tuning, options) = (Tuning::new(options.elevator.parse()?), options.clone());
+        let device_depth = DEVICE_DEPTH.saturating_mul(files.len() as u32);
+        let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(device_depth));
+        let options = options.clone();
         let backing = Backing::Stripe(Members { files, config });
         Ok((Self { backing, limits, options, tuning }, target))
     }
@@ -161,10 +160,10 @@ impl Source {
         Ok((Self { backing: Backing::Mapped(mapped), ..self }, target))
     }
 
-    /// A queue and engine for threads that use it in turn.
-    pub(crate) fn shared_runner(&self) -> Result<Opened<SharedRunner>, OpenError> {
-        let depth = self.depth();
-        self.shared(&Self::queue(1, depth, depth), None)
+    /// The queue of a thread that does blocking I/O.
+    pub(crate) fn thread_queue(&self) -> Result<Opened<Queue<SharedDevice>>, OpenError> {
+        let open: OpenDevice<SharedDevice> = |devices, pool| devices.open_shared(devices.depth(), pool);
+        Queue::open(self, Shape { jobs_max: 1, plug: self.depth(), pool: None, open })
     }
 
     /// A queue and engine for the page cache, which registers the memory in `pool`.
@@ -172,33 +171,32 @@ impl Source {
         &self,
         bios_max: u32,
         pool: &BufferPool,
-    ) -> Result<Opened<SharedRunner>, OpenError> {
-        self.shared(&Self::queue(bios_max, self.depth(), PLUG_REQUESTS), Some(pool.clone()))
-    }
-
-    fn shared(
-        &self,
-        queue: &QueueConfig,
-        pool: Option<BufferPool>,
-    ) -> Result<Opened<SharedRunner>, OpenError> {
-        let On { device, engine, fallback } = self.shared_device(&self.backing, pool)?;
-        Ok(Opened { runner: self.tuning.runner(device, queue), engine, fallback })
+    ) -> Result<Opened<Runner<SharedDevice>>, OpenError> {
+        let depth = self.options.device_depth.unwrap_or(self.options.depth).clamp(1, self.limits.depth_max);
+        let engine = engine_config(depth, Some(pool.clone()));
+        let On { device, engine, fallback } = self.shared_device(&self.backing, &engine)?;
+        let config = QueueConfig {
+            bios_max,
+            requests_max: bios_max.max(depth),
+            depth,
+            plug_requests_max: PLUG_REQUESTS,
+            elevator: self.tuning.wanted().0.elevator,
+        };
+        Ok(Opened { queue: Runner::new(device, &config), engine, fallback })
     }
 
     /// A device for threads that use it in turn. Faults are injected below the mapping, if there is one.
     pub(crate) fn shared_device(
         &self,
         backing: &Backing,
-        pool: Option<BufferPool>,
+        engine: &EngineConfig,
     ) -> Result<On<dyn RealDevice + Send>, OpenError> {
         let mut on: On<dyn RealDevice + Send> = match backing {
-            Backing::File(file) => {
-                On::of(self.options.engine.open_shared(file, &self.limits, &self.engine(pool))?)
-            }
-            Backing::Stripe(members) => On::of(members.open_shared(self.options.engine, &self.engine(pool))?),
+            Backing::File(file) => On::of(self.options.engine.open_shared(file, &self.limits, engine)?),
+            Backing::Stripe(members) => On::of(members.open_shared(self.options.engine, engine)?),
             Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
             Backing::Mapped(mapped) => {
-                let on = self.shared_device(&mapped.below, pool)?;
+                let on = self.shared_device(&mapped.below, engine)?;
                 let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
                 return Ok(On { device: Box::new(device), ..on });
             }
@@ -214,7 +212,7 @@ impl Source {
         &self,
         mapped: &MappedOn,
     ) -> Result<Mapped<Box<dyn RealDevice + Send>>, OpenError> {
-        let on = self.shared_device(&mapped.below, None)?;
+        let on = self.shared_device(&mapped.below, &engine_config(self.depth(), None))?;
         Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
@@ -235,10 +233,15 @@ impl Source {
             _ => None,
         }
     }
+}
 
-    fn engine(&self, pool: Option<BufferPool>) -> EngineConfig {
-        let depth = self.depth();
-        EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }
+fn engine_config(depth: u32, pool: Option<BufferPool>) -> EngineConfig {
+    EngineConfig { depth, threads_max: THREADS_MAX.min(depth), pool }
+}
+
+impl Devices for Source {
+    fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// The requested depth, within the limits of the device.
@@ -246,15 +249,31 @@ impl Source {
         self.options.depth.clamp(1, self.limits.depth_max)
     }
 
-    fn queue(bios_max: u32, depth: u32, plug_requests_max: u32) -> QueueConfig {
-        QueueConfig {
-            bios_max,
-            requests_max: bios_max.max(depth),
-            depth,
-            plug_requests_max,
-            ..QueueConfig::default()
-        }
+    fn open_local(&self, pool: Option<BufferPool>) -> Result<Opened<Box<dyn RealDevice>>, OpenError> {
+        Ok(self.local_device(&self.backing, &engine_config(self.depth(), pool))?.into())
     }
+
+    fn open_shared(
+        &self,
+        depth: u32,
+        pool: Option<BufferPool>,
+    ) -> Result<Opened<Box<SharedDevice>>, OpenError> {
+        let engine = engine_config(depth.clamp(1, self.limits.depth_max), pool);
+        Ok(self.shared_device(&self.backing, &engine)?.into())
+    }
+}
+
+/// Requests at the device of a shared queue, where neither the options nor the system name a number.
+const DEVICE_DEPTH: u32 = 32;
+
+/// The most requests that are taken from what the system says.
+const DEVICE_DEPTH_MAX: u32 = 1024;
+
+/// As many requests as the disk takes at once, so that the elevator, not the kernel, queues the others.
+fn device_depth(target: &Target) -> u32 {
+    let disk = target.backing.disk();
+    let depth = disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(DEVICE_DEPTH);
+    depth.clamp(1, DEVICE_DEPTH_MAX)
 }
 
 /// The largest request of the disk, as far as the kernel allows it, since each request costs CPU whatever its length.

@@ -16,10 +16,10 @@ use crate::bounce::Bounce;
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::facts::Facts;
 use crate::options::{IoMode, Options, Unaligned};
+use crate::queues::{Opened, Tuning};
 use crate::shards::Shards;
 use crate::source::cache::{self, OpenedCache};
-use crate::source::{Backing, Opened, Source};
-use crate::tuning::Tuning;
+use crate::source::{Backing, Source};
 use iopath_core::{Op, SECTOR_BYTES};
 use iopath_os::sync::{Mutex, MutexGuard};
 use iopath_os::target::Target;
@@ -117,8 +117,8 @@ impl Volume {
             let OpenedCache { cache, engine, fallback } = cache::open(&source, &target)?;
             (None, Some(cache), engine, fallback)
         } else {
-            let Opened { runner, engine, fallback } = source.shared_runner()?;
-            (Some(runner), None, engine, fallback)
+            let Opened { queue, engine, fallback } = source.thread_queue()?;
+            (Some(queue), None, engine, fallback)
         };
         let facts = Facts {
             path: target.path.clone(),
@@ -269,8 +269,11 @@ impl Volume {
     }
 
     fn set_size(&self, size_bytes: u64) {
-        self.shared.size_bytes.store(size_bytes, Ordering::Release);
-        self.shared.resizes.fetch_add(1, Ordering::Release);
+        let sectors = size_bytes.next_multiple_of(u64::from(self.facts().block_bytes)) / SECTOR_BYTES;
+        self.tuning().shared_queue().move_end(sectors, || {
+            self.shared.size_bytes.store(size_bytes, Ordering::Release);
+            self.shared.resizes.fetch_add(1, Ordering::Release);
+        });
     }
 
     fn resizes(&self) -> u64 {

@@ -171,7 +171,7 @@ fn a_batch_accepts_ranges_inside_the_volume_and_returns_the_buffer_of_others() {
         let options = BatchOptions::new(2, BLOCK as usize).gather(u32::MAX).plug(u32::MAX);
         let mut batch = volume.batch(&options.stream(Stream(u32::MAX))).unwrap();
         for weight in [0, u32::MAX] {
-            batch.set_weight(Stream(weight), weight);
+            volume.set_weight(Stream(weight), weight);
         }
         for (offset, bytes) in pairs() {
             let inside = SIZE.saturating_sub(offset).min(bytes);

@@ -42,19 +42,18 @@ fn order(batch: &mut Batch) -> Vec<u64> {
 fn a_batch_full_of_io_loses_and_reorders_nothing_while_its_elevator_changes() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     for seed in 0..4 {
-        // Fewer at the device than in the batch: the elevator has something to hand over.
-        let volume = Volume::open(&path, &options().write(true).depth(2)).unwrap();
+        // Fewer at the device than in the batch: the elevator has requests to order.
+        let volume = Volume::open(&path, &options().write(true).depth(2).device_depth(2)).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut changes = 0;
         keeps_order(&volume, seed, |batch, _| {
             changes += 1;
             match rng.random_range(0..8) {
-                0 => batch.set_elevator(&random_spec(&mut rng)),
+                0 => volume.set_elevator(&spec("none")),
                 1 => volume.set_elevator(&random_spec(&mut rng)),
                 2 => {
-                    let tunables: Vec<_> = batch.tunables().collect();
-                    for (tunable, _) in tunables {
-                        batch.set_tunable(tunable.name, rng.random_range(tunable.range.clone())).unwrap();
+                    for (tunable, _) in volume.elevator().tunables() {
+                        volume.set_tunable(tunable.name, rng.random_range(tunable.range.clone())).unwrap();
                     }
                 }
                 3 => batch.submit(),
@@ -110,45 +109,37 @@ fn what_is_set_in_the_volume_orders_what_its_batches_hold_already() {
     });
     // One had gone to the device as first come; the others are sorted now.
     assert_eq!(order(&mut batch), [100, 20, 40, 60, 80]);
-    assert_eq!(batch.elevator().name(), "ascend");
+    assert_eq!(volume.elevator().name(), "ascend");
 }
 
 #[test]
-fn what_a_batch_sets_is_its_own_until_the_volume_is_changed() {
+fn an_elevator_and_its_settings_belong_to_the_volume() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().elevator("deadline:fifo_batch=4")).unwrap();
-    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
-    let mut other = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
-    assert_eq!((volume.tunable("fifo_batch").unwrap(), batch.tunable("fifo_batch").unwrap()), (4, 4));
-    batch.set_tunable("fifo_batch", 9).unwrap();
-    assert_eq!((volume.tunable("fifo_batch").unwrap(), other.tunable("fifo_batch").unwrap()), (4, 4));
-    assert_eq!(batch.tunable("fifo_batch").unwrap(), 9);
+    let mut batches = [(); 2].map(|()| volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap());
+    volume.set_tunable("fifo_batch", 9).unwrap();
     volume.set_tunable("read_expire_ms", 77).unwrap();
-    for batch in [&mut batch, &mut other] {
-        assert_eq!(batch.elevator().to_string(), "deadline:read_expire_ms=77,fifo_batch=4");
+    assert_eq!((volume.tunable("fifo_batch").unwrap(), volume.tunable("read_expire_ms").unwrap()), (9, 77));
+    assert_eq!(volume.elevator().to_string(), "deadline:read_expire_ms=77,fifo_batch=9");
+    for batch in &mut batches {
+        read(batch, 1, |request| request);
+        assert_eq!(order(batch), [1]);
     }
-    let mut late = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
-    assert_eq!(late.elevator().to_string(), "deadline:read_expire_ms=77,fifo_batch=4");
+    assert_eq!(batches[0].stats(), batches[1].stats(), "both have the same queue");
+    assert_eq!(batches[0].stats().bios, 2);
 }
 
 #[test]
 fn a_setting_that_cannot_be_is_refused_with_its_name_its_value_and_its_range() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().elevator("deadline")).unwrap();
-    let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
     let refused = "deadline: fifo_batch=0 is out of range; set 1 to 65535 requests";
     assert_eq!(volume.set_tunable("fifo_batch", 0).unwrap_err().to_string(), refused);
-    assert_eq!(batch.set_tunable("fifo_batch", 0).unwrap_err().to_string(), refused);
-    for unknown in [
-        volume.set_tunable("no_such", 1),
-        batch.set_tunable("no_such", 1),
-        batch.tunable("no_such").map(drop),
-    ] {
+    for unknown in [volume.set_tunable("no_such", 1), volume.tunable("no_such").map(drop)] {
         let unknown = unknown.unwrap_err().to_string();
         assert!(unknown.contains("\"no_such\"; it has: read_expire_ms"), "{unknown}");
     }
     assert_eq!(volume.elevator().to_string(), "deadline", "nothing was changed");
-    assert_eq!(batch.elevator().to_string(), "deadline");
 }
 
 /// How many others complete between the adding of an urgent read and its end, at most, in a batch that is
@@ -181,7 +172,8 @@ fn passed_by(volume: &Volume) -> u32 {
 fn an_urgent_stream_passes_what_a_slow_device_has_not_begun() {
     let Some((_directory, path)) = scratch(4 << 20) else { return };
     // One at the device at a time: that one, and no other, may still go before.
-    let open = |elevator| Volume::open(&path, &options().depth(1).elevator(elevator)).unwrap();
+    let open =
+        |elevator| Volume::open(&path, &options().depth(1).device_depth(1).elevator(elevator)).unwrap();
     let (deadline, none) = (passed_by(&open("deadline")), passed_by(&open("none")));
     assert!(deadline <= 1, "{deadline} went before an urgent read");
     assert!(none > 30, "{none}: without an elevator that goes by urgency it waits for its turn");
@@ -190,7 +182,7 @@ fn an_urgent_stream_passes_what_a_slow_device_has_not_begun() {
 #[test]
 fn the_priority_of_a_batch_is_that_of_each_io_that_has_none() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
-    let volume = Volume::open(&path, &options().depth(1).elevator("deadline")).unwrap();
+    let volume = Volume::open(&path, &options().device_depth(1).elevator("deadline")).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB).priority(Priority::Idle)).unwrap();
     for block in [10, 20, 30] {
         read(&mut batch, block, |request| request);
@@ -202,9 +194,9 @@ fn the_priority_of_a_batch_is_that_of_each_io_that_has_none() {
 #[test]
 fn streams_of_one_batch_share_the_device_by_weight() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
-    let volume = Volume::open(&path, &options().depth(1).elevator("fair")).unwrap();
+    let volume = Volume::open(&path, &options().device_depth(1).elevator("fair")).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(32, 4 * KIB)).unwrap();
-    batch.set_weight(Stream(1), 300);
+    volume.set_weight(Stream(1), 300);
     let mut completed = [0_u32; 2];
     let mut rng = ChaCha8Rng::seed_from_u64(6);
     let mut add = |batch: &mut Batch, stream: u64| {

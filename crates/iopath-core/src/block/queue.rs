@@ -337,6 +337,12 @@ impl<M: Memory> RequestQueue<M> {
         if self.bios_in >= self.bios_max {
             return Err(SubmitError::QueueFull(*bio));
         }
+        Self::check_bio(&self.limits, self.limits.capacity, bio)
+    }
+
+    /// Checks a bio as [`RequestQueue::submit_bio`] does, but for room in the queue: against the limits of the device,
+    /// and its capacity in sectors.
+    pub fn check_bio(limits: &Limits, capacity: u64, bio: &Bio<M>) -> Result<(), SubmitError<M>> {
         let memory_bytes = bio.memory.map_or(0, |memory| memory.bytes());
         if memory_bytes != bio.memory_bytes() {
             return Err(SubmitError::MemoryMismatch { bio: *bio, memory_bytes });
@@ -344,15 +350,14 @@ impl<M: Memory> RequestQueue<M> {
         if bio.op == Op::Flush {
             return Ok(());
         }
-        let capacity = self.limits.capacity;
         if bio.extent.is_empty() || bio.extent.end().0 > capacity {
             return Err(SubmitError::OutOfRange { bio: *bio, capacity });
         }
-        if !self.limits.is_whole_blocks(bio.extent) {
-            let block_bytes = self.limits.logical_block_bytes;
+        if !limits.is_whole_blocks(bio.extent) {
+            let block_bytes = limits.logical_block_bytes;
             return Err(SubmitError::Unaligned { bio: *bio, block_bytes });
         }
-        if self.limits.sectors_max(bio.op) < self.limits.block_sectors() {
+        if limits.sectors_max(bio.op) < limits.block_sectors() {
             return Err(SubmitError::Unsupported(*bio));
         }
         Ok(())

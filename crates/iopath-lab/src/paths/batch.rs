@@ -18,7 +18,10 @@ use crate::random;
 pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
     // The lab has checked and claimed a target that is written to.
     let options = Options::new().mode(mode).write(spec.writes).claim(false).engine(spec.engine);
-    let options = options.elevator(spec.elevator_text()).depth(spec.depth);
+    let mut options = options.elevator(spec.elevator_text()).depth(spec.depth);
+    if let Some(requests) = spec.device_depth {
+        options = options.device_depth(requests);
+    }
     let volume = Volume::open(spec.file(), &options)?;
     Ok(Box::new(VolumePath { volume, log: spec.log.cloned() }))
 }
@@ -35,7 +38,9 @@ impl IoPath for VolumePath {
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
         let mut batch = self.volume.local_batch(&options)?;
-        if let Some(log) = &self.log {
+        // One queue, one log: with an elevator all jobs share the queue.
+        let has_queue = job.job == 0 || self.volume.elevator().name() == "none";
+        if let Some(log) = self.log.as_ref().filter(|_| has_queue) {
             batch.start_log(Box::new(log.add_queue()));
         }
         let mut idle: Vec<PoolBuf> = std::iter::from_fn(|| batch.buffer()).collect();

@@ -33,11 +33,14 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let cache = spec.cache;
     // The lab has checked and claimed a target that is written to.
     let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(spec.engine);
-    let options = options
+    let mut options = options
         .elevator(spec.elevator_text())
         .cache_bytes(cache.cache_bytes())
         .page_bytes(cache.page_bytes())
         .readahead(cache.readahead());
+    if let Some(requests) = spec.device_depth {
+        options = options.device_depth(requests);
+    }
     let path = BufferedPath {
         target: spec.file().to_owned(),
         options,

@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Extent, Limits, Op, Priority, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_log::LogWriter;
-use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, system_error};
+use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, SharedQueue, ThreadQueue, system_error};
 
 use crate::error::LabError;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
@@ -25,44 +24,67 @@ pub(crate) static ROW: PathRow = PathRow {
     open,
 };
 
+/// Requests at the device of a shared queue at once, unless set.
+const DEVICE_DEPTH: u32 = 32;
+
+/// Requests that a job plugs.
+const PLUG: u32 = 32;
+
+/// Bios in the shared queue at once; more wait in the rings of their jobs.
+const SHARED_BIOS_MAX: u32 = 4096;
+
+/// A queue for each job, or one for all if there is an elevator.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of every row")]
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let elevator = spec.elevator.cloned().unwrap_or_default();
     let capacity = spec.size_bytes.div_ceil(SECTOR_BYTES);
-    Ok(Box::new(NullPath { elevator, capacity, log: spec.log.cloned() }))
+    let depth = spec.device_depth.unwrap_or(DEVICE_DEPTH);
+    let shared = (elevator.name() != "none").then(|| {
+        let limits = Limits { depth_max: depth, ..Limits::with_capacity(capacity) };
+        let (bios_max, requests_max) = (SHARED_BIOS_MAX, SHARED_BIOS_MAX);
+        let config = QueueConfig { bios_max, requests_max, depth, elevator, ..QueueConfig::default() };
+        SharedQueue::new(Box::new(Null::new(limits)), &config)
+    });
+    Ok(Box::new(NullPath { shared, capacity, log: spec.log.cloned() }))
 }
 
 struct NullPath {
-    elevator: ElevatorSpec,
+    /// The queue of all jobs, if there is an elevator.
+    shared: Option<SharedQueue<Null>>,
     /// In sectors.
     capacity: u64,
     log: Option<Arc<LogWriter>>,
 }
 
+impl NullPath {
+    /// A queue for one job.
+    fn own(&self, depth: u32) -> Runner<Null> {
+        let limits = Limits { depth_max: depth, ..Limits::with_capacity(self.capacity) };
+        let config = QueueConfig { bios_max: depth, requests_max: depth, depth, ..QueueConfig::default() };
+        Runner::new(Box::new(Null::new(limits)), &config)
+    }
+}
+
 impl IoPath for NullPath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
         let JobSpec { depth, block_bytes, .. } = *job;
-        let limits = Limits { depth_max: depth, ..Limits::with_capacity(self.capacity) };
-        let config = QueueConfig {
-            bios_max: depth,
-            requests_max: depth,
-            depth,
-            elevator: self.elevator.clone(),
-            ..QueueConfig::default()
+        let mut queue = match &self.shared {
+            Some(shared) => ThreadQueue::Shared(shared.client(depth, PLUG)),
+            None => ThreadQueue::Own(self.own(depth)),
         };
-        let mut runner = Runner::new(Box::new(Null::new(limits)), &config);
-        if let Some(log) = &self.log {
-            runner.start_log(Box::new(log.add_queue()));
+        // One queue, one log.
+        if let Some(log) = self.log.as_ref().filter(|_| self.shared.is_none() || job.job == 0) {
+            queue.start_log(Box::new(log.add_queue()));
         }
         let pool = BufferPool::new(depth, block_bytes as usize)?;
         let idle = std::iter::from_fn(|| pool.take()).collect();
-        Ok(Box::new(NullConnection { runner, idle, depth, stream: Stream(job.job) }))
+        Ok(Box::new(NullConnection { queue, idle, depth, stream: Stream(job.job) }))
     }
 }
 
 /// A queue. Its tokens are the slots.
 struct NullConnection {
-    runner: Runner<Null>,
+    queue: ThreadQueue<Null, Null>,
     /// Any buffer serves any slot.
     idle: Vec<PoolBuf>,
     depth: u32,
@@ -90,12 +112,12 @@ impl Connection for NullConnection {
             priority: Priority::default(),
             token: slot.into(),
         };
-        self.runner.queue(job).map_err(|refused| io::Error::other(refused.error.to_string()))
+        self.queue.queue(job).map_err(|refused| io::Error::other(refused.error.to_string()))
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        self.runner.wait(1).map_err(|error| error.source)?;
-        while let Some(Finished { token, buffer, result, .. }) = self.runner.poll_completion() {
+        self.queue.wait(1).map_err(|error| error.source)?;
+        while let Some(Finished { token, buffer, result, .. }) = self.queue.poll_completion() {
             self.idle.extend(buffer);
             done.push(Done { slot: token as u32, result: result.map_err(system_error) });
         }

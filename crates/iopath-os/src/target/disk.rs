@@ -51,6 +51,8 @@ pub struct Disk {
     pub max_segments: Option<u32>,
     /// Requests of the queue in each direction.
     pub nr_requests: Option<u32>,
+    /// Requests the device takes at once, if its driver says so (SCSI and ATA).
+    pub queue_depth: Option<u32>,
     /// Whether a power failure can lose completed writes.
     pub write_cache: Option<WriteCache>,
     /// Whether it supports FUA.
@@ -146,6 +148,7 @@ impl Disk {
             max_hw_sectors_kb: number(&queue, "max_hw_sectors_kb"),
             max_segments: small("max_segments"),
             nr_requests: small("nr_requests"),
+            queue_depth: number(&dir.join("device"), "queue_depth").and_then(|n| u32::try_from(n).ok()),
             write_cache: attribute(&queue, "write_cache").and_then(|text| WriteCache::parse(&text)),
             fua: flag(&queue, "fua"),
             discard: bytes("discard_max_bytes").map(|max_bytes| Discard {

@@ -4,5 +4,6 @@
 
 mod buffered;
 mod device;
+mod shared;
 mod stripe;
 mod threads;

@@ -19,6 +19,9 @@ impl<T: Threading> Batch<T> {
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
+    /// From then on the batch has a queue and an engine of its own, also with an elevator: no thread waits for the device of
+    /// a shared queue on behalf of an event loop.
+    ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if requests are in flight at the first call. Else an error of the system.
     pub fn completion_fd(&mut self) -> io::Result<OwnedFd> {
@@ -32,6 +35,7 @@ impl<T: Threading> Batch<T> {
         let bell = Bell::new()?;
         bell.arm();
         let descriptor = bell.descriptor()?;
+        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
         self.runner().set_bell(&bell)?;
         self.bell = Some(bell);
         Ok(descriptor)

@@ -35,7 +35,7 @@ pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, Open
     let cache = Buffered::new(config, |pool| {
         let opened = source.cache_runner(BIOS_MAX, pool)?;
         (engine, fallback) = (opened.engine, opened.fallback);
-        Ok::<_, OpenError>(opened.runner.untuned())
+        Ok::<_, OpenError>(opened.queue)
     })?;
     Ok(OpenedCache { cache, engine, fallback })
 }

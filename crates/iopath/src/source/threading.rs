@@ -1,9 +1,9 @@
 //! The threads that may use a batch: any in turn, or one. The type decides, so that a batch that may move is `Send`.
 
-use super::{Backing, On, Opened, Source};
+use super::{Backing, On, Source};
 use crate::error::OpenError;
-use crate::tuning::Tuned;
-use iopath_os::{BufferPool, Faulty, Mapped, RealDevice};
+use crate::queues::{Devices, Opened, Queue, Shape};
+use iopath_os::{BufferPool, EngineConfig, Faulty, Mapped, RealDevice};
 use std::fmt;
 
 /// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].
@@ -21,22 +21,28 @@ impl Threading for AnyThread {}
 impl Threading for OneThread {}
 
 pub(crate) mod sealed {
-    use super::{AnyThread, Backing, BufferPool, On, OneThread, OpenError, RealDevice, Source, fmt};
+    use super::{AnyThread, BufferPool, Devices, OneThread, OpenError, Opened, RealDevice, fmt};
 
     /// Opens the devices of a batch.
     pub trait Open: fmt::Debug + Sized {
         type Device: ?Sized + RealDevice;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
-        fn open(source: &Source, backing: &Backing, pool: BufferPool) -> Result<On<Self::Device>, OpenError>;
+        fn open(
+            devices: &dyn Devices,
+            pool: Option<BufferPool>,
+        ) -> Result<Opened<Box<Self::Device>>, OpenError>;
     }
 
     impl Open for AnyThread {
         type Device = dyn RealDevice + Send;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
-        fn open(source: &Source, backing: &Backing, pool: BufferPool) -> Result<On<Self::Device>, OpenError> {
-            source.shared_device(backing, Some(pool))
+        fn open(
+            devices: &dyn Devices,
+            pool: Option<BufferPool>,
+        ) -> Result<Opened<Box<Self::Device>>, OpenError> {
+            devices.open_shared(devices.depth(), pool)
         }
     }
 
@@ -44,35 +50,38 @@ pub(crate) mod sealed {
         type Device = dyn RealDevice;
 
         #[expect(private_interfaces, reason = "for this crate alone")]
-        fn open(source: &Source, backing: &Backing, pool: BufferPool) -> Result<On<Self::Device>, OpenError> {
-            source.local_device(backing, pool)
+        fn open(
+            devices: &dyn Devices,
+            pool: Option<BufferPool>,
+        ) -> Result<Opened<Box<Self::Device>>, OpenError> {
+            devices.open_local(pool)
         }
     }
 }
 
 impl Source {
-    /// A queue and engine for one batch, with `bios_max` I/Os in flight; `K` says from which threads.
-    pub(crate) fn batch_runner<K: Threading>(
+    /// The queue of one batch, with `jobs_max` I/Os in flight; `K` says from which threads.
+    pub(crate) fn batch_queue<K: Threading>(
         &self,
-        bios_max: u32,
+        jobs_max: u32,
         plug: u32,
         pool: BufferPool,
-    ) -> Result<Opened<Tuned<K::Device>>, OpenError> {
-        let On { device, engine, fallback } = K::open(self, &self.backing, pool)?;
-        let runner = self.tuning.runner(device, &Self::queue(bios_max, self.depth(), plug));
-        Ok(Opened { runner, engine, fallback })
+    ) -> Result<Opened<Queue<K::Device>>, OpenError> {
+        Queue::open(self, Shape { jobs_max, plug, pool: Some(pool), open: K::open })
     }
 
     /// A device for one thread.
-    fn local_device(&self, backing: &Backing, pool: BufferPool) -> Result<On<dyn RealDevice>, OpenError> {
+    pub(super) fn local_device(
+        &self,
+        backing: &Backing,
+        engine: &EngineConfig,
+    ) -> Result<On<dyn RealDevice>, OpenError> {
         let mut on: On<dyn RealDevice> = match backing {
-            Backing::File(file) => {
-                On::of(self.options.engine.open(file, &self.limits, &self.engine(Some(pool)))?)
-            }
-            Backing::Stripe(members) => On::of(members.open(self.options.engine, &self.engine(Some(pool)))?),
+            Backing::File(file) => On::of(self.options.engine.open(file, &self.limits, engine)?),
+            Backing::Stripe(members) => On::of(members.open(self.options.engine, engine)?),
             Backing::Memory(disk) => On::memory(Box::new(disk.open_with(self.limits.clone()))),
             Backing::Mapped(mapped) => {
-                let on = self.local_device(&mapped.below, pool)?;
+                let on = self.local_device(&mapped.below, engine)?;
                 let device = Mapped::new(on.device, &mapped.file, self.options.boundary)?;
                 return Ok(On { device: Box::new(device), ..on });
             }

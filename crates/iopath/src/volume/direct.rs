@@ -3,9 +3,10 @@
 
 use super::Volume;
 use crate::error::{Error, ErrorKind, Result};
+use crate::queues::SharedDevice;
 use crate::source::Backing;
 use iopath_core::{Extent, IoError, Op};
-use iopath_os::{DirectGuard, RealDevice, RunError, Runner};
+use iopath_os::{DirectGuard, RunError, ThreadQueue};
 
 /// The direct path of a volume of any mode: [`Volume::direct`].
 ///
@@ -124,7 +125,7 @@ impl Volume {
         &self,
         op: Op,
         extent: Extent,
-        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+        act: impl FnOnce(&mut ThreadQueue<SharedDevice, SharedDevice>) -> Result<(), RunError>,
     ) -> Result<()> {
         self.run_guarded(op, extent, act).map(drop)
     }
@@ -135,9 +136,9 @@ impl Volume {
         &self,
         op: Op,
         extent: Extent,
-        act: impl FnOnce(&mut Runner<dyn RealDevice + Send>) -> Result<(), RunError>,
+        act: impl FnOnce(&mut ThreadQueue<SharedDevice, SharedDevice>) -> Result<(), RunError>,
     ) -> Result<Option<DirectGuard<'_>>> {
-        let make = || Ok(self.shared.source.shared_runner()?.runner);
+        let make = || Ok(self.shared.source.thread_queue()?.queue);
         let guard = self.begin_direct(op, extent)?;
         let ran = self
             .shared
@@ -148,7 +149,9 @@ impl Volume {
                 if op.is_write() && !self.source().writes_last_block() {
                     self.check_within(op, extent.offset(), extent.bytes())?;
                 }
-                Ok::<_, Error>(act(shard.runner(self.tuning()).set_capacity(self.sectors())))
+                let queue = shard.for_io(self.source());
+                queue.set_capacity(self.sectors());
+                Ok::<_, Error>(act(queue))
             })
             .map_err(|error| self.thread_error(error).of_range(op, extent.offset(), extent.bytes()))??;
         match ran {

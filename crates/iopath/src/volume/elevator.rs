@@ -2,16 +2,21 @@
 
 use super::Volume;
 use crate::error::Result;
+use iopath_core::Stream;
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
 
 impl Volume {
-    /// The elevator and its settings. It orders the requests of each thread and batch.
+    /// The elevator and its settings. It orders the requests of the volume.
     pub fn elevator(&self) -> ElevatorSpec {
-        self.tuning().wanted().0
+        self.tuning().wanted().0.elevator
     }
 
-    /// Changes the elevator. Each thread and batch switches at its next I/O. I/O in flight continues, and overlapping I/Os of
-    /// one batch keep their order.
+    /// Changes the elevator. I/O in flight continues, and overlapping I/Os of one batch keep their order.
+    ///
+    /// With `none`, each thread and batch has a queue of its own. With any other elevator all share one queue and one
+    /// engine, and the elevator orders the requests of all. After a change between the two, a thread or batch uses its
+    /// old queue until none of its I/O is in flight; the new elevator orders that queue, too. If the system refuses an
+    /// engine for the new queue, the thread or batch keeps the old one.
     ///
     /// ```no_run
     /// # let volume = iopath::Volume::open("data.bin", &iopath::Options::new())?;
@@ -22,7 +27,7 @@ impl Volume {
     /// ```
     pub fn set_elevator(&self, spec: &ElevatorSpec) {
         let changed = self.tuning().change(|wanted| {
-            wanted.clone_from(spec);
+            wanted.elevator.clone_from(spec);
             Ok::<(), std::convert::Infallible>(())
         });
         let Ok(()) = changed;
@@ -34,24 +39,37 @@ impl Volume {
     /// # Errors
     /// [`ElevatorError`] if the elevator has no such tunable.
     pub fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
-        self.tuning().lock().tunable(name)
+        self.tuning().tunable(name)
     }
 
-    /// Sets a tunable of the elevator, for each thread and batch from its next I/O on. Overrides settings of a batch.
+    /// Sets a tunable of the elevator. It counts from the next request on.
     ///
     /// # Errors
     /// [`ElevatorError`] if the elevator has no such tunable, or the value is out of range.
     pub fn set_tunable(&self, name: &str, value: u64) -> Result<(), ElevatorError> {
-        self.tuning().change(|wanted| wanted.set(name, value))?;
+        self.tuning().change(|wanted| wanted.elevator.set(name, value))?;
         self.tune_cache();
         Ok(())
+    }
+
+    /// Sets the weight of a stream, 1 to 10,000; others have 100. A value outside is clamped. Only elevators with shares
+    /// (`fair`) use it, and no page cache. The volume keeps it when the elevator changes.
+    pub fn set_weight(&self, stream: Stream, weight: u32) {
+        let changed = self.tuning().change(|wanted| {
+            match wanted.weights.iter_mut().find(|(known, _)| *known == stream) {
+                Some((_, known)) => *known = weight,
+                None => wanted.weights.push((stream, weight)),
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+        let Ok(()) = changed;
     }
 
     /// Changes the elevator of the queue behind the page cache at once.
     fn tune_cache(&self) {
         if let Some(cache) = self.cache_if_any() {
             let (wanted, _) = self.tuning().wanted();
-            cache.follow(&wanted);
+            cache.follow(&wanted.elevator);
         }
     }
 }

@@ -1,0 +1,243 @@
+//! A thread's access to a shared queue: keeps the memory of its I/O alive, and counts what is in flight. Serves nothing
+//! by itself: see `wait.rs`.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use iopath_core::{Bio, BioDone, Extent, Memory, Op, QueueConfig, RequestQueue, SubmitError};
+use slab::Slab;
+
+use super::SharedQueue;
+use super::core::{bit_of, token};
+use super::ring::{Consumer, Producer};
+use super::wait::Mailbox;
+use crate::device::{RealDevice, WaitError};
+use crate::memory::Segment;
+use crate::pool::PoolBuf;
+use crate::runner::{AbortOnUnwind, Finished, Job, Refused, RunError};
+
+/// One of the threads that share a [`SharedQueue`], as [`Runner`](crate::Runner) is for a thread with a queue of its own.
+///
+/// For one thread at a time. Dropping it waits for its I/O that is in flight.
+pub struct QueueClient<D: ?Sized + RealDevice> {
+    queue: SharedQueue<D>,
+    number: u32,
+    mailbox: Arc<Mailbox>,
+    submissions: Producer<Bio<Segment>>,
+    completions: Consumer<BioDone>,
+    /// Keeps the memory alive. Forgotten, not dropped, if the I/O on it cannot be waited for.
+    in_flight: Slab<InFlight>,
+    bios_max: u32,
+    plug_max: u32,
+    /// Runs of plugged bios that cannot join one another.
+    plugged: u32,
+    /// The end of the last plugged bio.
+    last: Option<(Op, Extent)>,
+}
+
+/// A bio in flight; its token is the number here.
+#[derive(Debug)]
+struct InFlight {
+    op: Op,
+    extent: Extent,
+    buffer: Option<PoolBuf>,
+    token: u64,
+}
+
+impl<D: ?Sized + RealDevice> QueueClient<D> {
+    pub(super) fn new(
+        queue: SharedQueue<D>,
+        number: u32,
+        mailbox: Arc<Mailbox>,
+        submissions: Producer<Bio<Segment>>,
+        completions: Consumer<BioDone>,
+        bios_max: u32,
+        plug_max: u32,
+    ) -> Self {
+        let in_flight = Slab::with_capacity(bios_max.min(QueueConfig::SLOTS_MAX) as usize);
+        let plug_max = plug_max.max(1);
+        Self {
+            queue,
+            number,
+            mailbox,
+            submissions,
+            completions,
+            in_flight,
+            bios_max,
+            plug_max,
+            plugged: 0,
+            last: None,
+        }
+    }
+
+    /// The queue that this is a client of.
+    pub const fn shared_queue(&self) -> &SharedQueue<D> {
+        &self.queue
+    }
+
+    /// Takes a job, and plugs it. [`QueueClient::submit`] or [`QueueClient::wait`] submits it together with all
+    /// others, or this does when the plug is full.
+    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
+        let Job { op, extent, buffer, fua, stream, priority, token } = job;
+        let memory = match &buffer {
+            Some(buffer) if op.has_memory() => {
+                // SAFETY: the buffer is kept in `in_flight` until the bio has completed; see `drop`.
+                let whole = unsafe { buffer.segment() };
+                Some(whole.slice(0, extent.bytes().min(whole.bytes())))
+            }
+            _ => None,
+        };
+        let bio = Bio { op, extent, memory, fua, stream, priority, token: 0 };
+        match self.check(bio) {
+            Ok(()) => {
+                let number = self.in_flight.insert(InFlight { op, extent, buffer, token });
+                self.plug(bio, number);
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, buffer }),
+        }
+    }
+
+    /// Submits what is plugged, without waiting.
+    pub fn submit(&mut self) {
+        self.publish();
+        self.queue.shared.call(bit_of(self.number));
+    }
+
+    /// Submits what is plugged and waits until [`QueueClient::poll_completion`] has `gather` completions, or those of all jobs if
+    /// they are fewer. Returns at once when there is one already, and when there is nothing to wait for.
+    pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
+        self.publish();
+        if self.completions.len() > 0 {
+            return Ok(());
+        }
+        self.wait_for(gather.max(1))
+    }
+
+    /// The next job that has completed.
+    pub fn poll_completion(&mut self) -> Option<Finished> {
+        let BioDone { token, result } = self.completions.pop()?;
+        let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
+        Some(Finished { token, op, extent, buffer, result })
+    }
+
+    /// Collects what has completed, for all clients, without waiting. What is plugged stays so.
+    pub fn reap(&mut self) {
+        self.completions.release();
+        self.queue.shared.reap();
+    }
+
+    /// Waits until all that was submitted has completed. [`QueueClient::poll_completion`] returns it afterwards.
+    pub fn drain(&mut self) -> Result<(), WaitError> {
+        self.publish();
+        self.wait_for(u32::MAX)
+    }
+
+    /// Jobs taken and not yet returned by [`QueueClient::poll_completion`].
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.len() as u32
+    }
+
+    /// Reads `extent` into `memory`, which is as long, and returns when that has completed.
+    ///
+    /// # Panics
+    /// If jobs are in flight.
+    pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
+        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts until then.
+        let segment = unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) };
+        self.run(Bio::read(extent, segment, 0))
+    }
+
+    /// Writes `memory`, which is as long, to `extent`, and returns when that has completed; with `fua` on the medium.
+    ///
+    /// # Panics
+    /// As [`QueueClient::read`].
+    pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
+        // SAFETY: `run` returns when the I/O has completed, and the borrow lasts until then; a write only reads it.
+        let segment = unsafe { Segment::new(NonNull::from(memory).cast(), memory.len()) };
+        self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
+    }
+
+    /// Carries out a flush, discard or write-zeroes and returns when that has completed.
+    ///
+    /// # Panics
+    /// As [`QueueClient::read`], and if the operation needs memory.
+    pub fn command(&mut self, op: Op, extent: Extent) -> Result<(), RunError> {
+        assert!(!op.has_memory(), "{op} needs memory");
+        self.run(Bio { op, ..Bio::discard(extent, 0) })
+    }
+
+    fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {
+        assert!(self.in_flight.is_empty(), "jobs are in flight");
+        self.check(bio).map_err(RunError::Refused)?;
+        let on_unwind = AbortOnUnwind;
+        let Bio { op, extent, .. } = bio;
+        let number = self.in_flight.insert(InFlight { op, extent, buffer: None, token: 0 });
+        self.plug(bio, number);
+        if self.drain().is_err() {
+            // The kernel holds the caller's memory, and no completion will tell when it no longer does.
+            std::process::abort();
+        }
+        std::mem::forget(on_unwind);
+        let done = self.poll_completion().expect("the only job has completed");
+        Ok(done.result?)
+    }
+
+    fn check(&self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
+        if self.in_flight.len() >= self.bios_max as usize {
+            return Err(SubmitError::QueueFull(bio));
+        }
+        RequestQueue::check_bio(&self.queue.shared.limits, self.queue.capacity(), &bio)
+    }
+
+    /// Writes a bio that was checked to the ring, and publishes those before it if the plug is full.
+    fn plug(&mut self, bio: Bio<Segment>, number: usize) {
+        let joins = self.last.is_some_and(|(op, extent)| op == bio.op && extent.is_followed_by(bio.extent));
+        if !joins {
+            if self.plugged >= self.plug_max {
+                self.submit();
+            }
+            self.plugged += 1;
+        }
+        self.last = Some((bio.op, bio.extent));
+        self.submissions.push(Bio { token: token(self.number, number as u32), ..bio });
+    }
+
+    /// Lets the queue see what is plugged, and the room of completions that were polled.
+    fn publish(&mut self) {
+        self.completions.release();
+        (self.plugged, self.last) = (0, None);
+        self.submissions.publish();
+    }
+
+    /// Waits until so many completions are there, or those of all jobs.
+    fn wait_for(&mut self, wanted: u32) -> Result<(), WaitError> {
+        let wanted = wanted.min(self.in_flight());
+        let completions = &self.completions;
+        if completions.len() >= wanted {
+            return Ok(());
+        }
+        self.queue.shared.wait(self.number, &self.mailbox, wanted, || completions.len() >= wanted)
+    }
+}
+
+impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
+    /// Waits for the I/O in flight. If the device refuses to be waited for, or a thread has panicked while it held the
+    /// queue, the memory stays allocated for ever: the device may still write to it.
+    fn drop(&mut self) {
+        let is_usable = !self.queue.shared.core.is_poisoned();
+        if !is_usable || self.drain().is_err() {
+            std::mem::forget(std::mem::take(&mut self.in_flight));
+            return;
+        }
+        self.in_flight.clear();
+        self.queue.shared.with(|core| core.clients[self.number as usize] = None);
+    }
+}
+
+impl<D: ?Sized + RealDevice> fmt::Debug for QueueClient<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueClient").field("number", &self.number).finish_non_exhaustive()
+    }
+}

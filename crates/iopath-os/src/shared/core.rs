@@ -1,0 +1,188 @@
+//! The queue and device that clients share, and the work of the thread that holds them: it takes in the bios of all
+//! clients, dispatches requests, and posts each completion to its client. Does not wait: see `wait.rs`.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use iopath_core::{Bio, BioDone, Instant, IoError, QueuedDevice, SubmitError};
+
+use super::ring::{Consumer, Producer};
+use super::wait::{Mailbox, Poller};
+use crate::clock;
+use crate::device::RealDevice;
+use crate::memory::Segment;
+use crate::sync::atomic::{Ordering, fence};
+
+/// Bits of [`Calls`](super::Shared::calls) that name clients: client `n` has bit `n % CLIENT_BITS`.
+pub(super) const CLIENT_BITS: usize = 63;
+
+/// The bit of a thread that has no bios to submit, and wants the queue served.
+pub(super) const SERVE: u64 = 1 << CLIENT_BITS;
+
+/// Threads that are woken after the queue has been released; more are woken before.
+pub(super) type Wakes = ArrayVec<Arc<Mailbox>, 16>;
+
+/// The state that a thread holds exclusively.
+#[derive(Debug)]
+pub(super) struct Core<D: ?Sized + RealDevice> {
+    pub(super) pump: QueuedDevice<Box<D>>,
+    pub(super) clients: Vec<Option<Client>>,
+    bios_max: u32,
+    /// Clients whose bios found the queue full, as bits.
+    backlog: u64,
+    /// The client from which the next pass begins, as a bit number.
+    first: u32,
+    /// The thread that waits for the device.
+    pub(super) poller: Option<Poller>,
+    /// The client that was woken to poll next.
+    pub(super) next_poller: Option<u32>,
+    pub(super) now: Instant,
+}
+
+/// The queue's ends of the rings of a client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) submissions: Consumer<Bio<Segment>>,
+    pub(super) completions: Producer<BioDone>,
+}
+
+/// The bit of a client in a set of clients.
+pub(super) const fn bit_of(number: u32) -> u64 {
+    1 << (number as usize % CLIENT_BITS)
+}
+
+/// The numbers of the clients in a set, of `count` clients.
+fn numbers(set: u64, count: usize, first: u32) -> impl Iterator<Item = usize> {
+    let rotated = (set & !SERVE).rotate_right(first);
+    let bits = std::iter::successors(Some(rotated), |rest| Some(rest & rest.wrapping_sub(1)));
+    let bits =
+        bits.take_while(|rest| *rest != 0).map(move |rest| (rest.trailing_zeros() + first) as usize % 64);
+    bits.flat_map(move |bit| (bit..count).step_by(CLIENT_BITS))
+}
+
+/// The token of a bio in the queue: its client, and its number there.
+pub(super) const fn token(client: u32, number: u32) -> u64 {
+    (client as u64) << 32 | number as u64
+}
+
+impl<D: ?Sized + RealDevice> Core<D> {
+    pub(super) fn new(pump: QueuedDevice<Box<D>>, bios_max: u32) -> Self {
+        Self {
+            pump,
+            clients: Vec::new(),
+            bios_max,
+            backlog: 0,
+            first: 0,
+            poller: None,
+            next_poller: None,
+            now: Instant::ZERO,
+        }
+    }
+
+    /// Takes in the bios of the clients in `calls`, and gives the device what it has room for.
+    pub(super) fn serve(&mut self, calls: u64, capacity: u64, wakes: &mut Wakes) {
+        self.now = clock::now();
+        if self.pump.queue().limits().capacity != capacity {
+            self.pump.device_mut().set_capacity(capacity);
+            self.pump.queue_mut().set_capacity(capacity);
+        }
+        self.admit(calls, wakes);
+        self.advance(wakes);
+    }
+
+    /// Collects what the device has completed, and gives it more. No further: what completes at once then is left to the
+    /// next call, so that clients add bios for the elevator to order in between. Does nothing while a thread waits for
+    /// the device by its watch: a completion that is collected here would not end that wait.
+    pub(super) fn collect(&mut self, wakes: &mut Wakes) {
+        let is_watched = matches!(self.poller, Some(Poller { is_watching: true, .. }));
+        if is_watched || self.pump.device().in_flight() == 0 {
+            return;
+        }
+        self.now = clock::now();
+        self.pump.collect(self.now);
+        self.post(wakes);
+        // There is room now for bios that found the queue full.
+        self.admit(0, wakes);
+        self.advance(wakes);
+    }
+
+    /// Gives the device what it has room for, and posts completed bios.
+    fn advance(&mut self, wakes: &mut Wakes) {
+        self.pump.dispatch(self.now);
+        self.pump.commit(self.now);
+        self.post(wakes);
+        if self.pump.queue().bios_in() == 0 {
+            self.pump.queue_mut().publish_log();
+        }
+    }
+
+    /// Moves bios from the rings of the clients in `calls` into the queue, and those of clients that found it full
+    /// before, as many as it has room for.
+    fn admit(&mut self, calls: u64, wakes: &mut Wakes) {
+        let calls = (calls | std::mem::take(&mut self.backlog)) & !SERVE;
+        if calls == 0 {
+            return;
+        }
+        let mut refusals = 0;
+        let Self { pump, clients, bios_max, backlog, first, now, .. } = self;
+        for number in numbers(calls, clients.len(), *first) {
+            let Some(client) = &mut clients[number] else { continue };
+            while let Some(bio) = client.submissions.peek() {
+                if pump.queue().bios_in() >= *bios_max {
+                    *backlog |= bit_of(number as u32);
+                    break;
+                }
+                let _ = client.submissions.pop();
+                if let Err(refused) = pump.submit_bio(bio, *now) {
+                    let result = Err(error_of(&refused));
+                    client.completions.push(BioDone { token: bio.token & 0xffff_ffff, result });
+                    refusals |= bit_of(number as u32);
+                }
+            }
+            client.submissions.release();
+        }
+        pump.unplug(*now);
+        if self.backlog != 0 {
+            self.first = (self.first + 1) % 64;
+        }
+        self.publish(refusals, wakes);
+    }
+
+    /// Posts completed bios to their clients, and wakes those that have waited for them.
+    fn post(&mut self, wakes: &mut Wakes) {
+        let mut touched = 0;
+        while let Some(BioDone { token, result }) = self.pump.poll_completion() {
+            let number = (token >> 32) as usize;
+            let client = self.clients[number].as_mut().expect("a client with bios in flight is registered");
+            client.completions.push(BioDone { token: token & 0xffff_ffff, result });
+            touched |= bit_of(number as u32);
+        }
+        self.publish(touched, wakes);
+    }
+
+    /// Lets these clients see their completions.
+    fn publish(&mut self, touched: u64, wakes: &mut Wakes) {
+        if touched == 0 {
+            return;
+        }
+        for number in numbers(touched, self.clients.len(), 0) {
+            if let Some(client) = &mut self.clients[number] {
+                client.completions.publish();
+            }
+        }
+        fence(Ordering::SeqCst);
+        for number in numbers(touched, self.clients.len(), 0) {
+            self.notify(number as u32, wakes);
+        }
+    }
+}
+
+/// A bio that passed the checks of its client, and which the queue refuses: the volume has become shorter meanwhile.
+fn error_of(refused: &SubmitError<Segment>) -> IoError {
+    match refused {
+        SubmitError::OutOfRange { .. } => IoError::EndOfDevice,
+        SubmitError::Unaligned { .. } | SubmitError::MemoryMismatch { .. } => IoError::Alignment,
+        SubmitError::Unsupported(_) | SubmitError::QueueFull(_) => IoError::Unsupported,
+    }
+}

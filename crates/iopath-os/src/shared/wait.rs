@@ -1,0 +1,458 @@
+//! Waiting on a shared queue: which thread holds the queue, which one polls the device for all, and which ones sleep.
+//! Does not serve the queue: see `core.rs`.
+//!
+//! ```text
+//!   call ─▶ hold the queue? ─ no, another thread does ─▶ sleep: the holder serves this call
+//!              │ yes
+//!              ▼
+//!           serve all clients ─▶ own completions there? ─ yes ─▶ release, return
+//!                                   │ no
+//!                                   ├─ no thread polls the device: release, poll
+//!                                   └─ else: release, sleep
+//! ```
+//!
+//! No thread ever waits for the queue to become free: this is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat
+//! Combining and the Synchronization-Parallelism Tradeoff, 2010).
+//!
+//! # No lost wake-up
+//!
+//! - **A call is served.** A thread sets its bit in `calls` and then tries to hold the queue. If it fails, another
+//!   thread holds it, and looks at `calls` after it has released it ([`Shared::serve`]).
+//! - **A completion wakes its client.** A client announces that it sleeps, and then looks at its ring. The holder
+//!   publishes a completion in the ring, and then looks whether the client sleeps. One of the two sees the other.
+//! - **While I/O is in flight, a thread polls the device or has been woken to poll it.** Every release of the queue
+//!   checks that ([`Held`]). A client announces that it sleeps before it calls, so the holder that serves the call sees
+//!   it. A client that was woken to poll calls again, even if its own completions are there.
+//! - **While requests are held back until some time, a thread sleeps no longer than that.** The poller does: it polls
+//!   the device with that time limit, or sleeps where nothing is at the device. A holder that brings the time forward,
+//!   or gives the device its first request, wakes it.
+
+use std::io;
+use std::sync::{PoisonError, TryLockError};
+
+use iopath_core::Instant;
+
+use super::Shared;
+use super::core::{Core, SERVE, Wakes, bit_of};
+use crate::clock;
+use crate::device::{RealDevice, WaitError};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicU32, fence};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Mutex, MutexGuard};
+
+/// How often a thread that cannot hold the queue looks again before it sleeps: about as long as a holder takes for a
+/// batch of 32 bios.
+const SPINS: u32 = if cfg!(iopath_explore) { 1 } else { 200 };
+
+/// The client runs, or polls the device.
+const AWAKE: u32 = 0;
+/// It sleeps, or is about to.
+const ASLEEP: u32 = 1;
+/// It was woken to poll the device.
+const ON_DUTY: u32 = 2;
+
+/// How other threads see a client.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Mailbox {
+    state: AtomicU32,
+    /// How many completions it waits for.
+    wanted: AtomicU32,
+    /// The thread that waits for it.
+    thread: Mutex<Option<Thread>>,
+}
+
+/// The thread that waits for the device on behalf of all.
+#[derive(Debug)]
+pub(super) struct Poller {
+    client: u32,
+    /// It waits by the device's watch. Otherwise nothing is at the device, and it sleeps until `until`.
+    pub(super) is_watching: bool,
+    until: Option<Instant>,
+}
+
+/// The queue, held by the calling thread. The release wakes a client to poll the device if no thread does.
+pub(super) struct Held<'a, D: ?Sized + RealDevice> {
+    shared: &'a Shared<D>,
+    /// Present until the release.
+    core: Option<MutexGuard<'a, Core<D>>>,
+    wakes: Wakes,
+    was_panicking: bool,
+}
+
+/// What a thread that has served the queue does next.
+enum Next {
+    Return(Result<(), WaitError>),
+    Poll(Option<Instant>),
+    SleepUntil(Instant),
+    Sleep,
+}
+
+impl Mailbox {
+    /// Notes which thread to wake.
+    fn register(&self) {
+        let mut registered = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = thread::current();
+        if registered.as_ref().is_none_or(|thread| thread.id() != current.id()) {
+            *registered = Some(current);
+        }
+    }
+
+    /// Marks the client, which sleeps, as woken; false if it does not sleep.
+    fn wake_to(&self, state: u32) -> bool {
+        self.state.load(Relaxed) == ASLEEP
+            && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
+    }
+
+    fn unpark(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = &*thread {
+            thread.unpark();
+        }
+    }
+
+    /// Ends the announcement that the client sleeps. True if it was woken to poll the device.
+    fn awaken(&self) -> bool {
+        self.state.swap(AWAKE, SeqCst) == ON_DUTY
+    }
+
+    fn park(&self, until: Option<Instant>) {
+        while self.state.load(Acquire) == ASLEEP {
+            let Some(until) = until else {
+                thread::park();
+                continue;
+            };
+            let left = until.saturating_since(clock::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+impl<D: ?Sized + RealDevice> Shared<D> {
+    /// Has the bios of the clients in `calls` served, by this thread or by the one that holds the queue.
+    pub(super) fn call(&self, calls: u64) {
+        self.calls.fetch_or(calls, SeqCst);
+        self.serve();
+    }
+
+    /// Serves every call that is there, unless another thread holds the queue: that one does.
+    fn serve(&self) {
+        loop {
+            // Either this sees a call, or the caller finds the queue released.
+            fence(SeqCst);
+            if self.calls.load(SeqCst) == 0 {
+                return;
+            }
+            let Some(mut held) = self.try_hold() else { return };
+            held.serve();
+        }
+    }
+
+    /// Collects what the device has completed, unless another thread holds the queue.
+    pub(super) fn reap(&self) {
+        if let Some(mut held) = self.try_hold() {
+            held.serve();
+            held.collect();
+        }
+        self.serve();
+    }
+
+    /// Waits until `is_ready`, which looks for `wanted` completions of the client.
+    pub(super) fn wait(
+        &self,
+        number: u32,
+        mailbox: &Mailbox,
+        wanted: u32,
+        is_ready: impl Fn() -> bool,
+    ) -> Result<(), WaitError> {
+        mailbox.wanted.store(wanted, Relaxed);
+        let (mut calls, mut is_announced, mut has_spun) = (bit_of(number), false, false);
+        loop {
+            self.calls.fetch_or(calls, SeqCst);
+            fence(SeqCst);
+            calls = SERVE;
+            if let Some(mut held) = self.try_hold() {
+                if std::mem::take(&mut is_announced) {
+                    mailbox.awaken();
+                }
+                held.serve();
+                if !is_ready() {
+                    held.collect();
+                }
+                let next = held.next(number, mailbox, &is_ready);
+                drop(held);
+                match next {
+                    Next::Return(result) => {
+                        self.serve();
+                        return result;
+                    }
+                    Next::Poll(until) => self.poll(until),
+                    Next::SleepUntil(until) => {
+                        self.sleep(mailbox, Some(until));
+                        self.is_poller_back.store(true, SeqCst);
+                    }
+                    Next::Sleep => {
+                        if !self.sleep(mailbox, None) && is_ready() {
+                            self.serve();
+                            return Ok(());
+                        }
+                    }
+                }
+                continue;
+            }
+            let broken = self.broken();
+            if is_ready() || broken.is_some() {
+                // A client that was woken to poll has to call again before it returns.
+                if std::mem::take(&mut is_announced) && mailbox.awaken() {
+                    continue;
+                }
+                return if is_ready() { Ok(()) } else { broken.map_or(Ok(()), Err) };
+            }
+            if !is_announced {
+                // Once for each sleep: the holder may be suspended before it has released the queue.
+                if !std::mem::replace(&mut has_spun, true) && self.spin(&is_ready) {
+                    continue;
+                }
+                mailbox.register();
+                mailbox.state.store(ASLEEP, SeqCst);
+                is_announced = true;
+                continue;
+            }
+            mailbox.park(None);
+            (is_announced, has_spun) = (false, false);
+            if !mailbox.awaken() && is_ready() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks for a while whether the queue is free or the completions are there. True if so.
+    fn spin(&self, is_ready: &impl Fn() -> bool) -> bool {
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            if is_ready() || self.core_is_free() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sleeps as announced. True if the client was woken to poll the device.
+    fn sleep(&self, mailbox: &Mailbox, until: Option<Instant>) -> bool {
+        fence(SeqCst);
+        // A call that came while this thread held the queue is served first.
+        if self.calls.load(SeqCst) == 0 {
+            mailbox.park(until);
+        }
+        mailbox.awaken()
+    }
+
+    /// Waits for the device, as the poller.
+    fn poll(&self, until: Option<Instant>) {
+        fence(SeqCst);
+        if self.calls.load(SeqCst) == 0 {
+            let timeout = until.map(|until| until.saturating_since(clock::now()));
+            if let Err(WaitError { source }) = self.watch.wait(timeout) {
+                self.broken.store(source.raw_os_error().unwrap_or(libc::EIO), SeqCst);
+            }
+        }
+        self.is_poller_back.store(true, SeqCst);
+    }
+
+    /// The error with which the device refused to be waited for.
+    pub(super) fn broken(&self) -> Option<WaitError> {
+        let errno = self.broken.load(SeqCst);
+        (errno != 0).then(|| WaitError { source: io::Error::from_raw_os_error(errno) })
+    }
+
+    /// Holds the queue if no other thread does.
+    ///
+    /// # Panics
+    /// If a thread has panicked while it held the queue.
+    fn try_hold(&self) -> Option<Held<'_, D>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(self.held(core)),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("a thread has panicked while it held the shared queue"),
+        }
+    }
+
+    /// Holds the queue, as soon as the thread that does releases it: for settings, not for I/O. What was called meanwhile
+    /// is served afterwards.
+    ///
+    /// # Panics
+    /// As [`Shared::try_hold`].
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Core<D>) -> R) -> R {
+        let core = self
+            .core
+            .lock()
+            .unwrap_or_else(|_| panic!("a thread has panicked while it held the shared queue"));
+        let mut held = self.held(core);
+        let result = act(held.core());
+        drop(held);
+        self.serve();
+        result
+    }
+
+    fn held<'a>(&'a self, core: MutexGuard<'a, Core<D>>) -> Held<'a, D> {
+        self.is_held.store(true, Relaxed);
+        Held { shared: self, core: Some(core), wakes: Wakes::new(), was_panicking: thread::panicking() }
+    }
+
+    /// A hint: whether a try to hold the queue may succeed.
+    fn core_is_free(&self) -> bool {
+        !self.is_held.load(Relaxed)
+    }
+}
+
+impl<D: ?Sized + RealDevice> Held<'_, D> {
+    fn core(&mut self) -> &mut Core<D> {
+        self.core.as_mut().expect("the queue is held until this is dropped")
+    }
+
+    /// Serves every client that has called, and everything that is due.
+    fn serve(&mut self) {
+        let core = self.core.as_mut().expect("the queue is held until this is dropped");
+        // The calls first: the poller says that it is back before it calls.
+        let calls = self.shared.calls.swap(0, SeqCst);
+        if self.shared.is_poller_back.swap(false, SeqCst) {
+            core.poller = None;
+        }
+        core.serve(calls, self.shared.capacity.load(Acquire), &mut self.wakes);
+        if self.shared.broken.load(SeqCst) != 0 {
+            core.wake_all();
+        }
+        core.correct_poller(&mut self.wakes);
+    }
+
+    /// Collects what the device has completed.
+    fn collect(&mut self) {
+        let core = self.core.as_mut().expect("the queue is held until this is dropped");
+        core.collect(&mut self.wakes);
+        core.correct_poller(&mut self.wakes);
+    }
+
+    /// Decides what the client does that has served the queue, and prepares it.
+    fn next(&mut self, number: u32, mailbox: &Mailbox, is_ready: &impl Fn() -> bool) -> Next {
+        if is_ready() {
+            return Next::Return(Ok(()));
+        }
+        if let Some(broken) = self.shared.broken() {
+            return Next::Return(Err(broken));
+        }
+        let core = self.core();
+        if core.poller.is_some() {
+            mailbox.register();
+            mailbox.state.store(ASLEEP, SeqCst);
+            return Next::Sleep;
+        }
+        let is_watching = core.pump.device().in_flight() > 0;
+        let until = core.due();
+        core.poller = Some(Poller { client: number, is_watching, until });
+        if is_watching {
+            return Next::Poll(until);
+        }
+        let elevator = core.pump.queue().elevator();
+        let until = until.unwrap_or_else(|| panic!("{elevator} holds everything back and says not how long"));
+        mailbox.register();
+        mailbox.state.store(ASLEEP, SeqCst);
+        Next::SleepUntil(until)
+    }
+}
+
+impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        let Some(mut core) = self.core.take() else { return };
+        if thread::panicking() && !self.was_panicking {
+            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
+            core.wake_all();
+        } else {
+            core.wake_next_poller(&mut self.wakes);
+        }
+        self.shared.is_held.store(false, Relaxed);
+        drop(core);
+        for mailbox in self.wakes.drain(..) {
+            mailbox.unpark();
+        }
+    }
+}
+
+impl<D: ?Sized + RealDevice> Core<D> {
+    /// When the queue or the device has to be served although nothing completes.
+    fn due(&self) -> Option<Instant> {
+        self.pump.poll_timeout()
+    }
+
+    /// Wakes a client that has as many completions as it waits for.
+    pub(super) fn notify(&mut self, number: u32, wakes: &mut Wakes) {
+        let Some(Some(client)) = self.clients.get(number as usize) else { return };
+        let mailbox = &client.mailbox;
+        if client.completions.len() < mailbox.wanted.load(Relaxed) {
+            return;
+        }
+        if mailbox.wake_to(AWAKE) {
+            push(wakes, mailbox);
+        } else if matches!(&self.poller, Some(poller) if poller.is_watching && poller.client == number) {
+            self.pump.device_mut().end_watch();
+        }
+    }
+
+    /// Ends the wait of the poller where what it waits for has changed.
+    fn correct_poller(&mut self, wakes: &mut Wakes) {
+        let Some(Poller { client, is_watching, until }) = self.poller else { return };
+        let due = self.due();
+        let is_late = due.is_some_and(|due| until.is_none_or(|until| due < until));
+        if is_watching && is_late {
+            self.pump.device_mut().end_watch();
+        } else if !is_watching
+            && (is_late || self.pump.device().in_flight() > 0)
+            && let Some(Some(sleeper)) = self.clients.get(client as usize)
+            && sleeper.mailbox.wake_to(AWAKE)
+        {
+            push(wakes, &sleeper.mailbox);
+        }
+    }
+
+    /// Wakes a client to poll the device, unless a thread polls it or has been woken to, or nothing is in flight.
+    fn wake_next_poller(&mut self, wakes: &mut Wakes) {
+        if self.poller.is_some() || (self.pump.device().in_flight() == 0 && self.due().is_none()) {
+            return;
+        }
+        let is_on_duty = |client: &super::core::Client| client.mailbox.state.load(SeqCst) == ON_DUTY;
+        let chosen = self.next_poller.and_then(|number| self.clients.get(number as usize)?.as_ref());
+        if chosen.is_some_and(is_on_duty) {
+            return;
+        }
+        let sleeper = self
+            .clients
+            .iter()
+            .position(|client| client.as_ref().is_some_and(|client| client.mailbox.wake_to(ON_DUTY)));
+        self.next_poller = sleeper.map(|number| number as u32);
+        if let Some(Some(client)) = sleeper.map(|number| &self.clients[number]) {
+            push(wakes, &client.mailbox);
+        }
+    }
+
+    /// Wakes every client: to find that the device is broken.
+    fn wake_all(&mut self) {
+        for client in self.clients.iter().flatten() {
+            if client.mailbox.wake_to(AWAKE) {
+                client.mailbox.unpark();
+            }
+        }
+        if matches!(self.poller, Some(Poller { is_watching: true, .. })) {
+            self.pump.device_mut().end_watch();
+        }
+    }
+}
+
+/// Has a client woken after the release, or now if many are.
+fn push(wakes: &mut Wakes, mailbox: &std::sync::Arc<Mailbox>) {
+    if let Err(full) = wakes.try_push(std::sync::Arc::clone(mailbox)) {
+        full.element().unpark();
+    }
+}

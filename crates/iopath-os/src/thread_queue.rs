@@ -1,0 +1,176 @@
+//! The request queue as one thread uses it: its own, or one that it shares with others. Forwards calls, and decides
+//! nothing.
+
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{Extent, Instant, LogSink, Op, QueueStats};
+
+use crate::device::{Bell, RealDevice, WaitError};
+use crate::runner::{Finished, Job, Refused, RunError, Runner};
+use crate::shared::QueueClient;
+
+/// A thread's own [`Runner`], or its client of a [`SharedQueue`](crate::SharedQueue). Both have these methods, with the
+/// same meaning.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each thread or batch, and no call through a pointer more"
+)]
+pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
+    /// Its own queue and device.
+    Own(Runner<O>),
+    /// A queue and device of several threads.
+    Shared(QueueClient<S>),
+}
+
+impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
+    /// Queues a job: see [`Runner::queue`].
+    #[inline]
+    pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
+        match self {
+            Self::Own(runner) => runner.queue(job),
+            Self::Shared(client) => client.queue(job),
+        }
+    }
+
+    /// Submits all queued jobs, without waiting.
+    pub fn submit(&mut self) {
+        match self {
+            Self::Own(runner) => runner.submit(),
+            Self::Shared(client) => client.submit(),
+        }
+    }
+
+    /// Submits all queued jobs and blocks until one has completed: see [`Runner::wait`] and [`QueueClient::wait`].
+    pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
+        match self {
+            Self::Own(runner) => runner.wait(gather),
+            Self::Shared(client) => client.wait(gather),
+        }
+    }
+
+    /// The next completed job; makes no system call.
+    #[inline]
+    pub fn poll_completion(&mut self) -> Option<Finished> {
+        match self {
+            Self::Own(runner) => runner.poll_completion(),
+            Self::Shared(client) => client.poll_completion(),
+        }
+    }
+
+    /// Collects completions without waiting. Plugged jobs stay plugged.
+    pub fn reap(&mut self) {
+        match self {
+            Self::Own(runner) => runner.reap(),
+            Self::Shared(client) => client.reap(),
+        }
+    }
+
+    /// Submits all queued jobs and blocks until every job of this thread has completed.
+    pub fn drain(&mut self) -> Result<(), WaitError> {
+        match self {
+            Self::Own(runner) => runner.drain(),
+            Self::Shared(client) => client.drain(),
+        }
+    }
+
+    /// Jobs of this thread that were queued and not yet returned by [`ThreadQueue::poll_completion`].
+    pub fn in_flight(&self) -> u32 {
+        match self {
+            Self::Own(runner) => runner.in_flight(),
+            Self::Shared(client) => client.in_flight(),
+        }
+    }
+
+    /// Reads `extent` into `memory`: see [`Runner::read`].
+    ///
+    /// # Panics
+    /// If jobs are in flight.
+    pub fn read(&mut self, extent: Extent, memory: &mut [u8]) -> Result<(), RunError> {
+        match self {
+            Self::Own(runner) => runner.read(extent, memory),
+            Self::Shared(client) => client.read(extent, memory),
+        }
+    }
+
+    /// Writes `memory` to `extent`: see [`Runner::write`].
+    ///
+    /// # Panics
+    /// If jobs are in flight.
+    pub fn write(&mut self, extent: Extent, memory: &[u8], fua: bool) -> Result<(), RunError> {
+        match self {
+            Self::Own(runner) => runner.write(extent, memory, fua),
+            Self::Shared(client) => client.write(extent, memory, fua),
+        }
+    }
+
+    /// Carries out a flush, discard or write-zeroes and returns when it has completed.
+    ///
+    /// # Panics
+    /// If jobs are in flight, or the operation needs memory.
+    pub fn command(&mut self, op: Op, extent: Extent) -> Result<(), RunError> {
+        match self {
+            Self::Own(runner) => runner.command(op, extent),
+            Self::Shared(client) => client.command(op, extent),
+        }
+    }
+
+    /// Makes a thread's own queue and device end after `sectors` sectors from now on. The end of a shared queue is moved
+    /// by [`SharedQueue::set_capacity`](crate::SharedQueue::set_capacity): a thread that has an old end in mind must not
+    /// move it back.
+    pub fn set_capacity(&mut self, sectors: u64) {
+        if let Self::Own(runner) = self {
+            runner.set_capacity(sectors);
+        }
+    }
+
+    /// Records every step of the queue in `sink` from now on: of a shared queue, the steps of all threads.
+    pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        match self {
+            Self::Own(runner) => runner.start_log(sink),
+            Self::Shared(client) => client.shared_queue().start_log(sink),
+        }
+    }
+
+    /// Rings `bell` when [`ThreadQueue::reap`] has work: see [`Runner::set_bell`].
+    ///
+    /// # Errors
+    /// As [`Runner::set_bell`]; and [`std::io::ErrorKind::Unsupported`] for a shared queue.
+    pub fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+        match self {
+            Self::Own(runner) => runner.set_bell(bell),
+            Self::Shared(_) => Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// When [`ThreadQueue::reap`] has work that no bell announces: see [`Runner::poll_timeout`]. A shared queue has no bell.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Own(runner) => runner.poll_timeout(),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// The elevator of the queue and how it is set now.
+    pub fn elevator(&self) -> ElevatorSpec {
+        match self {
+            Self::Own(runner) => runner.elevator().clone(),
+            Self::Shared(client) => client.shared_queue().elevator(),
+        }
+    }
+
+    /// What the queue has done so far: a shared queue for all threads.
+    pub fn stats(&self) -> QueueStats {
+        match self {
+            Self::Own(runner) => *runner.stats(),
+            Self::Shared(client) => client.shared_queue().stats(),
+        }
+    }
+
+    /// System calls made for I/O so far: with a shared queue by all threads.
+    pub fn syscalls(&self) -> u64 {
+        match self {
+            Self::Own(runner) => runner.syscalls(),
+            Self::Shared(client) => client.shared_queue().syscalls(),
+        }
+    }
+}

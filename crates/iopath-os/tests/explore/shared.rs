@@ -1,0 +1,211 @@
+//! Threads that share a queue: blocking calls, batches, clients that leave, elevators that change, and one that holds
+//! requests back, over devices that take their time or none.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use iopath_core::elevator::{ELEVATORS, Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
+use iopath_core::{Extent, Instant, Op, Priority, QueueConfig, RequestTable, Stream, Tag};
+use iopath_os::sync::{Exploration, pick, thread};
+use iopath_os::{BufferPool, Job, QueueClient, RealDevice, SharedQueue};
+
+use crate::buffered::on_threads;
+use crate::device::{Delayed, Failures, disk_of, limits_of};
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 6;
+
+type Device = dyn RealDevice + Send;
+
+/// A queue over either kind of device, each page of which is full of its number. The device takes few requests at once,
+/// and the queue few bios: some wait in the rings.
+fn queue(elevator: ElevatorSpec) -> SharedQueue<Device> {
+    let disk = disk_of(PAGES * PAGE);
+    let device: Box<Device> = if pick(3) == 0 {
+        Box::new(disk.open_with(limits_of(&disk)))
+    } else {
+        Box::new(Delayed::new(&disk, &Failures::default()))
+    };
+    let bios_max = [2, 64][pick(2) as usize];
+    let config =
+        QueueConfig { bios_max, requests_max: 8, depth: 1 << pick(3), plug_requests_max: 4, elevator };
+    SharedQueue::new(device, &config)
+}
+
+fn any_elevator() -> ElevatorSpec {
+    ElevatorSpec::new(ELEVATORS[pick(ELEVATORS.len() as u64) as usize])
+}
+
+fn extent(page: u64) -> Extent {
+    Extent::from_bytes(page * PAGE, PAGE).unwrap()
+}
+
+/// A blocking read, of the page's number.
+fn read(client: &mut QueueClient<Device>, page: u64) {
+    let mut bytes = [0xee; PAGE as usize];
+    client.read(extent(page), &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == page as u8), "page {page} is {}", bytes[0]);
+}
+
+/// Queues a read of each page from `first` on, as many as `pool` has buffers for.
+fn read_ahead(client: &mut QueueClient<Device>, pool: &BufferPool, first: u64) {
+    while let Some(buffer) = pool.take() {
+        let page = (first + u64::from(client.in_flight())) % PAGES;
+        let job = Job {
+            op: Op::Read,
+            extent: extent(page),
+            buffer: Some(buffer),
+            fua: false,
+            stream: Stream(first as u32),
+            priority: Priority::default(),
+            token: page,
+        };
+        client.queue(job).unwrap();
+    }
+}
+
+fn take(client: &mut QueueClient<Device>) -> u32 {
+    let mut taken = 0;
+    while let Some(finished) = client.poll_completion() {
+        finished.result.unwrap();
+        let buffer = finished.buffer.unwrap();
+        assert!(buffer[..PAGE as usize].iter().all(|byte| u64::from(*byte) == finished.token));
+        taken += 1;
+    }
+    taken
+}
+
+#[test]
+fn threads_that_share_a_queue_end() {
+    Exploration::new("threads_that_share_a_queue_end").run(|| {
+        let queue = queue(any_elevator());
+        on_threads(3, move |number| {
+            let mut client = queue.client(3, 1 + pick(4) as u32);
+            let pool = BufferPool::new(3, PAGE as usize).unwrap();
+            for round in 0..2 {
+                if pick(2) == 0 {
+                    read(&mut client, pick(PAGES));
+                    continue;
+                }
+                read_ahead(&mut client, &pool, number + round);
+                match pick(4) {
+                    0 => client.submit(),
+                    1 => client.reap(),
+                    _ => (),
+                }
+                let gather = 1 + pick(3) as u32;
+                while client.in_flight() > 0 {
+                    client.wait(gather).unwrap();
+                    assert!(take(&mut client) > 0, "a wait returns with a completion");
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_client_that_leaves_hands_over_the_polling() {
+    Exploration::new("a_client_that_leaves_hands_over_the_polling").run(|| {
+        let queue = queue(any_elevator());
+        on_threads(3, move |number| {
+            if number == 0 {
+                return (0..2).for_each(|_| read(&mut queue.client(1, 1), pick(PAGES)));
+            }
+            let mut client = queue.client(2, 4);
+            let pool = BufferPool::new(2, PAGE as usize).unwrap();
+            read_ahead(&mut client, &pool, number);
+            if pick(2) == 0 {
+                client.submit();
+                client.wait(1).unwrap();
+                take(&mut client);
+            }
+            // Dropped with I/O in flight, or plugged.
+        });
+    });
+}
+
+#[test]
+fn an_elevator_changes_while_threads_wait() {
+    Exploration::new("an_elevator_changes_while_threads_wait").run(|| {
+        let queue = queue(any_elevator());
+        on_threads(3, move |number| {
+            if number == 0 {
+                for _ in 0..2 {
+                    queue.follow(&any_elevator());
+                    queue.set_weight(Stream(1), 300);
+                }
+                assert!(queue.stats().dispatched <= 8);
+                return;
+            }
+            let mut client = queue.client(2, 2);
+            (0..3).for_each(|_| read(&mut client, pick(PAGES)));
+        });
+    });
+}
+
+/// How long the elevator holds each request back.
+const HELD_FOR: Duration = Duration::from_millis(1);
+
+/// First come, first served, none before `HELD_FOR` after its arrival.
+///
+/// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
+#[derive(Debug, Default)]
+struct Hold(VecDeque<(Instant, Tag)>);
+
+impl Elevator for Hold {
+    fn name(&self) -> &'static str {
+        "hold"
+    }
+
+    fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
+        self.0.push_back((requests[tag].arrived() + HELD_FOR, tag));
+    }
+
+    fn dispatch(&mut self, _requests: &RequestTable, now: Instant) -> Option<Tag> {
+        let (due, tag) = *self.0.front()?;
+        (due <= now).then(|| self.0.pop_front())?;
+        Some(tag)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
+        StarvationBound { after: HELD_FOR, dispatches: queued_max as u64 }
+    }
+
+    fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
+
+    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
+        self.0.pop_front().map(|(_, tag)| tag)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.0.front().map(|(due, _)| *due)
+    }
+}
+
+#[test]
+fn requests_that_an_elevator_holds_back_go_in_time() {
+    const READS: u32 = 2;
+    let hold = ElevatorKind {
+        name: "hold",
+        about: "holds each request back for a while",
+        build: |_| Box::<Hold>::default(),
+    };
+    let exploration = Exploration::new("requests_that_an_elevator_holds_back_go_in_time");
+    // Each thread's reads follow one another, and each waits for its time.
+    exploration.within(HELD_FOR * READS).run(move || {
+        let queue = queue(ElevatorSpec::new(hold));
+        on_threads(2, move |_| {
+            let mut client = queue.client(1, 1);
+            for _ in 0..READS {
+                read(&mut client, pick(PAGES));
+                if pick(2) == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+    });
+}

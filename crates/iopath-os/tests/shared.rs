@@ -1,0 +1,303 @@
+//! What an elevator decides between threads that share a queue: order, shares, priorities. The device takes one request
+//! at a time and a fixed time for each, so figures are counted in requests, not read from a clock.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use iopath_core::{
+    BlockDevice, Busy, Completion, Extent, Instant, Io, Limits, Op, Priority, QueueConfig, Sector, Stream,
+    Tag,
+};
+use iopath_os::{
+    Bell, BufferPool, Job, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch, now,
+};
+
+/// The time that the device takes for a request: long enough for a thread to be scheduled.
+const SERVICE: Duration = Duration::from_micros(300);
+
+/// Requests that a busy thread keeps in flight. The device has work for that long while the thread is not scheduled.
+const DEPTH: u32 = 64;
+
+/// Serves one request at a time, and moves no byte.
+#[derive(Debug)]
+struct Disk {
+    limits: Limits,
+    in_flight: VecDeque<(Instant, Tag)>,
+    /// The stream and start of each request, in the order of dispatch.
+    served: Arc<Mutex<Vec<(Stream, Sector)>>>,
+    watch: Arc<DiskWatch>,
+}
+
+#[derive(Debug, Default)]
+struct DiskWatch {
+    state: Mutex<WatchState>,
+    has_changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WatchState {
+    due: Option<Instant>,
+    has_ended: bool,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let limits = Limits { depth_max: 1, ..Limits::with_capacity(1 << 40) };
+        Self { limits, in_flight: VecDeque::new(), served: Arc::default(), watch: Arc::default() }
+    }
+}
+
+impl BlockDevice for Disk {
+    type Memory = Segment;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
+        self.served.lock().unwrap().push((io.stream, io.extent.start()));
+        self.in_flight.push_back((now() + SERVICE, io.tag));
+        Ok(())
+    }
+
+    fn commit(&mut self, _now: Instant) {
+        self.watch.state.lock().unwrap().due = self.in_flight.front().map(|(due, _)| *due);
+        self.watch.has_changed.notify_all();
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        let (due, tag) = *self.in_flight.front()?;
+        (due <= now).then(|| self.in_flight.pop_front())?;
+        Some(Completion { tag, result: Ok(()) })
+    }
+}
+
+// SAFETY: touches no memory at all.
+unsafe impl RealDevice for Disk {
+    fn commit_and_wait(&mut self, _completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
+        self.commit(now());
+        self.watch.wait(timeout)
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.watch) as Arc<dyn Watch>
+    }
+
+    fn end_watch(&mut self) {
+        self.watch.state.lock().unwrap().has_ended = true;
+        self.watch.has_changed.notify_all();
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight.len() as u32
+    }
+
+    fn syscalls(&self) -> u64 {
+        0
+    }
+
+    /// Refuses: no thread waits for several of them.
+    fn set_bell(&mut self, _bell: &Bell) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Watch for DiskWatch {
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
+        let mut state = self.state.lock().unwrap();
+        while !std::mem::take(&mut state.has_ended) {
+            let left = match state.due {
+                Some(due) if due <= now() => break,
+                Some(due) => due.saturating_since(now()),
+                None => Duration::from_millis(1),
+            };
+            let left = timeout.map_or(left, |timeout| timeout.min(left));
+            state = self.has_changed.wait_timeout(state, left).unwrap().0;
+        }
+        Ok(())
+    }
+}
+
+/// A queue, and the requests that its device has served.
+struct Bench {
+    queue: SharedQueue<Disk>,
+    served: Arc<Mutex<Vec<(Stream, Sector)>>>,
+}
+
+fn bench(elevator: &str) -> Bench {
+    let disk = Disk::new();
+    let served = Arc::clone(&disk.served);
+    let config = QueueConfig {
+        bios_max: 1024,
+        requests_max: 1024,
+        depth: 1,
+        elevator: elevator.parse().unwrap(),
+        ..QueueConfig::default()
+    };
+    Bench { queue: SharedQueue::new(Box::new(disk), &config), served }
+}
+
+/// A thread's client and its buffers.
+struct Thread {
+    client: QueueClient<Disk>,
+    pool: BufferPool,
+    stream: Stream,
+    priority: Priority,
+    next: u64,
+}
+
+impl Bench {
+    fn thread(&self, stream: u32, depth: u32) -> Thread {
+        let (client, pool) = (self.queue.client(depth, 32), BufferPool::new(depth, 4096).unwrap());
+        Thread { client, pool, stream: Stream(stream), priority: Priority::default(), next: 0 }
+    }
+
+    fn served(&self) -> Vec<(Stream, Sector)> {
+        self.served.lock().unwrap().clone()
+    }
+}
+
+impl Thread {
+    /// Queues an I/O of one block at a block number, as many as there are buffers for.
+    fn queue(&mut self, op: Op, block: u64) -> bool {
+        let Some(buffer) = self.pool.take() else { return false };
+        let job = Job {
+            op,
+            extent: Extent::from_bytes(block * 8192, 4096).unwrap(),
+            buffer: Some(buffer),
+            fua: false,
+            stream: self.stream,
+            priority: self.priority,
+            token: 0,
+        };
+        self.client.queue(job).unwrap();
+        true
+    }
+
+    /// Keeps every buffer in flight: no two blocks touch, and none is used twice.
+    fn fill(&mut self, op: Op) {
+        while self.queue(op, u64::from(self.stream.0) << 24 | self.next) {
+            self.next += 1;
+        }
+    }
+
+    /// Waits for a completion, and counts those that are there.
+    fn take(&mut self) -> u32 {
+        self.client.wait(1).unwrap();
+        std::iter::from_fn(|| self.client.poll_completion()).map(|done| done.result.unwrap()).count() as u32
+    }
+}
+
+#[test]
+fn an_elevator_sorts_the_requests_of_all_threads() {
+    let bench = bench("ascend");
+    let [mut first, mut second] = [1, 2].map(|stream| bench.thread(stream, 8));
+    for (block, thread) in [(50, 0), (70, 0), (20, 1), (60, 1), (40, 0), (30, 1)] {
+        [&mut first, &mut second][thread].queue(Op::Read, block);
+    }
+    // The device begins with the first thread's lowest; the second thread's requests are sorted in.
+    first.client.submit();
+    second.client.submit();
+    std::thread::scope(|scope| {
+        for thread in [&mut first, &mut second] {
+            scope.spawn(|| thread.client.drain().unwrap());
+        }
+    });
+    let blocks: Vec<u64> = bench.served().iter().map(|(_, start)| start.0 / 16).collect();
+    assert_eq!(blocks, [40, 50, 60, 70, 20, 30]);
+}
+
+#[test]
+fn two_threads_of_weights_one_and_three_share_the_device_one_to_three() {
+    let bench = bench("fair:quantum_bytes=0");
+    bench.queue.set_weight(Stream(1), 100);
+    bench.queue.set_weight(Stream(2), 300);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for stream in [1, 2] {
+            let (mut thread, stop) = (bench.thread(stream, DEPTH), &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    thread.fill(Op::Read);
+                    thread.take();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(600));
+        stop.store(true, Ordering::Relaxed);
+    });
+    // While both had requests queued: not the first, and not the rest that each had in flight at the end.
+    let served = bench.served();
+    let counted = &served[DEPTH as usize..served.len() - 2 * DEPTH as usize];
+    let of = |stream| counted.iter().filter(|(served, _)| *served == Stream(stream)).count() as f64;
+    let share = of(2) / of(1);
+    assert!((2.85..3.15).contains(&share), "{} to {}: 1 : {share:.2}", of(1), of(2));
+}
+
+#[test]
+fn four_equal_threads_end_together_under_fair() {
+    const EACH: u64 = 300;
+    let bench = bench("fair:quantum_bytes=0");
+    std::thread::scope(|scope| {
+        for stream in 0..4 {
+            let mut thread = bench.thread(stream, DEPTH);
+            scope.spawn(move || {
+                let mut left = EACH;
+                while left > 0 {
+                    while thread.next < EACH && thread.queue(Op::Read, u64::from(stream) << 24 | thread.next)
+                    {
+                        thread.next += 1;
+                    }
+                    left -= u64::from(thread.take());
+                }
+            });
+        }
+    });
+    let served = bench.served();
+    let last = |stream| served.iter().rposition(|(served, _)| *served == Stream(stream)).unwrap();
+    let ends = [0, 1, 2, 3].map(last);
+    let skew = (ends.iter().max().unwrap() - ends.iter().min().unwrap()) as f64 / served.len() as f64;
+    assert!(skew <= 0.02, "the ends {ends:?} of {} are {:.1}% apart", served.len(), skew * 100.0);
+}
+
+/// For each read of a thread that reads one block at a time beside a thread that writes: how many requests the device
+/// served from the read before it to the read. In ascending order.
+fn waits(priority: Priority) -> Vec<usize> {
+    const READER: Stream = Stream(9);
+    let bench = bench("deadline");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (mut writer, stop) = (bench.thread(1, DEPTH), &stop);
+        let mut reader = bench.thread(READER.0, 1);
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                writer.fill(Op::Write);
+                writer.take();
+            }
+        });
+        scope.spawn(move || {
+            reader.priority = priority;
+            for block in 0..100 {
+                // Far apart: `deadline` continues a batch of writes otherwise as well.
+                reader.queue(Op::Read, (9 << 24) | (block * 1000 % 99_991));
+                reader.take();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    let served = bench.served();
+    let reads: Vec<usize> = (0..served.len()).filter(|&place| served[place].0 == READER).collect();
+    let mut waits: Vec<usize> = reads.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    waits.sort_unstable();
+    waits
+}
+
+#[test]
+fn high_priority_halves_the_p99_of_a_reader_beside_a_writer() {
+    let p99 = |waits: &[usize]| waits[waits.len() * 99 / 100];
+    let [without, with] = [Priority::BestEffort, Priority::RealTime].map(waits);
+    assert!(2 * p99(&with) <= p99(&without), "{} requests, without priority {}", p99(&with), p99(&without));
+}
