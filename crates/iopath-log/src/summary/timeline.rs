@@ -1,4 +1,4 @@
-//! Orders what the device got by time across all queues, and measures depth and seeks in that order. Blocks of
+//! Orders dispatches and completions by time across all queues, and measures depth and seeks in that order. Blocks of
 //! different queues lie in the file one after another, so events wait here until later blocks cannot precede them,
 //! within a bound on memory.
 
@@ -6,8 +6,10 @@ use super::depth::DepthOverTime;
 use super::report::{Depth, Seeks};
 use super::seeks::{Distances, Head};
 use iopath_core::Record;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
-/// Events that wait to be ordered: 48 MiB. The older half is released when so many wait.
+/// Maximum number of waiting events: 48 MiB. Then the earlier half is released.
 const WAITING_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 21 };
 
 /// One event at the device.
@@ -16,43 +18,46 @@ struct DeviceEvent {
     at_ns: u64,
     sector: u64,
     sectors: u32,
-    queue: u16,
     kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Dispatch,
-    /// Completed, or returned by the device after the dispatch had been released.
+    /// Completed, or refused by the device after the dispatch had been released.
     Leave,
     /// Records of the queue are missing: its requests in flight are unknown, and so is the head.
     Gap,
-    /// A dispatch that the device did not accept.
+    /// A dispatch that the device refused.
     Canceled,
 }
 
-const _: () = assert!(size_of::<DeviceEvent>() == 24);
-
-/// Identifies a dispatch, to cancel it.
+/// Identifies a dispatch of a queue, to cancel it.
 pub(super) type EventNumber = u64;
+
+/// The events of one queue.
+#[derive(Debug, Default)]
+struct QueueEvents {
+    waiting: VecDeque<DeviceEvent>,
+    /// Events released so far: the number of the first waiting one.
+    released: EventNumber,
+    in_flight: u32,
+}
 
 /// Events of all queues in the order of time.
 #[derive(Debug)]
 pub(super) struct Timeline {
-    waiting: Vec<DeviceEvent>,
-    /// The number of `waiting[0]`, if that has not been sorted.
-    first_number: EventNumber,
-    /// Events of lower numbers have been sorted and cannot be found by number.
-    sorted_to: EventNumber,
-    /// The latest event released.
+    /// By queue number.
+    queues: Vec<QueueEvents>,
+    /// Waiting events of all queues.
+    waiting: usize,
+    /// The time of the latest event released.
     released_ns: u64,
     out_of_order: u64,
     /// When repeats begin, in order.
     marks: Vec<u64>,
     marks_passed: usize,
-    /// By queue.
-    in_flight: Vec<u32>,
-    in_flight_total: u32,
+    in_flight: u32,
     head: Head,
     distances: Distances,
     depth: DepthOverTime,
@@ -61,15 +66,13 @@ pub(super) struct Timeline {
 impl Timeline {
     pub(super) fn new(start_ns: u64) -> Self {
         Self {
-            waiting: Vec::new(),
-            first_number: 0,
-            sorted_to: 0,
+            queues: Vec::new(),
+            waiting: 0,
             released_ns: start_ns,
             out_of_order: 0,
             marks: Vec::new(),
             marks_passed: 0,
-            in_flight: Vec::new(),
-            in_flight_total: 0,
+            in_flight: 0,
             head: Head::default(),
             distances: Distances::default(),
             depth: DepthOverTime::new(start_ns),
@@ -84,29 +87,31 @@ impl Timeline {
     #[inline]
     pub(super) fn dispatch(&mut self, queue: u16, record: Record, at_ns: u64) -> EventNumber {
         let (sector, sectors) = (record.sector(), record.sectors() as u32);
-        self.push(DeviceEvent { at_ns, sector, sectors, queue, kind: Kind::Dispatch })
+        self.push(queue, DeviceEvent { at_ns, sector, sectors, kind: Kind::Dispatch })
     }
 
     #[inline]
     pub(super) fn complete(&mut self, queue: u16, at_ns: u64) {
-        self.push(DeviceEvent { at_ns, sector: 0, sectors: 0, queue, kind: Kind::Leave });
+        self.push(queue, DeviceEvent { at_ns, sector: 0, sectors: 0, kind: Kind::Leave });
     }
 
-    /// The device did not accept the request of that dispatch.
+    /// The device refused the request of that dispatch.
     pub(super) fn cancel(&mut self, dispatch: EventNumber, queue: u16, at_ns: u64) {
-        if dispatch < self.sorted_to {
-            return self.complete(queue, at_ns);
+        let events = &mut self.queues[usize::from(queue)];
+        let index = dispatch.checked_sub(events.released);
+        match index.and_then(|index| events.waiting.get_mut(index as usize)) {
+            Some(event) => event.kind = Kind::Canceled,
+            None => self.complete(queue, at_ns),
         }
-        self.waiting[(dispatch - self.first_number) as usize].kind = Kind::Canceled;
     }
 
     pub(super) fn gap(&mut self, queue: u16, at_ns: u64) {
-        self.push(DeviceEvent { at_ns, sector: 0, sectors: 0, queue, kind: Kind::Gap });
+        self.push(queue, DeviceEvent { at_ns, sector: 0, sectors: 0, kind: Kind::Gap });
     }
 
     /// Releases all events.
     pub(super) fn finish(&mut self) {
-        self.release(self.waiting.len());
+        self.release(usize::MAX);
     }
 
     /// After [`Timeline::finish`].
@@ -124,56 +129,76 @@ impl Timeline {
     }
 
     #[inline]
-    fn push(&mut self, event: DeviceEvent) -> EventNumber {
-        if self.waiting.len() == WAITING_MAX {
+    fn push(&mut self, queue: u16, event: DeviceEvent) -> EventNumber {
+        if self.waiting == WAITING_MAX {
             self.release(WAITING_MAX / 2);
         }
-        let number = self.first_number + self.waiting.len() as u64;
-        self.waiting.push(event);
-        number
+        let index = usize::from(queue);
+        if self.queues.len() <= index {
+            self.queues.resize_with(index + 1, QueueEvents::default);
+        }
+        let events = &mut self.queues[index];
+        events.waiting.push_back(event);
+        self.waiting += 1;
+        events.released + events.waiting.len() as u64 - 1
     }
 
-    /// Releases the earliest `count` events.
+    /// Releases the earliest `count` events: merges the queues.
     #[cold]
     fn release(&mut self, count: usize) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        if !waiting.is_sorted_by_key(|event| event.at_ns) {
-            // Stable: events of one queue keep their order.
-            waiting.sort_by_key(|event| event.at_ns);
+        let mut left = count;
+        let first_of =
+            |(queue, events): (usize, &QueueEvents)| Some(Reverse((events.waiting.front()?.at_ns, queue)));
+        let mut firsts: BinaryHeap<_> = self.queues.iter().enumerate().filter_map(first_of).collect();
+        while let Some(Reverse((_, queue))) = firsts.pop() {
+            let next = firsts.peek().map_or(u64::MAX, |Reverse((next, _))| *next);
+            while left > 0 {
+                let events = &mut self.queues[queue];
+                let Some(event) = events.waiting.front().copied().filter(|event| event.at_ns <= next) else {
+                    break;
+                };
+                events.waiting.pop_front();
+                events.released += 1;
+                self.waiting -= 1;
+                left -= 1;
+                self.process(queue, event);
+            }
+            let events = &mut self.queues[queue].waiting;
+            if events.len() < events.capacity() / 4 {
+                // Other queues may need the memory.
+                events.shrink_to(events.len() * 2);
+            }
+            if left == 0 {
+                return;
+            }
+            if let Some(first) = events.front() {
+                firsts.push(Reverse((first.at_ns, queue)));
+            }
         }
-        for event in waiting.drain(..count) {
-            self.process(event);
-        }
-        self.waiting = waiting;
-        self.first_number += count as u64;
-        self.sorted_to = self.first_number + self.waiting.len() as u64;
     }
 
-    fn process(&mut self, event: DeviceEvent) {
-        let DeviceEvent { at_ns, sector, sectors, queue, kind } = event;
-        if kind == Kind::Canceled {
-            return;
+    fn process(&mut self, queue: usize, event: DeviceEvent) {
+        let DeviceEvent { at_ns, sector, sectors, kind } = event;
+        match kind {
+            Kind::Canceled => return,
+            Kind::Gap => {
+                // Not an event of the device: it ends no period of equal depth.
+                self.change(queue, |_| 0);
+                self.head = Head::default();
+                return;
+            }
+            Kind::Dispatch | Kind::Leave => {}
         }
-        if kind == Kind::Gap {
-            // Not an event of the device: it ends no period of equal depth.
-            self.change(queue, |_| 0);
-            self.head = Head::default();
-            return;
-        }
-        if at_ns < self.released_ns {
-            self.out_of_order += 1;
-        }
+        self.out_of_order += u64::from(at_ns < self.released_ns);
         self.pass_marks(at_ns);
         let now = at_ns.max(self.released_ns);
-        self.depth.add(self.released_ns, now, self.in_flight_total);
+        self.depth.add(self.released_ns, now, self.in_flight);
         self.released_ns = now;
-        match kind {
-            Kind::Dispatch => {
-                self.change(queue, |depth| depth.saturating_add(1));
-                self.head.access(sector, sectors, &mut self.distances);
-            }
-            Kind::Leave => self.change(queue, |depth| depth.saturating_sub(1)),
-            Kind::Gap | Kind::Canceled => {}
+        if kind == Kind::Dispatch {
+            self.change(queue, |depth| depth.saturating_add(1));
+            self.head.access(sector, sectors, &mut self.distances);
+        } else {
+            self.change(queue, |depth| depth.saturating_sub(1));
         }
     }
 
@@ -183,21 +208,17 @@ impl Timeline {
         while let Some(mark) = self.marks.get(self.marks_passed).filter(|mark| **mark <= at_ns) {
             self.released_ns = (*mark).max(self.released_ns);
             self.marks_passed += 1;
-            self.in_flight.fill(0);
-            self.in_flight_total = 0;
+            self.queues.iter_mut().for_each(|events| events.in_flight = 0);
+            self.in_flight = 0;
             self.head = Head::default();
         }
     }
 
-    fn change(&mut self, queue: u16, change: impl FnOnce(u32) -> u32) {
-        let slot = usize::from(queue);
-        if self.in_flight.len() <= slot {
-            self.in_flight.resize(slot + 1, 0);
-        }
-        let before = self.in_flight[slot];
-        let after = change(before);
-        self.in_flight[slot] = after;
-        self.in_flight_total = self.in_flight_total.saturating_sub(before).saturating_add(after);
+    fn change(&mut self, queue: usize, change: impl FnOnce(u32) -> u32) {
+        let in_flight = &mut self.queues[queue].in_flight;
+        let before = *in_flight;
+        *in_flight = change(before);
+        self.in_flight = self.in_flight.saturating_sub(before).saturating_add(*in_flight);
     }
 }
 
