@@ -76,9 +76,12 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The request, unless it has completed: then its slot has a new one.
-    fn if_in_flight(self) -> Self {
-        if self.completed_ns == UNKNOWN { self } else { Self::default() }
+    /// Resets a request that has completed: its slot has a new one.
+    #[inline]
+    fn begin_again(&mut self) {
+        if self.completed_ns != UNKNOWN {
+            *self = Self::default();
+        }
     }
 }
 
@@ -224,7 +227,7 @@ impl Join {
         }
         let mut reason = record.reason_code();
         self.requests.update(record.tag(), |request| {
-            *request = request.if_in_flight();
+            request.begin_again();
             // The elevator had no adjacent request, but the plug may have had one.
             if reason == NOT_ADJACENT && request.refused != 0 {
                 reason = request.refused;
@@ -241,15 +244,16 @@ impl Join {
             self.insert(record, now, budget, tallies);
         }
         tallies.sizes.add_request(record);
-        let mut request = self.requests.get(record.tag()).if_in_flight();
+        let dispatch = tallies.timeline.dispatch(self.queue, record, now);
+        let Some(request) = self.requests.entry(record.tag(), budget) else { return };
+        request.begin_again();
         // A flush has a slot of its own, and neither `Get` nor `Insert`.
         if !request.was_dispatched && record.op() != Some(Op::Flush) {
             tallies.stages.add(Stage::I2d, request.since_ns, now);
         }
-        request.dispatch = tallies.timeline.dispatch(self.queue, record, now);
+        request.dispatch = dispatch;
         request.dispatched_ns = now;
         request.was_dispatched = true;
-        self.requests.set(record.tag(), request, budget);
     }
 
     fn requeue(&mut self, record: Record, now: u64, tallies: &mut Tallies) {

@@ -45,6 +45,20 @@ impl<T: Copy + Default> Slots<T> {
         self.states[index] = (self.epoch, state);
     }
 
+    /// The state of that number, the default if it was not set; none if the budget does not allow to store it.
+    #[inline]
+    pub(super) fn entry(&mut self, number: u32, budget: &mut Budget) -> Option<&mut T> {
+        let index = number as usize;
+        if index >= self.states.len() && !self.grow(index, budget) {
+            return None;
+        }
+        let (epoch, state) = &mut self.states[index];
+        if *epoch != self.epoch {
+            (*epoch, *state) = (self.epoch, T::default());
+        }
+        Some(state)
+    }
+
     /// Changes a stored state.
     #[inline]
     pub(super) fn update(&mut self, number: u32, change: impl FnOnce(&mut T)) {
