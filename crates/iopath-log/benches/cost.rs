@@ -1,16 +1,16 @@
-//! What a log costs the I/O it tells of: the same workload with and without, by turns, and the median ratio.
-//! Criterion measures one after the other, which on a busy machine says nothing about a percent.
+//! The cost of a log for the logged I/O: the same workload with and without a log, alternately, and the ratio of medians.
+//! Criterion measures one after the other, which cannot resolve a percent on a busy machine.
 //!
-//! Two ratios: of the median turns, and of the turns that a tenth was quicker than, which nothing interrupted.
-//! They differ where other programs run, or the thread that writes the log has no processor of its own.
+//! Two ratios: of the medians, and of the 10th percentiles, which are undisturbed. They differ if other programs run, or if
+//! the log thread has no CPU of its own.
 //!
-//! Each turn runs a second load without a log, too: how far its ratio is from 1 is what this machine cannot tell.
+//! Each turn also runs a second load without a log. The distance of its ratio from 1 is the resolution of the measurement.
 //!
-//! The workload is one thread on a null device at about a million I/Os a second: once because the device takes a
-//! microsecond for each, and once because the processor does, with as much work for each I/O (checksums of a
-//! page) as a system call and a completion cost. And once as fast as the queue goes, to see what a record costs.
+//! The workload is one thread on a null device at about a million I/Os a second: limited by the device, which needs a
+//! microsecond for each, or by the CPU, with as much work for each I/O (checksums of a page) as a system call and a
+//! completion. A third workload is as fast as the queue, and measures the cost of a record.
 //!
-//! With `--figures` only the median turns are printed, a line each for `cargo xtask bench`.
+//! `--figures` prints the medians only, one line each, for `cargo xtask bench`.
 
 use iopath_core::log::NoRoom;
 use iopath_core::{
@@ -23,23 +23,23 @@ use std::time::Instant as Clock;
 const DEPTH: u64 = 32;
 const BLOCKS: u64 = 1 << 20;
 
-/// Turns are about an eighth of a millisecond: most are then not interrupted, even where other programs run.
+/// A turn takes about an eighth of a millisecond, so that most are not interrupted by other programs.
 const TURNS: usize = 125;
 
-/// How often loads are made anew.
+/// How often new loads are created.
 const ROUNDS: usize = 20;
 
-/// What takes the time that the queue does not.
+/// The work besides that of the queue.
 #[derive(Clone, Copy)]
 enum Work {
     None,
-    /// The processor: checksums of a page for each I/O.
+    /// The CPU: checksums of a page for each I/O.
     Checksums(usize),
     /// The device: nanoseconds for each I/O.
     Device(u64),
 }
 
-/// One thread's I/O: a queue, and work to be done for each bio.
+/// The I/O of one thread: a queue, and work for each bio.
 struct Load {
     queue: RequestQueue<LengthOnly>,
     page: Vec<u8>,
@@ -62,7 +62,7 @@ impl Load {
         Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Carries out one batch, with the clock read as a runner does: once a batch and side.
+    /// Runs one batch. Reads the clock like a runner: once for submission and once for completion.
     fn batch(&mut self) {
         let now = self.now();
         self.queue.plug();
@@ -92,7 +92,7 @@ impl Load {
         while self.queue.poll_completion().is_some() {}
     }
 
-    /// Nanoseconds for an I/O, over so many batches.
+    /// Nanoseconds per I/O over `batches` batches.
     fn measure(&mut self, batches: u64) -> f64 {
         let begin = Clock::now();
         for _ in 0..batches {
@@ -102,14 +102,14 @@ impl Load {
     }
 }
 
-/// The value that this share of all is below.
+/// The quantile of the values.
 fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[(values.len() as f64 * share) as usize]
 }
 
-/// How many checksums make an I/O take a microsecond.
+/// The number of checksums that take a microsecond.
 fn work_for_a_million() -> usize {
     let quiet = |checksums| {
         let mut load = Load::new(Work::Checksums(checksums));
@@ -118,7 +118,7 @@ fn work_for_a_million() -> usize {
     (1..1000).find(|checksums| quiet(*checksums) >= 1000.0).unwrap_or(1000)
 }
 
-/// Takes the records, and forgets them: what is left is what packing them costs.
+/// Discards the records, so that only the cost of packing remains.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -130,7 +130,7 @@ impl LogSink for Nowhere {
     }
 }
 
-/// Nanoseconds for an I/O in one turn: without log, with, with one that goes nowhere, and again without.
+/// Nanoseconds per I/O in one turn: without a log, with one, with one that discards, and again without.
 struct Turn {
     off: f64,
     on: f64,
@@ -138,12 +138,12 @@ struct Turn {
     again: f64,
 }
 
-/// Which of four loads has a log, and which one that goes nowhere.
+/// Which of the four loads has a log, and which has one that discards.
 const ON: usize = 1;
 const NOWHERE: usize = 2;
 
 impl Turn {
-    /// Measures the four, beginning with another each time: what comes first finds other things in the caches.
+    /// Measures the four, starting with a different one each time, since the first finds other data in the caches.
     fn measure(loads: &mut [Load; 4], batches: u64, first: usize) -> Self {
         let mut nanos = [0.0; 4];
         for part in (0..4).map(|part| (part + first) % 4) {
@@ -154,11 +154,11 @@ impl Turn {
     }
 }
 
-/// What the turns of one workload came to.
+/// The results of one workload.
 struct Compared {
     turns: Vec<Turn>,
     totals: Totals,
-    /// Of the log's file.
+    /// Size of the log file.
     bytes: u64,
 }
 
@@ -167,7 +167,7 @@ fn compare(work: Work, batches: u64) -> Compared {
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).expect("a scratch file");
     let mut turns = Vec::new();
     for _ in 0..ROUNDS {
-        // Each load in each part by turns: where it lies in memory can matter more than a log.
+        // Each load has each role in turn, since its position in memory can matter more than a log.
         let mut loads = [work; 4].map(Load::new);
         for _ in 0..4 {
             loads.rotate_left(1);
@@ -212,7 +212,7 @@ impl Compared {
         println!("{name}, with log\t{}", self.quantile(0.5, |turn| turn.on));
     }
 
-    /// Nanoseconds a record, of which each I/O of a turn of so many batches makes its share.
+    /// Nanoseconds per record in turns of `batches` batches.
     fn record_nanos(&self, batches: u64) -> f64 {
         let ios = (self.turns.len() as u64 * batches * DEPTH) as f64;
         let records = (self.totals.records + self.totals.missed) as f64 / ios;
@@ -222,7 +222,7 @@ impl Compared {
 
 fn main() {
     let has = |name: &str| std::env::args().any(|argument| argument == name);
-    // `cargo test --benches` only asks whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let batches = if has("--bench") { 4 } else { 1 };
     let print = if has("--figures") { Compared::print_figures } else { Compared::print };
     print(&compare(Work::Device(1000), batches), "device of 1 M I/O/s");

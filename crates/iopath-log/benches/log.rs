@@ -1,4 +1,4 @@
-//! What a record costs on its way into the ring, and how fast a log is read into a summary.
+//! The cost of a record in the queue and the ring, and the speed of summarising a log.
 
 use criterion::{Criterion, Throughput};
 use iopath_core::log::{Event, Step, Subject};
@@ -14,14 +14,13 @@ use std::time::{Duration, Instant as Clock};
 const BATCH: usize = RecordBatch::CAPACITY;
 const BIOS: u64 = 1_000_000;
 
-/// Long enough for the log's thread to empty a ring.
+/// Long enough for the log thread to empty a ring.
 const REST: Duration = Duration::from_millis(5);
 
-/// Batches that a ring takes without being emptied.
+/// Batches that fit into a ring.
 const BATCHES_MAX: u64 = 40;
 
-/// What a batch of the queue costs its ring. Only as much is timed as the ring holds, and none of it missed:
-/// missing is cheap.
+/// The cost of a batch. Measures only as many records as fit into the ring, since lost records are cheap.
 fn ring(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let options = LogOptions { limit_bytes: 64 << 20, ..LogOptions::default() };
@@ -64,7 +63,7 @@ fn put_batch(producer: &mut Producer, batch: &mut RecordBatch, step: &Step, nano
     producer.take(batch).expect("only as many as the ring holds");
 }
 
-/// A log of random 4 KiB reads at depth 32, in times like those of a fast device.
+/// A log of random 4 KiB reads at depth 32, with latencies of a fast device.
 fn write_log(path: &Path) -> u64 {
     let ascend = "ascend".parse().expect("the elevator exists");
     let config = QueueConfig { bios_max: 64, requests_max: 64, elevator: ascend, ..QueueConfig::default() };

@@ -1,6 +1,6 @@
-//! How fast a large log becomes a summary, and in how much memory: `cargo bench -p iopath-log --bench reading --
-//! --records 100000000`. In a process of its own, so that the memory is the reader's alone. Smaller logs, piece by
-//! piece: `log.rs`. With `--figures` the speed alone is printed, for `cargo xtask bench`.
+//! The speed and the memory of summarising a large log: `cargo bench -p iopath-log --bench reading -- --records 100000000`.
+//! Reads in a process of its own, so that the memory is that of the reader only. Smaller logs: `log.rs`. `--figures` prints
+//! the speed only, for `cargo xtask bench`.
 
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
 use iopath_log::{Filter, LogInfo, LogOptions, LogReader, LogWriter};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant as Clock};
 
 const DEPTH: usize = 32;
 
-/// Reads of the log; the median counts.
+/// Reads of the log, whose median is the result.
 const READS: usize = 5;
 
-/// How many bios the queue may take before the log's thread gets time to empty the ring.
+/// Bios submitted before the log thread gets time to empty the ring.
 const BURST: u64 = 20_000;
 
-/// Writes at least `records` records: random 4 KiB reads at depth 32, on eight streams, in times like those of a
-/// fast device. How many they are.
+/// Writes at least `records` records: random 4 KiB reads at depth 32, on eight streams, with latencies of a fast device.
+/// Returns their number.
 fn write_log(path: &Path, records: u64) -> u64 {
     let elevator = "deadline".parse().expect("the elevator exists");
     let config = QueueConfig { bios_max: 64, requests_max: 64, elevator, ..QueueConfig::default() };
@@ -29,7 +29,7 @@ fn write_log(path: &Path, records: u64) -> u64 {
     queue.start_log(Box::new(log.add_queue()));
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (mut nanos, mut tags): (u64, Vec<Tag>) = (0, Vec::new());
-    // Each is two records: it never waits, but for the device.
+    // Each is two records, since it waits for the device only.
     for token in 0..records.div_ceil(2) {
         nanos += 200 + rng.next_u64() % 1000;
         let now = Instant::from_nanos(nanos);
@@ -50,18 +50,18 @@ fn write_log(path: &Path, records: u64) -> u64 {
     }
     queue.end_log();
     let totals = log.finish().expect("the log is written");
-    assert_eq!(totals.missed, 0, "write it slower");
+    assert_eq!(totals.missed, 0, "the log thread was too slow; use a smaller burst");
     totals.records
 }
 
-/// Summarises the log and says in how many seconds.
+/// Summarises the log, and prints the time and the peak memory.
 fn read_log(path: &Path) {
     let begin = Clock::now();
     let report = LogReader::open(path).expect("the log").summarise(&Filter::default()).expect("no error");
     let seconds = begin.elapsed().as_secs_f64();
     assert!(report.damage.is_none() && report.records > 0 && report.unjoined == 0);
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the most memory");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the peak memory");
     println!("{seconds} {}", peak.split_whitespace().next().expect("a number of kB"));
 }
 
@@ -74,7 +74,7 @@ fn main() {
     if let Some(path) = value("--read") {
         return read_log(Path::new(path));
     }
-    // `cargo test --benches` only asks whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let is_bench = arguments.iter().any(|argument| argument == "--bench");
     let records = value("--records").map(|records| records.parse().expect("a number of records"));
     let folder = tempfile::tempdir().expect("a scratch folder");
