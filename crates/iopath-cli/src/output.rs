@@ -66,7 +66,7 @@ impl<'a> Output<'a> {
         !self.is_plain && table::is_fancy(&io::stdout())
     }
 
-    /// Shows a report as text and JSON, as the options say.
+    /// Shows a report as text and JSON, according to the options.
     pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {
         self.json.show(|| report.to_json(), text)
     }

@@ -85,8 +85,8 @@ impl Bench {
         let usage = cpu::watch(child.id(), Duration::from_secs(self.seconds.into()))?;
         let output = child.wait_with_output()?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{command:?}: {}: {}", output.status, said.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("{command:?}: {}: {}", output.status, stderr.trim());
         }
         Ok(Run { claim: side.claim(&output.stdout)?, usage: Some(usage) })
     }

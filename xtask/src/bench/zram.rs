@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_device_without_size_is_used_and_reset() {
         let dir = device("0\n");
-        let SetUp::Ours(zram) = claim(dir.path()) else { panic!("nobody uses it") };
+        let SetUp::Ours(zram) = claim(dir.path()) else { panic!("it is unused") };
         assert_eq!(disksize(dir.path()), "536870912");
         assert!(!dir.path().join("reset").exists());
         drop(zram);

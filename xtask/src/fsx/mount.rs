@@ -1,4 +1,4 @@
-//! Mount points: whether FUSE can mount here, what is mounted where, and how to unmount it. Not the server: see
+//! Mount points: whether FUSE can mount here, which directories are mount points, and unmounting. Not the server: see
 //! `server.rs`.
 
 use std::fs;

@@ -233,7 +233,7 @@ mod tests {
         let error = watch("exec sleep 60", Duration::from_millis(300), false).expect_err("it sleeps");
         assert!(error.is::<Hung>(), "{error}");
         watch("for i in 1 2 3 4 5 6; do sleep 0.1; done", Duration::from_millis(400), false)
-            .expect("it goes on");
+            .expect("it makes progress");
     }
 
     #[test]

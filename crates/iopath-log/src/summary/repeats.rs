@@ -1,4 +1,4 @@
-//! The repeats of a measurement, told apart by the marks in the log, and the time that each took.
+//! The repeats of a measurement, separated by the marks in the log, and their counters.
 
 use super::latency::Latencies;
 use super::report::RepeatShare;
@@ -14,7 +14,7 @@ const STREAMS_MAX: usize = 1024;
 /// Counters of each repeat. A log without marks is one repeat, which is not reported.
 #[derive(Debug)]
 pub(super) struct Repeats {
-    /// When each begins, in order; the first holds what precedes the first mark.
+    /// In order of time; the first row is the time before the first mark.
     rows: Vec<Repeat>,
     current: usize,
     /// The times that are in the current repeat.

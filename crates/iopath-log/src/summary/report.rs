@@ -50,7 +50,7 @@ pub struct Report {
     pub ops: Vec<OpCounts>,
     /// The same by size.
     pub sizes: Vec<SizeClass>,
-    /// What became of the bios.
+    /// The outcome of the bios.
     pub flow: Flow,
     /// Why each request inserted into the elevator was not merged into another one. The sum is `events.insert`.
     pub not_merged: Reasons,
@@ -80,7 +80,7 @@ pub struct Report {
     pub out_of_order: u64,
 }
 
-/// What a whole log contains, whatever passes the filter.
+/// The content of a whole log, independent of the filter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Contents {
     /// Steps.
@@ -95,14 +95,14 @@ pub struct Contents {
     pub end_sector: u64,
     /// Events that occur.
     pub events: Vec<&'static str>,
-    /// Numbers of the repeats, in order: the first 64. 0 is what precedes the first repeat.
+    /// Numbers of the repeats, in order: the first 64. 0 is the time before the first repeat.
     pub repeats: Vec<u32>,
 }
 
 /// One repeat of a measurement.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RepeatShare {
-    /// Its number; 0 is what precedes the first repeat, such as a warm-up.
+    /// Its number; 0 is the time before the first repeat, such as a warm-up.
     pub repeat: u32,
     /// Time of its first step, since the log began.
     pub first_ns: u64,
@@ -190,7 +190,7 @@ pub struct SizeClass {
     pub request_bytes: u64,
 }
 
-/// What became of the bios: each is counted in one of `flushes`, `merged`, `own_request`, `split` and `pending`.
+/// The outcome of the bios: each is counted in one of `flushes`, `merged`, `own_request`, `split` and `pending`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Flow {
     /// Bios queued: `events.queue`.
@@ -301,7 +301,7 @@ pub struct Stages {
 
 /// Latency of one stage. Percentiles to three digits.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Stage {
     pub count: u64,
     /// How many of them were measured with two clock readings, so that the latency is not 0 by construction.

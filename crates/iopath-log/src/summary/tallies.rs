@@ -44,7 +44,7 @@ pub(super) struct Tallies {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReasonCounts([u64; 16]);
 
-/// What a report states about the reading of the log.
+/// The part of a report that describes the log as read.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) info: LogInfo,
@@ -133,7 +133,7 @@ impl Tallies {
         }
     }
 
-    /// With what can be counted only at the end.
+    /// The flow with the counts that are known at the end only.
     fn flow(&self) -> Flow {
         let bios = self.count(Event::Queue);
         let flushes = self.sizes.bios(Op::Flush);
