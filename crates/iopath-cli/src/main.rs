@@ -4,6 +4,7 @@ mod args;
 mod destination;
 mod elevators;
 mod log;
+mod man;
 mod map;
 mod output;
 mod progress;
@@ -60,11 +61,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             clap_complete::generate(*shell, &mut Cli::command(), "iopath", &mut script);
             output::print(&String::from_utf8(script)?)
         }
-        Command::Man => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            output::print(&String::from_utf8(page)?)
-        }
+        Command::Man => man::write(),
     }
 }
 
