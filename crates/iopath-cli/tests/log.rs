@@ -152,3 +152,15 @@ fn a_log_is_read_from_stdin() {
     let summary = json_of(&iopath(&["log", "-", "--json"]).stdin(log).output().unwrap());
     assert_eq!(summary["flow"]["bios"], 512);
 }
+
+#[test]
+fn the_page_is_as_wide_as_the_terminal() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let log = logged(&directory, "1");
+    for columns in [50_usize, 80, 120] {
+        let page = iopath(&["log"]).arg(&log).env("COLUMNS", columns.to_string()).output().unwrap();
+        let page = String::from_utf8(page.stdout).unwrap();
+        let widest = page.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(page.contains("D2C") && widest <= columns, "{widest} of {columns} columns:\n{page}");
+    }
+}
