@@ -20,12 +20,10 @@ const WORDS: &[Word] = &[
     ("come_by", "poll"),
     ("comes by", "polls"),
     ("go_on", "advance"),
-    ("goes_on", "continues"),
     ("lest", "to avoid"),
     ("rouse", "wake"),
     ("strike off", "remove"),
     ("under way", "in flight"),
-    ("is over", "has completed"),
     ("hand over", "submit, pass"),
     ("hands over", "submits, passes"),
     ("handed over", "submitted, passed"),
@@ -59,29 +57,29 @@ const EXEMPT: &[&str] = &["CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
 /// Paths that still have such words. `cargo xtask tidy --words` names those that can be removed from here.
 const NOT_YET: &[&str] = &[
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
     "README.md",
-    "crates/iopath-core/src/block/device.rs",
-    "crates/iopath-core/src/block/stripe",
-    "crates/iopath-core/src/file/",
-    "crates/iopath-core/tests/cache",
-    "crates/iopath-core/tests/mapper",
-    "crates/iopath-lab/src/job",
-    "crates/iopath-lab/src/survey",
-    "crates/iopath-log/benches/",
-    "crates/iopath-log/src/summary/",
-    "crates/iopath-log/tests/hostile/",
-    "crates/iopath-os/src/",
+    "crates/iopath-core/src/file/mapper.rs",
+    "crates/iopath-core/src/file/mapper/",
+    "crates/iopath-core/src/file/readahead.rs",
+    "crates/iopath-core/tests/cache_model/world.rs",
+    "crates/iopath-core/tests/cache_model/world/contents.rs",
+    "crates/iopath-core/tests/mapper/",
+    "crates/iopath-core/tests/mapper_model/disk.rs",
+    "crates/iopath-log/benches/cost.rs",
+    "crates/iopath-log/tests/hostile/made.rs",
+    "crates/iopath-os/src/aligned.rs",
+    "crates/iopath-os/src/buffered.rs",
+    "crates/iopath-os/src/buffered/arena.rs",
+    "crates/iopath-os/src/buffered/borrow.rs",
+    "crates/iopath-os/src/huge_pages.rs",
+    "crates/iopath-os/src/kernel/uring.rs",
+    "crates/iopath-os/src/limits.rs",
+    "crates/iopath-os/src/memory.rs",
+    "crates/iopath-os/src/sync/",
     "crates/iopath-os/tests/",
-    "crates/iopath/src/lib.rs",
     "crates/iopath/src/tuning.rs",
-    "crates/iopath/src/volume",
+    "crates/iopath/src/volume/buffered.rs",
     "crates/iopath/tests/",
-    "docs/cache.md",
-    "docs/map.md",
-    "xtask/src/bench/",
-    "xtask/src/fsx",
 ];
 
 /// No word of [`WORDS`] in code, comments and documentation outside [`NOT_YET`].
@@ -178,7 +176,7 @@ mod tests {
     #[test]
     fn parts_of_words_and_other_senses_are_not_found() {
         assert_eq!(lines("a.md", "The silent, blessed talent is made up of parts that go on."), NOWHERE);
-        assert_eq!(lines("a.rs", "//! It is\n\nfn over() {}\nfn is_overdue() {}"), NOWHERE);
+        assert_eq!(lines("a.rs", "//! They hand\n\nfn f() {}\nfn handed_overdue() {}"), NOWHERE);
     }
 
     #[test]
