@@ -189,7 +189,7 @@ impl Volume {
         self.write(buffer, offset, false)
     }
 
-    /// The same as [`Volume::write_at`], which never writes only a part: the name that programs on `FileExt` look for.
+    /// As [`Volume::write_at`], which already writes all of the buffer. For programs that know the name from `FileExt`.
     ///
     /// # Errors
     /// As [`Volume::write_at`].

@@ -194,6 +194,20 @@ fn threads_append_and_read_at_once() {
     }
 }
 
+#[test]
+fn a_cursor_appends() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    let mut cursor = volume.cursor();
+    for line in 0..1000 {
+        writeln!(cursor, "line {line}").unwrap();
+    }
+    cursor.flush().unwrap();
+    let found = std::fs::read_to_string(&path).unwrap();
+    assert!(found.lines().zip(0..).all(|(found, line)| found == format!("line {line}")));
+    assert_eq!(found.lines().count(), 1000);
+}
+
 fn appends(mut append: impl FnMut(&[u8; 1000], u64)) -> Duration {
     const COUNT: u64 = 20_000;
     let started = Instant::now();

@@ -11,6 +11,7 @@ use iopath::{
 };
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use support::{filled, options, scratch};
 
 const SIZE: usize = 256 << 10;
@@ -218,6 +219,33 @@ fn a_cursor_reads_writes_and_seeks_as_a_file_does() {
         assert_eq!(cursor.read(&mut [0; 10]).unwrap(), 0, "{name}: nothing behind the end");
         assert!(cursor.seek(SeekFrom::End(-(1 << 40))).is_err(), "{name}: before the start");
         cursor.flush().unwrap();
+    });
+}
+
+/// A bounced write reads the block, changes a part, and writes the block. A concurrent zeroing must not be undone.
+#[test]
+fn a_bounced_write_does_not_restore_bytes_that_are_zeroed_meanwhile() {
+    const PART: usize = 100;
+    let disk =
+        MemoryDisk::new(&MemoryConfig { block_bytes: 4096, ..MemoryConfig::of_bytes(1 << 16) }).unwrap();
+    let options = Options::new().write(true).unaligned(Unaligned::Bounce);
+    let volume = &Volume::memory(&disk, &options).unwrap();
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !is_over.load(Relaxed) {
+                volume.write_at(&[1; PART], 0).unwrap();
+            }
+        });
+        let (old, mut found) = (filled(4096, 9), filled(4096, 9));
+        let restored = (0..5000).find_map(|_| {
+            volume.write_at(&old, 0).unwrap();
+            volume.write_zeroes(0, 4096).unwrap();
+            volume.read_exact_at(&mut found, 0).unwrap();
+            found[PART..].iter().position(|byte| *byte != 0)
+        });
+        is_over.store(true, Relaxed);
+        assert_eq!(restored, None, "a zeroed byte is restored");
     });
 }
 

@@ -6,7 +6,6 @@ use crate::error::{Cause, Error, ErrorKind, Result};
 use iopath_core::{LogSink, Op};
 use iopath_os::{Advice, Borrowed, Buffered, BufferedError, BufferedStats};
 
-/// Bytes of the volume's cache, lent: see [`Volume::borrow`].
 /// Bytes of the page cache, borrowed: [`Volume::borrow`]. Borrowed pages do not change and are never evicted.
 pub type PageGuard<'a> = Borrowed<'a>;
 
