@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use iopath_os::target::disk::Disk;
 use iopath_os::target::guard::refusals_in;
 use iopath_os::target::{
-    Backing, DeviceNumber, FileId, Kind, Refusal, Roots, Scheduler, TableError, Target, WriteCache,
+    Backing, Beneath, DeviceNumber, FileId, Kind, Refusal, Roots, Scheduler, Submitter, TableError, Target,
+    WriteCache,
 };
 use tempfile::TempDir;
 
@@ -229,4 +230,36 @@ fn a_file_behind_a_loop_device_is_found_by_its_identity() {
     let target = Target::inspect(&other_name).expect("it is there");
     let found = refusals_in(&machine.roots(), &target);
     assert!(matches!(&found[..], [Refusal::LoopBacking { device, .. }] if device == "loop3"), "{found:?}");
+}
+
+#[test]
+fn beneath_a_mapped_device_lie_its_disks_and_the_image_of_a_loop_device() {
+    let image = tempfile::NamedTempFile::new().expect("temporary file");
+    let Some(FileId { device: disk, .. }) = FileId::of(image.path()).filter(|id| id.device.major != 0) else {
+        return eprintln!("skipped: temporary files have no block device");
+    };
+    let (mapped, looped) = (DeviceNumber { major: 253, minor: 0 }, DeviceNumber { major: 7, minor: 0 });
+    let machine = Machine::new();
+    machine.write("proc/self/mountinfo", "1 1 0:1 / / rw - ext4 /dev/vdz rw");
+    machine.device("devices/virtual/dm-0", mapped, 2048 * 50);
+    machine.device("devices/virtual/loop0", looped, 2048 * 10);
+    machine.device("devices/pci/vdz", disk, 2048 * 100);
+    for (name, device) in [("sda1", SDA1), ("loop0", looped)] {
+        machine.write(&format!("sys/devices/virtual/dm-0/slaves/{name}"), "");
+        machine.write(&format!("sys/class/block/{name}/dev"), &device.to_string());
+    }
+    let backing = "sys/devices/virtual/loop0/loop/backing_file";
+    machine.write(backing, image.path().to_str().expect("paths of tests are UTF-8"));
+    let beneath = || Beneath::find(&machine.roots(), &machine.target(mapped));
+    let found = beneath();
+    assert_eq!(found.cached_files, [image.path()]);
+    assert_eq!(
+        (found.submitter, found.disks.as_slice()),
+        (Submitter::Kernel, ["vdz", "sda"].map(str::to_owned).as_slice())
+    );
+
+    machine.write("sys/devices/virtual/loop0/loop/dio", "1");
+    assert_eq!(beneath().cached_files, Vec::<PathBuf>::new(), "direct I/O needs no page");
+    machine.write("sys/devices/virtual/dm-0/slaves/sdz", "");
+    assert_eq!(beneath().submitter, Submitter::Unknown, "a member that sysfs does not show");
 }
