@@ -16,7 +16,7 @@ use support::{iopath, json_of};
 const KIB: u64 = 1024;
 const SIZE: u64 = 1024 * KIB;
 
-/// Filesystems to try: how to make one, and whether places in it are offsets on its device.
+/// Filesystems: name, command, and whether physical offsets are those of the device.
 const FILESYSTEMS: [(&str, &[&str], bool); 4] = [
     ("ext2", &["mkfs.ext2", "-q", "-b", "1024"], true),
     ("ext4", &["mkfs.ext4", "-q", "-b", "4096"], true),
@@ -33,15 +33,15 @@ fn mounted(alone: &Alone, make: &[&str]) -> Result<(Loop, PathBuf), String> {
     Ok((device, at))
 }
 
-/// Calls `check` with the name of each filesystem that can be had here, its device, and a directory on it.
+/// Calls `check` with the name, device and a directory of each filesystem that this machine supports.
 fn on_each(check: impl Fn(&str, &Path, &Path, bool)) {
     let alone = match Alone::wait() {
         Ok(alone) => alone,
         Err(why) => return eprintln!("skipped: {why}"),
     };
-    for (name, make, is_placed) in FILESYSTEMS {
+    for (name, make, has_device_offsets) in FILESYSTEMS {
         match mounted(&alone, make) {
-            Ok((device, at)) => check(name, &device.device, &at, is_placed),
+            Ok((device, at)) => check(name, &device.device, &at, has_device_offsets),
             Err(why) => eprintln!("skipped: no {name} here: {why}"),
         }
     }
@@ -59,7 +59,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is a number"))
 }
 
-/// Requests for a block size; every byte of the file is in them once.
+/// The requests of a block size. Checks that they cover each byte of the file once.
 fn requests(map: &Value, block_bytes: u64) -> &Value {
     let list = map["requests"].as_array().unwrap();
     let found = list.iter().find(|requests| requests["block_bytes"] == block_bytes);
@@ -72,7 +72,7 @@ fn requests(map: &Value, block_bytes: u64) -> &Value {
 
 #[test]
 fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() {
-    on_each(|name, device, directory, is_placed| {
+    on_each(|name, device, directory, has_device_offsets| {
         let path = directory.join("file");
         let file = File::create(&path).unwrap();
         file.write_all_at(&noise(64 * KIB, 1), 0).unwrap();
@@ -95,8 +95,8 @@ fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() 
         );
         assert!(number(&blocks["requests"]) >= 2 && number(&requests(&map, SIZE)["requests"]) >= 2, "{map}");
 
-        if is_placed {
-            check_places(&map, &path, device);
+        if has_device_offsets {
+            check_offsets(&map, &path, device);
         }
         let table = iopath(&["map", text(&path)]).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
@@ -105,8 +105,8 @@ fn holes_and_unwritten_extents_are_shown_and_data_lies_at_its_physical_offset() 
     });
 }
 
-/// The device holds at each place what the file holds there.
-fn check_places(map: &Value, path: &Path, device: &Path) {
+/// Checks that the device has the bytes of each extent at its physical offset.
+fn check_offsets(map: &Value, path: &Path, device: &Path) {
     let (file, device) = (File::open(path).unwrap(), File::open(device).unwrap());
     let mut checked = 0;
     for extent in map["extents"].as_array().unwrap() {
@@ -115,17 +115,17 @@ fn check_places(map: &Value, path: &Path, device: &Path) {
         }
         let logical = number(&extent["logical_bytes"]);
         let bytes = number(&extent["bytes"]).min(SIZE - logical) as usize;
-        let (mut told, mut held) = (vec![0; bytes], vec![1; bytes]);
-        file.read_exact_at(&mut told, logical).unwrap();
-        device.read_exact_at(&mut held, number(&extent["physical_bytes"])).unwrap();
-        assert!(told == held, "{extent} of {map}");
+        let (mut of_file, mut of_device) = (vec![0; bytes], vec![1; bytes]);
+        file.read_exact_at(&mut of_file, logical).unwrap();
+        device.read_exact_at(&mut of_device, number(&extent["physical_bytes"])).unwrap();
+        assert!(of_file == of_device, "{extent} of {map}");
         checked += bytes as u64;
     }
-    assert_eq!(checked, 128 * KIB, "all that was written");
+    assert_eq!(checked, 128 * KIB, "all written bytes");
 }
 
 #[test]
-fn a_fragmented_file_is_as_many_requests_as_it_has_pieces() {
+fn a_fragmented_file_has_a_request_per_extent() {
     on_each(|name, _, directory, _| {
         let path = directory.join("pieces");
         let file = File::create(&path).unwrap();
@@ -158,7 +158,7 @@ fn a_fragmented_file_is_as_many_requests_as_it_has_pieces() {
 }
 
 #[test]
-fn a_boundary_for_every_block_makes_more_requests_of_a_block_mapped_file() {
+fn the_boundary_every_block_adds_requests_to_a_block_mapped_file() {
     on_each(|name, _, directory, _| {
         let path = directory.join("file");
         std::fs::write(&path, noise(SIZE, 3)).unwrap();
@@ -170,7 +170,8 @@ fn a_boundary_for_every_block_makes_more_requests_of_a_block_mapped_file() {
         let [every, once, ignore] = ["every-block", "once", "ignore"].map(count);
         if name == "ext2" {
             assert!(every.0 > 2 * once.0 && ignore.0 <= once.0, "{every:?} {once:?} {ignore:?}");
-            // Of 1,024 blocks 12 hang on the inode, 256 on an indirect, 256, 256 and 244 on those below a double one.
+            // Of 1,024 blocks, the inode points to 12, an indirect block to 256, and those below a double one to 256, 256 and
+            // 244.
             assert_eq!(once.1, 5);
         } else {
             assert_eq!([every, once, ignore], [once; 3], "{name}");

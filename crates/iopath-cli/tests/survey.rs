@@ -1,4 +1,4 @@
-//! `iopath survey` as people and programs run it: tables, JSON alone, what is left behind, refusals.
+//! `iopath survey` from the command line: tables, JSON, cleanup, refusals.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// What a shell shows as 130.
+/// The signal of exit code 130 in a shell.
 const SIGINT: i32 = 2;
 
-/// Short, for a machine where the other tests run, too.
+/// Short, because other tests run at the same time.
 const TIME: &str = "3s";
 
 fn iopath(arguments: &[&str]) -> Command {
@@ -35,7 +35,7 @@ fn names(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A survey that ended well, as JSON.
+/// The JSON of a successful survey.
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -48,7 +48,7 @@ fn has_writes(report: &Value) -> bool {
 }
 
 #[test]
-fn json_alone_holds_runs_and_findings_and_nothing_stays_behind() {
+fn the_json_has_runs_and_findings_and_no_file_remains() {
     let directory = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let output = survey(directory.path(), &["--time", TIME, "--json", "-"]);
@@ -137,7 +137,7 @@ fn an_interrupt_removes_the_scratch_file() {
     assert_eq!(names(directory.path()), Vec::<String>::new());
 }
 
-/// One line that names the target, and the exit code.
+/// Checks the exit code, and that the message has each part.
 fn assert_refused(output: &Output, code: i32, parts: &[&str]) {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{errors}");
@@ -149,7 +149,7 @@ fn assert_refused(output: &Output, code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn a_target_that_is_missing_too_small_or_of_a_wrong_kind_is_named() {
+fn a_missing_small_or_wrong_target_is_named() {
     assert_refused(&survey(Path::new("/no/such/place"), &[]), 1, &["/no/such/place does not exist"]);
     assert_refused(&survey(Path::new("/dev/null"), &[]), 1, &["/dev/null", "character device"]);
     let small = tempfile::NamedTempFile::new().unwrap();
@@ -199,12 +199,12 @@ fn too_little_time_is_a_usage_error() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_written_to_is_named() {
+fn a_directory_without_permission_to_write_is_named() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     if fs::write(directory.path().join("x"), "").is_ok() {
-        // Root writes everywhere but where nobody can.
+        // Root may write everywhere except in /proc.
         assert_refused(&survey(Path::new("/proc"), &["--time", "2s"]), 1, &["/proc"]);
         return;
     }
@@ -216,13 +216,13 @@ fn a_directory_that_may_not_be_written_to_is_named() {
 struct Loop(String);
 
 impl Loop {
-    /// None, with a line that says so, where this machine has none to give.
+    /// None, with a line about it, without a loop device.
     fn over(file: &Path) -> Option<Self> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         match output {
             Ok(output) if output.status.success() => Some(Self(text(&output.stdout).trim().to_owned())),
             _ => {
-                eprintln!("skipped: no loop device is to be had (root and losetup are needed)");
+                eprintln!("skipped: no loop device (root and losetup are needed)");
                 None
             }
         }

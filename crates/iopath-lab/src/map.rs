@@ -148,8 +148,9 @@ pub fn map(options: &MapOptions) -> Result<FileMap, LabError> {
     let file = File::open(&target.path).map_err(LabError::open(&options.file, false))?;
     let found =
         extents(&file).map_err(|source| LabError::Extents { target: options.file.clone(), source })?;
-    let stat = rustix::fs::fstatvfs(&file)
-        .map_err(|errno| LabError::io("look at the filesystem of", &options.file)(errno.into()))?;
+    let stat = rustix::fs::fstatvfs(&file).map_err(|errno| {
+        LabError::io("read the properties of the filesystem of", &options.file)(errno.into())
+    })?;
     let block_bytes = stat.f_frsize as u32;
     let is_blocks = found.iter().any(|extent| extent.flags.intersects(ExtentFlags::MERGED));
     let mut map = FileMap {

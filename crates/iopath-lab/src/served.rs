@@ -6,7 +6,7 @@ use crate::result::ServedBy;
 use crate::size::format_size;
 use crate::storage::StorageBytes;
 
-/// Storage that transferred less than this share of what it had to transfer was helped by memory.
+/// If storage transferred less than this share of the needed bytes, memory served the rest.
 const SHARE_MIN: f64 = 0.90;
 
 /// Below this number of bytes, the share is not significant: a few missing blocks change it.

@@ -206,7 +206,7 @@ impl<'a> Turns<'a> {
         Ok(Self { plan, series, costs, left_out })
     }
 
-    /// Measures in turns until the time is over. Measures the load by other programs before each round.
+    /// Measures in turns until the deadline. Measures the load by other programs before each round.
     fn take(
         &mut self,
         clock: Instant,
