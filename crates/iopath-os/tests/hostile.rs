@@ -232,7 +232,7 @@ fn runner_end(size_bytes: u64) -> u64 {
 }
 
 #[test]
-fn memory_that_nobody_has_is_an_error() {
+fn too_much_memory_is_an_error() {
     for (count, bytes) in [
         (u32::MAX, 1),
         (u32::MAX, 1 << 30),
@@ -260,7 +260,7 @@ fn file() -> File {
 }
 
 #[test]
-fn the_kernels_ways_refuse_what_is_not_in_the_file() {
+fn kernel_paths_refuse_ranges_outside_the_file() {
     let slots = || Slots::new(1, 4096, |_| ()).unwrap();
     for offset in EDGES {
         for (direction, bytes) in [(Direction::Read, 4096), (Direction::Read, 1)] {

@@ -74,7 +74,7 @@ fn one_extent_is_read_in_as_few_requests_as_the_limits_allow() {
 }
 
 #[test]
-fn neighbours_on_the_device_are_one_request_whatever_they_were_in_the_file() {
+fn extents_adjacent_on_the_device_are_read_in_one_request() {
     let mut map = ExtentMap::new(&layout(2 * MIB)).unwrap();
     // Two extents that do not touch in the file, and do on the device.
     assert!(map.add(MIB, Extent::from_bytes(MIB, MIB / 2).unwrap(), true));
@@ -123,7 +123,7 @@ fn a_boundary_cuts_once_or_at_each_block_or_not_at_all() {
 }
 
 #[test]
-fn metadata_that_is_in_memory_is_read_no_more() {
+fn metadata_in_memory_is_not_read_again() {
     let (disk, limits) = disk(MIB, 0);
     let map = IndirectMap::new(&layout(16 * MIB)).unwrap();
     let mut device = Mapped::new(disk.open_with(limits), &file_of(map), Boundary::Once).unwrap();
@@ -132,7 +132,7 @@ fn metadata_that_is_in_memory_is_read_no_more() {
 }
 
 #[test]
-fn a_write_to_a_block_that_another_fills_waits_for_it() {
+fn a_write_waits_for_another_write_that_fills_the_same_block() {
     let (disk, limits) = disk(MIB, 0);
     let limits = Limits { volatile_cache: true, ..limits };
     let map = ExtentMap::new(&layout(MIB)).unwrap();
@@ -165,7 +165,7 @@ fn a_write_to_a_block_that_another_fills_waits_for_it() {
 }
 
 #[test]
-fn who_goes_leaves_the_blocks_to_others() {
+fn a_dropped_engine_releases_its_blocks() {
     let (disk, limits) = disk(MIB, 0);
     let file = file_of(ExtentMap::new(&layout(MIB)).unwrap());
     let open = || Mapped::new(disk.open_with(limits.clone()), &file, Boundary::Once).unwrap();
@@ -178,7 +178,7 @@ fn who_goes_leaves_the_blocks_to_others() {
 }
 
 #[test]
-fn a_write_waits_for_space_that_a_reader_keeps_back() {
+fn a_write_waits_for_space_that_a_read_in_flight_holds() {
     // Room for one block, which is given up while a read of it is in flight.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(8192)).unwrap();
     let file = FileMap::fresh("extent", &FileLayout { capacity_bytes: 8 << 10, ..layout(MIB) }).unwrap();

@@ -185,16 +185,16 @@ fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
 }
 
 #[test]
-fn a_flush_waits_to_hear_whether_another_engines_flush_has_lost_its_metadata() {
+fn a_flush_waits_for_the_outcome_of_another_engines_flush() {
     flush_beside_a_failure(false, false);
 }
 
 #[test]
-fn a_flush_waits_to_hear_whether_another_engines_forced_write_has_lost_its_metadata() {
+fn a_flush_waits_for_the_outcome_of_another_engines_forced_write() {
     flush_beside_a_failure(true, false);
 }
 
 #[test]
-fn a_flush_goes_on_without_an_engine_that_went_with_a_flush_in_flight() {
+fn a_flush_completes_after_another_engine_was_dropped_with_a_flush_in_flight() {
     flush_beside_a_failure(false, true);
 }

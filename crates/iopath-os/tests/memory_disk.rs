@@ -99,7 +99,7 @@ fn a_crash_may_keep_any_version_of_any_sector() {
 }
 
 #[test]
-fn what_a_flush_or_a_forced_write_covers_survives() {
+fn data_covered_by_a_flush_or_a_forced_write_survives() {
     let left = every_crash(2, |disk| {
         let mut device = disk.open();
         write(&mut device, 0, 2, 1);
@@ -149,7 +149,7 @@ fn zeroes_and_discards_can_be_lost_like_writes() {
 }
 
 #[test]
-fn a_full_cache_puts_its_oldest_on_the_medium() {
+fn a_full_cache_writes_its_oldest_versions_to_the_medium() {
     let disk = disk(4, 2);
     let mut device = disk.open();
     for sector in 0..4 {
@@ -161,7 +161,7 @@ fn a_full_cache_puts_its_oldest_on_the_medium() {
 }
 
 #[test]
-fn after_a_crash_what_was_open_is_gone() {
+fn after_a_crash_open_devices_are_gone() {
     let disk = disk(1, 1);
     let mut device = disk.open();
     submit(&mut device, Op::Write, 0, &mut [1; SECTOR], true);
@@ -172,7 +172,7 @@ fn after_a_crash_what_was_open_is_gone() {
 }
 
 #[test]
-fn a_failed_flush_loses_what_it_should_have_saved_and_no_more() {
+fn a_failed_flush_loses_only_what_it_covers() {
     let disk = disk(3, 8);
     let faults = Faults::new(1);
     faults.lose_on_failed_flush(&disk);
@@ -196,7 +196,7 @@ fn a_failed_flush_loses_what_it_should_have_saved_and_no_more() {
 }
 
 #[test]
-fn a_disk_that_ends_elsewhere_has_zeroes_there() {
+fn a_resized_disk_gains_zeroes() {
     let disk = disk(4, 16);
     write(&mut disk.open(), 0, 4, 1);
     disk.resize(700).unwrap();
@@ -215,7 +215,7 @@ fn a_disk_that_ends_elsewhere_has_zeroes_there() {
 }
 
 #[test]
-fn a_bad_sector_fails_what_reaches_into_it_and_writes_what_lies_before() {
+fn a_bad_sector_fails_requests_that_overlap_it_and_keeps_the_blocks_before() {
     let disk = disk(8, 0);
     let faults = Faults::new(3);
     faults.add(Fault::error(IoError::Media).on(Op::Write).within(Extent::from_bytes(2048, 512).unwrap()));

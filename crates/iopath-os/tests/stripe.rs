@@ -134,7 +134,7 @@ fn an_error_of_one_member_is_the_requests_and_the_others_go_on() {
 }
 
 #[test]
-fn what_one_member_alone_has_to_do_costs_what_it_costs_without_a_stripe() {
+fn a_request_for_one_member_costs_as_much_as_without_a_stripe() {
     let files = files(4);
     let mut device = stripe(&files);
     let mut memory = AlignedBuf::new(16 << 10).unwrap();

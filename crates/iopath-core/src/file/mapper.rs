@@ -1,26 +1,26 @@
-//! Where a file's bytes lie on its device: mappers, and the plan of a direct read or write over one.
+//! Where a file's bytes lie on its device: mappers, and the plans of direct reads and writes over them.
 //!
-//! A [`Mapper`] answers for a range of a file which extent of the device it is, or that it is a hole or unwritten. A
-//! plan ([`ReadPlan`], [`WritePlan`], [`PunchPlan`], [`ZeroPlan`]) walks a range over a mapper and gives out one
-//! [`Step`] after another: bios, zeroes, space to be found, metadata to be read. Whoever polls carries them out;
-//! nothing here does I/O, and nothing here finds space: that is a [`Space`].
+//! A [`Mapper`] maps a range of a file to an extent of the device, a hole or unwritten space. A plan ([`ReadPlan`],
+//! [`WritePlan`], [`PunchPlan`], [`ZeroPlan`]) walks a range over a mapper and emits one [`Step`] after another: bios,
+//! zeroes, space to allocate, metadata to read. The caller executes them: see [`mapped`](crate::mapped). Nothing here does
+//! I/O or finds space; a [`Space`] does the latter.
 //!
 //! A mapper is one file in `mapper/` and one row in [`MAPPERS`].
 //!
 //! # No stale byte is ever visible
-//! What space holds when a file gets it is another's. So a mapper gives it out as unwritten, which reads as zeroes, and
-//! it becomes written in three steps that keep this order:
+//! New space still holds the bytes of its last owner. So a mapper marks it unwritten, which reads as zeroes, and it becomes
+//! written in three steps, in this order:
 //!
 //! 1. [`Mapper::allocate`]: the space belongs to the file, unwritten;
 //! 2. the data and zeroes for the rest of a partly written block reach the device ([`WritePlan::poll_step`]);
-//! 3. [`Mapper::commit`] what has: an error before leaves the block unwritten, and that reads as zeroes.
+//! 3. [`Mapper::commit`] the blocks that did: an error before leaves a block unwritten, which reads as zeroes.
 //!
-//! The bytes between the end of a file and the end of its last block may be anything: they are zeroed before the end
-//! moves over them ([`ZeroPlan::before_growth`], and [`WritePlan`] by itself). Space that a file gives up may still be
-//! the goal of I/O in flight: a [`Quarantine`] keeps it back until that has completed.
+//! The bytes between the end of a file and the end of its last block are arbitrary. They are zeroed before the end moves
+//! over them ([`ZeroPlan::before_growth`], and [`WritePlan`] by itself). I/O in flight may still access space that a file
+//! has released: a [`Quarantine`] holds it until that I/O has completed.
 //!
-//! Two writes that touch the same block of the filesystem must not be in flight at once, or each zeroes what the other
-//! has written: lock [`WritePlan::footprint`] and [`PunchPlan::footprint`].
+//! Two writes to the same new block of the filesystem must not be in flight at once: each would zero the bytes of the
+//! other. Lock [`WritePlan::footprint`] and [`PunchPlan::footprint`].
 
 mod extents;
 mod free;
@@ -43,9 +43,9 @@ pub use space::{Quarantine, Space, Ticket};
 use crate::sector::{Extent, SECTOR_BYTES};
 use std::fmt;
 
-/// What a run of a file is.
+/// Where a run of a file lies, if anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// No space: reads as zeroes.
     Hole,
     /// Space that was never written: reads as zeroes whatever the device holds there.
@@ -54,46 +54,45 @@ pub enum Place {
     Written(Extent),
 }
 
-/// A run of a file that is all of one kind, and one extent of the device if it has a place.
+/// A run of a file of one kind, and in one extent of the device unless it is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// The run.
     pub file: FileRange,
     /// Where it lies.
-    pub place: Place,
-    /// The block that follows in the file can only be found through another metadata block (`BH_Boundary` in Linux).
-    /// True of the *end* of the run, not of each block in it: see [`Boundary`].
+    pub location: Location,
+    /// The next block of the file is behind another metadata block (`BH_Boundary` in Linux). Concerns the *end* of the run,
+    /// not each block in it: see [`Boundary`].
     pub boundary: bool,
 }
 
-/// The metadata block here must be read before a mapper knows: read it, give it to [`Mapper::handle_metadata`], ask
-/// again.
+/// The mapper needs the metadata block at this extent: read it, call [`Mapper::handle_metadata`], and repeat the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata(pub Extent);
 
-/// A metadata block that has changed and is to be written.
+/// A changed metadata block to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirtyMetadata {
-    /// Where to.
+    /// Its extent on the device.
     pub place: Extent,
-    /// What: as long as `place`.
+    /// Its bytes, as many as `place` has.
     pub bytes: Box<[u8]>,
 }
 
-/// Why a mapping cannot be changed, or metadata not be understood.
+/// The mapping cannot be changed, or metadata is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// Not yet: see [`Metadata`].
+    /// Metadata is missing: see [`Metadata`].
     #[error("the metadata block at sectors {0} has to be read first")]
     Metadata(Extent),
-    /// The [`Space`] has none.
-    #[error("no space left for the file; free some, or wait for what is held back by I/O in flight")]
+    /// The [`Space`] is exhausted.
+    #[error("no space left for the file; free some, or wait for the I/O in flight that keeps released space")]
     NoSpace,
-    /// This mapper's files cannot have holes, nor grow.
-    #[error("the file lies where it lies: a {0} mapping cannot change")]
+    /// This mapper's files have no holes and a fixed size.
+    #[error("a {0} mapping is fixed: it has no holes and cannot change its size")]
     Fixed(&'static str),
-    /// The block lies further out than the map has pointers for.
+    /// The block lies beyond the reach of the map's pointers.
     #[error(
         "byte {offset} lies beyond the {max} bytes that the map can point to; use larger blocks or extents"
     )]
@@ -103,26 +102,26 @@ pub enum MapError {
         /// The largest file, in bytes.
         max: u64,
     },
-    /// A pointer leads out of the device.
+    /// A pointer points beyond the device.
     #[error(
         "the metadata block at sectors {place} points to block {pointer} of a device of {blocks}; check the filesystem"
     )]
     Corrupt {
         /// The metadata block.
         place: Extent,
-        /// What it says.
+        /// The pointer.
         pointer: u32,
         /// Blocks of the device.
         blocks: u64,
     },
-    /// A block size that the map does not come in.
+    /// The map does not support this block size.
     #[error("a {mapper} mapping has no blocks of {block_bytes} bytes; {range}")]
     BlockSize {
         /// The mapper's name.
         mapper: &'static str,
-        /// What was asked for.
+        /// The requested block size.
         block_bytes: u32,
-        /// What there is.
+        /// The supported sizes.
         range: &'static str,
     },
 }
@@ -133,9 +132,9 @@ impl From<Metadata> for MapError {
     }
 }
 
-/// Knows where a file lies. Asks no device: what it must read first it names ([`Metadata`]).
+/// Maps a file to its device. Does no I/O: it asks for metadata that it needs ([`Metadata`]).
 ///
-/// Mapping goes by whole sectors, changing by whole blocks of the filesystem. Blocks may lie behind the file's end.
+/// Look-ups are in whole sectors, changes in whole blocks of the filesystem. Blocks may lie behind the file's end.
 pub trait Mapper: fmt::Debug + Send {
     /// Its name in [`MAPPERS`].
     fn name(&self) -> &'static str;
@@ -146,71 +145,72 @@ pub trait Mapper: fmt::Debug + Send {
     /// The file's length in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// The run that begins where `range` does, and ends where it does at the latest. `range` is whole sectors, one at
-    /// least.
+    /// The run at the start of `range`, cut to it. `range` is at least one sector, in whole sectors.
     ///
     /// # Errors
-    /// [`Metadata`] that has to be read first.
+    /// [`Metadata`] that must be read first.
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata>;
 
-    /// Takes a metadata block that it asked for.
+    /// Takes a metadata block that it has asked for.
     ///
     /// # Errors
-    /// [`MapError::Corrupt`]; nothing is taken then.
+    /// [`MapError::Corrupt`]; the block is not used.
     fn handle_metadata(&mut self, place: Extent, bytes: &[u8]) -> Result<(), MapError>;
 
-    /// Gives every hole in `range`, whole blocks, space: unwritten. What has been given stays after an error.
+    /// Allocates unwritten space for every hole in `range`, whole blocks. After an error, the file keeps the space allocated
+    /// before.
     ///
     /// # Errors
-    /// [`MapError`]: [`MapError::Metadata`] to be read first, or what makes it impossible.
+    /// [`MapError::Metadata`] to be read first, or another error.
     fn allocate(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError>;
 
-    /// Makes written what is unwritten in `range`, whole blocks: its data, and zeroes around it, are on the device.
+    /// Marks the unwritten blocks of `range`, whole blocks, as written: their data, and the zeroes around it, are on the
+    /// device.
     ///
     /// # Errors
-    /// [`MapError::Metadata`] to be read first; part of it may be done then, and is done once.
+    /// [`MapError::Metadata`] to be read first. Part of it may be done; the repeated call does the rest.
     fn commit(&mut self, range: FileRange) -> Result<(), MapError>;
 
-    /// Makes `range`, whole blocks, a hole, and gives its space back.
+    /// Makes `range`, whole blocks, a hole, and releases its space.
     ///
     /// # Errors
-    /// As [`Mapper::allocate`]; part of it may be done then, and is done once.
+    /// As [`Mapper::allocate`]. Part of it may be done; the repeated call does the rest.
     fn unmap(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError>;
 
-    /// Moves the file's end. Before it grows, [`ZeroPlan::before_growth`] must be done; after it shrank,
-    /// [`Mapper::unmap`] of [`Mapper::blocks_behind_end`] gives back what lies there.
+    /// Moves the file's end. Before growth, execute [`ZeroPlan::before_growth`]. After shrinking, [`Mapper::unmap`] of
+    /// [`Mapper::blocks_behind_end`] releases the space behind the end.
     ///
     /// # Errors
     /// [`MapError::Fixed`], [`MapError::TooFar`].
     fn set_size(&mut self, bytes: u64) -> Result<(), MapError>;
 
-    /// The blocks behind the file's end, as far as offsets go.
+    /// All blocks behind the file's end.
     fn blocks_behind_end(&self) -> FileRange {
         FileRange::between(self.size_bytes(), u64::MAX).inward(self.block_bytes().into())
     }
 
-    /// Whether the file lies where it lies: then [`Mapper::allocate`], [`Mapper::unmap`] and [`Mapper::set_size`] are
-    /// refused ([`MapError::Fixed`]).
+    /// Whether the mapping is fixed: [`Mapper::allocate`], [`Mapper::unmap`] and [`Mapper::set_size`] then fail with
+    /// [`MapError::Fixed`].
     fn is_fixed(&self) -> bool {
         false
     }
 
-    /// Forgets metadata that is as on the medium, so that it is asked for again.
+    /// Drops clean metadata, so that the mapper asks for it again.
     fn forget_metadata(&mut self) {}
 
-    /// A metadata block that has changed since it was last written; children before who points to them. Bios to one
-    /// place keep their order, so whoever writes these through a queue may go on at once.
+    /// The next metadata block that changed since it was last written; children before their parents. A queue keeps the
+    /// order of bios to one extent, so the caller need not wait for one write before the next.
     fn poll_dirty(&mut self) -> Option<DirtyMetadata> {
         None
     }
 }
 
-/// What a new file is made of.
+/// The layout of a new file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileLayout {
     /// The filesystem's block, bytes.
     pub block_bytes: u32,
-    /// The file's length, bytes: a hole, but where the mapping cannot have any.
+    /// The file's length, bytes: a hole, unless the mapping is fixed.
     pub size_bytes: u64,
     /// The size of the device, bytes. A part of a sector at the end is not used.
     pub capacity_bytes: u64,
@@ -223,18 +223,18 @@ impl FileLayout {
     }
 }
 
-/// A way to map files: a row of [`MAPPERS`].
+/// A kind of mapper: a row of [`MAPPERS`].
 #[derive(Debug, Clone, Copy)]
 pub struct MapperKind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// One line on what it is.
+    /// A description in one line.
     pub about: &'static str,
     /// Makes a mapper for a new file.
     pub make: fn(&FileLayout) -> Result<Box<dyn Mapper>, MapError>,
 }
 
-/// All ways to map files.
+/// All kinds of mappers.
 pub const MAPPERS: &[MapperKind] = &[
     MapperKind {
         name: identity::NAME,
@@ -253,7 +253,7 @@ pub const MAPPERS: &[MapperKind] = &[
     },
 ];
 
-/// Checks the block size that every map can have.
+/// Checks a block size against the rules of every map.
 fn check_block(mapper: &'static str, block_bytes: u32) -> Result<(), MapError> {
     if block_bytes.is_power_of_two() && u64::from(block_bytes) >= SECTOR_BYTES {
         return Ok(());

@@ -104,7 +104,7 @@ fn turns(steps: &[Step]) -> usize {
 }
 
 #[test]
-fn what_is_pending_is_submitted_before_metadata_is_read() {
+fn pending_bios_are_submitted_before_a_metadata_read() {
     let steps = cold_read(Boundary::Once);
     let metadata: Vec<usize> =
         (0..steps.len()).filter(|at| matches!(steps[*at], Step::Metadata { .. })).collect();
@@ -117,7 +117,7 @@ fn what_is_pending_is_submitted_before_metadata_is_read() {
 }
 
 #[test]
-fn without_the_flag_metadata_is_read_before_the_data_in_front_of_it() {
+fn without_the_flag_a_metadata_read_precedes_the_pending_data() {
     let steps = cold_read(Boundary::Ignore);
     assert!(!steps.contains(&Step::Submit));
     assert_eq!(turns(&steps), 4, "the device moves on to each share's metadata, and back");

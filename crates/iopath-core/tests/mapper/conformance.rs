@@ -2,7 +2,8 @@
 
 use crate::{Ahead, KIB, Medium, layout, write};
 use iopath_core::mapper::{
-    Boundary, FileLayout, FileRange, MAPPERS, MapError, Mapper, MapperKind, Place, ReadPlan, Step, WritePlan,
+    Boundary, FileLayout, FileRange, Location, MAPPERS, MapError, Mapper, MapperKind, ReadPlan, Step,
+    WritePlan,
 };
 use iopath_core::{Extent, Limits};
 
@@ -22,7 +23,7 @@ fn written(kind: &MapperKind) -> (Box<dyn Mapper>, Ahead, Medium) {
 }
 
 /// All runs of `range`.
-fn runs(mapper: &mut dyn Mapper, medium: &Medium, range: FileRange) -> Vec<(FileRange, Place)> {
+fn runs(mapper: &mut dyn Mapper, medium: &Medium, range: FileRange) -> Vec<(FileRange, Location)> {
     let (mut rest, mut runs) = (range, Vec::new());
     while !rest.is_empty() {
         match mapper.map(rest) {
@@ -32,7 +33,7 @@ fn runs(mapper: &mut dyn Mapper, medium: &Medium, range: FileRange) -> Vec<(File
                     !mapping.file.is_empty() && mapping.file.end() <= rest.end(),
                     "and no further than asked"
                 );
-                runs.push((mapping.file, mapping.place));
+                runs.push((mapping.file, mapping.location));
                 rest = rest.from_offset(mapping.file.end());
             }
             Err(metadata) => mapper.handle_metadata(metadata.0, &medium[&metadata.0]).unwrap(),
@@ -49,7 +50,7 @@ fn changing() -> impl Iterator<Item = &'static MapperKind> {
 }
 
 #[test]
-fn names_are_told_apart_and_found_again() {
+fn mapper_names_are_unique() {
     for (index, kind) in MAPPERS.iter().enumerate() {
         assert!(MAPPERS[..index].iter().all(|other| other.name != kind.name));
         assert_eq!((kind.make)(&layout(4096, 0)).unwrap().name(), kind.name);
@@ -59,7 +60,7 @@ fn names_are_told_apart_and_found_again() {
 }
 
 #[test]
-fn blocks_that_cannot_be_are_refused_by_name() {
+fn unsupported_block_sizes_are_refused() {
     for kind in MAPPERS {
         for block_bytes in [0, 100, 256, 3000] {
             let error = (kind.make)(&layout(block_bytes, 0)).unwrap_err();
@@ -69,12 +70,12 @@ fn blocks_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn what_was_written_has_one_place_for_each_sector_and_no_two_share_one() {
+fn written_sectors_lie_in_distinct_sectors_of_the_device() {
     for kind in MAPPERS {
         let (mut mapper, _, medium) = written(kind);
         let mut places: Vec<Extent> = Vec::new();
         for (file, place) in runs(&mut *mapper, &medium, FILE) {
-            let Place::Written(place) = place else { panic!("{}: {file} is {place:?}", kind.name) };
+            let Location::Written(place) = place else { panic!("{}: {file} is {place:?}", kind.name) };
             assert_eq!(place.bytes(), file.bytes());
             assert!(places.iter().all(|other| !other.overlaps(place)), "{}: {place}", kind.name);
             assert!(medium.keys().all(|metadata| !metadata.overlaps(place)), "{}: {place}", kind.name);
@@ -82,7 +83,8 @@ fn what_was_written_has_one_place_for_each_sector_and_no_two_share_one() {
         }
         for start in (0..FILE.bytes()).step_by(7 * 512) {
             let part = FileRange::new(start, 512);
-            let Ok([(_, Place::Written(one))]) = <[_; 1]>::try_from(runs(&mut *mapper, &medium, part)) else {
+            let Ok([(_, Location::Written(one))]) = <[_; 1]>::try_from(runs(&mut *mapper, &medium, part))
+            else {
                 panic!("{}: a sector in the middle of a block has a place", kind.name)
             };
             assert!(places.iter().any(|place| place.overlaps(one)), "{}: {one} is part of a run", kind.name);
@@ -91,7 +93,7 @@ fn what_was_written_has_one_place_for_each_sector_and_no_two_share_one() {
 }
 
 #[test]
-fn metadata_that_is_forgotten_is_asked_for_and_says_the_same() {
+fn dropped_metadata_is_read_again_and_gives_the_same_mapping() {
     for kind in MAPPERS {
         let (mut mapper, _, medium) = written(kind);
         let before = runs(&mut *mapper, &medium, FILE);
@@ -102,25 +104,25 @@ fn metadata_that_is_forgotten_is_asked_for_and_says_the_same() {
 }
 
 #[test]
-fn space_is_unwritten_until_it_is_committed_and_a_hole_when_it_is_given_back() {
+fn space_is_unwritten_until_commit_and_a_hole_after_unmap() {
     for kind in changing() {
         let mut mapper = (kind.make)(&layout(1024, FILE.bytes())).unwrap();
         let (mut space, medium) = (Ahead::new(64, 1 << 20), Medium::new());
         let [part, rest] = [FileRange::new(10 * KIB, 300 * KIB), FileRange::new(100 * KIB, 210 * KIB)];
-        let is = |mapper: &mut dyn Mapper, range, told: fn(Place) -> bool| {
+        let is = |mapper: &mut dyn Mapper, range, told: fn(Location) -> bool| {
             assert!(runs(mapper, &medium, range).iter().all(|(_, place)| told(*place)), "{}", kind.name);
         };
-        is(&mut *mapper, FILE, |place| place == Place::Hole);
+        is(&mut *mapper, FILE, |place| place == Location::Hole);
         mapper.allocate(part, &mut space).unwrap();
         let taken = (1 << 20) - space.left;
-        is(&mut *mapper, part, |place| matches!(place, Place::Unwritten(_)));
+        is(&mut *mapper, part, |place| matches!(place, Location::Unwritten(_)));
         mapper.allocate(part, &mut space).unwrap();
         assert_eq!((1 << 20) - space.left, taken, "{}: what has space gets none", kind.name);
         mapper.commit(rest).unwrap();
-        is(&mut *mapper, part.up_to(rest.start()), |place| matches!(place, Place::Unwritten(_)));
-        is(&mut *mapper, rest, |place| matches!(place, Place::Written(_)));
+        is(&mut *mapper, part.up_to(rest.start()), |place| matches!(place, Location::Unwritten(_)));
+        is(&mut *mapper, rest, |place| matches!(place, Location::Written(_)));
         mapper.unmap(part, &mut space).unwrap();
-        is(&mut *mapper, FILE, |place| place == Place::Hole);
+        is(&mut *mapper, FILE, |place| place == Location::Hole);
         assert_eq!(space.given_back, taken, "{}: no space is lost", kind.name);
     }
 }
@@ -151,7 +153,7 @@ fn a_read_covers_its_range_once_and_ends_with_the_file() {
 }
 
 #[test]
-fn what_cannot_change_says_so() {
+fn a_fixed_mapping_refuses_changes() {
     let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 1 << 20 };
     let mut identity = (MAPPERS[0].make)(&layout).unwrap();
     let mut space = Ahead::new(8, 8);
@@ -163,8 +165,8 @@ fn what_cannot_change_says_so() {
         assert_eq!(refused, Err(MapError::Fixed("identity")));
     }
     assert_eq!(
-        identity.map(FileRange::new(1 << 20, 4096)).unwrap().place,
-        Place::Hole,
+        identity.map(FileRange::new(1 << 20, 4096)).unwrap().location,
+        Location::Hole,
         "behind the end is nothing"
     );
 }

@@ -1,7 +1,7 @@
 //! The indirect map against the form of ext2: what its blocks hold, what it asks for, what it does without space.
 
 use crate::{Ahead, KIB, Medium, layout};
-use iopath_core::mapper::{FileLayout, FileRange, IndirectMap, MapError, Mapper, Metadata, Place};
+use iopath_core::mapper::{FileLayout, FileRange, IndirectMap, Location, MapError, Mapper, Metadata};
 use iopath_core::{Extent, Sector};
 
 fn blocks(first: u64, count: u64) -> FileRange {
@@ -26,14 +26,14 @@ fn a_file_as_ext2_has_it_is_followed_through_all_its_indirect_blocks() {
     (inode[12], inode[13], inode[14]) = (50, 60, 70);
     let mut map = IndirectMap::open(&layout(1024, 1 << 34), inode).unwrap();
     let all = |first| blocks(first, 1 << 20);
-    assert_eq!(map.map(all(0)).unwrap().place, Place::Written(Extent::new(Sector(200), 4).unwrap()));
+    assert_eq!(map.map(all(0)).unwrap().location, Location::Written(Extent::new(Sector(200), 4).unwrap()));
     assert_eq!(map.map(all(2)).unwrap().file, blocks(2, 10), "a hole to the end of the direct blocks");
 
     assert_eq!(map.map(all(12)), Err(Metadata(block(50))));
     map.handle_metadata(block(50), &indirect(&[300, 301, 302, 0, 400])).unwrap();
     assert_eq!(map.map(all(12)).unwrap().file, blocks(12, 3));
-    assert_eq!(map.map(all(15)).unwrap().place, Place::Hole);
-    assert_eq!(map.map(all(16)).unwrap().place, Place::Written(block(400)));
+    assert_eq!(map.map(all(15)).unwrap().location, Location::Hole);
+    assert_eq!(map.map(all(16)).unwrap().location, Location::Written(block(400)));
 
     assert_eq!(map.map(all(268)), Err(Metadata(block(60))));
     map.handle_metadata(block(60), &indirect(&[0, 61])).unwrap();
@@ -45,7 +45,7 @@ fn a_file_as_ext2_has_it_is_followed_through_all_its_indirect_blocks() {
         assert_eq!(map.map(all(triple)), Err(Metadata(block(asked))));
         map.handle_metadata(block(asked), &indirect(&[told])).unwrap();
     }
-    assert_eq!(map.map(all(triple)).unwrap().place, Place::Written(block(500)));
+    assert_eq!(map.map(all(triple)).unwrap().location, Location::Written(block(500)));
     assert_eq!(map.resident(), 5);
 }
 
@@ -70,15 +70,15 @@ fn the_flag_is_on_the_mapping_that_ends_before_an_indirect_block() {
 }
 
 #[test]
-fn an_indirect_block_lies_before_what_it_is_the_first_to_point_to() {
+fn an_indirect_block_lies_before_the_blocks_it_points_to() {
     let mut map = IndirectMap::new(&layout(1024, 0)).unwrap();
     let mut space = Ahead::new(2, 1 << 20);
     map.allocate(blocks(0, 300), &mut space).unwrap();
     map.commit(blocks(0, 300)).unwrap();
-    let place = |first| map.map(blocks(first, 1)).unwrap().place;
+    let place = |first| map.map(blocks(first, 1)).unwrap().location;
     assert_eq!(map.inode()[..12], std::array::from_fn::<u32, 12, _>(|block| block as u32 + 1));
-    assert_eq!((map.inode()[12], place(12)), (13, Place::Written(block(14))));
-    assert_eq!((map.inode()[13], place(268)), (270, Place::Written(block(272))));
+    assert_eq!((map.inode()[12], place(12)), (13, Location::Written(block(14))));
+    assert_eq!((map.inode()[13], place(268)), (270, Location::Written(block(272))));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn few_indirect_blocks_in_memory_are_enough() {
 }
 
 #[test]
-fn pointers_that_lead_nowhere_and_blocks_too_far_out_are_refused() {
+fn pointers_beyond_the_device_and_blocks_beyond_the_map_are_refused() {
     let small = FileLayout { capacity_bytes: 1000 << 10, ..layout(1024, 0) };
     let mut inode = [0; 15];
     inode[12] = 999;
@@ -133,5 +133,5 @@ fn pointers_that_lead_nowhere_and_blocks_too_far_out_are_refused() {
     let behind = FileRange::new(max, KIB);
     let error = map.allocate(behind, &mut Ahead::new(2, 100)).unwrap_err();
     assert!(matches!(error, MapError::TooFar { .. }), "{error}");
-    assert_eq!(map.map(behind).unwrap().place, Place::Hole);
+    assert_eq!(map.map(behind).unwrap().location, Location::Hole);
 }

@@ -42,7 +42,7 @@ fn read(map: &ExtentMap, range: FileRange, limits: &Limits) -> Vec<Step> {
 }
 
 #[test]
-fn a_read_is_a_bio_for_each_place_and_none_for_holes() {
+fn a_read_is_one_bio_for_each_extent_and_none_for_holes() {
     let steps = read(&map(), file(0, 1 << 20), &limits());
     let zeroes = |start, bytes| Step::Zeroes { file: file(start, bytes) };
     assert_eq!(
@@ -58,7 +58,7 @@ fn a_read_is_a_bio_for_each_place_and_none_for_holes() {
 }
 
 #[test]
-fn a_bio_is_what_the_device_takes_at_once() {
+fn a_bio_is_at_most_one_request_of_the_device() {
     let small = Limits { request_bytes_max: 5000, ..limits() };
     let lengths: Vec<u64> = read(&map(), file(512, 2 * BLOCK), &small)
         .iter()
@@ -130,7 +130,7 @@ fn after_an_error_only_the_blocks_before_it_are_committed() {
 }
 
 #[test]
-fn what_was_not_given_out_does_not_count_as_written() {
+fn steps_that_were_not_polled_do_not_count_as_written() {
     let mut map = map();
     let range = file(0, 3 * BLOCK);
     let small = Limits { request_bytes_max: BLOCK, ..limits() };
@@ -161,7 +161,7 @@ fn bytes_between_the_files_end_and_a_write_behind_it_are_zeroed_first() {
 }
 
 #[test]
-fn growth_zeroes_what_comes_to_light_and_no_more() {
+fn growth_zeroes_only_the_bytes_it_makes_visible() {
     let map = map();
     let grow = |size_bytes| {
         let mut plan = ZeroPlan::before_growth(size_bytes, &map, &limits()).unwrap();
@@ -179,7 +179,7 @@ fn growth_zeroes_what_comes_to_light_and_no_more() {
 }
 
 #[test]
-fn a_punch_zeroes_its_ends_where_they_are_written_and_gives_up_the_blocks_between() {
+fn a_punch_zeroes_its_written_ends_and_releases_the_blocks_between() {
     let map = map();
     let mut plan = PunchPlan::new(file(BLOCK + 512, 3 * BLOCK), &map, &limits()).unwrap();
     assert_eq!((plan.blocks(), plan.footprint()), (file(2 * BLOCK, 2 * BLOCK), file(BLOCK, 4 * BLOCK)));

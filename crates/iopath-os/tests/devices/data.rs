@@ -56,7 +56,7 @@ fn scatters_and_gathers_segments_in_order() {
 }
 
 #[test]
-fn a_last_block_that_a_file_only_begins_is_followed_by_zeroes() {
+fn a_partial_last_block_reads_as_zeroes_behind_the_end() {
     for row in ROWS {
         let file = row.scratch(12_288);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
@@ -86,7 +86,7 @@ fn a_file_cut_off_inside_any_other_block_is_an_error() {
 }
 
 #[test]
-fn zeroes_that_follow_reach_into_the_right_segments() {
+fn zeroes_behind_the_end_reach_the_right_segments() {
     for row in ROWS {
         let file = row.scratch(8192);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
@@ -108,7 +108,7 @@ fn zeroes_that_follow_reach_into_the_right_segments() {
 }
 
 #[test]
-fn discards_and_zeroes_what_it_is_told_and_no_more() {
+fn discards_and_zeroes_only_the_range() {
     on_each_device(256, |rig| {
         let before = pattern(65_536, 7);
         for op in [Op::WriteZeroes, Op::Discard] {

@@ -30,7 +30,7 @@ fn refuse_uring(errno: i32) -> bool {
 }
 
 #[test]
-fn where_a_ring_is_refused_threads_do_it_and_say_why() {
+fn a_refused_ring_falls_back_to_threads_with_a_reason() {
     for errno in [libc::EPERM, libc::ENOSYS] {
         let refused = std::thread::spawn(move || {
             if !refuse_uring(errno) {

@@ -21,7 +21,7 @@ fn a_file_that_shrank_ends_before_the_range() {
 }
 
 #[test]
-fn what_is_open_for_reading_is_read_only() {
+fn a_file_open_for_reading_is_read_only() {
     let named = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     named.as_file().set_len(65_536).unwrap();
     for row in ROWS {

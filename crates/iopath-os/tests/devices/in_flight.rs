@@ -34,7 +34,7 @@ fn free_blocks(rng: &mut StdRng, flying: &[Option<InFlight>]) -> Option<std::ops
 }
 
 #[test]
-fn any_order_of_completion_leaves_what_a_model_says() {
+fn any_order_of_completion_leaves_the_bytes_of_the_model() {
     on_each_device((BLOCKS as u64) * BLOCK / 512, |rig| {
         for seed in 0..SEEDS {
             let mut rng = StdRng::seed_from_u64(seed);
@@ -99,7 +99,7 @@ fn takes_its_depth_and_no_more() {
 }
 
 #[test]
-fn a_device_that_goes_takes_no_memory_with_it() {
+fn a_dropped_device_accesses_no_memory_afterwards() {
     on_each_device(1 << 15, |rig| {
         let mut memory: Vec<AlignedBuf> = (0..16).map(|_| AlignedBuf::new(1 << 20).unwrap()).collect();
         let extent = |number| Extent::from_bytes(number << 20, 1 << 20).unwrap();

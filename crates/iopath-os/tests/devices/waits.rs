@@ -91,13 +91,13 @@ fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
 }
 
 #[test]
-fn a_watch_ends_when_something_is_over_or_was_before() {
+fn a_watch_ends_on_a_completion_and_on_an_earlier_one() {
     on_each_device(SECTORS, |rig| batches(&mut *rig.device, rig.name, &by_watch));
 }
 
 /// Before the wait, during it, several times, and with requests after it: the end of a watch is no completion.
 #[test]
-fn a_watch_ends_when_it_is_told_to_and_the_device_goes_on() {
+fn end_watch_ends_a_watch_and_the_device_continues() {
     on_each_device(SECTORS, |rig| {
         let watch = rig.device.watch();
         for _ in 0..3 {
@@ -130,7 +130,7 @@ fn a_watch_ends_when_it_is_told_to_and_the_device_goes_on() {
 }
 
 #[test]
-fn a_bell_rings_when_something_is_over_or_was_before() {
+fn a_bell_rings_for_a_completion_and_for_an_earlier_one() {
     on_each_device(SECTORS, |rig| {
         let bell = Bell::new().unwrap();
         if rig.device.set_bell(&bell).is_ok() {
@@ -165,7 +165,7 @@ fn polled_in_part(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
 }
 
 #[test]
-fn a_watch_that_is_on_ends_with_what_is_handed_in_meanwhile() {
+fn a_watch_in_progress_ends_with_requests_submitted_meanwhile() {
     type Open = fn(&Arc<File>) -> Option<Box<dyn RealDevice + Send>>;
     let devices: [(&str, Arc<File>, Open); 3] = [
         ("uring, any thread", scratch(SECTORS * 512), |file| {

@@ -112,8 +112,8 @@ fn a_stripe_of_slow_devices_is_waited_for() {
 }
 
 #[test]
-fn a_stripe_of_devices_that_are_over_at_once_is_waited_for() {
-    explore("a_stripe_of_devices_that_are_over_at_once_is_waited_for", [Kind::Memory, Kind::Memory]);
+fn a_stripe_of_devices_that_complete_at_once_is_waited_for() {
+    explore("a_stripe_of_devices_that_complete_at_once_is_waited_for", [Kind::Memory, Kind::Memory]);
 }
 
 #[test]

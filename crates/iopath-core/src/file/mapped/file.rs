@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use crate::block::limits::Limits;
 use crate::error::IoError;
 use crate::file::mapper::{
-    DirtyMetadata, FileLayout, FileRange, FreeSpace, MAPPERS, MapError, Mapper, Place, PlanError, Quarantine,
-    Space, Ticket,
+    DirtyMetadata, FileLayout, FileRange, FreeSpace, Location, MAPPERS, MapError, Mapper, PlanError,
+    Quarantine, Space, Ticket,
 };
 use crate::sector::{Extent, SECTOR_BYTES, Sector};
 
@@ -253,7 +253,7 @@ impl MappedFile {
         let mut rest = file;
         while !rest.is_empty() {
             match self.mapper.map(rest) {
-                Ok(mapping) if matches!(mapping.place, Place::Written(_)) => {
+                Ok(mapping) if matches!(mapping.location, Location::Written(_)) => {
                     rest = rest.from_offset(mapping.file.end());
                 }
                 _ => return false,

@@ -1,14 +1,14 @@
-//! The mapping by extents, as ext4, xfs and most others keep it: sorted, none where there is a hole. All of it is in
-//! memory: trees of extents on a device are not read here.
+//! The mapping by sorted extents, as in ext4, xfs and most filesystems; a hole has no extent. All in memory: does not read
+//! extent trees from a device.
 
 use super::shape::IndirectShape;
-use super::{FileLayout, FileRange, MapError, Mapper, Mapping, Metadata, Place, Space, check_block};
+use super::{FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space, check_block};
 use crate::sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 use std::collections::BTreeMap;
 
 pub(super) const NAME: &str = "extent";
 
-/// A file of extents. Looking up is O(log n) in their number; neighbours that touch on both sides are one.
+/// A file of extents. Look-up is O(log n) in their number. Extents that are adjacent in the file and on the device are one.
 #[derive(Debug, Clone)]
 pub struct ExtentMap {
     block_bytes: u32,
@@ -25,14 +25,14 @@ struct Run {
 }
 
 impl Run {
-    /// All that lies where `file` does, which begins at or behind `start`, where this run begins.
+    /// The part of this run, which begins at `start`, that maps `file`.
     fn part(self, start: u64, file: FileRange) -> Self {
         let (_, rest) = self.place.split_at((file.start() - start) >> SECTOR_SHIFT);
         Self { place: rest.split_at(file.bytes() >> SECTOR_SHIFT).0, ..self }
     }
 
-    fn place(self) -> Place {
-        if self.is_written { Place::Written(self.place) } else { Place::Unwritten(self.place) }
+    fn location(self) -> Location {
+        if self.is_written { Location::Written(self.place) } else { Location::Unwritten(self.place) }
     }
 }
 
@@ -40,7 +40,7 @@ impl ExtentMap {
     /// A file that is one hole.
     ///
     /// # Errors
-    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends behind the last whole block that offsets go to.
+    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends behind the last whole block with an offset.
     pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
         check_block(NAME, layout.block_bytes)?;
         let mut map =
@@ -49,16 +49,16 @@ impl ExtentMap {
         Ok(map)
     }
 
-    /// The same with the boundaries of an indirect map: for a file of which the extents are known, but that hangs on
-    /// indirect blocks. These are not known, and so never asked for.
+    /// Adds the boundaries of an indirect map: for a file with indirect blocks of which only the extents are known. The
+    /// indirect blocks are never read.
     #[must_use]
     pub fn with_boundaries(mut self, shares: IndirectShape) -> Self {
         self.shares = Some(shares);
         self
     }
 
-    /// Adds an extent: of the file from byte `start` on, at `place`. Returns whether it could be: the file has nothing
-    /// there yet, and both begin at whole blocks.
+    /// Adds an extent of the file from byte `start` on, at `place`. Returns false if the file has an extent there, or either
+    /// is not whole blocks.
     pub fn add(&mut self, start: u64, place: Extent, is_written: bool) -> bool {
         let file = FileRange::new(start, place.bytes());
         let is_free = self.run_at(start).is_none() && self.runs.range(start..file.end()).next().is_none();
@@ -69,24 +69,24 @@ impl ExtentMap {
         true
     }
 
-    /// How many extents there are.
+    /// The number of extents.
     pub fn extents(&self) -> usize {
         self.runs.len()
     }
 
-    /// The run that `offset` is in: its range and itself.
+    /// The run that contains `offset`, and its range.
     fn run_at(&self, offset: u64) -> Option<(FileRange, Run)> {
         let (start, run) = self.runs.range(..=offset).next_back()?;
         let file = FileRange::new(*start, run.place.bytes());
         (offset < file.end()).then_some((file, *run))
     }
 
-    /// Where the hole that begins at `offset` ends, in `range`.
+    /// The end of the hole that begins at `offset`, in `range`.
     fn hole_end(&self, offset: u64, range: FileRange) -> u64 {
         self.runs.range(offset..range.end()).next().map_or(range.end(), |(start, _)| *start)
     }
 
-    /// Puts a run where nothing is, and joins it with what it touches.
+    /// Inserts a run into a hole, and joins it with its neighbours.
     fn insert(&mut self, file: FileRange, run: Run) {
         let (mut start, mut joined) = (file.start(), run);
         if let Some((before, earlier)) = start.checked_sub(1).and_then(|last| self.run_at(last))
@@ -105,7 +105,7 @@ impl ExtentMap {
         self.runs.insert(start, joined);
     }
 
-    /// Takes out what begins first in `range`, cut to it; what sticks out of it stays.
+    /// Removes the first run in `range`, cut to it; the rest of the run stays.
     fn take_first(&mut self, range: FileRange) -> Option<(FileRange, Run)> {
         let (whole, run) = self.run_at(range.start()).or_else(|| {
             let (start, run) = self.runs.range(range.start()..range.end()).next()?;
@@ -121,7 +121,7 @@ impl ExtentMap {
         Some((part, run.part(whole.start(), part)))
     }
 
-    /// The last sector before `offset` that the file has, plus one: where the next had best lie.
+    /// The preferred sector for new space at `offset`: behind the last extent before it.
     fn goal(&self, offset: u64) -> Sector {
         self.runs.range(..offset).next_back().map_or(Sector(0), |(_, run)| run.place.end())
     }
@@ -143,7 +143,7 @@ impl Mapper for ExtentMap {
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
         let Some((whole, run)) = self.run_at(range.start()) else {
             let file = range.up_to(self.hole_end(range.start(), range));
-            return Ok(Mapping { file, place: Place::Hole, boundary: false });
+            return Ok(Mapping { file, location: Location::Hole, boundary: false });
         };
         let mut file = whole.and(range);
         let mut boundary = false;
@@ -153,7 +153,7 @@ impl Mapper for ExtentMap {
             boundary = file.end() >= end;
             file = file.up_to(end);
         }
-        Ok(Mapping { file, place: run.part(whole.start(), file).place(), boundary })
+        Ok(Mapping { file, location: run.part(whole.start(), file).location(), boundary })
     }
 
     fn handle_metadata(&mut self, _place: Extent, _bytes: &[u8]) -> Result<(), MapError> {
@@ -247,7 +247,7 @@ mod tests {
         assert!(map.add(6 * BLOCK, at(70, 1), true) && map.add(7 * BLOCK, at(71, 1), false));
         assert_eq!(map.extents(), 3, "one lies elsewhere, one is unwritten");
         assert!(!map.add(BLOCK, at(90, 1), true) && !map.add(100, at(90, 1), true));
-        assert_eq!(map.map(blocks(1, 99)).unwrap().place, Place::Written(at(51, 5)));
+        assert_eq!(map.map(blocks(1, 99)).unwrap().location, Location::Written(at(51, 5)));
     }
 
     #[test]
@@ -258,14 +258,14 @@ mod tests {
         let seen = |map: &ExtentMap, first| map.map(blocks(first, 100 - first)).unwrap();
         assert_eq!(
             seen(&map, 0),
-            Mapping { file: blocks(0, 4), place: Place::Unwritten(at(50, 4)), boundary: false }
+            Mapping { file: blocks(0, 4), location: Location::Unwritten(at(50, 4)), boundary: false }
         );
-        assert_eq!(seen(&map, 4).place, Place::Written(at(54, 2)));
-        assert_eq!(seen(&map, 6).place, Place::Unwritten(at(56, 4)));
+        assert_eq!(seen(&map, 4).location, Location::Written(at(54, 2)));
+        assert_eq!(seen(&map, 6).location, Location::Unwritten(at(56, 4)));
         let mut given = Given(0);
         map.unmap(blocks(3, 5), &mut given).unwrap();
         assert_eq!(given.0, 5 * BLOCK / SECTOR_BYTES);
-        assert_eq!(seen(&map, 3), Mapping { file: blocks(3, 5), place: Place::Hole, boundary: false });
+        assert_eq!(seen(&map, 3), Mapping { file: blocks(3, 5), location: Location::Hole, boundary: false });
         assert_eq!(map.allocate(blocks(0, 10), &mut given), Err(MapError::NoSpace));
     }
 

@@ -1,17 +1,16 @@
-//! Free space as a list of extents, given out first fit from a goal on. Forgets what it knew when it goes: it is no
-//! filesystem's allocator.
+//! Free space as a list of extents, allocated first fit from a goal on. In memory only: not a filesystem's allocator.
 
 use super::Space;
 use crate::sector::{Extent, Sector};
 use std::collections::BTreeMap;
 
-/// The free extents of a device, in memory. Neighbours are one.
+/// The free extents of a device, in memory. Adjacent ones are joined.
 ///
-/// Taking looks at the extents from the goal on, and then at those before it: O(log n) where the goal is free, O(n) in
-/// the number of free extents where nothing fits.
+/// Allocation searches the extents from the goal on, then those before it: O(log n) if the goal is free, O(n) in the number
+/// of free extents if nothing fits.
 #[derive(Debug, Clone, Default)]
 pub struct FreeSpace {
-    /// Sectors, by the first.
+    /// The number of sectors, by the first.
     extents: BTreeMap<u64, u64>,
 }
 
@@ -31,7 +30,7 @@ impl FreeSpace {
         self.extents.values().sum()
     }
 
-    /// Makes part of a free extent, which begins at `start`, no longer free.
+    /// Removes part of the free extent that begins at `start`.
     fn remove(&mut self, start: u64, taken: Extent) {
         let sectors = self.extents.remove(&start).expect("what is taken was free");
         let (end, rest) = (start + sectors, taken.end().0);
@@ -44,7 +43,7 @@ impl FreeSpace {
     }
 
     /// # Panics
-    /// If some of it is free already: space is given back once.
+    /// If part of it is free already: space is released once.
     fn insert(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.start().0, extent.end().0);
         if let Some((before, sectors)) = self.extents.range(..end).next_back() {
@@ -82,7 +81,7 @@ impl Space for FreeSpace {
     }
 }
 
-/// What a take finds in `free` sectors from `start` on, if it may begin at `near` at the earliest.
+/// The extent that an allocation finds in `free` sectors from `start` on, if it begins at `near` at the earliest.
 fn fit((start, free): (u64, u64), near: u64, sectors: u64, unit: u64) -> Option<Extent> {
     let first = start.max(near).checked_next_multiple_of(unit)?;
     let units = (start + free).checked_sub(first)? / unit;

@@ -1,12 +1,12 @@
-//! The mapping of a file that is its device, from the first sector on: raw devices, and files on filesystems that
-//! nobody looks into. Has no holes and cannot change.
+//! The mapping of a file to the same offsets of its device: raw devices, and files that the system maps. Has no holes and
+//! cannot change.
 
-use super::{FileLayout, FileRange, MapError, Mapper, Mapping, Metadata, Place, Space, check_block};
+use super::{FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space, check_block};
 use crate::sector::{Extent, SECTOR_BYTES};
 
 pub(super) const NAME: &str = "identity";
 
-/// A byte of the file lies at the same offset on the device, and all of them are written.
+/// Each byte of the file lies at the same offset on the device. All bytes are written.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     block_bytes: u32,
@@ -43,14 +43,14 @@ impl Mapper for Identity {
     }
 
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
-        // What lies behind the end is not the file's, and cannot be: asking for space there is refused.
+        // Space behind the end cannot belong to the file: its allocation is refused.
         let end = self.size_bytes.next_multiple_of(self.block_bytes.into());
         let inside = range.up_to(end);
-        let (file, place) = match Extent::from_bytes(inside.start(), inside.bytes()) {
-            Some(place) if !place.is_empty() => (inside, Place::Written(place)),
-            _ => (range, Place::Hole),
+        let (file, location) = match Extent::from_bytes(inside.start(), inside.bytes()) {
+            Some(place) if !place.is_empty() => (inside, Location::Written(place)),
+            _ => (range, Location::Hole),
         };
-        Ok(Mapping { file, place, boundary: false })
+        Ok(Mapping { file, location, boundary: false })
     }
 
     fn handle_metadata(&mut self, _place: Extent, _bytes: &[u8]) -> Result<(), MapError> {

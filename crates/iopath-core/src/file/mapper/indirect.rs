@@ -1,18 +1,18 @@
-//! The mapping by pointers to blocks, as ext2 and ext3 keep it: 12 in the inode, the others in indirect blocks, which
-//! are read before what lies behind them can be found. Has no journal, and writes nothing by itself.
+//! The mapping by block pointers of ext2 and ext3: 12 in the inode, the others in indirect blocks, which are read when
+//! needed. Has no journal, and writes nothing by itself.
 
 mod change;
 mod nodes;
 
 use super::shape::{IndirectShape, POINTERS, Path};
-use super::{DirtyMetadata, FileLayout, FileRange, MapError, Mapper, Mapping, Metadata, Place, Space};
+use super::{DirtyMetadata, FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space};
 use crate::sector::{Extent, SECTOR_BYTES};
 use nodes::Nodes;
 use std::collections::BTreeMap;
 
 pub(super) const NAME: &str = "indirect";
 
-/// Indirect blocks kept in memory unless told otherwise: 4 MiB of 4 KiB blocks, for 4 GiB of a file.
+/// The default number of indirect blocks in memory: 4 MiB of 4 KiB blocks, for 4 GiB of a file.
 const RESIDENT_MAX: usize = 1024;
 
 /// No block: a hole.
@@ -21,33 +21,32 @@ const NOTHING: u32 = 0;
 /// A file of pointers to blocks, in the form of ext2 (kernel `Documentation/filesystems/ext2.rst`): 32-bit numbers of
 /// blocks, little-endian in indirect blocks, 0 for a hole.
 ///
-/// Indirect blocks are read when they are needed and forgotten when there are too many of them; those that changed stay
-/// until [`Mapper::poll_dirty`] has given them out. The map has no word for
-/// unwritten space: space is *reserved*, in memory only, and pointers are set to it when it is committed. An indirect
-/// block lies before the blocks that it is the first to point to, as ext2 places it.
+/// Indirect blocks are read when needed and dropped when there are too many; changed ones stay until [`Mapper::poll_dirty`]
+/// has returned them. The on-disk format cannot mark space as unwritten: space is *reserved*, in memory only, and commit
+/// sets the pointers to it. An indirect block lies before the blocks that it points to, as ext2 places it.
 #[derive(Debug, Clone)]
 pub struct IndirectMap {
     shape: IndirectShape,
     size_bytes: u64,
-    /// Blocks of the device: a pointer leads to one of them.
+    /// Blocks of the device: the bound of pointers.
     blocks: u64,
     inode: [u32; POINTERS],
     nodes: Nodes,
-    /// Blocks of the file that have space no pointer leads to yet.
+    /// Reserved blocks: of the file, with the block of the device.
     reserved: BTreeMap<u64, u32>,
 }
 
-/// What is found at the end of the way to a block.
+/// The result of a walk to a block.
 enum Found {
     Block(u32),
-    /// No way from this level on: all blocks below `end` are holes, or reserved.
+    /// A missing pointer: all blocks before `end` are holes, or reserved.
     Nothing {
         end: u64,
     },
 }
 
 impl IndirectMap {
-    /// A file that is one hole.
+    /// A file that is all hole.
     ///
     /// # Errors
     /// [`MapError::BlockSize`]: ext2 has blocks of 1, 2 and 4 KiB. [`MapError::TooFar`].
@@ -55,10 +54,10 @@ impl IndirectMap {
         Self::open(layout, [NOTHING; POINTERS])
     }
 
-    /// A file of which the inode has these pointers. None of its indirect blocks are in memory.
+    /// A file whose inode has these pointers. No indirect block is in memory.
     ///
     /// # Errors
-    /// As [`IndirectMap::new`]; [`MapError::Corrupt`] if a pointer leads out of the device.
+    /// As [`IndirectMap::new`]; [`MapError::Corrupt`] if a pointer points beyond the device.
     pub fn open(layout: &FileLayout, inode: [u32; POINTERS]) -> Result<Self, MapError> {
         let block_bytes = layout.block_bytes;
         if ![1024, 2048, 4096].contains(&block_bytes) {
@@ -80,25 +79,25 @@ impl IndirectMap {
         Ok(map)
     }
 
-    /// The pointers of the inode, for whoever keeps it. They change with [`Mapper::allocate`], [`Mapper::commit`] and
-    /// [`Mapper::unmap`], and go to the medium after the metadata of [`Mapper::poll_dirty`].
+    /// The pointers of the inode, for the caller to store. They change with [`Mapper::allocate`], [`Mapper::commit`] and
+    /// [`Mapper::unmap`]. Write the inode to the medium after the metadata of [`Mapper::poll_dirty`].
     pub const fn inode(&self) -> &[u32; POINTERS] {
         &self.inode
     }
 
-    /// The contents of an indirect block that is in memory.
+    /// The bytes of an indirect block in memory.
     pub fn indirect_block(&self, place: Extent) -> Option<Box<[u8]>> {
         self.nodes.bytes(self.pointer_to(place)?)
     }
 
-    /// The same with at most `max` indirect blocks in memory, but for those that changed; 4 at least.
+    /// Limits the clean indirect blocks in memory to `max`, at least 4.
     #[must_use]
     pub fn with_resident_max(mut self, max: usize) -> Self {
         self.nodes.set_max(max);
         self
     }
 
-    /// Indirect blocks in memory now.
+    /// The number of indirect blocks in memory.
     pub fn resident(&self) -> usize {
         self.nodes.len()
     }
@@ -107,11 +106,11 @@ impl IndirectMap {
         u64::from(self.shape.block_bytes()) / SECTOR_BYTES
     }
 
-    /// Where a block of the device lies: `count` of them from `pointer` on.
+    /// The extent of `count` blocks of the device from `pointer` on.
     fn place(&self, pointer: u32, count: u64) -> Extent {
         let unit = u64::from(self.shape.block_bytes());
         let place = Extent::from_bytes(u64::from(pointer) * unit, count * unit);
-        place.expect("a pointer leads to a block of the device")
+        place.expect("a pointer points to a block of the device")
     }
 
     fn pointer_to(&self, place: Extent) -> Option<u32> {
@@ -133,40 +132,42 @@ impl IndirectMap {
         Ok(if pointer == NOTHING { Found::Nothing { end: block + 1 } } else { Found::Block(pointer) })
     }
 
-    /// What `block` is, and behind which block something else may begin.
-    fn look(&self, block: u64) -> Result<(Place, u64), Metadata> {
+    /// Where `block` lies, and the end of the blocks known to be alike.
+    fn locate(&self, block: u64) -> Result<(Location, u64), Metadata> {
         if let Some(pointer) = self.reserved.get(&block) {
-            return Ok((Place::Unwritten(self.place(*pointer, 1)), block + 1));
+            return Ok((Location::Unwritten(self.place(*pointer, 1)), block + 1));
         }
-        let Some(path) = self.shape.path(block) else { return Ok((Place::Hole, u64::MAX)) };
+        let Some(path) = self.shape.path(block) else { return Ok((Location::Hole, u64::MAX)) };
         Ok(match self.find(block, &path)? {
-            Found::Block(pointer) => (Place::Written(self.place(pointer, 1)), block + 1),
+            Found::Block(pointer) => (Location::Written(self.place(pointer, 1)), block + 1),
             Found::Nothing { end } => {
                 let reserved = self.reserved.range(block..end).next().map_or(end, |(next, _)| *next);
-                (Place::Hole, reserved)
+                (Location::Hole, reserved)
             }
         })
     }
 
-    /// The blocks of one kind from `first` on that lie one behind another; no further than `end`, nor than the share
-    /// of one indirect block, but for holes.
-    fn run(&self, first: u64, end: u64) -> Result<(Place, u64), Metadata> {
-        let (mut place, mut run_end) = self.look(first)?;
+    /// The contiguous blocks of one kind from `first` on, up to `end` and, except for holes, up to the end of one indirect
+    /// block's share.
+    fn run(&self, first: u64, end: u64) -> Result<(Location, u64), Metadata> {
+        let (mut location, mut run_end) = self.locate(first)?;
         let share_end = self.shape.share_end(first).min(end);
         while run_end < share_end {
-            // What has to be read for it ends the run.
-            let Ok((next, next_end)) = self.look(run_end) else { break };
-            place = match (place, next) {
-                (Place::Hole, Place::Hole) => Place::Hole,
-                (Place::Written(a), Place::Written(b)) if a.is_followed_by(b) => Place::Written(joined(a, b)),
-                (Place::Unwritten(a), Place::Unwritten(b)) if a.is_followed_by(b) => {
-                    Place::Unwritten(joined(a, b))
+            // Missing metadata ends the run.
+            let Ok((next, next_end)) = self.locate(run_end) else { break };
+            location = match (location, next) {
+                (Location::Hole, Location::Hole) => Location::Hole,
+                (Location::Written(a), Location::Written(b)) if a.is_followed_by(b) => {
+                    Location::Written(joined(a, b))
+                }
+                (Location::Unwritten(a), Location::Unwritten(b)) if a.is_followed_by(b) => {
+                    Location::Unwritten(joined(a, b))
                 }
                 _ => break,
             };
             run_end = next_end;
         }
-        Ok((place, run_end.min(end)))
+        Ok((location, run_end.min(end)))
     }
 }
 
@@ -191,18 +192,20 @@ impl Mapper for IndirectMap {
         let unit = u64::from(self.shape.block_bytes());
         let touched = range.outward(unit);
         let first = touched.start() / unit;
-        let (place, end) = self.run(first, touched.end() / unit)?;
+        let (location, end) = self.run(first, touched.end() / unit)?;
         let file = range.up_to(end.saturating_mul(unit));
         let cut = |whole: Extent| {
             let (_, rest) = whole.split_at((range.start() - touched.start()) / SECTOR_BYTES);
             rest.split_at(file.bytes() / SECTOR_BYTES).0
         };
-        let (place, boundary) = match place {
-            Place::Hole => (Place::Hole, false),
-            Place::Unwritten(whole) => (Place::Unwritten(cut(whole)), end == self.shape.share_end(first)),
-            Place::Written(whole) => (Place::Written(cut(whole)), end == self.shape.share_end(first)),
+        let (location, boundary) = match location {
+            Location::Hole => (Location::Hole, false),
+            Location::Unwritten(whole) => {
+                (Location::Unwritten(cut(whole)), end == self.shape.share_end(first))
+            }
+            Location::Written(whole) => (Location::Written(cut(whole)), end == self.shape.share_end(first)),
         };
-        Ok(Mapping { file, place, boundary })
+        Ok(Mapping { file, location, boundary })
     }
 
     fn handle_metadata(&mut self, place: Extent, bytes: &[u8]) -> Result<(), MapError> {

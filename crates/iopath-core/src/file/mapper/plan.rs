@@ -1,4 +1,4 @@
-//! What direct I/O on a mapped file is made of, step by step. Carries out no step, and finds no place: see `Mapper`.
+//! The steps of direct I/O on a mapped file. Executes no step, and maps nothing: see `Mapper`.
 
 mod gather;
 mod punch;
@@ -17,30 +17,30 @@ use crate::sector::Extent;
 use std::fmt;
 use std::str::FromStr;
 
-/// What is to be done next.
+/// The next action of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A bio: read `place` into the memory of `file`, or write it from there. One request of the device at most.
+    /// A bio: read `place` into the memory of `file`, or write it from there. At most one request of the device.
     Transfer {
         /// Which bytes of the file.
         file: FileRange,
         /// Where they lie.
         place: Extent,
     },
-    /// Of a read: the memory of `file` is filled with zeroes. No I/O.
+    /// Of a read: fill the memory of `file` with zeroes. No I/O.
     Zeroes {
         /// Which bytes of the file.
         file: FileRange,
     },
-    /// Of a change: `place` is made to hold zeroes, by a write-zeroes where the device has one, else by a write.
+    /// Of a change: zero `place`, by a write-zeroes if the device has one, else by a write.
     ZeroBlocks {
         /// Which bytes of the file.
         file: FileRange,
         /// Where they lie.
         place: Extent,
     },
-    /// Of a change: a part of one block of the device is made to hold zeroes: read `place`, clear the bytes of `file`
-    /// in it, which lie `from` bytes behind its start, write it.
+    /// Of a change: zero part of one block of the device: read `place`, clear the bytes of `file` in it, which begin `from`
+    /// bytes behind its start, and write it.
     ZeroPart {
         /// Which bytes of the file.
         file: FileRange,
@@ -49,39 +49,39 @@ pub enum Step {
         /// Bytes from the start of `place` to the first of `file`.
         from: u64,
     },
-    /// An I/O of its own: read this, give it to [`Mapper::handle_metadata`], go on polling. What was given out before
-    /// need not be over.
+    /// Read this metadata block, give it to [`Mapper::handle_metadata`], then continue to poll. Earlier steps need not have
+    /// completed.
     Metadata {
         /// Where it lies.
         place: Extent,
     },
-    /// Space is needed: [`Mapper::allocate`] this range, go on polling.
+    /// Call [`Mapper::allocate`] for this range, then continue to poll.
     Allocate {
         /// Whole blocks of the file.
         file: FileRange,
     },
-    /// The bios so far go to the device now: unplug. A metadata read is about to follow.
+    /// Submit the bios so far to the device (unplug): a metadata read is about to follow.
     Submit,
 }
 
-/// What a mapping's boundary flag does to a plan.
+/// The effect of a mapping's boundary flag on a plan.
 ///
-/// A block-mapped file is read on through indirect blocks, which ext2 places between the data: data, indirect block, data
-/// it leads to. The bio of the data before an indirect block is still pending, since it might grow, when the block is
-/// found missing and read: so the device is asked for the indirect block first, moves there, back, and on past it. The
-/// flag tells that in time: what is pending is submitted, and both reach the disk in order.
+/// ext2 places an indirect block between the data before it and the data that it points to. When a sequential read finds
+/// the indirect block missing, the bio of the data before it is still pending, since it might grow. So the device gets the
+/// read of the indirect block first: the head moves to it, back to the data, and forward again. The flag prevents that: the
+/// plan submits the pending bio before it asks for the indirect block, and both reach the disk in order.
 ///
-/// The flag of a mapping of many blocks is about its *last* block. Linux in 2006 (2.6.19-rc3, `fs/direct-io.c`) kept it for
-/// all blocks of the mapping, and so submitted each by itself: a mapping that reaches a boundary, in a large sequential
-/// transfer nearly every one, fell apart into bios of a single block.
+/// The flag of a mapping of many blocks concerns its *last* block. Linux in 2006 (2.6.19-rc3, `fs/direct-io.c`) applied it
+/// to every block of the mapping, and so submitted each block by itself: a mapping that reaches a boundary, as nearly every
+/// one does in a large sequential transfer, became bios of a single block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {
-    /// The bug: every block of a mapping that has the flag is submitted by itself.
+    /// The bug: every block of a mapping with the flag is submitted by itself.
     EveryBlock,
-    /// Right: what is pending is submitted at the end of a mapping that has the flag, once.
+    /// Correct: the pending bio is submitted once, at the end of a mapping with the flag.
     #[default]
     Once,
-    /// The flag means nothing: metadata is read when it is missed, before the data that lies in front of it.
+    /// The flag is ignored: metadata is read when it is missing, before the pending data in front of it.
     Ignore,
 }
 
@@ -114,21 +114,21 @@ impl FromStr for Boundary {
     }
 }
 
-/// Why there is no plan.
+/// The I/O cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Offset or length are not whole blocks of the device.
+    /// The offset or length is not whole blocks of the device.
     #[error(
         "bytes {file} of the file are not whole blocks of {block_bytes} bytes; align them, or go through a buffer"
     )]
     Unaligned {
-        /// What was asked for.
+        /// The range.
         file: FileRange,
         /// The device's logical block size.
         block_bytes: u32,
     },
-    /// A block of the filesystem is no whole blocks of the device: nothing of it could be read.
+    /// A block of the filesystem is not whole blocks of the device.
     #[error(
         "the filesystem has blocks of {file_block_bytes} bytes on a device of {block_bytes}; it cannot lie there"
     )]
@@ -138,15 +138,15 @@ pub enum PlanError {
         /// The device's.
         block_bytes: u32,
     },
-    /// A write that ends in a block of the filesystem that is not whole, since offsets end before it does.
+    /// The write ends in a block of the filesystem that reaches beyond the largest offset.
     #[error("bytes {file} of the file reach past byte {max}, where the last whole block of any file ends")]
     TooFar {
-        /// What was to be written.
+        /// The range of the write.
         file: FileRange,
         /// The most bytes of a file with such blocks.
         max: u64,
     },
-    /// A name that is none of [`Boundary::ALL`].
+    /// The name is not in [`Boundary::ALL`].
     #[error("there is no boundary handling `{0}`; known are every-block, once, ignore")]
     UnknownBoundary(String),
 }

@@ -1,8 +1,8 @@
-//! A range of a file, in bytes. Knows nothing of where it lies: an `Extent` is that.
+//! A range of a file, in bytes. For a range of a device see `Extent`.
 
 use std::fmt;
 
-/// Bytes of a file: from `start` up to, without, `end`.
+/// Bytes of a file, from `start` to before `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FileRange {
     start: u64,
@@ -10,12 +10,12 @@ pub struct FileRange {
 }
 
 impl FileRange {
-    /// `bytes` bytes from `offset` on, or as many as there are offsets for.
+    /// `bytes` bytes from `offset` on, cut at the largest offset.
     pub const fn new(offset: u64, bytes: u64) -> Self {
         Self { start: offset, end: offset.saturating_add(bytes) }
     }
 
-    /// From `start` up to, without, `end`; empty if that lies before.
+    /// From `start` to before `end`; empty if `end` lies before `start`.
     pub const fn between(start: u64, end: u64) -> Self {
         Self { start, end: if end < start { start } else { end } }
     }
@@ -30,47 +30,47 @@ impl FileRange {
         self.end
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether there is no byte in it.
+    /// Whether it has no byte.
     pub const fn is_empty(self) -> bool {
         self.start == self.end
     }
 
-    /// Whether `next` begins just where this ends.
+    /// Whether `next` begins where this ends.
     pub const fn is_followed_by(self, next: Self) -> bool {
         self.end == next.start
     }
 
-    /// What lies in both; empty where they do not meet.
+    /// The intersection; empty if they do not overlap.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::between(self.start.max(other.start), self.end.min(other.end))
     }
 
-    /// What is left of it from `offset` on.
+    /// The part from `offset` on.
     #[must_use]
     pub fn from_offset(self, offset: u64) -> Self {
         Self::between(self.start.max(offset), self.end)
     }
 
-    /// What is left of it up to, without, `offset`.
+    /// The part before `offset`.
     #[must_use]
     pub fn up_to(self, offset: u64) -> Self {
         Self::between(self.start, self.end.min(offset))
     }
 
-    /// The units of `unit` bytes that it touches, whole.
+    /// Extended to whole units of `unit` bytes.
     #[must_use]
     pub fn outward(self, unit: u64) -> Self {
         let end = self.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX / unit * unit);
         Self::between(self.start / unit * unit, end)
     }
 
-    /// The units of `unit` bytes that lie wholly in it.
+    /// Shrunk to whole units of `unit` bytes.
     #[must_use]
     pub fn inward(self, unit: u64) -> Self {
         let start = self.start.checked_next_multiple_of(unit).unwrap_or(u64::MAX / unit * unit);

@@ -1,16 +1,16 @@
-//! The shape of an indirect map, in numbers: which pointers lead to a block, and where one indirect block's share of a
-//! file ends. Holds no pointer: see `indirect.rs`.
+//! The geometry of an indirect map: the pointers on the path to a block, and the range of a file below one indirect block.
+//! Holds no pointers: see `indirect.rs`.
 
 /// Pointers of an inode: 12 to blocks, one each to an indirect, a double and a triple indirect block.
 pub const POINTERS: usize = 15;
 
-/// Pointers of an inode that lead to blocks directly.
+/// Direct pointers of an inode.
 const DIRECT: u64 = 12;
 
 /// Bytes of a pointer.
 const POINTER_BYTES: u32 = 4;
 
-/// How blocks of a file hang on an inode, given the block size.
+/// The tree of blocks below an inode, for a block size.
 ///
 /// ```text
 /// inode   0 … 11   12          13                 14
@@ -20,14 +20,14 @@ const POINTER_BYTES: u32 = 4;
 ///                              ┌─┴──┐
 ///                              blocks n
 /// ```
-/// with n pointers to a block. So the file is cut into shares: the first of 12 blocks, every other of n, and between
-/// two shares another indirect block has to be looked into. That is the boundary.
+/// with n pointers to a block. So the file consists of shares: the first of 12 blocks, each other of n. The pointers of
+/// each share but the first are in an indirect block of its own. A boundary lies between two shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectShape {
     block_bytes: u32,
 }
 
-/// The way to a block: which pointer of the inode, then of each indirect block. `depth` indirect blocks.
+/// The path to a block: the index of the inode's pointer, then one index for each of `depth` indirect blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Path {
     pub(super) slots: [usize; 4],
@@ -35,7 +35,7 @@ pub(super) struct Path {
 }
 
 impl IndirectShape {
-    /// For blocks of this many bytes.
+    /// The geometry for blocks of this many bytes.
     ///
     /// # Panics
     /// If a block has no room for two pointers: a bug of the caller.
@@ -54,7 +54,7 @@ impl IndirectShape {
         (self.block_bytes / POINTER_BYTES) as u64
     }
 
-    /// Blocks that can be pointed to.
+    /// The largest number of blocks of a file.
     pub const fn blocks_max(self) -> u64 {
         self.first_below(4)
     }
@@ -71,13 +71,12 @@ impl IndirectShape {
         first
     }
 
-    /// Blocks that hang on a pointer with `level` levels of indirect blocks below it. Of blocks so large that there is
-    /// no number for it, all.
+    /// The number of blocks below a pointer with `level` levels of indirect blocks; saturates for very large blocks.
     const fn share(self, level: u32) -> u64 {
         self.pointers().saturating_pow(level)
     }
 
-    /// The block behind the share that `block` is in: a boundary lies before it.
+    /// The end of the share that contains `block`: the block behind a boundary.
     pub const fn share_end(self, block: u64) -> u64 {
         match block.checked_sub(DIRECT) {
             None => DIRECT,
@@ -87,8 +86,8 @@ impl IndirectShape {
         }
     }
 
-    /// Indirect blocks on the ways to `blocks` blocks from `first` on, each counted once: what a reader without any of
-    /// them in memory reads beside the data, if there are no holes.
+    /// The number of indirect blocks on the paths to `blocks` blocks from `first` on: the metadata that a reader without any
+    /// in memory reads, if there are no holes.
     pub const fn indirect_blocks(self, first: u64, blocks: u64) -> u64 {
         if blocks == 0 {
             return 0;
@@ -100,7 +99,7 @@ impl IndirectShape {
         while depth <= 3 {
             let (from, to) = (self.first_below(depth), self.first_below(depth + 1));
             let (start, end) = (if first > from { first } else { from }, if end < to { end } else { to });
-            // At each level below this pointer, those whose share meets the range.
+            // At each level below this pointer, the indirect blocks whose share overlaps the range.
             let mut level = 1;
             while start < end && level <= depth {
                 let share = self.share(level);
@@ -112,7 +111,7 @@ impl IndirectShape {
         total
     }
 
-    /// Indirect blocks that are on the ways to both of two blocks.
+    /// The number of indirect blocks on the paths to both blocks.
     pub fn indirect_blocks_shared(self, a: u64, b: u64) -> u64 {
         let (Some(a), Some(b)) = (self.path(a), self.path(b)) else { return 0 };
         if a.depth != b.depth {
@@ -121,7 +120,7 @@ impl IndirectShape {
         a.slots[..a.depth].iter().zip(&b.slots[..b.depth]).take_while(|(a, b)| a == b).count() as u64
     }
 
-    /// The way to `block`; `None` if it lies behind all that can be pointed to.
+    /// The path to `block`; `None` if the block is beyond the reach of the pointers.
     pub(super) fn path(self, block: u64) -> Option<Path> {
         let depth = (0..4).rev().find(|depth| block >= self.first_below(*depth))? as usize;
         if block >= self.blocks_max() {
@@ -137,7 +136,7 @@ impl IndirectShape {
         Some(Path { slots, depth })
     }
 
-    /// The block behind those that hang on the pointer at `level` of the way to `block` (0: the inode's).
+    /// The end of the blocks below the pointer at `level` of the path to `block` (0: the inode's).
     pub(super) fn below_end(self, block: u64, path: &Path, level: usize) -> u64 {
         let first = self.first_below(path.depth as u32);
         let share = self.share((path.depth - level) as u32);
@@ -183,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Indirect blocks on the way to either block.
+    /// The number of indirect blocks on the path to either block.
     fn ends_met(a: u64, b: u64) -> u64 {
         let ways = [a, b].map(|block| KIB.path(block).unwrap());
         let met = ways.iter().flat_map(|path| (0..path.depth).map(|level| path.slots[..=level].to_vec()));

@@ -1,5 +1,5 @@
-//! Where mappers get space from and give it back to; and the quarantine that keeps space back while I/O may still go
-//! there. Finds no space itself: an allocator does, `free.rs` say or a filesystem's.
+//! The source of space for mappers, and the quarantine that holds released space while I/O may still access it. Finds no
+//! space: an allocator does, such as `free.rs` or a filesystem's.
 
 use crate::sector::{Extent, Sector};
 use std::collections::VecDeque;
@@ -7,11 +7,11 @@ use std::fmt;
 
 /// Free space of a device.
 pub trait Space: fmt::Debug {
-    /// Takes between `unit` and `sectors` sectors, a multiple of `unit` and aligned to it, in one piece, at `near` or
-    /// behind it if that is free; `None` if there is not one unit.
+    /// Allocates between `unit` and `sectors` sectors in one piece, a multiple of `unit` and aligned to it, preferably at
+    /// `near` or behind it; `None` if no unit is free.
     fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent>;
 
-    /// Takes space back.
+    /// Releases space.
     fn release(&mut self, extent: Extent);
 }
 
@@ -25,24 +25,24 @@ impl<S: Space + ?Sized> Space for Box<S> {
     }
 }
 
-/// An I/O in flight, as [`Quarantine`] knows it.
+/// An I/O in flight, for [`Quarantine`].
 #[derive(Debug)]
-#[must_use = "a ticket that is never ended keeps all space back"]
+#[must_use = "a ticket that never ends holds all released space"]
 pub struct Ticket(u64);
 
-/// Keeps space back that is given up while I/O is in flight, until that I/O has completed.
+/// Holds released space until the I/O in flight at the release has completed.
 ///
-/// A read or write that mapped a range before it was punched still goes to where the range lay. Were that space another
-/// file's by then, the read would see foreign bytes and the write destroy them. Each I/O takes a ticket before it maps
-/// and ends it when it has completed. Who writes metadata takes one before it frees space and ends it when the metadata is on
-/// the medium: then no crash finds space that two files point to.
+/// A read or write that mapped a range before it was punched still accesses the old extent. If that belonged to another
+/// file by then, the read would return foreign bytes, and the write would destroy them. Each I/O takes a ticket before it
+/// maps, and ends it on completion. A writer of metadata takes one before it releases space, and ends it when the metadata
+/// is on the medium: so after a crash no two files point to the same space.
 #[derive(Debug)]
 pub struct Quarantine<S> {
     inner: S,
     /// Whether the I/O with ticket `first` + index is in flight.
     open: VecDeque<bool>,
     first: u64,
-    /// Space, and the ticket before which all must have ended.
+    /// Released extents, each with the ticket before which all must have ended.
     held: VecDeque<(u64, Extent)>,
 }
 
@@ -52,13 +52,13 @@ impl<S: Space> Quarantine<S> {
         Self { inner, open: VecDeque::new(), first: 0, held: VecDeque::new() }
     }
 
-    /// An I/O begins: what is given back from now on stays back until it ends.
+    /// An I/O begins: space released from now on is held until it ends.
     pub fn begin(&mut self) -> Ticket {
         self.open.push_back(true);
         Ticket(self.next() - 1)
     }
 
-    /// An I/O has completed.
+    /// The I/O has completed.
     ///
     /// # Panics
     /// If it is of another quarantine: a bug of the caller.
@@ -78,12 +78,12 @@ impl<S: Space> Quarantine<S> {
         }
     }
 
-    /// Sectors kept back now.
+    /// Sectors held now.
     pub fn held_sectors(&self) -> u64 {
         self.held.iter().map(|(_, extent)| extent.sectors()).sum()
     }
 
-    /// What is inside.
+    /// The inner space.
     pub const fn inner(&self) -> &S {
         &self.inner
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn space_is_free_when_all_io_that_began_before_is_over() {
+    fn space_is_free_when_all_earlier_io_has_completed() {
         let extent = |start| Extent::new(Sector(start), 8).unwrap();
         let mut space = Quarantine::new(Given::default());
         let (a, b) = (space.begin(), space.begin());
@@ -135,7 +135,7 @@ mod tests {
         space.end(b);
         assert_eq!((space.inner().0.len(), space.held_sectors()), (0, 16));
         space.end(a);
-        assert_eq!(space.inner().0, [extent(0)], "c began after it was given back");
+        assert_eq!(space.inner().0, [extent(0)], "c began after the release");
         space.end(c);
         assert_eq!(space.inner().0, [extent(0), extent(8)]);
         space.release(extent(16));

@@ -1,5 +1,5 @@
-//! Changes to an indirect map: space reserved, pointers set to it, pointers taken away with the indirect blocks that
-//! are then empty.
+//! Changes of an indirect map: reserves space, sets pointers to it, removes pointers and the indirect blocks that become
+//! empty.
 
 use super::{Found, IndirectMap, NOTHING};
 use crate::file::mapper::shape::Path;
@@ -7,7 +7,7 @@ use crate::file::mapper::{FileRange, MapError, Space};
 use crate::sector::{Extent, Sector};
 
 impl IndirectMap {
-    /// Gives every hole in `range` space, and the way there.
+    /// Reserves space for every hole in `range`, and makes the indirect blocks on the paths there.
     pub(super) fn reserve(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
         let (mut block, end) = self.blocks_of(range);
         while block < end {
@@ -37,7 +37,7 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// Sets pointers to what is reserved in `range`.
+    /// Sets pointers to the reserved blocks in `range`.
     pub(super) fn link(&mut self, range: FileRange) -> Result<(), MapError> {
         let (start, end) = self.blocks_of(range);
         while let Some((block, pointer)) = self.reserved.range(start..end).next().map(|(b, p)| (*b, *p)) {
@@ -49,7 +49,7 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// Takes away what `range` has, pointers and reserved space.
+    /// Removes pointers and reserved blocks of `range`.
     pub(super) fn unlink(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
         let (mut block, end) = self.blocks_of(range);
         let mut freed = Freed::default();
@@ -66,7 +66,7 @@ impl IndirectMap {
         done
     }
 
-    /// Takes away one block or passes over a hole; the next to look at.
+    /// Removes one block or skips a hole; the next block to visit.
     fn unlink_block(
         &mut self,
         block: u64,
@@ -88,15 +88,15 @@ impl IndirectMap {
         Ok(block + 1)
     }
 
-    /// What [`IndirectMap::make_way`] has made, down to `depth`, for a block that finds no space.
+    /// Removes the indirect blocks that [`IndirectMap::make_way`] made, down to `depth`, for a block without space.
     fn remove_way(&mut self, block: u64, path: &Path, depth: usize, space: &mut dyn Space) {
         let mut freed = Freed::default();
         self.remove_empty(block, path, depth, &mut freed, space);
         freed.release(space);
     }
 
-    /// Takes away the indirect blocks on the way to `block`, walked down to `depth`, that point to nothing, nor are
-    /// about to.
+    /// Removes the indirect blocks on the path to `block`, down to `depth`, that have no pointers and no reserved blocks
+    /// below.
     fn remove_empty(
         &mut self,
         block: u64,
@@ -122,7 +122,7 @@ impl IndirectMap {
         }
     }
 
-    /// Makes the indirect blocks on the way to `block` that are missing, above before below; none if one cannot be.
+    /// Makes the missing indirect blocks on the path to `block`, from the top down; none if one cannot be made.
     fn make_way(&mut self, block: u64, path: &Path, space: &mut dyn Space) -> Result<(), MapError> {
         for level in 1..=path.depth {
             if self.pointer(path, level - 1) != NOTHING {
@@ -140,7 +140,7 @@ impl IndirectMap {
         Ok(())
     }
 
-    /// The pointer at `level` of a way that is in memory down to there.
+    /// The pointer at `level` of a path that is in memory down to there.
     fn pointer(&self, path: &Path, level: usize) -> u32 {
         let mut pointer = self.inode[path.slots[0]];
         for slot in &path.slots[1..=level] {
@@ -150,7 +150,7 @@ impl IndirectMap {
         pointer
     }
 
-    /// The indirect block in which `level` of a way is a pointer.
+    /// The indirect block that holds the pointer at `level` of a path.
     fn node_at(&self, path: &Path, level: usize) -> u32 {
         self.pointer(path, level - 1)
     }
@@ -170,7 +170,7 @@ impl IndirectMap {
         !self.reserved.contains_key(&block) && matches!(self.find(block, &path), Ok(Found::Nothing { .. }))
     }
 
-    /// Where the next block had best lie: behind the block before it, or behind the indirect block it hangs on.
+    /// The preferred block for new space: behind the block before it in the file, or behind its indirect block.
     fn goal(&self, block: u64) -> Sector {
         let behind = |pointer: u32| Sector((u64::from(pointer) + 1) * self.block_sectors());
         let Some(path) = self.shape.path(block) else { return Sector(0) };
@@ -183,7 +183,7 @@ impl IndirectMap {
         }
     }
 
-    /// The last indirect block on the way to a block, or nothing where it is not in memory yet.
+    /// The last indirect block on the path to a block; `NOTHING` if it is not in memory.
     fn leaf(&self, path: &Path) -> u32 {
         let mut pointer = self.inode[path.slots[0]];
         for slot in &path.slots[1..path.depth] {
@@ -192,7 +192,7 @@ impl IndirectMap {
         pointer
     }
 
-    /// The device's block of a block of the file, or nothing if that is not known without reading.
+    /// The device's block of a block of the file; `NOTHING` if it is unknown without reading.
     fn known_pointer(&self, block: u64) -> u32 {
         if let Some(pointer) = self.reserved.get(&block) {
             return *pointer;
@@ -213,7 +213,7 @@ impl IndirectMap {
         (range.start() / unit, range.end() / unit)
     }
 
-    /// The blocks that are `place`: the first and how many.
+    /// The blocks of `place`: the first, and their number.
     fn pointers_of(&self, place: Extent) -> (u32, u64) {
         let unit = self.block_sectors();
         assert!(
@@ -226,7 +226,7 @@ impl IndirectMap {
     }
 }
 
-/// Space given up, joined where it touches.
+/// Released space, adjacent extents joined.
 #[derive(Default)]
 struct Freed(Option<Extent>);
 

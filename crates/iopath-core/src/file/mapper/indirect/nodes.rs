@@ -1,19 +1,19 @@
-//! Indirect blocks in memory: which pointers each has, and which has changed. Knows no file: see `indirect.rs`.
+//! Indirect blocks in memory: their pointers, and which have changed. Knows no file: see `indirect.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The fewest blocks that a walk of three indirect blocks comes to its end with.
+/// The fewest blocks in memory with which a walk through three indirect blocks ends.
 const LEAST: usize = 4;
 
 #[derive(Debug, Clone)]
 pub(super) struct Nodes {
-    /// By the number of their block.
+    /// By block number.
     by_block: BTreeMap<u32, Node>,
-    /// Those that have changed: indirect blocks between them and a block of the file, and the number of their block.
+    /// Changed blocks: height above the file's blocks, and block number.
     dirty: BTreeSet<(usize, u32)>,
-    /// In the order in which they came; may name some that are gone.
+    /// In order of arrival; may name dropped ones.
     order: VecDeque<u32>,
-    /// The most that are kept, but for those that have changed.
+    /// The most clean blocks to keep.
     max: usize,
 }
 
@@ -41,7 +41,7 @@ impl Nodes {
         self.by_block.get(&block).map(|node| &*node.pointers)
     }
 
-    /// Sets a pointer in a block that is in memory and `height` indirect blocks above the file's.
+    /// Sets a pointer in a block in memory, `height` indirect blocks above the file's blocks.
     pub(super) fn set(&mut self, block: u32, slot: usize, pointer: u32, height: usize) {
         let node = self.by_block.get_mut(&block).expect("a block that was just walked through is in memory");
         node.pointers[slot] = pointer;
@@ -49,7 +49,7 @@ impl Nodes {
         self.dirty.insert((height, block));
     }
 
-    /// One read from the device. What is in memory is newer.
+    /// Inserts a block read from the device, unless it is in memory: that one is newer.
     pub(super) fn insert(&mut self, block: u32, pointers: Box<[u32]>) {
         if self.by_block.contains_key(&block) {
             return;
@@ -59,7 +59,7 @@ impl Nodes {
         self.shrink(self.max);
     }
 
-    /// A new one, without a pointer.
+    /// Inserts a new block without pointers.
     pub(super) fn create(&mut self, block: u32, pointers: u64, height: usize) {
         let empty = vec![0; pointers as usize].into_boxed_slice();
         self.by_block.insert(block, Node { pointers: empty, is_dirty: true });
@@ -78,12 +78,12 @@ impl Nodes {
         self.shrink(self.max);
     }
 
-    /// Drops all that are as on the medium.
+    /// Drops all clean blocks.
     pub(super) fn forget(&mut self) {
         self.shrink(0);
     }
 
-    /// Drops the oldest that are as on the medium, while there are more than `max`.
+    /// Drops the oldest clean blocks while there are more than `max`.
     fn shrink(&mut self, max: usize) {
         let mut candidates = self.order.len();
         while self.by_block.len() > max && candidates > 0 {
@@ -101,7 +101,7 @@ impl Nodes {
         self.get(block).map(|pointers| pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect())
     }
 
-    /// A block to be written, the nearest to the file first.
+    /// The next block to write, the nearest to the file's blocks first.
     pub(super) fn poll_dirty(&mut self) -> Option<(u32, Box<[u8]>)> {
         let (_, block) = self.dirty.pop_first()?;
         self.by_block.get_mut(&block)?.is_dirty = false;

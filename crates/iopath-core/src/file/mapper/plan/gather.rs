@@ -1,5 +1,5 @@
-//! Makes bios of mappings: joins what touches in the file and on the device, cuts at the device's limits, ends at
-//! boundaries. Looks nothing up: see `read.rs` and `write.rs`.
+//! Makes bios of mappings: joins mappings that are adjacent in the file and on the device, splits at the device's limits,
+//! ends at boundaries. Maps nothing: see `read.rs` and `write.rs`.
 
 use super::{Boundary, Step};
 use crate::block::bio::Op;
@@ -7,20 +7,20 @@ use crate::block::limits::Limits;
 use crate::file::mapper::{FileRange, Mapping};
 use crate::sector::{Extent, SECTOR_SHIFT};
 
-/// The bio that is pending, since it might still grow.
+/// The pending bio, which may still grow.
 #[derive(Debug, Clone)]
 pub(super) struct Gather {
     op: Op,
     boundary: Boundary,
     block_bytes: u32,
     pending: Option<(FileRange, Extent)>,
-    /// Nothing more joins what is pending.
+    /// The pending bio grows no more.
     is_closed: bool,
-    /// What is pending ends at a boundary.
+    /// The pending bio ends at a boundary.
     at_boundary: bool,
-    /// From this byte of the file on each block is a bio of its own.
+    /// From this byte of the file on, each block is a separate bio.
     alone_from: Option<u64>,
-    /// A submit comes before anything else.
+    /// The next step is a submit.
     submit_due: bool,
 }
 
@@ -38,7 +38,7 @@ impl Gather {
         }
     }
 
-    /// Takes a mapping that lies at `place`; not if it does not join what is pending, which is then closed.
+    /// Adds a mapping that lies at `place`. Returns false, and closes the pending bio, if the mapping cannot join it.
     pub(super) fn push(&mut self, mapping: &Mapping, place: Extent) -> bool {
         let file = mapping.file;
         let joined = match self.pending {
@@ -60,18 +60,18 @@ impl Gather {
         true
     }
 
-    /// What was taken and not given out.
+    /// The bytes added and not yet returned as steps.
     pub(super) fn pending(&self) -> Option<FileRange> {
         self.pending.map(|(file, _)| file)
     }
 
-    /// Lets nothing more join; whether there is something to give out.
+    /// Closes the pending bio; whether there is one.
     pub(super) fn close(&mut self) -> bool {
         self.is_closed = true;
         self.pending.is_some()
     }
 
-    /// A bio that cannot grow, or the submit behind it.
+    /// A closed bio, or the submit behind it.
     pub(super) fn poll(&mut self, limits: &Limits) -> Option<Step> {
         if std::mem::take(&mut self.submit_due) {
             return Some(Step::Submit);
@@ -99,7 +99,7 @@ impl Gather {
         Some(Step::Transfer { file: file.up_to(cut), place: first })
     }
 
-    /// The end of the filesystem's block that a byte of the file is in.
+    /// The end of the filesystem's block that contains a byte of the file.
     fn block_end(&self, offset: u64) -> u64 {
         FileRange::new(offset, 1).outward(self.block_bytes.into()).end()
     }

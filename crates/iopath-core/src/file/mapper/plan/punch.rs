@@ -1,11 +1,11 @@
-//! A hole punched into a file: zeroes in the blocks that only a part is punched of, then the others are given back.
+//! A hole punched into a file: zeroes partly punched blocks; the whole blocks are released afterwards.
 
 use super::{PlanError, Step, ZeroPlan};
 use crate::block::limits::Limits;
 use crate::file::mapper::{FileRange, Mapper};
 
-/// The steps before whole blocks of a range can be given back. When all are done, [`Mapper::unmap`] of
-/// [`PunchPlan::blocks`]; if one failed, not: bytes at the ends may then be old or zero.
+/// The steps before the whole blocks of a range can be released. When all have succeeded, call [`Mapper::unmap`] with
+/// [`PunchPlan::blocks`]. If one failed, do not: the bytes at the ends are then old or zero.
 #[derive(Debug, Clone)]
 pub struct PunchPlan {
     head: ZeroPlan,
@@ -15,7 +15,7 @@ pub struct PunchPlan {
 }
 
 impl PunchPlan {
-    /// Punches `file`. A block of which only bytes behind the file's end are left is punched whole.
+    /// Punches `file`. A block whose rest lies behind the file's end is punched as a whole.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].
@@ -38,17 +38,17 @@ impl PunchPlan {
         })
     }
 
-    /// The blocks that must not be written by another meanwhile.
+    /// The blocks that no other task may write meanwhile.
     pub const fn footprint(&self) -> FileRange {
         self.footprint
     }
 
-    /// What is to be unmapped when all steps are done: whole blocks, perhaps none.
+    /// The whole blocks to unmap when all steps have succeeded; may be empty.
     pub const fn blocks(&self) -> FileRange {
         self.blocks
     }
 
-    /// The next step; `None` when there is no more.
+    /// The next step; `None` after the last.
     pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
         self.head.poll_step(mapper, limits).or_else(|| self.tail.poll_step(mapper, limits))
     }

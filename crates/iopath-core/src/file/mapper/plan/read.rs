@@ -1,14 +1,14 @@
 //! A direct read of a mapped file: bios for data, zeroes for holes and unwritten space, metadata reads where the mapper
-//! needs them. Goes around every cache: coherency with one is its caller's.
+//! needs them. Bypasses every cache: coherency is the caller's task.
 
 use super::gather::Gather;
 use super::{Boundary, PlanError, Step, check_direct};
 use crate::block::bio::Op;
 use crate::block::limits::Limits;
-use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+use crate::file::mapper::{FileRange, Location, Mapper, Metadata};
 
-/// The steps of a read, in the order of the file. Mapped as it is polled, so that a change of the mapping meanwhile
-/// counts from there on.
+/// The steps of a read, in the order of the file. Each poll maps the next part, so a change of the mapping applies to the
+/// parts not yet polled.
 #[derive(Debug, Clone)]
 pub struct ReadPlan {
     rest: FileRange,
@@ -17,7 +17,7 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Reads `file`, as far as the mapper's file goes.
+    /// Reads `file`, up to the end of the mapper's file.
     ///
     /// # Errors
     /// [`PlanError`]: the range does not fit the device.
@@ -36,13 +36,13 @@ impl ReadPlan {
         })
     }
 
-    /// How many bytes the read comes to: fewer than asked at the end of the file. The last step may cover more, to the
-    /// end of a block of the device; what those bytes are is nobody's business, and they may not be shown.
+    /// The bytes that are read: fewer than requested at the end of the file. The last step may cover more, to the end of a
+    /// block of the device. Those bytes are arbitrary, and must not be shown.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next step; `None` when there is no more.
+    /// The next step; `None` after the last.
     pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
         loop {
             if let Some(step) = self.gather.poll(limits) {
@@ -58,7 +58,7 @@ impl ReadPlan {
                 Ok(mapping) => mapping,
                 Err(Metadata(place)) => return Some(Step::Metadata { place }),
             };
-            let Place::Written(place) = mapping.place else {
+            let Location::Written(place) = mapping.location else {
                 if self.gather.close() {
                     continue;
                 }

@@ -1,17 +1,17 @@
-//! A direct write to a mapped file: space where there is none, bios, zeroes in the rest of new blocks, and what may be
-//! committed when all that has completed. Commits nothing itself.
+//! A direct write to a mapped file: allocation, bios, zeroes in the rest of new blocks, and the range to commit when all of
+//! these have completed. Commits nothing itself.
 
 use super::gather::Gather;
 use super::{Boundary, PlanError, Step, ZeroPlan, check_direct};
 use crate::block::bio::Op;
 use crate::block::limits::Limits;
-use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+use crate::file::mapper::{FileRange, Location, Mapper, Metadata};
 use crate::sector::{Extent, SECTOR_BYTES, Sector};
 
 /// The steps of a write.
 ///
-/// All steps may be in flight at once, but for [`Step::Metadata`] and [`Step::Allocate`]. Of each that fails
-/// [`WritePlan::handle_error`] is told. When the last has completed, [`WritePlan::finish`] says what to commit.
+/// All steps may be in flight at once, except [`Step::Metadata`] and [`Step::Allocate`]. Report each failed step to
+/// [`WritePlan::handle_error`]. When the last has completed, [`WritePlan::finish`] returns the range to commit.
 ///
 /// ```text
 /// a new block, partly written:   ├─zeroes─┼──data──┼─zeroes─┤   then commit: unwritten → written
@@ -29,25 +29,24 @@ pub struct WritePlan {
     head_is_done: bool,
     tail: Option<Step>,
     has_new: bool,
-    /// The first byte of what failed first in the file.
+    /// The first failed byte of the file.
     failed: Option<u64>,
 }
 
-/// How a write ended, and what has to follow in this order: [`Mapper::commit`], [`Mapper::set_size`], and only then is
-/// anybody told.
+/// The result of a write. Next, in this order: [`Mapper::commit`], [`Mapper::set_size`], and only then report completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrote {
-    /// Bytes written, from the start on. After an error those before it, whole blocks of the filesystem; what lies
-    /// behind is old or new in space that was written before, and as it was elsewhere.
+    /// Bytes written, from the start on; after an error the bytes before it, in whole blocks of the filesystem. The bytes
+    /// behind are old or new in space written earlier, and unchanged elsewhere.
     pub bytes: u64,
-    /// To be committed: whole blocks, perhaps none.
+    /// The whole blocks to commit; may be empty.
     pub commit: FileRange,
-    /// The file's length from now on, if it grows.
+    /// The file's new length, if it grows.
     pub size_bytes: Option<u64>,
 }
 
 impl WritePlan {
-    /// Writes `file`; the mapper's file grows if it ends behind it.
+    /// Writes `file`; the mapper's file grows if the write ends behind it.
     ///
     /// # Errors
     /// [`PlanError`]: the range does not fit the device.
@@ -80,7 +79,7 @@ impl WritePlan {
         })
     }
 
-    /// The blocks that must not be written, punched or grown over by another meanwhile.
+    /// The blocks that no other task may write, punch or grow over meanwhile.
     pub fn footprint(&self) -> FileRange {
         let start = if self.file.end() > self.size_bytes {
             self.file.start().min(self.size_bytes)
@@ -90,7 +89,7 @@ impl WritePlan {
         FileRange::between(start, self.file.end()).outward(self.block_bytes.into())
     }
 
-    /// The next step; `None` when there is no more to be given out.
+    /// The next step; `None` after the last.
     pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
         if let Some(step) = self.gap.poll_step(mapper, limits) {
             return Some(step);
@@ -109,12 +108,12 @@ impl WritePlan {
                 Ok(mapping) => mapping,
                 Err(Metadata(place)) => return Some(Step::Metadata { place }),
             };
-            let place = match mapping.place {
-                Place::Hole => {
+            let place = match mapping.location {
+                Location::Hole => {
                     return Some(Step::Allocate { file: mapping.file.outward(self.block_bytes.into()) });
                 }
-                Place::Written(place) => place,
-                Place::Unwritten(place) => {
+                Location::Written(place) => place,
+                Location::Unwritten(place) => {
                     self.has_new = true;
                     if let Some(head) = self.take_head(mapping.file, place) {
                         return Some(head);
@@ -129,14 +128,14 @@ impl WritePlan {
         }
     }
 
-    /// A step that this plan gave out, [`Step::Transfer`] or zeroes of `file`, failed.
+    /// A step of this plan, [`Step::Transfer`] or zeroes of `file`, has failed.
     pub fn handle_error(&mut self, file: FileRange) {
         let at = file.start();
         self.failed = Some(self.failed.map_or(at, |before| before.min(at)));
     }
 
-    /// What came of it, when all steps given out have completed. May be asked early, when no more steps are wanted: what was
-    /// not given out counts as failed.
+    /// The result, when all steps polled so far have completed. The caller may stop polling early: steps not yet polled count
+    /// as failed.
     pub fn finish(mut self) -> Wrote {
         if !self.rest.is_empty() {
             self.handle_error(self.rest);

@@ -1,10 +1,10 @@
-//! Zeroes in what a file has written, so that no stale byte comes to light: the rest of the last block before the file
-//! grows, the ends of a hole to be punched. Leaves holes and unwritten space alone: they read as zeroes.
+//! Zeroes written space, so that no stale byte becomes visible: the rest of the last block before the file grows, the ends
+//! of a hole to be punched. Skips holes and unwritten space, which read as zeroes.
 
 use super::{PlanError, Step, check_blocks};
 use crate::block::bio::Op;
 use crate::block::limits::Limits;
-use crate::file::mapper::{FileRange, Mapper, Metadata, Place};
+use crate::file::mapper::{FileRange, Location, Mapper, Metadata};
 use crate::sector::{Extent, SECTOR_BYTES};
 
 /// The steps that make a range of a file read as zeroes, byte by byte.
@@ -14,23 +14,22 @@ pub struct ZeroPlan {
 }
 
 impl ZeroPlan {
-    /// Nothing to be zeroed.
+    /// A plan without steps.
     pub(super) const EMPTY: Self = Self { rest: FileRange::between(0, 0) };
 
-    /// Zeroes `file`, up to the last whole block of the filesystem that offsets go to: nothing lies behind it.
+    /// Zeroes `file`, up to the last whole block of the filesystem with an offset.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].
     pub fn new(file: FileRange, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
         check_blocks(mapper, limits)?;
-        // A rest that no whole block covers would never be done.
+        // A rest that no whole block covers would never end.
         let block = u64::from(mapper.block_bytes());
         Ok(Self { rest: file.up_to(u64::MAX / block * block) })
     }
 
-    /// What has to be zero before the file's end moves from where it is to `size_bytes`: all that comes to light and is
-    /// written, mostly the rest of the last block. When the steps are done, [`Mapper::set_size`]; not if one of them
-    /// failed.
+    /// Zeroes what the growth of the file to `size_bytes` makes visible: written space behind the end, mostly the rest of the
+    /// last block. Call [`Mapper::set_size`] when all steps have succeeded.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].
@@ -38,7 +37,7 @@ impl ZeroPlan {
         Self::new(FileRange::between(mapper.size_bytes(), size_bytes), mapper, limits)
     }
 
-    /// The next step; `None` when there is no more.
+    /// The next step; `None` after the last.
     pub fn poll_step(&mut self, mapper: &dyn Mapper, limits: &Limits) -> Option<Step> {
         let block = block_bytes(limits);
         while !self.rest.is_empty() {
@@ -46,7 +45,7 @@ impl ZeroPlan {
                 Ok(mapping) => mapping,
                 Err(Metadata(place)) => return Some(Step::Metadata { place }),
             };
-            let Place::Written(place) = mapping.place else {
+            let Location::Written(place) = mapping.location else {
                 self.rest = self.rest.from_offset(mapping.file.end());
                 continue;
             };
@@ -63,7 +62,8 @@ fn block_bytes(limits: &Limits) -> u64 {
     limits.logical_block_bytes.max(SECTOR_BYTES as u32).into()
 }
 
-/// The first part of `file` that one step can clear, and the step. `place` is where `mapped` lies, which begins in the same block.
+/// The first part of `file` that one step can zero, and the step. `place` is the extent of `mapped`, which begins in the
+/// same block.
 fn first_step(
     file: FileRange,
     mapped: FileRange,
@@ -79,7 +79,7 @@ fn first_step(
     if !whole.is_empty() && whole.start() == file.start() {
         let place = at(whole);
         let op = if limits.write_zeroes_bytes_max > 0 { Op::WriteZeroes } else { Op::Write };
-        // A device whose largest write-zeroes is less than a block is written to.
+        // A write, if the device's largest write-zeroes is smaller than a block.
         let sectors = match limits.first_piece(op, place) {
             0 => limits.first_piece(Op::Write, place),
             sectors => sectors,
