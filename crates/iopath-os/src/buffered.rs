@@ -52,7 +52,7 @@ use counter::Counter;
 use state::{DeviceFrames, State};
 use wait::Locked;
 
-pub use borrow::Borrowed;
+pub use borrow::PageGuard;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
 

@@ -48,6 +48,16 @@ impl Frames for Spaces {
     }
 }
 
+/// A request in the disk.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    due: Instant,
+    tag: Tag,
+    result: Result<(), IoError>,
+    /// Read: where it ends, in bytes.
+    read_end: u64,
+}
+
 /// Carries out one request after another, each in `latency` and the time of its bytes.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -55,8 +65,10 @@ pub(crate) struct Disk {
     latency: Duration,
     bytes_per_second: u64,
     busy_until: Instant,
-    in_flight: VecDeque<(Instant, Tag, Result<(), IoError>)>,
+    in_flight: VecDeque<Flight>,
     pub(crate) fails_writes: bool,
+    /// A read that completes behind this byte fails: the file has been cut.
+    pub(crate) end_bytes: u64,
     /// When each write began, and its first sector.
     pub(crate) writes: Vec<(Instant, u64)>,
     pub(crate) reads: u64,
@@ -71,6 +83,7 @@ impl Disk {
             busy_until: Instant::ZERO,
             in_flight: VecDeque::new(),
             fails_writes: false,
+            end_bytes: bytes,
             writes: Vec::new(),
             reads: 0,
         }
@@ -93,20 +106,23 @@ impl BlockDevice for Disk {
         }
         self.reads += u64::from(io.op == Op::Read);
         let result = if is_write && self.fails_writes { Err(IoError::Media) } else { Ok(()) };
-        self.in_flight.push_back((self.busy_until, io.tag, result));
+        let read_end = if io.op == Op::Read { io.extent.end().0 * 512 } else { 0 };
+        self.in_flight.push_back(Flight { due: self.busy_until, tag: io.tag, result, read_end });
         Ok(())
     }
 
     fn commit(&mut self, _now: Instant) {}
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-        let (_, tag, result) = *self.in_flight.front().filter(|(due, ..)| *due <= now)?;
+        let Flight { tag, result, read_end, .. } =
+            *self.in_flight.front().filter(|flight| flight.due <= now)?;
         self.in_flight.pop_front();
+        let result = if read_end > self.end_bytes { Err(IoError::EndOfDevice) } else { result };
         Some(Completion { tag, result })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.in_flight.front().map(|(due, ..)| *due)
+        self.in_flight.front().map(|flight| flight.due)
     }
 }
 

@@ -4,7 +4,7 @@
 mod driver;
 
 use driver::{Disk, Driver, PAGE, Spaces};
-use iopath_core::buffered::{BufferedWrite, NoFrame, PageBio, Step, TakeStep};
+use iopath_core::buffered::{BufferedWrite, NoFrame, PageBio, ReadStep, ResizeStep, Step, TakeStep};
 use iopath_core::cache::{CacheConfig, Outcome};
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{Duration, Instant, IoError, Op, QueueConfig};
@@ -121,6 +121,27 @@ fn a_full_queue_delays_bios_and_loses_none() {
     driver.read(100 * PAGE, 50 * PAGE);
     let stats = driver.path.cache().stats();
     assert_eq!((stats.pages_written, stats.dirty, stats.pages_read), (64, 0, 50));
+}
+
+#[test]
+fn a_read_in_flight_over_a_cut_is_repeated_and_not_an_error() {
+    let mut driver = driver(64, None);
+    driver.write(6 * PAGE, PAGE as usize);
+    driver.path.write_back(iopath_core::PageRange::ALL, 1);
+    driver.advance();
+    // The cut waits for that write, and a read of the page that is cut inside begins meanwhile.
+    let (mut resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
+    assert_eq!(step, ResizeStep::Wait);
+    let page = driver.path.geometry().pages(3 * PAGE, 1);
+    assert!(matches!(driver.path.read(page, 3, driver.now), ReadStep::Wait { .. }));
+    let outcome = driver.wait(2);
+    assert_eq!(driver.path.handle_resize_outcome(&mut resize, outcome, 2), Ok(ResizeStep::Resize));
+    driver.disk.device_mut().end_bytes = 3 * PAGE + 512;
+    assert_eq!(driver.wait(3), Outcome::Retry, "the read meets the new end");
+    driver.path.end_resize(resize, true);
+    driver.read(3 * PAGE, 512);
+    let beyond = driver.path.geometry().pages(4 * PAGE, 1);
+    assert_eq!(driver.path.read(beyond, 4, driver.now), ReadStep::End);
 }
 
 #[test]

@@ -308,8 +308,8 @@ fn pages_being_read_while_a_flush_fails_are_read_again() {
     });
     assert_eq!(cache.loss(), Some(IoError::Media));
     finish(&mut cache, &reads, Ok(()));
-    let ready = outcomes(&mut cache);
-    assert!(ready.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Pinned(_))), "{ready:?}");
+    let ended = outcomes(&mut cache);
+    assert!(ended.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Pinned(_))), "{ended:?}");
     assert!(!cache.is_cached(Page(3)), "the device may have lost the bytes that were read");
 }
 

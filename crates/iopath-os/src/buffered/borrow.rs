@@ -10,7 +10,7 @@ const INLINE: usize = 8;
 /// Borrowed bytes of the cache. They do not change until this is dropped: a writer to the range writes to another copy of the
 /// page. Borrowed pages are never evicted, so the cache cannot use their memory for others.
 #[derive(Debug)]
-pub struct Borrowed<'a> {
+pub struct PageGuard<'a> {
     shared: &'a Shared,
     frames: Frames,
     /// Where the first byte is in the first frame.
@@ -32,7 +32,7 @@ impl Buffered {
     ///
     /// # Errors
     /// A page could not be read, or no frame is free for it.
-    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
+    pub fn borrow(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>, BufferedError> {
         self.borrow_or(offset, bytes, |error| error)
     }
 
@@ -47,7 +47,7 @@ impl Buffered {
         offset: u64,
         bytes: usize,
         failed: impl FnOnce(BufferedError) -> E,
-    ) -> Result<Borrowed<'_>, E> {
+    ) -> Result<PageGuard<'_>, E> {
         let shared = &*self.shared;
         let failed_before = shared.failed_resizes();
         let there = shared.before_end(offset, bytes);
@@ -60,7 +60,7 @@ impl Buffered {
             }
             let bytes = shared.before_end(offset, there);
             if shared.failed_resizes() == failed_before {
-                return Ok(Borrowed { shared, frames: Frames::one(pinned.frame), from, bytes });
+                return Ok(PageGuard { shared, frames: Frames::one(pinned.frame), from, bytes });
             }
             shared.unpin(pinned.frame);
         }
@@ -71,7 +71,7 @@ impl Buffered {
 impl Shared {
     /// Borrows bytes that are absent or not in one page.
     #[cold]
-    fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<Borrowed<'_>, BufferedError> {
+    fn borrow_pages(&self, offset: u64, bytes: usize) -> Result<PageGuard<'_>, BufferedError> {
         loop {
             let failed = self.failed_resizes();
             let borrowed = self.borrow_once(offset, self.before_end(offset, bytes))?;
@@ -81,10 +81,10 @@ impl Shared {
         }
     }
 
-    fn borrow_once(&self, offset: u64, there: usize) -> Result<Borrowed<'_>, BufferedError> {
+    fn borrow_once(&self, offset: u64, there: usize) -> Result<PageGuard<'_>, BufferedError> {
         let (_, from) = self.locate(offset);
         // Dropped on an error, which unpins the pages so far.
-        let mut borrowed = Borrowed { shared: self, frames: Frames::NONE, from, bytes: 0 };
+        let mut borrowed = PageGuard { shared: self, frames: Frames::NONE, from, bytes: 0 };
         let mut hits = 0;
         while borrowed.bytes < there {
             let left = there - borrowed.bytes;
@@ -100,7 +100,7 @@ impl Shared {
     }
 }
 
-impl Borrowed<'_> {
+impl PageGuard<'_> {
     /// How many bytes.
     pub const fn len(&self) -> usize {
         self.bytes
@@ -154,7 +154,7 @@ impl Borrowed<'_> {
     }
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for PageGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         (0..self.frames.count).for_each(|number| self.shared.unpin(self.frames.get(number)));

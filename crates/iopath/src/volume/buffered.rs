@@ -4,10 +4,10 @@
 use super::Volume;
 use crate::error::{Cause, Error, ErrorKind, Result};
 use iopath_core::{LogSink, Op};
-use iopath_os::{Advice, Borrowed, Buffered, BufferedError, BufferedStats};
+use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 
 /// Bytes of the page cache, borrowed: [`Volume::borrow`]. Borrowed pages do not change and are never evicted.
-pub type PageGuard<'a> = Borrowed<'a>;
+pub type PageGuard<'a> = iopath_os::PageGuard<'a>;
 
 impl Volume {
     /// Borrows `bytes` bytes from byte `offset` on in the page cache, or fewer where the volume ends. Copies nothing. The
