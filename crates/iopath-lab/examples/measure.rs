@@ -1,4 +1,4 @@
-//! Measures one path on one target and prints the table: the lab as a library.
+//! The lab as a library: measures one path on one target and prints the table.
 //!
 //! `cargo run --release -p iopath-lab --example measure -- kernel-direct . randread 4k 1 2`
 //! (path, target, rw, block size, depth, seconds)

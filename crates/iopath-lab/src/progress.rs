@@ -1,4 +1,4 @@
-//! How a measurement tells what it is doing while it does it. Draws nothing: the program does.
+//! The progress of a measurement, reported to its caller. Draws nothing: the program does.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::size::format_size;
 
-/// What is going on.
+/// The stage of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
     /// A scratch file is being written.
     Scratch {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// How large it becomes, in bytes.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// The machine's load without us is being measured.
+    /// The load of other programs is being measured.
     Idle,
     /// The target's pages are being dropped from the page cache.
     DropCache,
@@ -24,20 +24,20 @@ pub enum Stage {
     WarmUp,
     /// The workload runs, measured.
     Repeat {
-        /// Which time, from 1.
+        /// The repetition, from 1.
         number: u32,
-        /// Of how many.
+        /// The number of repetitions.
         count: u32,
     },
-    /// One of many different workloads that take turns runs, measured.
+    /// One of several workloads that are measured in turns.
     Turn {
-        /// What is measured, in words.
+        /// The workload, in words.
         what: String,
-        /// Which round of turns, from 1.
+        /// The round of turns, from 1.
         round: u32,
-        /// Of how many at most.
+        /// The greatest number of rounds.
         rounds: u32,
-        /// How long all of them will still take.
+        /// The remaining time of all workloads.
         left: Duration,
     },
 }
@@ -59,16 +59,16 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Hears of the progress of a measurement, on the thread that called for it.
+/// Receives the progress of a measurement, on the thread that started it.
 pub trait Progress {
     /// A stage begins.
     fn stage(&mut self, stage: &Stage);
 
-    /// So much of the present stage is done, from 0 to 1.
+    /// The done share of the present stage, from 0 to 1.
     fn advance(&mut self, done: f64);
 }
 
-/// Hears nothing.
+/// Ignores the progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

@@ -1,17 +1,15 @@
-//! Random numbers that come out the same from the same seed, on every machine and in every version: xoshiro256++.
-//! Not for secrets.
+//! Random numbers by xoshiro256++: a seed gives the same sequence on every machine and in every version. Not for secrets.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
-/// A generator for one purpose of one run. `parts` tell purposes apart: the same seed with other parts gives an
-/// unrelated sequence.
+/// A generator for one purpose of one run. The same seed with other `parts` gives an unrelated sequence.
 pub(crate) fn generator(seed: u64, parts: [u64; 2]) -> Xoshiro256PlusPlus {
     let mut first = Xoshiro256PlusPlus::seed_from_u64(seed ^ parts[0].wrapping_mul(0x9E37_79B9_7F4A_7C15));
     Xoshiro256PlusPlus::seed_from_u64(first.next_u64() ^ parts[1])
 }
 
-/// Fills a buffer with bytes that no compression makes smaller.
+/// Fills a buffer with incompressible bytes.
 pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
     generator(seed, [u64::MAX, 0]).fill_bytes(bytes);
 }
@@ -31,7 +29,7 @@ mod tests {
     fn sequences_are_pinned() {
         let mut generator = generator(1, [2, 3]);
         let drawn: Vec<u64> = (0..4).map(|_| below(&mut generator, 1000)).collect();
-        assert_eq!(drawn, [289, 341, 313, 880], "a change here makes old runs impossible to repeat");
+        assert_eq!(drawn, [289, 341, 313, 880], "a change here makes old runs unrepeatable");
     }
 
     #[test]

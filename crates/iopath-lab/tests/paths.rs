@@ -1,5 +1,5 @@
-//! Every path of the table on a small scratch file, through the public interface: bytes counted, every pattern, errors
-//! in one line.
+//! Conformance of every path of the table, on a small scratch file and through the public interface: counted bytes, every
+//! pattern, errors in one line.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,13 +18,13 @@ const MIB: u64 = 1 << 20;
 const ONCE: Repetitions = Repetitions::constant(1);
 const FOUR: Depth = Depth::constant(4);
 
-/// Runs a workload, without watching the idle machine for long.
+/// Runs a workload after a short sample of the idle machine.
 fn run(workload: &Workload) -> Result<RunResult, LabError> {
     let target = Target::prepare(workload, &mut Silent)?;
     Lab::new(Duration::from_millis(1), &mut Silent).run(workload, &target, &mut Silent)
 }
 
-/// The same; none, with a line that says so, where this machine lacks what the path needs.
+/// The same. None, with a message, where this machine lacks direct I/O or `io_uring`.
 fn run_here(workload: &Workload) -> Option<RunResult> {
     match run(workload) {
         Ok(result) => Some(result),
@@ -54,7 +54,7 @@ fn file_of(bytes: u64) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn every_path_moves_every_byte_in_every_pattern() {
+fn every_path_transfers_every_byte_in_every_pattern() {
     let directory = tempfile::tempdir().unwrap();
     for row in PATHS {
         for rw in Rw::ALL {
@@ -75,7 +75,7 @@ fn every_path_moves_every_byte_in_every_pattern() {
 }
 
 #[test]
-fn written_blocks_are_in_the_file_and_differ() {
+fn written_blocks_reach_the_file_and_differ() {
     let file = file_of(MIB);
     for row in PATHS.iter().filter(|row| row.capabilities.needs_target) {
         fs::write(file.path(), vec![7; MIB as usize]).unwrap();
@@ -99,7 +99,7 @@ fn written_blocks_are_in_the_file_and_differ() {
 
 #[test]
 fn a_run_bound_by_time_takes_that_time() {
-    // Four blocks: also a slow machine begins again within the time.
+    // Four blocks: even a slow machine passes the end of the range within the time.
     let (file, size_bytes) = (file_of(MIB), 64 << 10);
     for row in PATHS {
         let end = End::Time(Duration::from_millis(200));
@@ -107,12 +107,12 @@ fn a_run_bound_by_time_takes_that_time() {
             Workload { end, repetitions: ONCE, size_bytes: Some(size_bytes), ..workload(row, file.path()) };
         let Some(result) = run_here(&workload) else { continue };
         assert!((0.2..10.0).contains(&result.seconds), "{}: {}", row.name, result.seconds);
-        assert!(result.ios > 4, "{}: it goes on after the last block: {}", row.name, result.ios);
+        assert!(result.ios > 4, "{}: it continues after the last block: {}", row.name, result.ios);
     }
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_written_to_only_when_told() {
+fn a_users_file_is_written_only_with_permission() {
     let file = file_of(MIB);
     for row in PATHS.iter().filter(|row| row.capabilities.needs_target) {
         for rw in Rw::ALL.into_iter().filter(|rw| rw.writes()) {
@@ -129,7 +129,7 @@ fn a_file_that_is_not_ours_is_written_to_only_when_told() {
 }
 
 #[test]
-fn bad_input_gets_one_line_that_names_it() {
+fn invalid_input_is_named_in_one_line() {
     let file = file_of(MIB);
     let good = workload(PATHS[0], file.path());
     let direct = Workload { path: find_path("kernel-direct").unwrap(), ..good.clone() };
@@ -220,14 +220,14 @@ fn a_cold_run_reads_from_the_disk_and_a_warm_one_from_the_cache() {
     let warm = run(&Workload { warm: true, ..cold }).unwrap();
     assert!(warm.repeats.iter().all(|repeat| repeat.cached_before_bytes.is_none()), "{warm:?}");
     if let (Some(from_disk), Some(from_cache)) = (result.device, warm.device) {
-        // Others use the disk, too: only a lower bound is certain for one, only a ratio for the other.
+        // Rounding and metadata: a lower bound for the cold run, a ratio for the warm one.
         assert!(from_disk.read_bytes >= 16 * MIB, "{from_disk:?}");
         assert!(from_cache.read_bytes < from_disk.read_bytes / 2, "{from_cache:?} {from_disk:?}");
     }
 }
 
 #[test]
-fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
+fn an_iopath_cache_is_empty_before_each_cold_repetition() {
     let file = file_of(2 * MIB);
     let row = find_path("iopath-buffered").unwrap();
     let cold = workload(row, file.path());
@@ -255,7 +255,7 @@ fn a_page_cache_of_our_own_is_empty_before_each_repeat_unless_warm() {
 }
 
 #[test]
-fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
+fn an_iopath_cache_accepts_any_block_size_and_refuses_hits_that_do_not_fit() {
     let file = file_of(MIB);
     let row = find_path("iopath-buffered").unwrap();
     let odd =
@@ -268,7 +268,7 @@ fn a_page_cache_of_our_own_takes_any_block_and_says_what_hits_do_not_fit() {
 }
 
 #[test]
-fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
+fn a_synchronous_path_has_depth_one_and_warns() {
     let file = file_of(MIB);
     for row in PATHS.iter().filter(|row| row.capabilities.synchronous) {
         let workload = Workload {
@@ -284,10 +284,10 @@ fn depth_on_a_synchronous_path_is_one_and_that_is_said() {
 }
 
 #[test]
-fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
+fn with_latency_sampling_all_transfers_are_made_and_counted() {
     let file = file_of(MIB);
     for row in PATHS.iter().filter(|row| row.capabilities.synchronous) {
-        // 64 blocks for each of two jobs: nine whole batches and one of a single block.
+        // 64 blocks per job: nine whole groups of 7 and one of a single block.
         let all = Workload {
             block_size: BlockSize::constant(8192),
             jobs: Jobs::constant(2),
@@ -303,7 +303,7 @@ fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
                 (128, MIB, latency_every),
                 "{result:?}"
             );
-            assert!(result.latency_ns.max > 0, "of a batch that does not fill one is timed, too: {result:?}");
+            assert!(result.latency_ns.max > 0, "the last, partial group has a latency: {result:?}");
         }
         let timed = Workload {
             latency_sampling: LatencySampling::constant(64),
@@ -317,7 +317,7 @@ fn where_one_transfer_in_some_is_timed_all_are_made_and_counted() {
 }
 
 #[test]
-fn a_large_job_count_begins_and_ends_together() {
+fn many_jobs_start_and_end_together() {
     let file = file_of(MIB);
     let begun = Instant::now();
     let workload = Workload {

@@ -1,4 +1,4 @@
-//! Scratch files of a process that is ended by a signal.
+//! Scratch files of a process that a signal ends.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,13 +8,13 @@ use std::{env, fs, process, thread};
 use iopath_lab::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tells the child, this same program, where to make a scratch file.
+/// The directory for the scratch file of the child, which is this program.
 const DIRECTORY: &str = "IOPATH_TEST_DIRECTORY";
 const BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-#[ignore = "the child of the other tests here"]
+#[ignore = "the child process of the other tests"]
 fn child() {
     let Some(directory) = env::var_os(DIRECTORY) else { return };
     let _scratch = Scratch::create(Path::new(&directory), BYTES, 1, &mut |_| ()).unwrap();
@@ -26,7 +26,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// A child that has a scratch file in the directory.
+/// Starts a child, and waits until it has a scratch file in the directory.
 fn child_with_scratch(directory: &Path) -> Child {
     let child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "child"])
@@ -36,7 +36,7 @@ fn child_with_scratch(directory: &Path) -> Child {
         .unwrap();
     let begun = Instant::now();
     while !files(directory).iter().any(|file| file.metadata().is_ok_and(|about| about.len() == BYTES)) {
-        assert!(begun.elapsed() < PATIENCE, "the child makes its file");
+        assert!(begun.elapsed() < PATIENCE, "the child creates its file");
         thread::sleep(Duration::from_millis(5));
     }
     child
@@ -49,7 +49,7 @@ fn end(mut child: Child, signal: Signal) {
 }
 
 #[test]
-fn interrupt_and_termination_remove_it() {
+fn ending_signals_remove_the_file() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let directory = tempfile::tempdir().unwrap();
         end(child_with_scratch(directory.path()), signal);
@@ -58,11 +58,11 @@ fn interrupt_and_termination_remove_it() {
 }
 
 #[test]
-fn after_a_kill_the_next_one_removes_it() {
+fn the_next_scratch_file_removes_one_of_a_killed_process() {
     let directory = tempfile::tempdir().unwrap();
     end(child_with_scratch(directory.path()), Signal::KILL);
     let left = files(directory.path());
-    assert_eq!(left.len(), 1, "nothing could be done about SIGKILL");
+    assert_eq!(left.len(), 1, "SIGKILL leaves the file");
     let scratch = Scratch::create(directory.path(), BYTES, 1, &mut |_| ()).unwrap();
     assert_eq!(files(directory.path()), [scratch.path()], "{left:?}");
 }
