@@ -1,8 +1,9 @@
 //! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no `io_uring`.
 //!
 //! A batch is queued with one lock and one wake-up; a thread that takes a job and leaves others wakes the next. Where an
-//! I/O takes less time than a wake-up (`QUICK`: devices in memory, data in the page cache), the calling thread carries
-//! out jobs, too, and each thread takes many at a time. The system calls: `threads/job.rs`.
+//! I/O takes less time than a wake-up (`Cost::is_quick`: devices in memory, data in the page cache), the calling thread
+//! carries out jobs, too: it and the threads take them from one queue, some at a time, so that a thread that has begun
+//! finds more and needs no wake-up. The system calls: `threads/job.rs`.
 
 mod cost;
 mod job;
@@ -29,11 +30,11 @@ const SEGMENTS_MAX: u16 = 1024;
 /// The most requests in flight, as many as a ring has. Each has memory of its own.
 const DEPTH_MAX: u32 = 32_768;
 
-/// An I/O that takes less than this is quick: about the cost of waking a thread, switching to it and being woken by it.
-const QUICK: Duration = Duration::from_micros(8);
-
 /// The fewest quick jobs for which a thread is woken.
-const QUICK_SHARE: usize = 16;
+const QUICK_BATCH: usize = 16;
+
+/// Quick jobs that a thread takes at a time: few, so that all threads end together; several, for few locks.
+const QUICK_SHARE: usize = 8;
 
 /// The limits of requests and threads.
 #[derive(Debug, Clone)]
@@ -101,34 +102,31 @@ impl Threads {
         Ok(())
     }
 
-    /// Queues the staged jobs for the threads. The calling thread keeps a share of quick jobs, or all if they are few.
+    /// Queues the staged jobs for the threads. The calling thread keeps quick jobs if they are few and no thread works.
     fn submit_staged(&mut self) {
         if self.staged.is_empty() {
             return;
         }
-        let quick = self.is_quick() && self.staged.iter().all(Job::transfers);
-        let (kept, helpers) = if quick {
-            let helpers = (self.staged.len() / QUICK_SHARE).min(self.processors - 1).min(self.workers_max);
-            (self.staged.len() / (helpers + 1), helpers)
+        let missing = if self.shared.cost.is_quick() && self.staged.iter().all(Job::transfers) {
+            let helpers = (self.processors - 1).min(self.workers_max);
+            let is_few = self.staged.len() < QUICK_BATCH;
+            if helpers == 0 || is_few && !self.shared.is_working() {
+                self.own.append(&mut self.staged);
+                self.carry_out_own();
+                return;
+            }
+            let helpers = (self.staged.len() / QUICK_BATCH).clamp(1, helpers);
+            self.shared.submit(&mut self.staged, helpers, QUICK_SHARE);
+            helpers.saturating_sub(self.workers.len())
         } else {
-            (0, self.staged.len())
+            self.shared.submit(&mut self.staged, usize::MAX, 1)
         };
-        let queued = self.staged.len() - kept;
-        self.own.extend(self.staged.drain(queued..));
-        if !self.staged.is_empty() {
-            let missing = self.shared.submit(&mut self.staged, helpers);
-            for _ in 0..missing.min(self.workers_max - self.workers.len()) {
-                // If the system refuses a thread, the existing ones carry out all jobs.
-                if self.start_thread().is_err() {
-                    break;
-                }
+        for _ in 0..missing.min(self.workers_max - self.workers.len()) {
+            // If the system refuses a thread, the existing ones carry out all jobs.
+            if self.start_thread().is_err() {
+                break;
             }
         }
-        self.carry_out_own();
-    }
-
-    fn is_quick(&self) -> bool {
-        self.shared.cost.get() < QUICK
     }
 
     fn carry_out_own(&mut self) {
@@ -177,14 +175,13 @@ unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.submit_staged();
         let wanted = completions.min(self.in_flight()) as usize;
-        // Carry out quick jobs that no thread has begun, instead of waiting for them.
-        while self.completed.len() < wanted && self.is_quick() {
+        // Carry out quick jobs that no thread has begun, instead of waiting for them. Leave the rest to the threads.
+        while self.shared.cost.is_quick() && self.completed.len() + self.shared.completed_len() < wanted {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
             self.carry_out_own();
         }
-        // No lock if the calling thread carried out enough jobs itself.
         if self.completed.len() < wanted {
             self.shared.wait_for(wanted - self.completed.len(), timeout);
         }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::sync::FIRST_COST_NANOS;
 
+/// An I/O that takes less than this is quick: about the cost of waking a thread, switching to it and being woken by it.
+const QUICK: Duration = Duration::from_micros(8);
+
 /// The time of a read or write: a moving average in which each new sample weighs an eighth.
 #[derive(Debug)]
 pub(super) struct Cost {
@@ -17,7 +20,12 @@ impl Cost {
         Self { nanos: AtomicU64::new(FIRST_COST_NANOS) }
     }
 
-    pub(super) fn get(&self) -> Duration {
+    /// Whether a read or write takes less time than waking a thread for it.
+    pub(super) fn is_quick(&self) -> bool {
+        self.get() < QUICK
+    }
+
+    fn get(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Relaxed))
     }
 

@@ -31,7 +31,11 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
-    /// How many jobs a thread takes at a time.
+    /// Threads that carry out jobs or are about to take some.
+    working: usize,
+    /// No further thread is woken while so many work.
+    helpers: usize,
+    /// Jobs that a thread takes at a time.
     share: usize,
     is_closing: bool,
 }
@@ -47,6 +51,12 @@ struct Completed {
     bell: Option<Bell>,
 }
 
+impl Queue {
+    fn needs_thread(&self) -> bool {
+        self.idle > 0 && self.working < self.helpers && !self.jobs.is_empty()
+    }
+}
+
 impl Shared {
     pub(super) fn new(file: Arc<File>, logical_block_bytes: u32, depth: usize) -> Self {
         Self {
@@ -56,6 +66,8 @@ impl Shared {
             queue: Mutex::new(Queue {
                 jobs: VecDeque::with_capacity(depth),
                 idle: 0,
+                working: 0,
+                helpers: usize::MAX,
                 share: 1,
                 is_closing: false,
             }),
@@ -71,18 +83,29 @@ impl Shared {
         }
     }
 
-    /// Queues `staged` for `helpers` threads, and wakes one; each woken thread wakes the next. Returns how many threads
-    /// more than the idle ones the queue can use.
-    pub(super) fn submit(&self, staged: &mut VecDeque<Job>, helpers: usize) -> usize {
-        let mut waiting = lock(&self.queue);
-        waiting.share = staged.len().div_ceil(helpers.max(1)).max(1);
-        waiting.jobs.append(staged);
-        let (idle, shares) = (waiting.idle, waiting.jobs.len().div_ceil(waiting.share));
-        drop(waiting);
-        if idle > 0 {
+    /// Queues `staged` for up to `helpers` threads, each of which takes `share` jobs at a time. Wakes one thread if fewer
+    /// work; each woken thread wakes the next. Returns the number of shares that no idle thread can take.
+    pub(super) fn submit(&self, staged: &mut VecDeque<Job>, helpers: usize, share: usize) -> usize {
+        let mut queue = lock(&self.queue);
+        (queue.helpers, queue.share) = (helpers, share);
+        queue.jobs.append(staged);
+        let (needs_thread, idle) = (queue.needs_thread(), queue.idle);
+        let shares = queue.jobs.len().div_ceil(share);
+        drop(queue);
+        if needs_thread {
             self.has_jobs.notify_one();
         }
         shares.saturating_sub(idle)
+    }
+
+    /// Whether a thread will look for further jobs without being woken.
+    pub(super) fn is_working(&self) -> bool {
+        lock(&self.queue).working > 0
+    }
+
+    /// Completed jobs that were not collected.
+    pub(super) fn completed_len(&self) -> usize {
+        lock(&self.completed).jobs.len()
     }
 
     /// Takes up to `count` jobs that no thread has begun; whether there were any.
@@ -142,10 +165,14 @@ impl Shared {
     fn take(&self, into: &mut VecDeque<Job>) -> bool {
         let mut queue = lock(&self.queue);
         loop {
+            if !self.cost.is_quick() {
+                // The device became slow after the jobs were queued: each needs a thread of its own.
+                (queue.helpers, queue.share) = (usize::MAX, 1);
+            }
             let count = queue.share.min(queue.jobs.len());
             if count > 0 {
                 into.extend(queue.jobs.drain(..count));
-                if !queue.jobs.is_empty() && queue.idle > 0 {
+                if queue.needs_thread() {
                     self.has_jobs.notify_one();
                 }
                 return true;
@@ -153,9 +180,9 @@ impl Shared {
             if queue.is_closing {
                 return false;
             }
-            queue.idle += 1;
+            (queue.idle, queue.working) = (queue.idle + 1, queue.working - 1);
             queue = self.has_jobs.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue.idle -= 1;
+            (queue.idle, queue.working) = (queue.idle - 1, queue.working + 1);
         }
     }
 
@@ -186,6 +213,7 @@ impl Watch for Shared {
 pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
     let mut caller = Caller::new(&shared.file, shared.block, segments_max);
     let mut jobs = VecDeque::with_capacity(depth);
+    lock(&shared.queue).working += 1;
     while shared.take(&mut jobs) {
         let calls_before = caller.syscalls();
         caller.carry_out_all(&mut jobs, &shared.cost);
