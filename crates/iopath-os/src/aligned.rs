@@ -27,7 +27,7 @@ pub struct NoMemory {
 ///
 /// A page (4 KiB at least) is a multiple of every memory alignment that Linux asks of direct I/O
 /// (`stx_dio_mem_align`, usually 4 to 512 bytes), so the start suits every device; for parts of it, offsets into
-/// the region need the alignment. Given back when dropped.
+/// the region need the alignment. Released when dropped.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
@@ -142,7 +142,7 @@ pub(crate) mod system {
     }
 
     /// # Safety
-    /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
+    /// `start` and `bytes` come from one `take` and are released once; no reference to the region remains.
     pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
         let result = unsafe { munmap(start.as_ptr().cast::<c_void>(), bytes) };
@@ -168,7 +168,7 @@ pub(crate) mod system {
     pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety
-    /// `start` and `bytes` come from one `take`, given back once, and nothing refers to the region any more.
+    /// `start` and `bytes` come from one `take` and are released once; no reference to the region remains.
     pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: `take` made this layout from the same numbers.
         let layout = unsafe { Layout::from_size_align_unchecked(bytes, super::page_bytes()) };

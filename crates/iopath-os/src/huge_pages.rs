@@ -9,7 +9,7 @@ use std::ops::Range;
 ///
 /// A queue of a million requests takes some 200 MB of tables. With pages of 4 KiB almost every access to them waits
 /// for the page table as well; a huge page of 2 MiB covers 512 times as much. Where the kernel has the setting
-/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`, the usual one) it uses them only for what it is told of.
+/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`, the usual one) it uses them only for memory with that advice.
 ///
 /// Costs one system call for each large allocation. What is reserved and only touched here and there takes up to 2 MiB
 /// a touch instead of 4 KiB.
@@ -27,8 +27,8 @@ pub struct HugePages;
 /// Smaller blocks need not have a whole huge page in them.
 const OFFERED_FROM: usize = 2 * HUGE_PAGE_BYTES;
 
-// SAFETY: every block is the system allocator's, handed on as it is and given back with the same layout; the advice
-// changes neither its place nor its contents.
+// SAFETY: every block comes from the system allocator unchanged and is released with the same layout; the advice changes
+// neither its address nor its contents.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -95,7 +95,7 @@ mod tests {
     fn blocks_of_every_size_keep_what_is_in_them_when_they_grow() {
         let layout = |bytes| Layout::from_size_align(bytes, 64).unwrap();
         let sizes = [100, OFFERED_FROM, 3 * OFFERED_FROM, 1 << 20];
-        // SAFETY: each block is used within its size, and given back once with the layout it has then.
+        // SAFETY: each block is used within its size, and released once with its layout at that time.
         unsafe {
             let mut block = HugePages.alloc_zeroed(layout(64));
             assert!((0..64).all(|place| *block.add(place) == 0));

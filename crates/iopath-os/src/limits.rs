@@ -1,4 +1,4 @@
-//! What a file or block device takes in one request. The alignment comes from whoever found it out.
+//! The limits of a file or block device on a request. The caller discovers the alignment.
 
 use std::fs;
 use std::io;

@@ -8,7 +8,7 @@ const SECTOR: usize = SECTOR_BYTES as usize;
 
 /// Contiguous memory that a real device reads into or writes from.
 ///
-/// Whoever makes one promises what [`Segment::new`] asks for; everything else about it is safe.
+/// The caller of [`Segment::new`] guarantees its conditions; all other functions are safe.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
     start: NonNull<u8>,

@@ -200,9 +200,9 @@ fn live(log: &LogWriter, elevator: &str) {
             queue.submit_bio(Bio::flush(9), now).unwrap();
         }
         queue.unplug(now);
-        let mut is_given_back = round % 5 == 0;
+        let mut is_returned = round % 5 == 0;
         while let Some(tag) = queue.poll_dispatch(now).map(|io| io.tag) {
-            if std::mem::take(&mut is_given_back) {
+            if std::mem::take(&mut is_returned) {
                 queue.requeue(tag, now);
                 queue.handle_timeout(Instant::from_nanos(round * 1_000_000 + 2_000_000));
                 continue;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use shuttle::rand::Rng;
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-use super::schedule::{Explorer, Manners, Progress};
+use super::schedule::{Explorer, Progress, Variant};
 use super::time;
 
 pub use super::time::elapsed;
@@ -61,7 +61,7 @@ pub fn is_timed() -> bool {
     EXPLORED.with(|explored| {
         let explored = explored.borrow();
         let seed = explored.as_ref().map(|explored| explored.progress.seed.load(Relaxed));
-        seed.is_some_and(|seed| !Manners::of(seed).early_timers)
+        seed.is_some_and(|seed| !Variant::of(seed).early_timers)
     })
 }
 

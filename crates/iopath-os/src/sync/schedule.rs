@@ -19,7 +19,7 @@ pub(super) struct Explorer {
     run: Run,
 }
 
-/// What the exploration has done, for whoever started it.
+/// The progress of the exploration, for the thread that started it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// The seed of the current run.
@@ -33,13 +33,13 @@ pub(super) struct Progress {
 struct Run {
     rng: Xoshiro256PlusPlus,
     order: Order,
-    semantics: Manners,
+    variant: Variant,
     steps: u64,
 }
 
 /// How a run treats what the standard library leaves open. Derived from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Manners {
+pub(super) struct Variant {
     /// Timers fire at any moment, not only when all threads are blocked.
     pub(super) early_timers: bool,
     /// A parked thread may return without a cause.
@@ -65,7 +65,7 @@ enum Order {
 /// One early timer in so many steps, and one return of a park without a cause.
 const SELDOM: u64 = 48;
 
-impl Manners {
+impl Variant {
     pub(super) fn of(seed: u64) -> Self {
         let bits = Xoshiro256PlusPlus::seed_from_u64(!seed).next_u64();
         Self { early_timers: bits.is_multiple_of(4), spurious_unparks: (bits >> 2).is_multiple_of(4) }
@@ -86,7 +86,7 @@ impl Run {
                 Order::Priorities { priorities: Vec::new(), change_points, lowest: u64::MAX / 4 }
             }
         };
-        Self { rng, order, semantics: Manners::of(seed), steps: 0 }
+        Self { rng, order, variant: Variant::of(seed), steps: 0 }
     }
 
     fn choose(&mut self, tasks: &[TaskId], current: Option<TaskId>, is_yielding: bool) -> TaskId {
@@ -142,7 +142,7 @@ impl Scheduler for Explorer {
         self.progress.steps.fetch_add(1, Relaxed);
         let keeper = runnable.iter().find(|task| usize::from(task.id()) == TIMEKEEPER);
         let keeper = keeper.filter(|task| task.runnable()).map(|task| task.id());
-        let Manners { early_timers, spurious_unparks } = self.run.semantics;
+        let Variant { early_timers, spurious_unparks } = self.run.variant;
         if early_timers
             && let Some(keeper) = keeper
             && self.run.rng.next_u64().is_multiple_of(SELDOM)
