@@ -134,22 +134,6 @@ pub struct RunResult {
     pub warnings: Vec<String>,
 }
 
-impl RunResult {
-    /// The mean size of the disk's requests, in bytes; none without requests, and where other programs made most of
-    /// them: the counters of a disk include the I/O of all programs.
-    pub fn mean_device_io_bytes(&self) -> Option<f64> {
-        let device = self.device?;
-        let by_run: Option<u64> = self
-            .repeats
-            .iter()
-            .map(|repeat| Some(repeat.storage_read_bytes? + repeat.storage_written_bytes?))
-            .sum();
-        let by_run = by_run.filter(|_| !self.repeats.is_empty());
-        let is_own = by_run.is_none_or(|bytes| 2 * bytes >= device.read_bytes + device.written_bytes);
-        device.mean_io_bytes().filter(|_| is_own)
-    }
-}
-
 /// The medium that served a cold run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -36,8 +36,7 @@ pub fn is_fancy(stream: &impl IsTerminal) -> bool {
 }
 
 /// One line for each result, units in the head: MB/s is 10^6 bytes per second, GiB 2^30 bytes; `±95%` is half the 95%
-/// confidence interval of MB/s over MB/s; device I/O is the mean size of the disk's requests, `-` where other programs
-/// made most of them.
+/// confidence interval of MB/s over MB/s; device I/O is the mean size of the disk's requests, `-` without requests.
 ///
 /// A line below the table names the sampling of latencies, unless all I/Os were timed.
 ///
@@ -109,7 +108,7 @@ fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
         time(run.latency_ns.p99),
         digits(run.cpu.seconds_per_gib),
         digits(run.cpu.microseconds_per_io),
-        run.mean_device_io_bytes().map_or_else(|| "-".to_owned(), mean_size),
+        run.device.and_then(|device| device.mean_io_bytes()).map_or_else(|| "-".to_owned(), mean_size),
     ]
 }
 
@@ -231,33 +230,6 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
         let line = narrow.lines().find(|line| line.contains("CPU µs/IO"));
         assert_eq!(line.map(|line| line.matches("4.77").count()), Some(2), "{narrow}");
-    }
-
-    #[test]
-    fn requests_of_other_programs_are_not_shown_as_those_of_the_run() {
-        let device = |storage| {
-            let disk = Device { reads: 2, read_bytes: 16_384, writes: 0, written_bytes: 0 };
-            let repeat = crate::result::Repeat {
-                bytes: 1,
-                ios: 1,
-                seconds: 1.0,
-                first_ended_seconds: 1.0,
-                bytes_per_second: 1.0,
-                iops: 1.0,
-                latency_ns: result().latency_ns,
-                cpu: result().cpu,
-                device: Some(disk),
-                cache: None,
-                cached_before_bytes: None,
-                storage_read_bytes: storage,
-                storage_written_bytes: storage.map(|_| 0),
-            };
-            RunResult { device: Some(disk), repeats: vec![repeat], ..result() }.mean_device_io_bytes()
-        };
-        assert_eq!(device(Some(16_384)), Some(8192.0));
-        assert_eq!(device(None), Some(8192.0), "not known");
-        assert_eq!(device(Some(0)), None, "hits of a cache cause no request");
-        assert_eq!(device(Some(4096)), None);
     }
 
     #[test]

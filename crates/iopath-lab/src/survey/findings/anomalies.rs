@@ -87,7 +87,7 @@ pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
 fn mean_request(figures: &Figures) -> String {
     let buffered = figures.of(Rw::Read).into_iter().filter(|run| run.path == "kernel-buffered");
     let smallest = buffered.min_by_key(|run| run.block_bytes);
-    let mean = smallest.and_then(|run| Some((run, run.mean_device_io_bytes()?)));
+    let mean = smallest.and_then(|run| Some((run, run.device?.mean_io_bytes()?)));
     mean.map_or_else(String::new, |(run, mean)| {
         format!(
             "; buffered reads of {} became requests of {} KiB on average",
