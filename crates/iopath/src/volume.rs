@@ -41,9 +41,9 @@ enum Way<'a> {
 
 /// A file, block device, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
 ///
-/// Every method takes `&self` and may be called from any thread. For direct and raw I/O each thread has its own queue and
-/// engine, so threads do not wait for each other. A call returns when its I/O is complete, so I/Os of one thread are in
-/// order. Between threads the program makes the order.
+/// Every method takes `&self` and may be called from any thread. For direct and raw I/O with elevator `none` each thread has
+/// its own queue and engine, so threads do not wait for each other; with another elevator they share both. A call returns
+/// when its I/O is complete, so I/Os of one thread are in order. Between threads the program makes the order.
 ///
 /// Direct and raw I/O is aligned unless [`Options::unaligned`] says otherwise: offsets and lengths are multiples of
 /// [`Facts::block_bytes`], and buffers start at multiples of [`Facts::memory_align_bytes`], as those of

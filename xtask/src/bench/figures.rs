@@ -158,6 +158,14 @@ pub(super) const CONTESTS: &[Contest] = &[
         goals: &[(Metric::Iops, Goal::AtLeast(1.8)), (Metric::ProcessCpu, Goal::AtMost(1.05))],
     },
     Contest {
+        name: "null, 4 threads share a queue with `deadline`, depth 32",
+        target: Target::Nothing,
+        ours: Side::iopath("null", "randread", "4k", &["--iodepth", "32", "--elevator", "deadline"])
+            .on_threads(4),
+        peer: Side::Published { source: "goal for a queue that 4 threads share", iops: 2e6 },
+        goals: &[(Metric::Iops, Goal::AtLeast(1.0))],
+    },
+    Contest {
         name: "log on against off, 4 KiB random read, depth 32",
         target: Target::File,
         ours: Side::iopath("iopath-direct", "randread", "4k", &["--iodepth", "32", "--log", "/dev/null"]),
