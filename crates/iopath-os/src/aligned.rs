@@ -1,7 +1,7 @@
-//! Memory a direct transfer can use: one region that starts on a page and is returned as a whole.
+//! Memory for direct transfers: one region that starts on a page boundary and is released as a whole.
 //!
-//! Is not a pool and knows no I/O: who hands parts of it to the kernel keeps the region alive and keeps track of
-//! which part is in flight.
+//! It is not a pool and knows no I/O. The caller that passes parts of it to the kernel keeps the region alive and tracks
+//! the parts in flight.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -11,28 +11,28 @@ use thiserror::Error;
 /// From this length on a region may be backed by huge pages: the size of one on x86-64 and on arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The system gave no memory.
+/// The system allocated no memory.
 #[derive(Debug, Error)]
 #[error(
     "no memory for a buffer of {bytes} bytes ({source}); a smaller block size, depth or number of jobs needs less"
 )]
 pub struct NoMemory {
-    /// How much was asked for, in bytes.
+    /// The requested size, in bytes.
     pub bytes: usize,
-    /// What the system said (`mmap(2)`: ENOMEM past the limit of memory or mappings, EAGAIN past `RLIMIT_MEMLOCK`).
+    /// The error of the system (`mmap(2)`: ENOMEM past the limit of memory or mappings, EAGAIN past `RLIMIT_MEMLOCK`).
     pub source: std::io::Error,
 }
 
 /// One zeroed region of memory that starts on a page boundary.
 ///
 /// A page (4 KiB at least) is a multiple of every memory alignment that Linux asks of direct I/O
-/// (`stx_dio_mem_align`, usually 4 to 512 bytes), so the start suits every device; for parts of it, offsets into
-/// the region need the alignment. Released when dropped.
+/// (`stx_dio_mem_align`, usually 4 to 512 bytes), so the start suits every device. Offsets into the region must meet
+/// the alignment themselves. Drop releases it.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
-    /// What was taken from the system, in bytes: `len` rounded up to whole pages, one at least.
+    /// The size of the mapping, in bytes: `len` rounded up to whole pages, at least one.
     taken: usize,
 }
 
@@ -42,8 +42,8 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// Takes `len` bytes, zeroed. Regions of 2 MiB and more are offered to the kernel for huge pages, which saves
-    /// page-table walks and page pinning on each transfer; whether it uses them is its own choice.
+    /// Allocates `len` zeroed bytes. For regions of 2 MiB and more the kernel is advised to use huge pages, which save
+    /// page-table walks and page pinning on each transfer; the kernel may ignore the advice.
     pub fn new(len: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
         let taken = len
@@ -53,23 +53,23 @@ impl AlignedBuf {
             .ok_or_else(|| NoMemory { bytes: len, source: std::io::ErrorKind::OutOfMemory.into() })?;
         let start = system::take(taken, page).map_err(|source| NoMemory { bytes: len, source })?;
         if taken >= HUGE_PAGE_BYTES {
-            // SAFETY: the region was just taken, and is ours.
+            // SAFETY: the region was just mapped, and this value owns it.
             unsafe { system::advise_huge(start.as_ptr(), taken) };
         }
         Ok(Self { start, len, taken })
     }
 
-    /// The length asked for, in bytes.
+    /// The requested length, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was asked for.
+    /// Whether the requested length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Makes it as long as that, if that needs no more memory than it has; whether. What it gains is zeroes.
+    /// Changes the length within the mapped size; returns false beyond it. Added bytes are zeroes.
     pub(crate) fn resize_in_place(&mut self, len: usize) -> bool {
         if len > self.taken {
             return false;
@@ -80,7 +80,7 @@ impl AlignedBuf {
     }
 
     /// The first byte, without a reference to the bytes: for transfers where the kernel writes into one part while
-    /// the program looks at another. Valid as long as this value lives.
+    /// the program reads another. Valid as long as this value lives.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -91,7 +91,7 @@ impl Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` is the start of a live region of at least `len` initialised (zeroed) bytes, at most
-        // `isize::MAX`; the region is ours alone, so nothing but `&mut self` writes to it.
+        // `isize::MAX`; this value alone owns the region, so nothing but `&mut self` writes to it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -105,7 +105,7 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: `start` and `taken` are what `take` gave and was asked for, and no reference outlives the value.
+        // SAFETY: `start` and `taken` are the result and the argument of `take`, and no reference outlives the value.
         unsafe { system::release(self.start, self.taken) }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) mod system {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    /// Maps `bytes` (whole pages) of zeroed private memory. The kernel aligns it to a page by itself.
+    /// Maps `bytes` (whole pages) of zeroed private memory. The kernel aligns it to a page.
     pub(super) fn take(bytes: usize, _page: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {
@@ -132,7 +132,7 @@ pub(crate) mod system {
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Refused where the kernel has no huge pages: then the region keeps its small ones.
+    /// A kernel without huge pages refuses; the region then keeps its small pages.
     ///
     /// # Safety
     /// The range is mapped, and the caller's.
@@ -142,7 +142,7 @@ pub(crate) mod system {
     }
 
     /// # Safety
-    /// `start` and `bytes` come from one `take` and are released once; no reference to the region remains.
+    /// `start` and `bytes` come from one `take`, are released once, and no reference to the region remains.
     pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
         let result = unsafe { munmap(start.as_ptr().cast::<c_void>(), bytes) };
@@ -168,7 +168,7 @@ pub(crate) mod system {
     pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety
-    /// `start` and `bytes` come from one `take` and are released once; no reference to the region remains.
+    /// `start` and `bytes` come from one `take`, are released once, and no reference to the region remains.
     pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) {
         // SAFETY: `take` made this layout from the same numbers.
         let layout = unsafe { Layout::from_size_align_unchecked(bytes, super::page_bytes()) };

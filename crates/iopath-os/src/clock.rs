@@ -1,4 +1,4 @@
-//! The clock of real runs. Modelled runs have their own time and never come here.
+//! The clock of real runs. Modelled runs have a virtual clock and never call this.
 
 use iopath_core::Instant;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,17 +1,17 @@
-//! What the process has cost so far. The whole machine's cost is in `/proc/stat`, which needs no unsafe code.
+//! The CPU time of the process so far. The CPU time of the machine is in `/proc/stat`, which needs no unsafe code.
 
 use std::time::Duration;
 
-/// CPU time of all threads of the process, ended ones and the kernel's `io_uring` workers for it included.
+/// CPU time of all threads of the process, including ended ones and the kernel's `io_uring` workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// In the program.
+    /// In user mode.
     pub user: Duration,
-    /// In the kernel on its behalf.
+    /// In the kernel.
     pub system: Duration,
 }
 
-/// The process's CPU time since it began (`getrusage(2)`, `RUSAGE_SELF`), in microseconds' resolution.
+/// The CPU time of the process since its start (`getrusage(2)`, `RUSAGE_SELF`), with a resolution of a microsecond.
 pub fn process_cpu_times() -> CpuTimes {
     // SAFETY: all zeroes is a valid rusage, a struct of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! What an error number of the kernel means for an I/O: the one place where numbers become [`IoError`]s.
+//! Converts error numbers of the kernel into [`IoError`]s and back. The only place that does.
 
 use std::io;
 
@@ -24,12 +24,12 @@ pub(crate) fn io_error(op: Op, errno: i32) -> IoError {
     }
 }
 
-/// What the system's refusal of an `op` means for it.
+/// The error of an `op` that the system refused.
 pub fn io_error_of(op: Op, error: &io::Error) -> IoError {
     error.raw_os_error().map_or(IoError::Media, |errno| io_error(op, errno))
 }
 
-/// The same the other way: an [`IoError`] as the system would have said it, for who speaks of system errors.
+/// The reverse: an [`IoError`] as a system error, for callers that report system errors.
 pub fn system_error(error: IoError) -> io::Error {
     io::Error::from_raw_os_error(match error {
         IoError::NoSpace => libc::ENOSPC,

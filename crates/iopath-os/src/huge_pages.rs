@@ -1,18 +1,18 @@
-//! The system's allocator, which offers the kernel what is large for huge pages: for programs whose tables are many
-//! megabytes and are read at random. Memory for transfers is elsewhere: `aligned.rs`.
+//! The system's allocator with huge pages for large blocks: for programs with tables of many megabytes and random
+//! accesses. Memory for transfers: `aligned.rs`.
 
 use crate::aligned::{HUGE_PAGE_BYTES, system};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::Range;
 
-/// An allocator for `#[global_allocator]`: the system's, but blocks of 4 MiB and more are offered for huge pages.
+/// An allocator for `#[global_allocator]`: the system's, with advice to use huge pages for blocks of 4 MiB and more.
 ///
 /// A queue of a million requests takes some 200 MB of tables. With pages of 4 KiB almost every access to them waits
 /// for the page table as well; a huge page of 2 MiB covers 512 times as much. Where the kernel has the setting
-/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`, the usual one) it uses them only for memory with that advice.
+/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`, the usual one) it uses them only for advised memory.
 ///
-/// Costs one system call for each large allocation. What is reserved and only touched here and there takes up to 2 MiB
-/// a touch instead of 4 KiB.
+/// Costs one system call for each large allocation. The first access to a part of a reserved block takes up to 2 MiB of
+/// memory instead of 4 KiB.
 ///
 /// ```
 /// #[global_allocator]
@@ -27,8 +27,8 @@ pub struct HugePages;
 /// Smaller blocks need not have a whole huge page in them.
 const OFFERED_FROM: usize = 2 * HUGE_PAGE_BYTES;
 
-// SAFETY: every block comes from the system allocator unchanged and is released with the same layout; the advice changes
-// neither its address nor its contents.
+// SAFETY: every block is the system allocator's, returned unchanged and released with the same layout; the advice
+// changes neither its address nor its contents.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for HugePages {
     }
 }
 
-/// Offers the huge pages that lie whole in a block.
+/// Advises the kernel to use the huge pages that lie whole in a block.
 ///
 /// # Safety
 /// The block is allocated and the caller's, or null.
@@ -95,7 +95,7 @@ mod tests {
     fn blocks_of_every_size_keep_what_is_in_them_when_they_grow() {
         let layout = |bytes| Layout::from_size_align(bytes, 64).unwrap();
         let sizes = [100, OFFERED_FROM, 3 * OFFERED_FROM, 1 << 20];
-        // SAFETY: each block is used within its size, and released once with its layout at that time.
+        // SAFETY: each block is used within its size, and released once with its current layout.
         unsafe {
             let mut block = HugePages.alloc_zeroed(layout(64));
             assert!((0..64).all(|place| *block.add(place) == 0));

@@ -1,4 +1,4 @@
-//! The limits of a file or block device on a request. The caller discovers the alignment.
+//! The limits of one request to a file or block device. The caller supplies the discovered alignment.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use iopath_core::{Limits, SECTOR_BYTES};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-/// What has been found out about a target beforehand.
+/// Properties of a target that the caller has discovered.
 #[derive(Debug, Clone, Copy)]
 pub struct Geometry {
     /// Memory addresses are multiples of this many bytes.
@@ -23,9 +23,9 @@ pub struct Geometry {
 
 /// A good size for the largest request: 512 KiB.
 ///
-/// The kernel takes more and splits it to what the disk takes (`queue/max_sectors_kb`), but reports it as one: a large
-/// transfer cut into a few pieces of this size keeps as many of them in flight and gets its first bytes earlier, and
-/// above this size the price of the calls no longer counts.
+/// The kernel accepts more, splits it to the disk's limit (`queue/max_sectors_kb`), and reports one completion. A large
+/// transfer in pieces of this size keeps several requests in flight and returns its first bytes earlier. Above this size
+/// the cost of the calls is negligible.
 pub const REQUEST_BYTES: u64 = 512 << 10;
 
 /// The most segments of one request: few enough for the kernel to keep their list without allocating pages.
@@ -42,12 +42,12 @@ const WRITTEN_ZEROES_BYTES_MAX: u64 = 4 << 20;
 
 /// The limits of an open file or block device.
 ///
-/// Its size is rounded up to whole logical blocks: the devices of this crate read a last block that a file holds only
-/// a part of as if zeroes followed. Whether a file can have holes is tried out on one that is open for writing, beyond
-/// its end, where there is nothing to lose.
+/// The capacity is rounded up to whole logical blocks: the devices of this crate read a partial last block of a file as if
+/// zeroes followed. Support for holes is tested on a file that is open for writing, beyond its end, where no data is at
+/// risk.
 ///
 /// # Errors
-/// What the system says to `fstat(2)`, `lseek(2)` and `fcntl(2)`, and `InvalidInput` for what is neither a file nor a
+/// The errors of `fstat(2)`, `lseek(2)` and `fcntl(2)`, and `InvalidInput` for a target that is neither a file nor a
 /// block device.
 pub fn limits_of(fd: impl AsFd, geometry: &Geometry) -> io::Result<Limits> {
     let file = fs::File::from(fd.as_fd().try_clone_to_owned()?);
@@ -78,7 +78,7 @@ pub fn limits_of(fd: impl AsFd, geometry: &Geometry) -> io::Result<Limits> {
     })
 }
 
-/// Where files and disks differ.
+/// The limits that differ between files and disks.
 struct Rules {
     discard_bytes_max: u64,
     write_zeroes_bytes_max: u64,
@@ -92,10 +92,10 @@ impl Rules {
         Self { discard_bytes_max: bytes_max, write_zeroes_bytes_max: bytes_max, volatile_cache: true }
     }
 
-    /// From `/sys/dev/block/M:N/queue`; without it, what is safe: no discard, and a cache that needs flushes.
+    /// From `/sys/dev/block/M:N/queue`; without it the safe values: no discard, and a cache that needs flushes.
     ///
-    /// A disk's discard is `FALLOC_FL_PUNCH_HOLE`, which the kernel carries out as write-zeroes and refuses where the
-    /// disk has no command for that (`block/fops.c`, `blkdev_fallocate`); zeroing falls back to writing zeroes.
+    /// A disk's discard is `FALLOC_FL_PUNCH_HOLE`, which the kernel executes as write-zeroes and refuses if the
+    /// disk has no such command (`block/fops.c`, `blkdev_fallocate`); zeroing falls back to writing zeroes.
     fn of_disk(queue: Option<&Path>, flags: OFlags) -> Self {
         let setting = |name| queue.and_then(|queue| fs::read_to_string(queue.join(name)).ok());
         let zeroes = setting("write_zeroes_max_bytes").and_then(|text| text.trim().parse::<u64>().ok());
@@ -105,7 +105,7 @@ impl Rules {
         Self {
             discard_bytes_max: if writable { zeroes } else { 0 },
             write_zeroes_bytes_max: if writable { zeroes.max(WRITTEN_ZEROES_BYTES_MAX) } else { 0 },
-            // Without O_DIRECT the page cache is a cache to be lost.
+            // Without O_DIRECT the kernel's page cache is a volatile cache.
             volatile_cache: !(through && flags.contains(OFlags::DIRECT)),
         }
     }
@@ -115,7 +115,7 @@ fn is_writable(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
-/// Punches a hole beyond the end of the file, which changes nothing in it, to see if that is refused.
+/// Punches a hole beyond the end of the file, which changes nothing, to find out whether the file refuses it.
 fn takes_holes(file: &fs::File, bytes: u64) -> bool {
     const BEYOND: u64 = 1 << 20;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -123,7 +123,7 @@ fn takes_holes(file: &fs::File, bytes: u64) -> bool {
     !matches!(refused, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::NODEV))
 }
 
-/// The `queue` directory of the disk that a block device number is, or is a partition of.
+/// The `queue` directory of the disk with this block device number, or of the disk of this partition.
 fn queue_directory(device: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let disk = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));

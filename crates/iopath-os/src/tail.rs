@@ -1,4 +1,4 @@
-//! The way to bytes after the last whole block of a volume, which direct I/O does not reach. Not for any others.
+//! Writes the bytes after the last whole block of a volume, which direct I/O cannot reach. Writes no other bytes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use iopath_core::{IoError, Op};
 use crate::device::MemoryTail;
 use crate::errno::io_error_of;
 
-/// What is written to past direct I/O.
+/// The target of writes that bypass direct I/O.
 #[derive(Debug)]
 pub enum Tail {
     /// A file, open for writing without `O_DIRECT`.
