@@ -51,6 +51,9 @@ impl Histogram {
 
     /// The value that `share` of all values do not exceed: rounded up, at most the largest value.
     pub(super) fn quantile(&self, share: f64) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
         let wanted = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
@@ -59,7 +62,7 @@ impl Histogram {
                 return largest_in(bucket, self.bits).min(self.max);
             }
         }
-        0
+        self.max
     }
 }
 
