@@ -1,4 +1,4 @@
-//! The memory of real devices: an address and a length. Is not the memory itself and does not keep it alive.
+//! The memory handle of real devices: an address and a length. Does not own the memory.
 
 use std::ptr::NonNull;
 
@@ -25,21 +25,21 @@ impl Segment {
     /// The `bytes` bytes from `start` on.
     ///
     /// # Safety
-    /// From when this segment, a copy or a part of it is first given to a device, until every bio or request that
-    /// carries it has completed or the device that took it has been dropped:
+    /// From the first submission of this segment, a copy or a part of it to a device, until every bio and request with it has
+    /// completed or the device has been dropped:
     /// - the memory stays allocated, and any thread may access it;
     /// - if it is read into, nothing else reads or writes it, and `start` may be written through;
     /// - if it is written from, it is initialised and nothing writes to it.
     ///
-    /// No copy is given to a device after the memory is gone.
+    /// No copy is submitted after the memory has been freed.
     pub unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
-        // Segments are joined by address, so the devices that copy bytes themselves go by address, too.
+        // Segments are joined by address, so devices that copy bytes use addresses, too.
         start.as_ptr().expose_provenance();
         Self { start, bytes, registered: None }
     }
 
-    /// The same, in the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A device that has
-    /// no such buffer, or one elsewhere, takes the memory as it takes any other.
+    /// Marks the segment as part of the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A device
+    /// without that buffer treats the segment as any other memory.
     #[must_use]
     pub const fn in_registered_buffer(mut self, number: u16) -> Self {
         self.registered = Some(number);
@@ -51,7 +51,7 @@ impl Segment {
         self.start.as_ptr().addr()
     }
 
-    /// The number of the registered buffer it lies in.
+    /// The number of its registered buffer.
     pub const fn registered(self) -> Option<u16> {
         self.registered
     }
@@ -64,7 +64,7 @@ impl Segment {
         libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: self.bytes }
     }
 
-    /// Fills it from `source`, which is as long.
+    /// Copies from `source`, which has the same length.
     ///
     /// # Safety
     /// The promise of [`Segment::new`] for memory that is read into holds now.
@@ -77,7 +77,7 @@ impl Segment {
         }
     }
 
-    /// Copies it to `target`, which is as long.
+    /// Copies to `target`, which has the same length.
     ///
     /// # Safety
     /// The promise of [`Segment::new`] for memory that is written from holds now.
@@ -111,7 +111,7 @@ impl Memory for Segment {
     }
 
     /// # Panics
-    /// If the part reaches out of the whole or does not start at a whole sector of it: a bug of the caller.
+    /// If the part is not inside the segment, or does not start at a whole sector: a bug of the caller.
     fn slice(self, offset: u64, bytes: u64) -> Self {
         let whole = self.bytes as u64;
         assert!(
@@ -122,8 +122,8 @@ impl Memory for Segment {
         Self { start, bytes: bytes as usize, registered: self.registered }
     }
 
-    /// Neighbours in the same registered buffer, or in none. Two allocations may touch by chance and be joined: the
-    /// kernel does not mind, and copying devices go sector by sector, each of which lies in one of them.
+    /// Joins adjacent segments in the same registered buffer, or in none. Two adjacent allocations may be joined by chance:
+    /// the kernel accepts that, and devices that copy do so by sectors, each of which lies in one allocation.
     fn join(self, next: Self) -> Option<Self> {
         let touches = self.address() + self.bytes == next.address();
         let joins = touches && self.registered == next.registered && self.bytes.is_multiple_of(SECTOR);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn segment(memory: &mut [u8]) -> Segment {
-        // SAFETY: the tests hold the memory while they use the segment, and look at it only afterwards.
+        // SAFETY: the tests keep the memory while they use the segment, and access it only afterwards.
         unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
     }
 

@@ -1,5 +1,5 @@
-//! Buffers for direct I/O, taken from the system once: aligned, of one size, and known to `io_uring` beforehand
-//! (registered), which saves looking up and pinning their pages at each I/O. Is not a page cache.
+//! Buffers for direct I/O, allocated once: aligned, of one size, and registered with `io_uring`, which saves the look-up and
+//! pinning of their pages at each I/O. Is not a page cache.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -20,11 +20,11 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Shared {
-    /// Each is one registered buffer, numbered from 0.
+    /// Each region is one registered buffer, numbered from 0.
     regions: Box<[AlignedBuf]>,
     buffer_bytes: usize,
     buffers_per_region: usize,
-    /// Numbers of the buffers nobody has.
+    /// The numbers of the free buffers.
     free: Mutex<Vec<u32>>,
 }
 
@@ -32,8 +32,7 @@ impl BufferPool {
     /// `count` zeroed buffers of `bytes` bytes each, rounded up so that each starts on a page.
     ///
     /// # Errors
-    /// [`NoMemory`] if the system has not as much memory, or one buffer is to be larger than 1 GiB, the most that can
-    /// be registered.
+    /// [`NoMemory`] if the system lacks the memory, or a buffer is larger than 1 GiB, the limit of registration.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
         if bytes > REGION_BYTES_MAX {
             let reason = "a buffer has 1 GiB at most, which is what can be registered";
@@ -43,8 +42,8 @@ impl BufferPool {
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
         let buffers_per_region = (REGION_BYTES_MAX / buffer_bytes).max(1);
         if count as usize > buffers_per_region {
-            // Asked for all of it at once, the system refuses what it cannot have. Region by region it would grant
-            // more than there is, and end a process when the memory is used.
+            // Asked for all memory at once, the system refuses more than it has. Region by region it would overcommit, and
+            // kill a process when the memory is used.
             drop(AlignedBuf::new(buffer_bytes.saturating_mul(count as usize))?);
         }
         let mut left = count as usize;
@@ -59,7 +58,7 @@ impl BufferPool {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A buffer, if one is free. Its content is what it last held.
+    /// A buffer, if one is free, with its last content.
     pub fn take(&self) -> Option<PoolBuf> {
         let number = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(PoolBuf { pool: self.clone(), number })
@@ -70,7 +69,7 @@ impl BufferPool {
         self.shared.buffer_bytes
     }
 
-    /// How many buffers lie in each region but the last, which may have fewer.
+    /// The number of buffers in each region; the last may have fewer.
     pub(crate) fn buffers_per_region(&self) -> usize {
         self.shared.buffers_per_region
     }
@@ -102,11 +101,11 @@ impl PoolBuf {
         unsafe { shared.regions[self.region()].start().add(in_region * shared.buffer_bytes) }
     }
 
-    /// The whole buffer as memory for a device; `slice` it for less.
+    /// The whole buffer as memory for a device; use `slice` for a part.
     ///
     /// # Safety
-    /// As [`Segment::new`]: until the I/O has completed, the buffer is not dropped, not written to and, if it is read into,
-    /// not looked at.
+    /// As [`Segment::new`]: until the I/O has completed, the buffer is neither dropped nor written, and not read if the I/O
+    /// reads into it.
     pub unsafe fn segment(&self) -> Segment {
         // SAFETY: the caller's promise; the memory itself lives as long as this buffer.
         let segment = unsafe { Segment::new(self.start(), self.pool.shared.buffer_bytes) };

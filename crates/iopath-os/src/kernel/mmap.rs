@@ -1,5 +1,5 @@
-//! Reads and writes by copying from and to a mapped file: no system call, a page fault where the page cache has to
-//! act. No advice is given to the kernel: this is how a program meets it that gives none.
+//! Reads and writes by copying from and to a file mapped into memory: no system call, a page fault where the page cache
+//! must act. Gives the kernel no advice, as most programs do.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -14,8 +14,8 @@ use super::{Blocking, Direction, Slots, Transfer};
 
 /// A file mapped into memory, to copy from and to.
 ///
-/// A mapping that can no longer be read or written makes the transfer an error, and all that follow, instead of ending
-/// the process: `UnexpectedEof` where the file shrank, EIO where the device failed.
+/// If the mapping can no longer be read or written, this and all later transfers fail; the process goes on. The error is
+/// `UnexpectedEof` if the file shrank, EIO if the device failed.
 #[derive(Debug)]
 pub struct Mmap {
     /// Dropped before the mapping is: see `drop`.

@@ -1,4 +1,4 @@
-//! The kernel's own ways to a file or block device, as programs use them: what iopath is measured against.
+//! The kernel's own I/O paths to a file or block device, as programs use them: the peers that iopath is measured against.
 //!
 //! | type | system calls | in flight |
 //! |---|---|---|
@@ -6,9 +6,9 @@
 //! | [`Uring`] | `io_uring_enter(2)`, one for a few transfers | as many as there are buffers |
 //! | [`OneAtATime`] [`Mmap`] | none but page faults | 1 |
 //!
-//! All take transfers by slot: slot `i` moves bytes between the file and buffer `i`, which the connection owns, so
-//! that no caller can touch memory which is in flight. None is a block device of iopath's own path: these have no
-//! queue, no elevator, and share nothing with what they are compared to.
+//! All take transfers by slot: slot `i` moves bytes between the file and buffer `i`. The connection owns the buffers, so a
+//! caller cannot access memory in flight. None is a block device of iopath: they have no queue and no elevator, and share
+//! no code with the paths they are compared to.
 
 mod mmap;
 mod one;
@@ -30,7 +30,7 @@ pub use slots::Slots;
 pub use stamp::Stamp;
 pub use uring::Uring;
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the file to memory.
@@ -42,35 +42,35 @@ pub enum Direction {
 /// One transfer between the file and the buffer of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Where in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub bytes: u32,
 }
 
-/// A transfer that has ended.
+/// A completed transfer.
 #[derive(Debug)]
 pub struct Done {
     /// The slot it was submitted in, free again.
     pub slot: u32,
-    /// Success means the whole length. A file that ends early is [`io::ErrorKind::UnexpectedEof`], a device that
-    /// takes no more bytes [`io::ErrorKind::WriteZero`]; everything else is the system's errno.
+    /// Success of the whole length, or the error: [`io::ErrorKind::UnexpectedEof`] if the file ends early,
+    /// [`io::ErrorKind::WriteZero`] if the device takes no more bytes, else the system's errno.
     pub result: io::Result<()>,
 }
 
-/// Opens an existing file or block device for transfers. `direct` adds `O_DIRECT`: around the page cache
-/// (`open(2)`), refused with EINVAL where the filesystem knows no such thing.
+/// Opens an existing file or block device for transfers. `direct` adds `O_DIRECT`, which bypasses the page cache
+/// (`open(2)`); filesystems without it return EINVAL.
 pub fn open(path: &Path, writes: bool, direct: bool) -> io::Result<File> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
     OpenOptions::new().read(true).write(writes).custom_flags(flags | libc::O_CLOEXEC).open(path)
 }
 
-/// How far a transfer has come, counted in `done` bytes, after the system moved `moved` more: what to do next.
+/// The next action after a transfer with `done` bytes moved `moved` more.
 ///
-/// A short transfer goes on from the last multiple of `align`, because direct I/O refuses any other offset; one
-/// that gains nothing by it has met the end.
+/// A short transfer continues at the last multiple of `align`, since direct I/O refuses any other offset. Without progress
+/// there, the file has ended.
 fn advance(transfer: Transfer, done: u32, moved: u32, align: u32) -> Progress {
     let end = done + moved;
     if end >= transfer.bytes {

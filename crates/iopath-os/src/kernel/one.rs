@@ -1,19 +1,19 @@
-//! One transfer at a time, by a call that returns when it has completed. Which call: `pread.rs`, `mmap.rs`.
+//! One transfer at a time, by a synchronous call: `pread.rs`, `mmap.rs`.
 
 use std::io;
 
 use super::{Done, Slots, Transfer};
 
-/// A way to move bytes between a file and a buffer that has nothing in flight between two calls.
+/// A synchronous way to move bytes between a file and a buffer: nothing is in flight between two calls.
 pub trait Blocking {
-    /// Moves the bytes of a transfer that fits its buffer. A write first makes the buffer unlike every other.
+    /// Moves the bytes of a transfer that fits its buffer. A write first makes the buffer's content unique.
     fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()>;
 
-    /// Returns when what was written is on the medium.
+    /// Returns when all written bytes are on the medium.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// A blocking way and its buffers. Depth 1.
+/// A synchronous way and its buffers. Depth 1.
 #[derive(Debug)]
 pub struct OneAtATime<B> {
     way: B,
@@ -27,7 +27,7 @@ impl<B: Blocking> OneAtATime<B> {
         Self { way, slots, pending: None }
     }
 
-    /// Takes a transfer; it runs in [`Self::reap`].
+    /// Queues a transfer, which runs in [`Self::reap`].
     ///
     /// # Panics
     /// If one is pending, or it does not fit the buffer.
@@ -59,13 +59,13 @@ impl<B: Blocking> OneAtATime<B> {
         assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
     }
 
-    /// The bytes a slot holds.
+    /// The bytes of a slot's buffer.
     pub fn buffer(&mut self, slot: u32) -> &[u8] {
-        // SAFETY: a blocking way has nothing in flight between two calls.
+        // SAFETY: a synchronous way has nothing in flight between two calls.
         unsafe { self.slots.buffer(slot) }
     }
 
-    /// Returns when what was written is on the medium.
+    /// Returns when all written bytes are on the medium.
     pub fn flush(&mut self) -> io::Result<()> {
         self.way.flush()
     }

@@ -1,5 +1,5 @@
-//! One transfer after another with `pread(2)` and `pwrite(2)`. Whether that goes through the page cache is decided
-//! where the file is opened.
+//! One transfer after another with `pread(2)` and `pwrite(2)`; the flags of the open file decide whether these go through
+//! the page cache.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ impl Blocking for Pread {
             // SAFETY: a synchronous connection has nothing in flight between two calls.
             unsafe { slots.stamp(slot, transfer.offset) };
         }
-        // SAFETY: as above; the system call below is given the reference and returns before it ends.
+        // SAFETY: as above; the system call below gets the reference and returns before it ends.
         let buffer = unsafe { slots.buffer(slot) };
         let mut from = 0;
         loop {

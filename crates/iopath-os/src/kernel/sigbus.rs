@@ -1,9 +1,8 @@
 //! Turns the SIGBUS of a mapped file that shrank, or whose device failed, into an error.
 //!
-//! The kernel reports a page of a mapping that it cannot bring in by a signal, which ends the process unless handled
-//! (`mmap(2)`). Here a handler puts a page of zeroes under the address, counts the fault against the watched range,
-//! and the access goes on; who made it asks [`Watch::faulted`] afterwards. Faults elsewhere go to the handler that was
-//! there before.
+//! When the kernel cannot load a page of a mapping, it sends a signal, which ends the process unless handled (`mmap(2)`).
+//! The handler here maps a page of zeroes at the address and records the fault in the watched range, and the access
+//! continues; the code that made it calls [`Watch::faulted`] afterwards. Faults elsewhere go to the previous handler.
 
 mod range;
 
@@ -17,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use range::SharedRange;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// So many mappings may be watched at a time.
+/// The most mappings watched at a time.
 const WATCHES_MAX: usize = 256;
 
-/// One watched range of addresses. A signal handler may take no lock, so everything is atomic. `taken` hands the entry
-/// from one watch to the next: only the watch that has it changes the range.
+/// One watched range of addresses. A signal handler must not lock, so all fields are atomic. Only the watch that has set
+/// `taken` changes the range.
 struct Entry {
     taken: AtomicBool,
     range: SharedRange,
@@ -32,10 +31,10 @@ static ENTRIES: [Entry; WATCHES_MAX] = [const {
     Entry { taken: AtomicBool::new(false), range: SharedRange::none(), faulted: AtomicBool::new(false) }
 }; WATCHES_MAX];
 
-/// The handler that was there before ours; set before ours is installed.
+/// The previous handler; set before ours is installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A watched range; dropping it ends the watch.
+/// A watched range. Drop ends the watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     index: usize,
@@ -45,8 +44,8 @@ impl Watch {
     /// Watches a range of addresses.
     ///
     /// # Safety
-    /// Until the watch is dropped, the range is a mapping of the caller's that it reads and writes as plain bytes
-    /// only: on a fault a page of it is replaced by zeroes.
+    /// Until the watch is dropped, the range is a mapping of the caller, who reads and writes it only as plain bytes: a fault
+    /// replaces a page of it by zeroes.
     pub(super) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
         install()?;
         let index = ENTRIES
@@ -59,9 +58,9 @@ impl Watch {
         Ok(Self { index })
     }
 
-    /// Whether a page of the range could not be brought in since the watch began.
+    /// Whether the kernel failed to load a page of the range since the watch began.
     pub(super) fn faulted(&self) -> bool {
-        // The handler runs on the thread that made the access: only the compiler must not look too early.
+        // The handler runs on the thread that made the access: only the compiler must not reorder.
         compiler_fence(Ordering::SeqCst);
         ENTRIES[self.index].faulted.load(Ordering::Relaxed)
     }
@@ -84,7 +83,7 @@ fn install_once() -> Result<(), i32> {
     let errno = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     // SAFETY: all zeroes is a valid sigaction (no handler, no flags, empty mask).
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks for the present action and changes none.
+    // SAFETY: reads the current action and changes none.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
         return Err(errno());
     }
@@ -115,7 +114,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     pass_on(signal, info, context);
 }
 
-/// Puts a page of zeroes where the fault was.
+/// Maps a page of zeroes at the address of the fault.
 fn replace_page(address: usize) -> bool {
     let page = crate::page_bytes();
     let start = address - address % page;
@@ -131,7 +130,7 @@ fn replace_page(address: usize) -> bool {
     mapped.is_ok()
 }
 
-/// Gives the signal to whom it went before: a handler, or the default action when the access is tried again.
+/// Forwards the signal to the previous handler, or restores the default action for when the access is retried.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;

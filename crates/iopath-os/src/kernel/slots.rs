@@ -1,25 +1,24 @@
-//! The buffers of a connection, one for each slot, in one region. Does not know which of them are in flight: the
-//! connection does.
+//! The buffers of a connection, one for each slot, in one region. The connection records which are in flight.
 
 use std::ptr::NonNull;
 
 use super::Stamp;
 use crate::{AlignedBuf, NoMemory, page_bytes};
 
-/// `depth` buffers of `block_bytes` each in one region, each of them starting on a page.
+/// `depth` buffers of `block_bytes` each in one region, each aligned to a page.
 #[derive(Debug)]
 pub struct Slots {
     memory: AlignedBuf,
     depth: u32,
     block_bytes: u32,
-    /// From one buffer to the next: `block_bytes` rounded up to whole pages.
+    /// The distance between buffers: `block_bytes` rounded up to whole pages.
     stride_bytes: usize,
     stamp: Stamp,
 }
 
 impl Slots {
-    /// Takes the memory and lets `fill` write the bytes that writes will carry (random ones, where compression or
-    /// deduplication below must not flatter a measurement).
+    /// Allocates the buffers; `fill` sets the bytes for writes (random ones, so that compression and deduplication below do
+    /// not improve a measurement).
     ///
     /// # Panics
     /// If there would be no slot or no byte in one.
@@ -32,7 +31,7 @@ impl Slots {
         Ok(Self { memory, depth, block_bytes, stride_bytes, stamp: Stamp::default() })
     }
 
-    /// How many buffers.
+    /// The number of buffers.
     pub fn depth(&self) -> u32 {
         self.depth
     }
@@ -48,7 +47,7 @@ impl Slots {
     /// If there is no such slot.
     pub(super) fn start(&self, slot: u32) -> NonNull<u8> {
         assert!(slot < self.depth, "slot {slot} of {}", self.depth);
-        // SAFETY: `depth * stride_bytes` bytes are there, and the slot is within `depth`.
+        // SAFETY: the region has `depth * stride_bytes` bytes, and the slot is below `depth`.
         unsafe { self.memory.start().add(slot as usize * self.stride_bytes) }
     }
 
@@ -65,7 +64,7 @@ impl Slots {
         unsafe { std::slice::from_raw_parts_mut(self.start(slot).as_ptr(), self.block_bytes as usize) }
     }
 
-    /// Makes a slot's buffer unlike every other one written.
+    /// Makes the content of a slot's buffer unique.
     ///
     /// # Safety
     /// As for [`Self::buffer`].

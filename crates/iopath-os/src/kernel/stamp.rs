@@ -1,18 +1,18 @@
-//! Makes blocks about to be written unlike each other. Does not fill them: random bytes are the caller's part.
+//! Makes the blocks of writes unique. Does not fill them: the caller supplies random bytes.
 
-/// A stamp lies at the start of each of so many bytes.
+/// The distance between stamps in bytes.
 const EVERY_BYTES: usize = 4096;
 
-/// Stamps blocks with where they go and a running number. Without it a device that finds equal blocks stores them
-/// once, and a measurement of it is too good.
+/// Stamps blocks with their offset and a running number. Otherwise a device that deduplicates blocks would store equal ones
+/// once, and its measurement would be too good.
 #[derive(Debug, Default)]
 pub struct Stamp {
-    /// How many blocks were stamped.
+    /// The number of stamped blocks.
     count: u64,
 }
 
 impl Stamp {
-    /// Stamps a block that is to be written at `offset` bytes: one store for each 4 KiB, one at least.
+    /// Stamps the block for a write at `offset` bytes: one store for each 4 KiB, at least one.
     pub fn put(&mut self, block: &mut [u8], offset: u64) {
         self.count += 1;
         let stamp = (offset ^ self.count.rotate_left(32)).to_le_bytes();

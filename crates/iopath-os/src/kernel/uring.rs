@@ -1,5 +1,5 @@
-//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest way: registered file and
-//! buffers, a system call for a few at a time. Orders and merges nothing, that is the kernel's part.
+//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest path: registered file and buffers, one
+//! system call for several transfers. Orders and merges nothing: the kernel does.
 
 use std::fmt;
 use std::fs::File;
@@ -12,8 +12,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::{Direction, Done, Progress, Slots, Transfer, advance};
 
-/// So many transfers are handed to the kernel at a time. All of a deep batch at once would save system calls, but
-/// leave the device idle while the batch is prepared. 4 KiB random reads at depth 32 on one virtio disk, in fours
+/// The number of transfers for each system call. Submitting a deep batch at once would save system calls, but leave the
+/// device idle while the batch is prepared. 4 KiB random reads at depth 32 on one virtio disk, in fours
 /// against all at once: 1.19 times the rate at 0.74 times the CPU (median of 24 alternating pairs, 2 busy CPUs).
 const SUBMIT_FROM: usize = 4;
 
@@ -22,16 +22,16 @@ const FILE: types::Fixed = types::Fixed(0);
 
 /// An `io_uring` of the calling thread on one file, as deep as it has slots.
 ///
-/// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) where the kernel has them, so that completions are handled
-/// by this thread when it asks and interrupt nobody; `COOP_TASKRUN` (5.19) or nothing where it has not.
+/// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) if the kernel supports them, so that this thread handles completions
+/// in its own calls, without interrupts; else `COOP_TASKRUN` (5.19), or no flag.
 pub struct Uring {
-    /// Both are given up, not freed, should it be impossible to wait for what is in flight: see `drop`.
+    /// Both are leaked if the transfers in flight cannot be waited for: see `drop`.
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Slots>,
     /// Kept open because completions of the ring refer to it.
     file: File,
     align: u32,
-    /// What each slot transfers and how many bytes of it are done.
+    /// The transfer of each slot, and its bytes done.
     in_flight: Vec<Option<(Transfer, u32)>>,
     in_flight_count: u32,
     buffers_registered: bool,
@@ -69,12 +69,12 @@ impl Uring {
         })
     }
 
-    /// How many transfers may be in flight.
+    /// The most transfers in flight.
     pub fn depth(&self) -> u32 {
         self.slots.depth()
     }
 
-    /// Whether the kernel pinned the buffers once and for all. If not (`RLIMIT_MEMLOCK` on kernels before 5.12, or a
+    /// Whether the kernel has pinned the buffers permanently. If not (`RLIMIT_MEMLOCK` on kernels before 5.12, or a
     /// very large buffer), it pins them at each transfer, which costs CPU.
     pub fn buffers_registered(&self) -> bool {
         self.buffers_registered
@@ -141,7 +141,7 @@ impl Uring {
         unsafe { self.slots.buffer(slot) }
     }
 
-    /// Returns when what was written is on the medium (`fdatasync(2)`). Covers completed writes only.
+    /// Returns when all completed writes are on the medium (`fdatasync(2)`).
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -150,7 +150,7 @@ impl Uring {
         self.ring.completion().next()
     }
 
-    /// What a completion means: the transfer's end, or nothing yet because the rest of it was submitted.
+    /// Handles a completion: the end of a transfer, or `None` if the rest of it was submitted.
     fn complete(&mut self, slot: u32, result: i32) -> Option<io::Result<()>> {
         let (transfer, from) =
             self.in_flight[slot as usize].expect("a completion belongs to a slot in flight");
@@ -168,7 +168,7 @@ impl Uring {
         None
     }
 
-    /// Puts the transfer, less its first `from` bytes, into the submission queue.
+    /// Submits the transfer without its first `from` bytes.
     fn push(&mut self, slot: u32, transfer: Transfer, from: u32) {
         // SAFETY: `from` is within the transfer, which fits the slot's buffer.
         let start = unsafe { self.slots.start(slot).add(from as usize) }.as_ptr();
@@ -189,13 +189,13 @@ impl Uring {
         pushed.expect("the queue has an entry for each slot, and each slot is in it once");
     }
 
-    /// `io_uring_enter(2)`, again and again while a signal or a full completion queue interrupts it.
+    /// `io_uring_enter(2)`, repeated while a signal or a full completion queue interrupts it.
     fn enter(&mut self, wait_for: usize) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(wait_for) {
                 Ok(_) => return Ok(()),
                 Err(error) if !is_passing(&error) => return Err(error),
-                // The completions that are there make room.
+                // Reaping the ready completions makes room.
                 Err(_) if !self.ring.completion().is_empty() => return Ok(()),
                 Err(_) => std::thread::yield_now(),
             }
@@ -213,8 +213,8 @@ impl fmt::Debug for Uring {
 }
 
 impl Drop for Uring {
-    /// Waits for what is in flight, whose memory the kernel still uses. Where waiting fails, memory and ring are left
-    /// to the end of the process: a leak, never a write into freed memory.
+    /// Waits for the transfers in flight, whose memory the kernel uses. If waiting fails, leaks memory and ring, so that the
+    /// kernel never writes to freed memory.
     fn drop(&mut self) {
         let mut done = Vec::with_capacity(self.slots.depth() as usize);
         while self.in_flight_count > 0 {
@@ -230,12 +230,12 @@ impl Drop for Uring {
     }
 }
 
-/// Whether `io_uring_enter(2)` may succeed later: a signal came, or the kernel has no room for more at the moment.
+/// Whether the error of `io_uring_enter(2)` is transient: a signal, or no room now.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
-/// A ring with the best flags this kernel takes: one that it does not know is EINVAL.
+/// A ring with the best flags that the kernel supports; it refuses unknown flags with EINVAL.
 fn build(depth: u32) -> io::Result<IoUring> {
     let flags: [fn(&mut io_uring::Builder); 3] = [
         |ring| {

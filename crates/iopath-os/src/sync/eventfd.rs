@@ -18,16 +18,16 @@ impl EventFd {
 
     /// Adds one, which ends a wait.
     pub(crate) fn add(&self) {
-        // Fails only where the counter would pass 2^64 - 2, and then the wait ends without it.
+        // Fails only if the counter would pass 2^64 - 2; then the wait ends anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until the counter is not zero, and makes it zero; but no longer than `timeout`, or until a signal has been
-    /// handled. Returns how many system calls that took.
+    /// Waits until the counter is not zero, and resets it; ends at `timeout` and on a handled signal. Returns the number of
+    /// system calls.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let mut calls = 1;
         if let Some(timeout) = timeout {
-            // A time that does not fit is longer than any wait.
+            // A timeout that does not fit is longer than any wait.
             let timeout = Timespec::try_from(timeout).ok();
             match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => return Ok(calls),

@@ -1,5 +1,5 @@
-//! Runs a scenario under many schedules, one for each seed, until one fails or the time has completed. A failing seed is
-//! printed with the command that runs it again.
+//! Runs a scenario under many schedules, one for each seed, until one fails or the time is up. Prints a failing seed
+//! with the command that runs it again.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use super::time;
 
 pub use super::time::elapsed;
 
-/// The seed to run again; only this one is run.
+/// The only seed to run.
 const SEED: &str = "IOPATH_EXPLORE_SEED";
 
 /// The first of the seeds.
@@ -25,18 +25,18 @@ const SECONDS: &str = "IOPATH_EXPLORE_SECONDS";
 
 const SECONDS_DEFAULT: u64 = 3;
 
-/// More steps than this, and threads wake each other for ever.
+/// The most steps of a run: beyond them, threads wake each other for ever.
 const STEPS_MAX: usize = 200_000;
 
 /// Closures of tests have deep frames in builds with assertions.
 const STACK_BYTES: usize = 256 << 10;
 
 thread_local! {
-    // What this thread of the system explores, for the panic hook.
+    // The exploration of this system thread, for the panic hook.
     static EXPLORED: RefCell<Option<Explored>> = const { RefCell::new(None) };
 }
 
-/// What is explored, and since when.
+/// The current exploration and its start.
 #[derive(Debug, Clone)]
 struct Explored {
     name: &'static str,
@@ -44,7 +44,7 @@ struct Explored {
     started: Instant,
 }
 
-/// A scenario to be explored.
+/// A scenario to explore.
 #[derive(Debug)]
 pub struct Exploration {
     name: &'static str,
@@ -56,7 +56,7 @@ pub fn pick(count: u64) -> u64 {
     shuttle::rand::thread_rng().gen_range(0..count)
 }
 
-/// Whether the clock stands still in this run while a thread can run, so that [`elapsed`] says which timers were needed.
+/// Whether the clock stands still in this run while a thread can run, so that [`elapsed`] counts only needed timers.
 pub fn is_timed() -> bool {
     EXPLORED.with(|explored| {
         let explored = explored.borrow();
@@ -127,7 +127,7 @@ impl Exploration {
     }
 }
 
-/// Has each panic of a run name the seed, whatever becomes of the panic.
+/// Makes each panic of a run name the seed, even if the panic is caught.
 fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! The counter of an explored build, in the place of `eventfd.rs`: behind a lock, with a virtual timeout. Has no
-//! descriptor, so a ring refuses to write to it.
+//! The counter of an explored build, instead of `eventfd.rs`: behind a lock, with a virtual timeout. Has no descriptor, so
+//! a ring refuses to write to it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,7 +22,7 @@ impl EventFd {
 
     pub(crate) fn add(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        // All readers wake, of which one takes the count.
+        // All readers wake; one takes the count.
         self.is_there.notify_all();
     }
 

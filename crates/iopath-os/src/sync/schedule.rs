@@ -1,5 +1,5 @@
-//! Chooses which task of an explored run goes next: at random, at random but mostly the same again, or by priorities
-//! that change at a few points (PCT: Burckhardt et al., 2010). All choices follow from the run's seed.
+//! Chooses the next task of an explored run: at random, at random but mostly the same again, or by priorities that change
+//! at a few points (PCT: Burckhardt et al., 2010). The run's seed determines all choices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,12 +37,12 @@ struct Run {
     steps: u64,
 }
 
-/// How a run treats what the standard library leaves open. Derived from the seed.
+/// The freedom of the standard library that a run uses. Derived from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
     /// Timers fire at any moment, not only when all threads are blocked.
     pub(super) early_timers: bool,
-    /// A parked thread may return without a cause.
+    /// A parked thread may wake spuriously.
     pub(super) spurious_unparks: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Variant {
 enum Order {
     /// Any task, each step.
     Random,
-    /// The same task again, but for one step in so many.
+    /// The same task again, except for one step in so many.
     Sticky(u64),
     /// The task of the highest priority.
     Priorities {
@@ -62,7 +62,7 @@ enum Order {
     },
 }
 
-/// One early timer in so many steps, and one return of a park without a cause.
+/// One early timer, and one spurious wake-up, in so many steps.
 const SELDOM: u64 = 48;
 
 impl Variant {
@@ -79,7 +79,7 @@ impl Run {
             0 => Order::Random,
             1 => Order::Sticky(4 << (rng.next_u64() % 4)),
             _ => {
-                // How long a run is, is not known: from some dozen choices to some thousand.
+                // The length of a run is unknown: from dozens to thousands of choices.
                 let steps = 32 << (rng.next_u64() % 8);
                 let changes = rng.next_u64() % 6;
                 let change_points = (0..changes).map(|_| rng.next_u64() % steps).collect();

@@ -1,5 +1,5 @@
-//! A range of addresses that one thread at a time sets and that signal handlers read: always a range that was set, never
-//! the start of one with the end of another. Knows neither signals nor mappings: see `sigbus.rs`.
+//! A range of addresses that one thread at a time sets and signal handlers read. A reader never sees the start of one range
+//! with the end of another. Knows neither signals nor mappings: see `sigbus.rs`.
 //!
 //! # Why a reader never sees half a change
 //!
@@ -17,15 +17,15 @@
 //!
 //! # Why a handler may read it
 //!
-//! It takes no lock, waits for nobody and tries nothing twice, so it is safe in a handler, also in one that interrupts
-//! the writer itself. It need not try again: the range that a fault concerns was set before the access that faulted and
-//! is withdrawn after it, so it does not change while the handler runs. One that does is another's.
+//! It neither locks, waits nor retries, so it is safe in a handler, even one that interrupts the writer. No retry is needed:
+//! the range of a fault was set before the access that faulted and is cleared after it, so it does not change while the
+//! handler runs. A range that changes belongs to another access.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
-/// A range that is set and withdrawn, or none.
+/// A range, or none.
 #[derive(Debug)]
 pub(super) struct SharedRange {
     version: AtomicU64,
@@ -39,7 +39,7 @@ impl SharedRange {
         Self { version: AtomicU64::new(1), start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
     }
 
-    /// Sets the range. One thread at a time sets and withdraws, each after the one before, and never two in a row.
+    /// Sets the range. One thread at a time sets and clears it, alternately.
     pub(super) fn set(&self, range: &Range<usize>) {
         self.set_by(range, || ());
     }
@@ -57,7 +57,7 @@ impl SharedRange {
         self.version.store(version + 1, Release);
     }
 
-    /// No range any more.
+    /// Clears the range.
     pub(super) fn withdraw(&self) {
         self.withdraw_by(|| ());
     }
@@ -67,11 +67,11 @@ impl SharedRange {
         let version = self.version.load(Relaxed);
         debug_assert!(version.is_multiple_of(2), "a range is withdrawn where one is");
         step();
-        // Who sets the next one has seen this, and has it before its fence.
+        // The thread that sets the next range has seen this store, before its fence.
         self.version.store(version + 1, Release);
     }
 
-    /// The range, if one is set and stays so for the moment.
+    /// The range, if one is set and does not change during the read.
     pub(super) fn get(&self) -> Option<Range<usize>> {
         self.get_by(|| ())
     }
