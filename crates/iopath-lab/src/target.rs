@@ -1,4 +1,4 @@
-//! The target of a measurement: a scratch file of ours, an existing file or block device, or none. Decides which bytes
+//! The target of a measurement: a scratch file, an existing file or block device, or none. Decides which bytes
 //! may be accessed; transfers none.
 
 use std::fs::File;

@@ -109,7 +109,7 @@ pub struct Workload {
     pub cache: CacheSettings,
     /// The request log, on a path with a queue of iopath.
     pub log: Option<LogSettings>,
-    /// Whether a file or device that is not a scratch file of ours may be written to.
+    /// Whether a user's file or device may be written to. Scratch files need no permission.
     pub overwrite: bool,
 }
 

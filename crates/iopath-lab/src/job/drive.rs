@@ -30,7 +30,7 @@ impl Clock {
     }
 }
 
-/// The bytes that a job has moved, for the progress bar. On a cache line of its own, so that jobs do not slow each other.
+/// The bytes that a job has moved, for the progress bar. Each has its own cache line, so that jobs do not slow each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Moved {

@@ -1,4 +1,4 @@
-//! Jobs as batches of one volume: what `iopath-direct` and `iopath-raw` share. Each job has a batch of its own.
+//! Jobs as batches of one volume, for `iopath-direct` and `iopath-raw`. Each job has its own batch.
 
 use std::io;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::random;
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
     name: "iopath-buffered",
-    about: "a volume with a page cache, readahead and write-back of its own in user space",
+    about: "a volume with its own page cache, readahead and write-back in user space",
     capabilities: Capabilities {
         needs_target: true,
         direct: false,

@@ -2,8 +2,8 @@
 //! `RWF_NOWAIT`. The decision for all other targets is in `engine.rs`.
 //!
 //! Reads at random offsets, `depth` in flight, in turns of both engines. The kernel carries out such reads of `io_uring` on
-//! worker threads of its own, which costs a hand-over per read; the threads engine queues many reads at once. Which of them
-//! is faster depends on the device, the kernel and the number of CPUs.
+//! its worker threads, one queue operation per read; the threads engine queues many reads at once. The faster one depends
+//! on the device, the kernel and the number of CPUs.
 
 use std::fmt;
 use std::fs::File;
