@@ -170,3 +170,42 @@ fn the_tail_is_written_before_the_blocks_of_its_page_and_a_read_zeroes_past_the_
     };
     assert_eq!(extent.bytes(), 1024, "the block in which the volume ends is read whole");
 }
+
+#[test]
+fn an_inline_read_completes_no_earlier_than_its_page_is_zeroed_past_the_end() {
+    let size_bytes = 64 * PAGE + 700;
+    let queue = QueueConfig { bios_max: 1, ..QueueConfig::default() };
+    let new = || {
+        let cache = CacheConfig { frames: 16, ..CacheConfig::default() };
+        let disk = Disk::new(64 * PAGE + 1024, Duration::from_micros(100), RATE);
+        Driver::new(cache, None, size_bytes, Spaces { joins: true }, disk, &queue)
+    };
+    let read = |driver: &mut Driver, page, waiter| {
+        let pages = driver.path.geometry().pages(page * PAGE, 1);
+        assert_eq!(driver.path.read(pages, waiter, driver.now), ReadStep::Wait { is_single: true });
+    };
+
+    // The queue is full: no step is carried out, so no read passes it.
+    let mut driver = new();
+    for (page, waiter) in [(10, 1), (20, 2)] {
+        read(&mut driver, page, waiter);
+        driver.advance();
+    }
+    read(&mut driver, 64, 3);
+    let last = driver.path.geometry().locate(64 * PAGE).0;
+    assert!(driver.path.take_inline_read::<4>(last, driver.now).is_none(), "the queue is full");
+    assert!(matches!(driver.wait(3), Outcome::Pinned(_)));
+
+    // The queue will refuse a bio that comes before: the page is zeroed first.
+    let mut driver = new();
+    for (page, waiter) in [(10, 1), (20, 2), (64, 3)] {
+        read(&mut driver, page, waiter);
+    }
+    let inline = driver.path.take_inline_read::<4>(last, driver.now).expect("the queue has room");
+    driver.advance();
+    assert!(matches!(driver.steps[0], Step::Zero { from: 1024, .. }), "{:?}", driver.steps);
+    driver.path.handle_completion(inline.tag, Ok(()), driver.now);
+    for waiter in 1..=3 {
+        assert!(matches!(driver.wait(waiter), Outcome::Pinned(_)));
+    }
+}

@@ -25,11 +25,17 @@ pub struct InlineRead<M, const SEGMENTS_MAX: usize> {
 impl<F: Frames> BufferedPath<F> {
     /// Starts I/O up to the read of `page`, and takes that read out of the steps for the caller to carry out, unless it
     /// has more segments than that or is not to be started now. The other steps must be carried out before.
+    ///
+    /// While the queue is full it takes none: [`BufferedPath::poll_step`] returns no step then, and the frame of the last
+    /// page would not be zeroed behind the end of the volume before the read completes.
     pub fn take_inline_read<const SEGMENTS_MAX: usize>(
         &mut self,
         page: Page,
         now: Instant,
     ) -> Option<InlineRead<F::Memory, SEGMENTS_MAX>> {
+        if self.is_queue_full {
+            return None;
+        }
         loop {
             let io = self.cache.poll_io(now)?;
             let before = self.queued.len();
@@ -58,12 +64,14 @@ impl<F: Frames> BufferedPath<F> {
         }
         let segments = bios().filter_map(|bio| bio.memory).collect();
         let extent = Extent::new(first.start(), last.end().0 - first.start().0)?;
-        let mut position = 0;
-        self.queued.retain(|queued| {
-            let is_bio = position >= before && matches!(queued, Queued::Step(Step::Submit(_)));
-            position += 1;
-            !is_bio
-        });
+        // Its other steps zero frames. They come first: the queue may refuse a bio of an earlier I/O, and no step behind
+        // that bio would be carried out before the read.
+        for _ in before..self.queued.len() {
+            let Some(queued) = self.queued.pop_back() else { break };
+            if !matches!(queued, Queued::Step(Step::Submit(_))) {
+                self.queued.push_front(queued);
+            }
+        }
         // One completion stands for all of them.
         self.slot(tag).pieces_left = 1;
         Some(InlineRead { tag, extent, segments })
