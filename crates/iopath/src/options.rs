@@ -120,8 +120,8 @@ impl Options {
     ///
     /// It holds for [`Volume::write_at`](crate::Volume::write_at) and all that builds on it, on direct and buffered volumes;
     /// not on raw volumes, nor for batches: [`Volume::resize`](crate::Volume::resize) first. A gap between the old end and the
-    /// write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A write that fails
-    /// does not extend.
+    /// write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A write that
+    /// fails at the device may extend the volume nevertheless: added bytes that were not written read as zeroes.
     ///
     /// On a buffered volume the file is extended in steps of 1 MiB, so that appends are as cheap as those to a file of the
     /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume cut it to its size. After a crash of

@@ -3,7 +3,8 @@
 mod support;
 
 use iopath::{
-    AlignedBuf, ErrorKind, FileLayout, FileMap, IoMode, MemoryConfig, MemoryDisk, Options, Unaligned, Volume,
+    AlignedBuf, ErrorKind, Extent, Fault, Faults, FileLayout, FileMap, IoError, IoMode, MemoryConfig,
+    MemoryDisk, Op, Options, Sector, Unaligned, Volume,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -191,6 +192,33 @@ fn threads_append_and_read_at_once() {
     assert_eq!(found.len(), 4000 * RECORD);
     for (part, record) in found.chunks(RECORD).zip(0_u64..) {
         assert!(part.iter().all(|byte| *byte == record as u8 | 1), "record {record}");
+    }
+}
+
+/// The first write extends the volume and fails late; the second writes to the gap that it leaves meanwhile.
+#[test]
+fn a_failed_write_that_extends_loses_no_write_of_another_thread() {
+    const BYTES: usize = 32 << 20;
+    const FAILS: u64 = (BYTES as u64) / 512;
+    let faults = Faults::new(1);
+    faults.add(Fault::error(IoError::Media).on(Op::Write).within(Extent::new(Sector(FAILS), 8).unwrap()));
+    let data = &filled(BYTES, 1);
+    for round in 0..5 {
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(4096)).unwrap();
+        let volume = &Volume::memory(&disk, &options().extend(true).faults(&faults)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let error = volume.write_at(data, 8192).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::Io(IoError::Media)), "{error}");
+            });
+            while volume.size_bytes() == 4096 {
+                std::hint::spin_loop();
+            }
+            volume.write_at(&filled(4096, 9), 4096).unwrap();
+        });
+        let mut found = AlignedBuf::new(4096).unwrap();
+        volume.read_exact_at(&mut found, 4096).unwrap();
+        assert!(found[..] == filled(4096, 9)[..], "round {round}: the write had succeeded");
     }
 }
 

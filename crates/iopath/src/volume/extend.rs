@@ -43,13 +43,9 @@ impl Volume {
         self.check_alignment(buffer, offset)?;
         {
             let _alone = self.lock_end();
-            let old_bytes = self.size_bytes();
             self.extend_locked(offset + bytes)?;
-            if let Err(error) = self.write_within(buffer, offset, false) {
-                // The error of the write is the one to report.
-                let _ = self.resize_locked(old_bytes);
-                return Err(error);
-            }
+            // If the write fails, the volume stays extended: another thread may have written to the added bytes meanwhile.
+            self.write_within(buffer, offset, false)?;
         }
         if fua { self.flush_range(offset, bytes) } else { Ok(()) }
     }
