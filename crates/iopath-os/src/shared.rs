@@ -64,10 +64,11 @@ struct Shared<D: ?Sized + RealDevice> {
     calls: AtomicU64,
     /// The poller has returned from the device, and no thread that holds the queue has noted it yet.
     is_poller_back: AtomicBool,
-    /// The error number with which the device refused to be waited for, or 0.
+    /// The error number with which the device refused to be waited for, or 0. EIO after a panic of a thread that held
+    /// the queue.
     broken: AtomicI32,
     /// In sectors.
-    capacity: AtomicU64,
+    capacity: Arc<AtomicU64>,
     watch: Arc<dyn Watch>,
     limits: Limits,
 }
@@ -82,15 +83,16 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         assert!(foreign == 0, "the device has {foreign} requests that this queue has not submitted");
         let (limits, watch) = (device.limits().clone(), device.watch());
         let bios_max = config.bios_max.clamp(1, QueueConfig::SLOTS_MAX);
+        let capacity = Arc::new(AtomicU64::new(limits.capacity));
         let pump = QueuedDevice::new(device, config);
         Self {
             shared: Arc::new(Shared {
-                core: Mutex::new(Core::new(pump, bios_max)),
+                core: Mutex::new(Core::new(pump, bios_max, Arc::clone(&capacity))),
                 is_held: AtomicBool::new(false),
                 calls: AtomicU64::new(0),
                 is_poller_back: AtomicBool::new(false),
                 broken: AtomicI32::new(0),
-                capacity: AtomicU64::new(limits.capacity),
+                capacity,
                 watch,
                 limits,
             }),

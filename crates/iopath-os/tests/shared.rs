@@ -301,3 +301,19 @@ fn high_priority_halves_the_p99_of_a_reader_beside_a_writer() {
     let [without, with] = [Priority::BestEffort, Priority::RealTime].map(waits);
     assert!(2 * p99(&with) <= p99(&without), "{} requests, without priority {}", p99(&with), p99(&without));
 }
+
+#[test]
+fn bios_that_complete_at_once_leave_room_for_those_that_found_the_queue_full() {
+    // The device has no cache: a flush completes at submission, and nothing is ever in flight.
+    let config = QueueConfig { bios_max: 2, elevator: "deadline".parse().unwrap(), ..QueueConfig::default() };
+    let queue = SharedQueue::new(Box::new(Disk::new()), &config);
+    let mut client = queue.client(8, 8);
+    for token in 0..5 {
+        let (op, extent) = (Op::Flush, Extent::EMPTY);
+        let (stream, priority) = (Stream(0), Priority::default());
+        client.queue(Job { op, extent, buffer: None, fua: false, stream, priority, token }).unwrap();
+    }
+    client.drain().unwrap();
+    let tokens: Vec<u64> = std::iter::from_fn(|| client.poll_completion()).map(|done| done.token).collect();
+    assert_eq!(tokens, [0, 1, 2, 3, 4]);
+}

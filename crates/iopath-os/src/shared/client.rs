@@ -2,6 +2,7 @@
 //! by itself: see `wait.rs`.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ pub struct QueueClient<D: ?Sized + RealDevice> {
     mailbox: Arc<Mailbox>,
     submissions: Producer<Bio<Segment>>,
     completions: Consumer<BioDone>,
-    /// Keeps the memory alive. Forgotten, not dropped, if the I/O on it cannot be waited for.
-    in_flight: Slab<InFlight>,
+    /// Keeps the memory alive. Dropped by the drop of the client alone, when the I/O on it has completed.
+    in_flight: ManuallyDrop<Slab<InFlight>>,
     bios_max: u32,
     plug_max: u32,
     /// Runs of plugged bios that cannot join one another.
@@ -55,7 +56,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         bios_max: u32,
         plug_max: u32,
     ) -> Self {
-        let in_flight = Slab::with_capacity(bios_max.min(QueueConfig::SLOTS_MAX) as usize);
+        let in_flight = ManuallyDrop::new(Slab::with_capacity(bios_max.min(QueueConfig::SLOTS_MAX) as usize));
         let plug_max = plug_max.max(1);
         Self {
             queue,
@@ -224,14 +225,13 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 
 impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
     /// Waits for the I/O in flight. If the device refuses to be waited for, or a thread has panicked while it held the
-    /// queue, the memory stays allocated for ever: the device may still write to it.
+    /// queue, be it during that wait, the memory stays allocated for ever: the device may still write to it.
     fn drop(&mut self) {
         let is_usable = !self.queue.shared.core.is_poisoned();
         if !is_usable || self.drain().is_err() {
-            std::mem::forget(std::mem::take(&mut self.in_flight));
             return;
         }
-        self.in_flight.clear();
+        drop(std::mem::take(&mut *self.in_flight));
         self.queue.shared.with(|core| core.clients[self.number as usize] = None);
     }
 }

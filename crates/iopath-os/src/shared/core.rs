@@ -11,7 +11,7 @@ use super::wait::{Mailbox, Poller};
 use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;
-use crate::sync::atomic::{Ordering, fence};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Bits of [`Calls`](super::Shared::calls) that name clients: client `n` has bit `n % CLIENT_BITS`.
 pub(super) const CLIENT_BITS: usize = 63;
@@ -28,6 +28,8 @@ pub(super) struct Core<D: ?Sized + RealDevice> {
     pub(super) pump: QueuedDevice<Box<D>>,
     pub(super) clients: Vec<Option<Client>>,
     bios_max: u32,
+    /// Where the device ends, in sectors, as others set it.
+    capacity: Arc<AtomicU64>,
     /// Clients whose bios found the queue full, as bits.
     backlog: u64,
     /// The client from which the next pass begins, as a bit number.
@@ -67,11 +69,12 @@ pub(super) const fn token(client: u32, number: u32) -> u64 {
 }
 
 impl<D: ?Sized + RealDevice> Core<D> {
-    pub(super) fn new(pump: QueuedDevice<Box<D>>, bios_max: u32) -> Self {
+    pub(super) fn new(pump: QueuedDevice<Box<D>>, bios_max: u32, capacity: Arc<AtomicU64>) -> Self {
         Self {
             pump,
             clients: Vec::new(),
             bios_max,
+            capacity,
             backlog: 0,
             first: 0,
             poller: None,
@@ -81,12 +84,9 @@ impl<D: ?Sized + RealDevice> Core<D> {
     }
 
     /// Takes in the bios of the clients in `calls`, and gives the device what it has room for.
-    pub(super) fn serve(&mut self, calls: u64, capacity: u64, wakes: &mut Wakes) {
+    pub(super) fn serve(&mut self, calls: u64, wakes: &mut Wakes) {
         self.now = clock::now();
-        if self.pump.queue().limits().capacity != capacity {
-            self.pump.device_mut().set_capacity(capacity);
-            self.pump.queue_mut().set_capacity(capacity);
-        }
+        move_end(&mut self.pump, &self.capacity);
         self.admit(calls, wakes);
         self.advance(wakes);
     }
@@ -109,12 +109,22 @@ impl<D: ?Sized + RealDevice> Core<D> {
 
     /// Gives the device what it has room for, and posts completed bios.
     fn advance(&mut self, wakes: &mut Wakes) {
-        self.pump.dispatch(self.now);
-        self.pump.commit(self.now);
-        self.post(wakes);
+        self.dispatch(wakes);
+        // Bios that completed at once, such as flushes of a device without a cache, leave room for bios that found the
+        // queue full. No completion of the device announces that room.
+        while self.backlog != 0 && self.pump.queue().bios_in() < self.bios_max {
+            self.admit(0, wakes);
+            self.dispatch(wakes);
+        }
         if self.pump.queue().bios_in() == 0 {
             self.pump.queue_mut().publish_log();
         }
+    }
+
+    fn dispatch(&mut self, wakes: &mut Wakes) {
+        self.pump.dispatch(self.now);
+        self.pump.commit(self.now);
+        self.post(wakes);
     }
 
     /// Moves bios from the rings of the clients in `calls` into the queue, and those of clients that found it full
@@ -125,7 +135,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
             return;
         }
         let mut refusals = 0;
-        let Self { pump, clients, bios_max, backlog, first, now, .. } = self;
+        let Self { pump, clients, bios_max, capacity, backlog, first, now, .. } = self;
         for number in numbers(calls, clients.len(), *first) {
             let Some(client) = &mut clients[number] else { continue };
             while let Some(bio) = client.submissions.peek() {
@@ -134,7 +144,12 @@ impl<D: ?Sized + RealDevice> Core<D> {
                     break;
                 }
                 let _ = client.submissions.pop();
-                if let Err(refused) = pump.submit_bio(bio, *now) {
+                let mut submitted = pump.submit_bio(bio, *now);
+                // The client may have checked the bio against an end that has moved since this thread last read it.
+                if matches!(submitted, Err(SubmitError::OutOfRange { .. })) && move_end(pump, capacity) {
+                    submitted = pump.submit_bio(bio, *now);
+                }
+                if let Err(refused) = submitted {
                     let result = Err(error_of(&refused));
                     client.completions.push(BioDone { token: bio.token & 0xffff_ffff, result });
                     refusals |= bit_of(number as u32);
@@ -176,6 +191,17 @@ impl<D: ?Sized + RealDevice> Core<D> {
             self.notify(number as u32, wakes);
         }
     }
+}
+
+/// Makes queue and device end where `capacity` says. True if that has moved.
+fn move_end<D: ?Sized + RealDevice>(pump: &mut QueuedDevice<Box<D>>, capacity: &AtomicU64) -> bool {
+    let sectors = capacity.load(Ordering::Acquire);
+    let has_moved = pump.queue().limits().capacity != sectors;
+    if has_moved {
+        pump.device_mut().set_capacity(sectors);
+        pump.queue_mut().set_capacity(sectors);
+    }
+    has_moved
 }
 
 /// A bio that passed the checks of its client, and which the queue refuses: the volume has become shorter meanwhile.

@@ -322,7 +322,7 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
         if self.shared.is_poller_back.swap(false, SeqCst) {
             core.poller = None;
         }
-        core.serve(calls, self.shared.capacity.load(Acquire), &mut self.wakes);
+        core.serve(calls, &mut self.wakes);
         if self.shared.broken.load(SeqCst) != 0 {
             core.wake_all();
         }
@@ -368,7 +368,11 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         if thread::panicking() && !self.was_panicking {
-            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever.
+            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever. A thread that does not find
+            // it, because another one that has found it still holds it during its panic, sees the error number: either
+            // this thread sees that it sleeps, or it sees the number after it has announced that it sleeps.
+            let _ = self.shared.broken.compare_exchange(0, libc::EIO, SeqCst, SeqCst);
+            fence(SeqCst);
             core.wake_all();
         } else {
             core.wake_next_poller(&mut self.wakes);

@@ -143,6 +143,37 @@ fn an_elevator_changes_while_threads_wait() {
     });
 }
 
+#[test]
+fn an_io_that_was_accepted_behind_a_growing_end_succeeds() {
+    Exploration::new("an_io_that_was_accepted_behind_a_growing_end_succeeds").run(|| {
+        let queue = queue(any_elevator());
+        queue.set_capacity(extent(PAGES - 2).end().0);
+        on_threads(3, move |number| {
+            if number == 0 {
+                return queue.set_capacity(extent(PAGES - 1).end().0);
+            }
+            let mut client = queue.client(3, 1);
+            let pool = BufferPool::new(3, PAGE as usize).unwrap();
+            for page in [0, PAGES - 1, PAGES - 1] {
+                let job = Job {
+                    op: Op::Read,
+                    extent: extent(page),
+                    buffer: pool.take(),
+                    fua: false,
+                    stream: Stream(0),
+                    priority: Priority::default(),
+                    token: page,
+                };
+                // Refused while the end has not moved.
+                let _ = client.queue(job);
+                client.submit();
+            }
+            client.drain().unwrap();
+            take(&mut client);
+        });
+    });
+}
+
 /// How long the elevator holds each request back.
 const HELD_FOR: Duration = Duration::from_millis(1);
 
