@@ -127,6 +127,9 @@ impl Options {
     /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume cut it to its size. After a crash of
     /// the program or a power failure the file may therefore be longer than what was written: the rest is zeroes. Appends
     /// that were flushed are whole, in a file that was as long as the volume at that time.
+    ///
+    /// Such a flush, and a write that extends, may resize the file. Reap every [`Batch`](crate::Batch) write to its last page
+    /// before, as for [`Volume::resize`](crate::Volume::resize).
     #[must_use]
     pub const fn extend(mut self, extend: bool) -> Self {
         self.extend = extend;
