@@ -282,7 +282,11 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             plug_requests_max: shape.plug,
             elevator: wanted.elevator.clone(),
         };
-        Runner::new(device, &config)
+        let mut runner = Runner::new(device, &config);
+        for (stream, weight) in &wanted.weights {
+            runner.set_weight(*stream, *weight);
+        }
+        runner
     }
 
     #[cold]

@@ -197,6 +197,21 @@ fn streams_of_one_batch_share_the_device_by_weight() {
     let volume = Volume::open(&path, &options().device_depth(1).elevator("fair")).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(32, 4 * KIB)).unwrap();
     volume.set_weight(Stream(1), 300);
+    assert_stream_1_gets_three_times_the_share(&mut batch);
+}
+
+#[test]
+fn a_batch_with_a_descriptor_has_a_queue_of_its_own_with_the_weights_of_the_volume() {
+    let Some((_directory, path)) = scratch(1 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(1).elevator("fair")).unwrap();
+    volume.set_weight(Stream(1), 300);
+    let mut batch = volume.batch(&BatchOptions::new(32, 4 * KIB)).unwrap();
+    batch.completion_fd().unwrap();
+    assert_stream_1_gets_three_times_the_share(&mut batch);
+}
+
+/// Keeps 32 reads of two streams in flight, the second of which has the weight 300.
+fn assert_stream_1_gets_three_times_the_share(batch: &mut Batch) {
     let mut completed = [0_u32; 2];
     let mut rng = ChaCha8Rng::seed_from_u64(6);
     let mut add = |batch: &mut Batch, stream: u64| {
@@ -204,14 +219,14 @@ fn streams_of_one_batch_share_the_device_by_weight() {
         read(batch, block, |request| request.stream(Stream(stream as u32)));
     };
     for each in 0..32 {
-        add(&mut batch, each % 2);
+        add(batch, each % 2);
     }
     for _ in 0..800 {
         let done = batch.wait().unwrap().expect("some are in flight");
         let stream = done.token % 4;
         completed[stream as usize] += 1;
         drop(done);
-        add(&mut batch, stream);
+        add(batch, stream);
     }
     let share = f64::from(completed[1]) / f64::from(completed[0]);
     assert!((2.7..3.3).contains(&share), "{completed:?}");

@@ -68,8 +68,14 @@ impl Volume {
     /// Changes the elevator of the queue behind the page cache at once.
     fn tune_cache(&self) {
         if let Some(cache) = self.cache_if_any() {
-            let (wanted, _) = self.tuning().wanted();
-            cache.follow(&wanted.elevator);
+            loop {
+                let (wanted, generation) = self.tuning().wanted();
+                cache.follow(&wanted.elevator);
+                // A thread that changed the elevator meanwhile may have tuned the cache before this one.
+                if self.tuning().generation() == generation {
+                    return;
+                }
+            }
         }
     }
 }
