@@ -176,11 +176,9 @@ fn an_ignored_hangup_stays_ignored() {
     let Some(directory) = scratch_directory() else { return };
     let run = |script: &str| {
         let args = ["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "2s", "--repeat", "1"];
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", script, env!("CARGO_BIN_EXE_iopath")])
-            .args(args)
-            .arg("--target")
-            .arg(directory.path())
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_iopath")]).args(args).arg("--target");
+        let mut child = support::with_default_signals(shell.arg(directory.path()))
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
@@ -274,10 +272,8 @@ fn a_file_is_overwritten_only_on_request_and_only_up_to_size() {
 fn a_signal_removes_the_scratch_file() {
     let Some(directory) = scratch_directory() else { return };
     let mut run =
-        iopath(&["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "60s", "--target"])
-            .arg(directory.path())
-            .spawn()
-            .unwrap();
+        iopath(&["run", "--path", "kernel-buffered", "--size", "16m", "--runtime", "60s", "--target"]);
+    let mut run = support::with_default_signals(run.arg(directory.path())).spawn().unwrap();
     let has_scratch = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
     assert!(support::within_10_s(has_scratch), "no scratch file appears");
     let pid = rustix::process::Pid::from_child(&run);

@@ -1,5 +1,7 @@
 //! `iopath survey` from the command line: tables, JSON, cleanup, refusals.
 
+mod support;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -118,8 +120,7 @@ fn a_file_is_written_to_only_with_permission() {
 #[test]
 fn an_interrupt_removes_the_scratch_file() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = iopath(&["--time", "60s"])
-        .arg(directory.path())
+    let mut child = support::with_default_signals(iopath(&["--time", "60s"]).arg(directory.path()))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -56,11 +56,8 @@ const WORDS: &[Word] = &[
 const EXEMPT: &[&str] = &["CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
 /// Paths that still have such words. `cargo xtask tidy --words` names those that can be removed from here.
-const NOT_YET: &[&str] = &[
-    "crates/iopath-core/src/file/mapper",
-    "crates/iopath-core/tests/mapper",
-    "crates/iopath-os/tests/",
-];
+const NOT_YET: &[&str] =
+    &["crates/iopath-core/src/file/mapper", "crates/iopath-core/tests/mapper", "crates/iopath-os/tests/"];
 
 /// No word of [`WORDS`] in code, comments and documentation outside [`NOT_YET`].
 pub(super) fn plain_words(tree: &Tree) -> Vec<Finding> {

@@ -18,6 +18,17 @@ pub(crate) fn iopath(args: &[&str]) -> Command {
     command
 }
 
+/// The same command with the default actions of SIGINT, SIGTERM and SIGHUP, which the program leaves ignored if they are
+/// ignored at its start: `nohup` and shells that start background jobs ignore some of them.
+pub(crate) fn with_default_signals(command: &Command) -> Command {
+    let mut wrapped = Command::new("env");
+    wrapped.arg("--default-signal=INT,TERM,HUP").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        wrapped.env(name, value.unwrap_or_default());
+    }
+    wrapped
+}
+
 /// A directory on a filesystem that supports direct I/O; `None` with a line on stderr if there is none.
 pub(crate) fn scratch_directory() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
