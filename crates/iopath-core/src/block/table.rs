@@ -40,6 +40,7 @@ impl RequestTable {
     }
 
     /// Releases the slot. Its tag is not used again before the generation wraps around.
+    #[inline]
     pub(crate) fn release(&mut self, tag: Tag) {
         let slot = &mut self[tag];
         assert!(slot.state != State::Free, "{tag:?} was released twice");

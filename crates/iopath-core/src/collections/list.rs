@@ -77,6 +77,7 @@ impl<T: Member> Links<T> {
     }
 
     /// Adds a member as the newest. It must be in no list.
+    #[inline]
     pub(crate) fn push_back(&mut self, list: &mut List<T>, member: T) {
         self.links[member.index()] = Link { before: list.back, after: NIL };
         match self.link(list.back) {
@@ -88,6 +89,7 @@ impl<T: Member> Links<T> {
     }
 
     /// Removes and returns the oldest member.
+    #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut List<T>) -> Option<T> {
         let member = list.front()?;
         self.remove(list, member);
@@ -98,6 +100,7 @@ impl<T: Member> Links<T> {
     ///
     /// # Panics
     /// If no list has the member: a bug of the caller.
+    #[inline]
     pub(crate) fn remove(&mut self, list: &mut List<T>, member: T) {
         let Link { before, after } = self.links[member.index()];
         // A removed member keeps its links, but none of them leads back to it.

@@ -17,6 +17,8 @@ impl<M: Memory> RequestQueue<M> {
     ///
     /// # Panics
     /// If the request is not in flight: a bug of the device.
+    #[expect(clippy::inline_always, reason = "see `submit_bio`")]
+    #[inline(always)]
     pub fn handle_completion(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
         self.leave_device(tag, State::Done);
         self.gate = Gate::Open;
