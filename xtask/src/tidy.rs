@@ -19,10 +19,6 @@ pub(crate) struct Options {
     /// List the circles of dependencies between modules in every crate, including those in which they are allowed
     #[arg(long)]
     circles: bool,
-
-    /// List the words that the rule `plain-words` finds, including those in files not yet covered
-    #[arg(long)]
-    words: bool,
 }
 
 /// A violation of a rule: its position and the way to correct it.
@@ -76,9 +72,9 @@ pub(crate) fn check() -> Result<Report> {
 
 /// Prints the findings; returns whether there are none.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    if options.circles || options.words {
+    if options.circles {
         let tree = Tree::read(workspace::root())?;
-        print!("{}", if options.circles { circles::report(&tree) } else { words::report(&tree) });
+        print!("{}", circles::report(&tree));
         return Ok(true);
     }
     let report = check()?;

@@ -28,6 +28,7 @@ mod inline_read;
 mod read;
 mod state;
 mod wait;
+mod waiter;
 mod write;
 
 use std::fs::File;

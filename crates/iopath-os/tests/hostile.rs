@@ -119,9 +119,9 @@ fn reads_borrows_and_advice_anywhere_are_of_what_there_is() {
         assert_eq!(buffered.read_at(&mut buffer, offset).unwrap(), expected, "{bytes} bytes at {offset}");
         // No more at a time than the cache holds: all of it at once cannot be borrowed.
         let wanted = if there > 64 << 10 { 64 << 10 } else { bytes as usize };
-        let lent = buffered.borrow(offset, wanted).unwrap();
-        assert_eq!(lent.len() as u64, there.min(wanted as u64), "{wanted} bytes at {offset}");
-        drop(lent);
+        let borrowed = buffered.borrow(offset, wanted).unwrap();
+        assert_eq!(borrowed.len() as u64, there.min(wanted as u64), "{wanted} bytes at {offset}");
+        drop(borrowed);
         for advice in [
             Advice::WillNeed,
             Advice::DontNeed,

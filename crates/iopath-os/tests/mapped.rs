@@ -143,7 +143,7 @@ fn a_write_waits_for_another_write_that_fills_the_same_block() {
     let mut memory = [0, 1, 2].map(|_| AlignedBuf::new(512).unwrap());
     memory.iter_mut().zip(1..).for_each(|(memory, number)| memory.fill(number));
     let [first, second, third] = &mut memory;
-    // Taken and not handed over: it has the block.
+    // Accepted and not submitted: it has the claim of the block.
     submit(one, 0, Op::Write, 0, first);
     submit(two, 0, Op::Write, 512, second);
     submit(two, 1, Op::Write, 8192, third);

@@ -43,11 +43,11 @@ fn stripe(files: &[Arc<File>]) -> Device {
 }
 
 fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: whoever calls it leaves the memory alone until the request has completed; all these tests do.
+    // SAFETY: the caller does not touch the memory until the request has completed; all these tests do.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 
-/// One request for each piece of `memory` from `offset` on, handed over together; the first error.
+/// One request for each piece of `memory` from `offset` on, submitted together; the first error.
 fn run(device: &mut Device, op: Op, offset: u64, memory: &mut [u8], piece: usize) -> Result<(), IoError> {
     let mut from = offset;
     let mut tags = 0;
@@ -99,7 +99,7 @@ fn chunks_lie_on_the_members_in_turn() {
 
 #[test]
 fn a_sequential_stream_reaches_each_member_as_large_requests() {
-    // As one large request, and as many small ones: what is handed over together touches on each member.
+    // As one large request, and as many small ones: requests submitted together are adjacent on each member.
     for piece in [1 << 20, 64 << 10, 16 << 10, 4 << 10] {
         let files = files(4);
         let mut device = stripe(&files);

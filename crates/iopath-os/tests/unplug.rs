@@ -75,7 +75,7 @@ fn submitting_a_whole_plug_without_a_wait_is_one_system_call() {
     runner.submit();
     assert_eq!(runner.syscalls(), 1);
     runner.submit();
-    assert_eq!(runner.syscalls(), 1, "there was nothing to hand over");
+    assert_eq!(runner.syscalls(), 1, "there was nothing to submit");
     while runner.in_flight() > 0 {
         runner.wait(DEPTH).unwrap();
         collect(&mut runner);
@@ -106,13 +106,13 @@ fn a_plug_that_overflows_is_one_system_call_each_time() {
         submit(&mut runner, &pool, token);
     }
     // The last eight are plugged still, and go off with the wait for all.
-    let handed_over = runner.syscalls();
-    assert_eq!(handed_over, u64::from(DEPTH) / 8 - 1);
+    let submitted = runner.syscalls();
+    assert_eq!(submitted, u64::from(DEPTH) / 8 - 1);
     while over < DEPTH {
         runner.wait(DEPTH).unwrap();
         over += collect(&mut runner);
     }
     let syscalls = runner.syscalls();
     drop(runner);
-    assert_eq!((syscalls, unplugs.load(Relaxed)), (handed_over + 1, handed_over + 1));
+    assert_eq!((syscalls, unplugs.load(Relaxed)), (submitted + 1, submitted + 1));
 }

@@ -1,8 +1,5 @@
 //! Words that code and documentation no longer use, each with the standard term. The other rules are in `rules.rs`.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
 use super::Finding;
 use super::tree::{File, Tree};
 
@@ -50,43 +47,20 @@ const WORDS: &[Word] = &[
     ("made_up", "fixtures"),
 ];
 
-/// The paths in which no word is a finding: the start of a path each.
+/// The files in which no word is a finding.
 ///
 /// The file of this list, and the changelog, whose old entries stay as they are.
 const EXEMPT: &[&str] = &["CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
-/// Paths that still have such words. `cargo xtask tidy --words` names those that can be removed from here.
-const NOT_YET: &[&str] =
-    &["crates/iopath-core/src/file/mapper", "crates/iopath-core/tests/mapper", "crates/iopath-os/tests/"];
-
-/// No word of [`WORDS`] in code, comments and documentation outside [`NOT_YET`].
+/// No word of [`WORDS`] in code, comments and documentation.
 pub(super) fn plain_words(tree: &Tree) -> Vec<Finding> {
-    texts(tree).filter(|file| !is_below(file, NOT_YET)).flat_map(find).collect()
-}
-
-/// Every finding, those below [`NOT_YET`] included, their number in each file, and the paths of [`NOT_YET`] without any.
-pub(super) fn report(tree: &Tree) -> String {
-    let mut text = String::new();
-    let mut counts = BTreeMap::<String, usize>::new();
-    for finding in texts(tree).flat_map(find) {
-        let _ = writeln!(text, "{finding}");
-        *counts.entry(finding.path).or_default() += 1;
-    }
-    for (path, count) in &counts {
-        let _ = writeln!(text, "{count:>4} {path}");
-    }
-    for prefix in NOT_YET.iter().filter(|prefix| !counts.keys().any(|path| path.starts_with(**prefix))) {
-        let _ = writeln!(text, "{prefix} can be removed from NOT_YET");
-    }
-    text
+    texts(tree).flat_map(find).collect()
 }
 
 fn texts(tree: &Tree) -> impl Iterator<Item = &File> {
-    tree.files.iter().filter(|file| file.has_extension(&["rs", "md"]) && !is_below(file, EXEMPT))
-}
-
-fn is_below(file: &File, prefixes: &[&str]) -> bool {
-    prefixes.iter().any(|prefix| file.path.starts_with(prefix))
+    tree.files
+        .iter()
+        .filter(|file| file.has_extension(&["rs", "md"]) && !EXEMPT.contains(&file.path.as_str()))
 }
 
 fn find(file: &File) -> Vec<Finding> {

@@ -123,7 +123,7 @@ fn space_is_unwritten_until_commit_and_a_hole_after_unmap() {
         is(&mut *mapper, rest, |place| matches!(place, Location::Written(_)));
         mapper.unmap(part, &mut space).unwrap();
         is(&mut *mapper, FILE, |place| place == Location::Hole);
-        assert_eq!(space.given_back, taken, "{}: no space is lost", kind.name);
+        assert_eq!(space.released, taken, "{}: no space is lost", kind.name);
     }
 }
 

@@ -87,7 +87,7 @@ fn a_block_without_space_leaves_no_indirect_block_behind() {
         let mut map = IndirectMap::new(&layout(1024, 0)).unwrap();
         let mut space = Ahead::new(2, left * 2);
         assert_eq!(map.allocate(blocks(268, 1), &mut space), Err(MapError::NoSpace));
-        assert_eq!(space.given_back, left * 2, "what was taken for the way");
+        assert_eq!(space.released, left * 2, "what was taken for the way");
         assert_eq!((map.inode(), map.resident()), (&[0; 15], 0));
     }
 }

@@ -21,13 +21,13 @@ fn layout(block_bytes: u32, size_bytes: u64) -> FileLayout {
 struct Ahead {
     next: u64,
     left: u64,
-    given_back: u64,
+    released: u64,
 }
 
 impl Ahead {
     /// From the device's sector `next` on, `left` sectors.
     fn new(next: u64, left: u64) -> Self {
-        Self { next, left, given_back: 0 }
+        Self { next, left, released: 0 }
     }
 }
 
@@ -40,7 +40,7 @@ impl Space for Ahead {
     }
 
     fn release(&mut self, extent: Extent) {
-        self.given_back += extent.sectors();
+        self.released += extent.sectors();
     }
 }
 

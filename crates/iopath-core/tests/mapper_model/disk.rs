@@ -80,7 +80,7 @@ impl Space for Blocks {
     fn release(&mut self, extent: Extent) {
         let first = (extent.start().0 / self.unit) as usize;
         for block in &mut self.is_free[first..first + (extent.sectors() / self.unit) as usize] {
-            assert!(!*block, "space is given back once: {extent}");
+            assert!(!*block, "space is released once: {extent}");
             *block = true;
         }
     }

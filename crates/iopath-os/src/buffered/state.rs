@@ -10,7 +10,7 @@ use iopath_core::{Instant, IoError, LogSink, Op, SubmitError};
 use slab::Slab;
 
 use super::arena::Arena;
-use super::wait::Waiter;
+use super::waiter::Waiter;
 use crate::device::{RealDevice, Watch};
 use crate::memory::Segment;
 use crate::runner::Runner;

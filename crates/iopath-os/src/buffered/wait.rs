@@ -29,25 +29,15 @@ use iopath_core::buffered::{NoFrame, Starvation};
 use iopath_core::cache::Outcome;
 
 use super::state::State;
+use super::waiter::Waiter;
 use super::{BufferedError, Shared};
 use crate::clock;
 use crate::device::WaitError;
 use crate::sync::MutexGuard;
-use crate::sync::thread::{self, Thread};
+use crate::sync::thread;
 
 /// The shortest sleep: a timer for less costs more than it saves.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
-
-/// A thread that waits.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    thread: Thread,
-    pub(super) outcome: Option<Outcome>,
-    /// It sleeps, and no thread has woken it yet.
-    is_asleep: bool,
-    /// When it wakes by itself.
-    wakes_at: Option<Instant>,
-}
 
 /// The state, locked. An unlock wakes a sleeper to poll if no other thread does: see the module.
 #[derive(Debug)]

@@ -108,7 +108,7 @@ fn a_dropped_device_accesses_no_memory_afterwards() {
             let io = Io::new(Tag::from_bits(number), Op::Read, extent(u64::from(number)), &memory);
             rig.device.submit(&io, now()).unwrap();
             if number == 11 {
-                rig.device.commit(now()); // The last four are never handed over.
+                rig.device.commit(now()); // The last four are never submitted.
             }
         }
         let null = iopath_os::Null::new(Limits::with_capacity(0));

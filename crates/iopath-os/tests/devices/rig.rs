@@ -289,7 +289,7 @@ pub(crate) fn limits(file: &File) -> Limits {
 
 /// All of `memory` as a segment. The tests leave it alone until the request has completed.
 pub(crate) fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: whoever calls it keeps the memory until the request has completed or the device is gone, and looks at it only
+    // SAFETY: the caller keeps the memory until the request has completed or the device is gone, and reads it only
     // then; all these tests do.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }

@@ -104,8 +104,8 @@ fn threads_that_share_a_queue_end() {
 }
 
 #[test]
-fn a_client_that_leaves_hands_over_the_polling() {
-    Exploration::new("a_client_that_leaves_hands_over_the_polling").run(|| {
+fn a_client_that_leaves_passes_the_polling_on() {
+    Exploration::new("a_client_that_leaves_passes_the_polling_on").run(|| {
         let queue = queue(any_elevator());
         on_threads(3, move |number| {
             if number == 0 {

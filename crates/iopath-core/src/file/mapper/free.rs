@@ -47,7 +47,7 @@ impl FreeSpace {
     fn insert(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.start().0, extent.end().0);
         if let Some((before, sectors)) = self.extents.range(..end).next_back() {
-            assert!(before + sectors <= start, "{extent} is given back although some of it is free");
+            assert!(before + sectors <= start, "{extent} is released although some of it is free");
             if before + sectors == start {
                 start = *before;
             }
