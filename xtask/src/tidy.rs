@@ -16,7 +16,7 @@ use tree::Tree;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// List the circles of dependencies between modules in every crate, including those in which they are allowed
+    /// List the circles of dependencies between modules in every crate
     #[arg(long)]
     circles: bool,
 }

@@ -12,6 +12,7 @@
 
 mod client;
 mod core;
+mod mailbox;
 mod ring;
 mod wait;
 
@@ -28,7 +29,7 @@ use crate::sync::atomic::Ordering::{Acquire, Release};
 use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 pub use client::QueueClient;
 use core::{Client, Core};
-use wait::Mailbox;
+use mailbox::Mailbox;
 
 /// A request queue and a device that threads share. An elevator orders the requests of all of them.
 ///

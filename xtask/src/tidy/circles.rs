@@ -8,10 +8,6 @@ use super::Finding;
 use super::modules::{Modules, Use};
 use super::tree::{File, Package, Tree};
 
-/// The crates in which a circle is a finding.
-const WITHOUT_CIRCLES: &[&str] =
-    &["iopath", "iopath-cli", "iopath-core", "iopath-lab", "iopath-log", "xtask"];
-
 /// Modules beside each other that use each other, directly or through others.
 #[derive(Debug)]
 pub(super) struct Circle {
@@ -45,8 +41,7 @@ struct Site {
 /// parent. The root is an exception, because it is the parent of every file: what `lib.rs` or `main.rs` defines or uses
 /// counts as that of a module beside the others. Code under `#[cfg(test)]` is exempt.
 pub(super) fn no_circles(tree: &Tree) -> Vec<Finding> {
-    let enforced = |circle: &Circle| WITHOUT_CIRCLES.contains(&circle.krate.as_str());
-    circles(tree).iter().filter(|circle| enforced(circle)).map(Circle::finding).collect()
+    circles(tree).iter().map(Circle::finding).collect()
 }
 
 /// The circles of every crate of the workspace.
@@ -63,8 +58,7 @@ pub(super) fn report(tree: &Tree) -> String {
     }
     for Package { name, .. } in &tree.packages {
         let count = circles.iter().filter(|circle| circle.krate == *name).count();
-        let is_enforced = WITHOUT_CIRCLES.contains(&name.as_str());
-        let _ = writeln!(text, "{name}: {count} circles{}", if is_enforced { "" } else { ", not enforced" });
+        let _ = writeln!(text, "{name}: {count} circles");
     }
     text
 }

@@ -11,8 +11,8 @@ use slab::Slab;
 
 use super::SharedQueue;
 use super::core::{bit_of, token};
+use super::mailbox::Mailbox;
 use super::ring::{Consumer, Producer};
-use super::wait::Mailbox;
 use crate::device::{RealDevice, WaitError};
 use crate::memory::Segment;
 use crate::pool::PoolBuf;

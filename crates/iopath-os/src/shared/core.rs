@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use iopath_core::{Bio, BioDone, Instant, IoError, QueuedDevice, SubmitError};
 
+use super::mailbox::{Mailbox, Poller};
 use super::ring::{Consumer, Producer};
-use super::wait::{Mailbox, Poller};
 use crate::clock;
 use crate::device::RealDevice;
 use crate::memory::Segment;

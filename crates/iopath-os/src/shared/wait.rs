@@ -28,49 +28,23 @@
 //!   or gives the device its first request, wakes it.
 
 use std::io;
-use std::sync::{PoisonError, TryLockError};
+use std::sync::TryLockError;
 
 use iopath_core::Instant;
 
 use super::Shared;
 use super::core::{Core, SERVE, Wakes, bit_of};
+use super::mailbox::{ASLEEP, AWAKE, Mailbox, ON_DUTY, Poller};
 use crate::clock;
 use crate::device::{RealDevice, WaitError};
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use crate::sync::atomic::{AtomicU32, fence};
-use crate::sync::thread::{self, Thread};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::fence;
+use crate::sync::thread;
 
 /// How often a thread that cannot hold the queue looks again before it sleeps: about as long as a holder takes for a
 /// batch of 32 bios.
 const SPINS: u32 = if cfg!(iopath_explore) { 1 } else { 200 };
-
-/// The client runs, or polls the device.
-const AWAKE: u32 = 0;
-/// It sleeps, or is about to.
-const ASLEEP: u32 = 1;
-/// It was woken to poll the device.
-const ON_DUTY: u32 = 2;
-
-/// How other threads see a client.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Mailbox {
-    state: AtomicU32,
-    /// How many completions it waits for.
-    wanted: AtomicU32,
-    /// The thread that waits for it.
-    thread: Mutex<Option<Thread>>,
-}
-
-/// The thread that waits for the device on behalf of all.
-#[derive(Debug)]
-pub(super) struct Poller {
-    client: u32,
-    /// It waits by the device's watch. Otherwise nothing is at the device, and it sleeps until `until`.
-    pub(super) is_watching: bool,
-    until: Option<Instant>,
-}
 
 /// The queue, held by the calling thread. The release wakes a client to poll the device if no thread does.
 pub(super) struct Held<'a, D: ?Sized + RealDevice> {
@@ -87,49 +61,6 @@ enum Next {
     Poll(Option<Instant>),
     SleepUntil(Instant),
     Sleep,
-}
-
-impl Mailbox {
-    /// Notes which thread to wake.
-    fn register(&self) {
-        let mut registered = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = thread::current();
-        if registered.as_ref().is_none_or(|thread| thread.id() != current.id()) {
-            *registered = Some(current);
-        }
-    }
-
-    /// Marks the client, which sleeps, as woken; false if it does not sleep.
-    fn wake_to(&self, state: u32) -> bool {
-        self.state.load(Relaxed) == ASLEEP
-            && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
-    }
-
-    fn unpark(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = &*thread {
-            thread.unpark();
-        }
-    }
-
-    /// Ends the announcement that the client sleeps. True if it was woken to poll the device.
-    fn awaken(&self) -> bool {
-        self.state.swap(AWAKE, SeqCst) == ON_DUTY
-    }
-
-    fn park(&self, until: Option<Instant>) {
-        while self.state.load(Acquire) == ASLEEP {
-            let Some(until) = until else {
-                thread::park();
-                continue;
-            };
-            let left = until.saturating_since(clock::now());
-            if left.is_zero() {
-                return;
-            }
-            thread::park_timeout(left);
-        }
-    }
 }
 
 impl<D: ?Sized + RealDevice> Shared<D> {
