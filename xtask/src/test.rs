@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all checks that a change must pass, as a table of steps. Not the checks themselves.
 
+mod failures;
 mod logged;
 mod peers;
 

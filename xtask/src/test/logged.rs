@@ -1,4 +1,5 @@
-//! Runs a command with its output in a log file, and shows the end of the log if it fails.
+//! Runs a command with its output in a log file. If the command fails, shows the output of the tests that failed, or else the
+//! end of the log.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::Outcome;
+use super::{Outcome, failures};
 use crate::workspace;
 
-/// Lines shown of the log of a failed command.
+/// Lines shown of the log of a command that failed without a failed test.
 const TAIL_LINES: usize = 120;
 
 /// A command whose output goes to `target/xtask/NAME.log`, without standard input.
@@ -38,7 +39,7 @@ impl Logged {
         self
     }
 
-    /// Runs the command and returns the log. A failure is an error, and shows the end of the log.
+    /// Runs the command and returns the log. A failure is an error, and shows the output of failed tests or the end of the log.
     pub(super) fn run(mut self) -> Result<String> {
         let path = self.log_path()?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -51,7 +52,7 @@ impl Logged {
         if status.success() {
             return Ok(text);
         }
-        println!("\n{}", tail(&text, TAIL_LINES));
+        println!("\n{}", failures::of_log(&text).unwrap_or_else(|| tail(&text, TAIL_LINES)));
         bail!("{status}; the whole log is in {}", self.shown_path())
     }
 
