@@ -24,14 +24,12 @@ pub(super) fn of_log(log: &str) -> Option<String> {
     }
     let lines_max = (LINES_MAX / failures.len()).max(LINES_MIN);
     let shown_max = LINES_MAX / lines_max;
-    let mut text = String::new();
-    for failure in failures.iter().take(shown_max) {
-        text.push_str(&failure.show(lines_max));
-    }
+    let mut shown: Vec<String> =
+        failures.iter().take(shown_max).map(|failure| failure.show(lines_max)).collect();
     if failures.len() > shown_max {
-        text.push_str(&format!("{} more tests failed\n", failures.len() - shown_max));
+        shown.push(format!("{} more tests failed\n", failures.len() - shown_max));
     }
-    Some(text)
+    Some(shown.concat())
 }
 
 /// The part of a log that belongs to one test program, or to the doc tests of a crate.
@@ -97,16 +95,12 @@ impl Failure<'_> {
             None => output.len() - lines_max,
         };
         let shown = &output[start..output.len().min(start + lines_max)];
-        let mut text = format!("---- {} ----\n", self.title);
-        if shown.len() < output.len() {
-            text.push_str(&format!("({} of {} lines)\n", shown.len(), output.len()));
-        }
-        for line in shown {
-            text.push_str(line);
-            text.push('\n');
-        }
-        text.push('\n');
-        text
+        let cut = if shown.len() < output.len() {
+            format!("({} of {} lines)\n", shown.len(), output.len())
+        } else {
+            String::new()
+        };
+        format!("---- {} ----\n{cut}{}\n\n", self.title, shown.join("\n"))
     }
 }
 
@@ -161,10 +155,9 @@ mod tests {
 
     #[test]
     fn many_failures_share_the_lines() {
-        let mut log = "     Running tests/a.rs (x)\nfailures:\n\n".to_owned();
-        for test in 0..50 {
-            log.push_str(&format!("---- t{test} stdout ----\n{}", "noise\n".repeat(20)));
-        }
+        let output = "noise\n".repeat(20);
+        let tests: Vec<_> = (0..50).map(|test| format!("---- t{test} stdout ----\n{output}")).collect();
+        let log = format!("     Running tests/a.rs (x)\nfailures:\n\n{}", tests.concat());
         let text = of_log(&log).expect("tests failed");
         assert!(text.ends_with("30 more tests failed\n"), "{text}");
         assert_eq!(text.lines().filter(|line| *line == "noise").count(), LINES_MAX);
