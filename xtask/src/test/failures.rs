@@ -18,7 +18,7 @@ struct Failure<'a> {
 
 /// The output of each failed test, with the test program it belongs to; none if no test failed: the compiler did, for instance.
 pub(super) fn of_log(log: &str) -> Option<String> {
-    let failures: Vec<Failure<'_>> = programs(log).iter().flat_map(|program| program.failures()).collect();
+    let failures: Vec<Failure<'_>> = programs(log).iter().flat_map(Program::failures).collect();
     if failures.is_empty() {
         return None;
     }
