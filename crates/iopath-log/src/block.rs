@@ -1,4 +1,4 @@
-//! A block: records of one queue that are compressed together. Not their frame and checksum: see `format.rs`.
+//! A block: records of one queue that are compressed together. Its frame and checksum are in `format.rs`.
 
 pub use crate::format::Mark;
 
@@ -42,7 +42,7 @@ impl Block {
         self.head.queue
     }
 
-    /// Records of that queue lost until the block was written.
+    /// Records of that queue that were lost before the block was written.
     pub const fn missed(&self) -> u64 {
         self.head.missed
     }
@@ -57,7 +57,7 @@ impl Block {
         self.bytes.is_empty()
     }
 
-    /// The beginnings of repeats known so far, in order.
+    /// The marks read so far, in order.
     pub(crate) fn marks(&self) -> &[Mark] {
         &self.marks
     }

@@ -1,4 +1,4 @@
-//! Writes one line for each step, in columns like blkparse's. Does not join steps: see `summary.rs`.
+//! Writes one line for each step, in columns like blkparse's. It does not join steps: see `summary.rs`.
 //!
 //! ```text
 //! queue       time s  event      subject  op sectors        stream  details
@@ -21,15 +21,15 @@ use std::io::{Read, Write};
 pub struct Dumped {
     /// Lines written.
     pub lines: u64,
-    /// The content of the whole log, where a filter was given.
+    /// The content of the whole log, if a filter was given.
     pub contents: Option<Contents>,
     /// The end of the log.
     pub end: End,
 }
 
 impl<R: Read> LogReader<R> {
-    /// Writes a line to `out` for each step that passes the filter, in file order: in time order for each queue. `b` and
-    /// a number is a bio, `r` and a number a request.
+    /// Writes a line to `out` for each step that passes the filter, in file order. The steps of each queue are in time
+    /// order. A bio is printed as `b` and its number, a request as `r` and its number.
     ///
     /// # Errors
     /// If the log cannot be read, or `out` cannot be written ([`LogError::Output`]).

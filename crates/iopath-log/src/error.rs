@@ -25,15 +25,15 @@ pub enum LogError {
         /// The cause.
         source: io::Error,
     },
-    /// The operating system reports an error while reading. Not damage, up to which a log is read.
+    /// The operating system reports an error while reading. A damaged log is no error: it is read up to the damage.
     #[error("cannot read log at byte {offset}: {source}")]
     Read {
-        /// Where in the file.
+        /// The position in the file.
         offset: u64,
         /// The cause.
         source: io::Error,
     },
-    /// The size limit is too small for a log without any record.
+    /// The size limit is too small even for a log without records.
     #[error("a log limit of {limit_bytes} bytes is too small; the minimum is {least_bytes}")]
     Limit {
         /// The requested limit.
@@ -75,7 +75,7 @@ pub enum LogError {
     },
 }
 
-/// Where a log becomes unreadable, and why.
+/// The position at which a log becomes unreadable, and the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("the log is damaged at byte {offset}, after record {record}: {what}")]
 pub struct Damage {

@@ -9,10 +9,10 @@ use iopath_core::{Extent, Record};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Which steps to process; the default is all.
+/// The steps to process; the default is all.
 ///
-/// A filter by time or event may pass the end of an I/O without its start. Such an I/O is not joined. Filter by stream
-/// or sector to follow I/Os from start to end.
+/// A filter by time or event may pass the end of an I/O without its start. The summary does not join such an I/O.
+/// Filter by stream or sector to follow I/Os from start to end.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only steps in this range of time since the log began.

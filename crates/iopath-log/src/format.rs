@@ -1,5 +1,5 @@
-//! The frames of a log file: header, block header, mark, trailer; docs/log-format.md describes each byte. Not the
-//! content of blocks (`block.rs`), nor file I/O (`reader.rs`, `writer.rs`).
+//! The frames of a log file: header, block header, mark, trailer; docs/log-format.md describes each byte. The content
+//! of blocks is in `block.rs`, file I/O in `reader.rs` and `writer.rs`.
 //!
 //! The file is a sequence of zstd frames. Frames of this module are skippable, so that `zstd -dc FILE` writes the bare
 //! records.
@@ -29,10 +29,10 @@ pub(crate) const TRAILER_BYTES: usize = 36;
 /// Length of a mark, without the head of its frame.
 pub(crate) const MARK_BYTES: usize = 16;
 
-/// Marks that a log may hold; later ones are neither written nor read.
+/// The maximum number of marks in a log; later marks are neither written nor read.
 pub(crate) const MARKS_MAX: usize = 4096;
 
-/// No header is longer.
+/// The maximum length of a header.
 pub(crate) const HEADER_BYTES_MAX: usize = 1 << 16;
 
 pub(crate) const NAME: &[u8; 10] = b"iopath.log";
@@ -50,11 +50,11 @@ impl Kind {
     }
 }
 
-/// Each string of the header is cut to this length, so that the header fits into [`HEADER_BYTES_MAX`] escaped as JSON.
+/// Each string of the header is truncated to this length, so that the escaped JSON fits into [`HEADER_BYTES_MAX`].
 const INFO_BYTES_MAX: usize = 2500;
 
-/// The header of a log. Each string is cut to 2,500 bytes. A header that was read is untrusted text: print it through
-/// [`Plain`](crate::Plain).
+/// The header of a log. Each string is truncated to 2,500 bytes. A header read from a file is untrusted text: print it
+/// through [`Plain`](crate::Plain).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogInfo {
@@ -111,12 +111,12 @@ pub(crate) struct BlockHead {
     pub(crate) frame_bytes: u32,
 }
 
-/// The beginning of a repeat: it holds all steps from `at_ns` to the next mark.
+/// The beginning of a repeat. All steps from `at_ns` to the next mark belong to the repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// The number of the repeat.
     pub repeat: u32,
-    /// Its first moment, on the clock of the log.
+    /// The time of its beginning, on the clock of the log.
     pub at_ns: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The request log: writes the records of queues to a file, and summarises such a file on one page.
 //!
-//! [`LogWriter`] creates a ring for each queue, and streams all rings to one file. No I/O waits for a ring.
-//! [`LogReader`] reads such a file up to its end or the first damage. [`LogReader::summarise`] joins the records of each
-//! bio and request into a [`Report`], a page of text or JSON. [`LogReader::dump`] writes one line for each step.
+//! [`LogWriter`] creates a ring for each queue, and writes all rings to one file. No I/O waits for a ring.
+//! [`LogReader`] reads such a file up to its end or the first damage. [`LogReader::summarise`] joins the records of
+//! each bio and request into a [`Report`], a page of text or JSON. [`LogReader::dump`] writes one line for each step.
 //!
 //! The records themselves: `iopath_core::log`. The file format: `docs/log-format.md`. The JSON: `docs/log-summary.md`.
 //!

@@ -1,4 +1,4 @@
-//! Reads a log block by block, up to its end or to the first damage. Not the meaning of records: see `summary.rs`.
+//! Reads a log block by block, up to its end or to the first damage. `summary.rs` interprets the records.
 
 use crate::block::{Block, RECORDS_MAX};
 use crate::error::{Damage, LogError};
@@ -24,7 +24,7 @@ const BLOCKS_AHEAD: usize = 4;
 pub struct End {
     /// The totals: of the writer if the log is complete, otherwise of the readable part.
     pub totals: Totals,
-    /// Where reading stopped, if the log is damaged or truncated.
+    /// The position at which reading stopped, if the log is damaged or truncated.
     pub damage: Option<Damage>,
 }
 
@@ -43,7 +43,7 @@ pub struct LogReader<R> {
     packed: Vec<u8>,
 }
 
-/// Why no block could be read.
+/// The reason why no block was read.
 enum Stop {
     End(Totals),
     Damage(&'static str),
@@ -97,8 +97,8 @@ impl<R: Read> LogReader<R> {
         self.end.as_ref()
     }
 
-    /// Reads the next block into `block`. Returns `false` at the end of the log or at damage; [`LogReader::end`] then
-    /// returns which.
+    /// Reads the next block into `block`. Returns `false` at the end of the log or at damage; then [`LogReader::end`]
+    /// states the reason.
     ///
     /// # Errors
     /// If the operating system reports an error while reading.
@@ -151,7 +151,7 @@ impl<R: Read> LogReader<R> {
             });
             for block in blocks {
                 handle(&block);
-                // Fails if the reading thread has ended, which needs no memory then.
+                // Fails if the reading thread has ended and needs no more memory.
                 let _ = release.send(block);
             }
             reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

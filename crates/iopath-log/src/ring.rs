@@ -1,5 +1,5 @@
-//! One queue's ring of record batches: one producer, one consumer, no lock and no waiting. Records that do not fit are
-//! counted. Not files or threads: see `writer.rs`.
+//! One queue's ring of record batches: one producer, one consumer, no lock and no waiting. The ring counts records that
+//! do not fit. The file and its thread are in `writer.rs`.
 //!
 //! ```text
 //!                      full batches ──▶
@@ -10,8 +10,9 @@
 //! the ring. Both directions are bounded channels of the standard library: arrays, whose `try_` calls take no lock and
 //! never wait.
 //!
-//! While its queue is idle, the producer parks its partly filled batch in a shared slot. Either end takes it from there,
-//! whichever needs it first. The slot has a lock that both ends only try: if it is taken, the other end is using the slot.
+//! While its queue is idle, the producer parks its partly filled batch in a shared slot. The end that needs the batch
+//! first takes it from there. Both ends only try the lock of the slot: if it is locked, the other end is using the
+//! slot.
 
 use iopath_core::log::NoRoom;
 use iopath_core::{LogSink, RecordBatch};
@@ -35,7 +36,7 @@ pub(crate) fn ring(records: usize) -> (Producer, Consumer) {
 /// A batch of an idle producer.
 #[derive(Debug)]
 struct Parked {
-    /// How many batches were sent before it.
+    /// The number of batches sent before it.
     after: u64,
     batch: RecordBatch,
 }
@@ -45,12 +46,12 @@ struct Parked {
 pub struct Producer {
     full: SyncSender<RecordBatch>,
     spare: Receiver<RecordBatch>,
-    /// Empty batches, last in first out, so that as few as possible circulate and stay in the CPU caches.
+    /// Empty batches, last in first out. So few batches circulate, and they stay in the CPU caches.
     reserve: Vec<RecordBatch>,
     /// Batches sent so far.
     sent: u64,
     slot: Arc<Mutex<Option<Parked>>>,
-    /// Records lost so far. Stored before the channel is closed, so exact once the end has been seen.
+    /// Records lost so far. The producer stores it before it closes the channel, so it is exact after [`Found::End`].
     missed: Arc<AtomicU64>,
 }
 
@@ -109,7 +110,7 @@ pub(crate) struct Consumer {
     /// Batches received through the channel so far.
     received: u64,
     slot: Arc<Mutex<Option<Parked>>>,
-    /// Taken from an idle producer. It follows batches that are still in the channel.
+    /// The batch taken from an idle producer. Batches still in the channel precede it.
     parked: Option<Parked>,
     missed: Arc<AtomicU64>,
     batches: usize,
@@ -155,7 +156,7 @@ impl Consumer {
     /// Returns a batch to the producer.
     pub(crate) fn release(&self, mut batch: RecordBatch) {
         batch.clear();
-        // Fails if the producer has been dropped, which needs no memory then.
+        // Fails if the producer was dropped and needs no more memory.
         let _ = self.release.try_send(batch);
     }
 
@@ -164,7 +165,7 @@ impl Consumer {
         self.batches
     }
 
-    /// Records lost so far: exact once the end has been found.
+    /// Records lost so far: exact after [`Found::End`].
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Relaxed)
     }

@@ -1,5 +1,5 @@
-//! One pass over a log: follows each bio and request, and counts, in memory that does not grow with the log. Not the
-//! report's fields or its layout: see `summary/report.rs` and `summary/page.rs`.
+//! Reads a log in one pass, follows each bio and request, and counts. Its memory does not grow with the log. The fields
+//! of the report are in `summary/report.rs`, the layout of the page in `summary/page.rs`.
 
 mod contents;
 mod depth;
@@ -55,13 +55,13 @@ impl<R: Read + Send> LogReader<R> {
 #[derive(Debug)]
 struct Summary {
     matcher: Matcher,
-    /// By queue number; none for queues without a block so far.
+    /// By queue number; `None` for queues without a block so far.
     joins: Vec<Option<Join>>,
     budget: Budget,
     tallies: Tallies,
-    /// How many marks of the log are counted.
+    /// The number of marks processed.
     marks: usize,
-    /// Where a filter was given.
+    /// `Some` if a filter was given.
     seen: Option<Seen>,
 }
 

@@ -24,8 +24,8 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Escapes the characters in JSON that control a terminal. They occur in strings only, where `\u` and four digits denote
-/// the same character.
+/// Escapes the characters in JSON that control a terminal. They occur only in strings, and there `\u` with four digits
+/// is the same character.
 pub(crate) fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for char in json.chars() {

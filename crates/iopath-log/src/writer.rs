@@ -1,5 +1,5 @@
-//! Streams the rings of all queues to one file on a thread of its own, so that no I/O waits for the log. Not the
-//! format of blocks (`format.rs`, `block.rs`), nor the ring (`ring.rs`).
+//! Streams the rings of all queues to one file on a thread of its own, so that no I/O waits for the log. The format of
+//! blocks is in `format.rs` and `block.rs`, the ring in `ring.rs`.
 
 mod file;
 mod options;
@@ -17,11 +17,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps after it has found the rings empty. A ring of the default size fills in 43 ms at a
-/// million I/Os (two million records) a second.
+/// The thread sleeps for this time after it has found all rings empty. At a million I/Os (two million records) a
+/// second, a ring of the default size fills in 43 ms.
 const IDLE: Duration = Duration::from_millis(2);
 
-/// A partly filled block is written after this time, which bounds the loss when the program is killed.
+/// The thread writes a partly filled block after this time. This bounds the loss when the program is killed.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// A log being written. Give each queue one [`Producer`]; end with [`LogWriter::finish`].
@@ -73,7 +73,7 @@ impl LogWriter {
         let _ = self.marks.send(Mark { repeat: number, at_ns: now.as_nanos() });
     }
 
-    /// Writes the remaining content of the rings, and the end of the log. Queues must end their logs before; later
+    /// Writes the remaining content of the rings, and the end of the log. End the logs of all queues first: later
     /// records are lost.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Collector {
         self.file.finish(self.missed_by_ended + missed)
     }
 
-    /// Drains the rings and returns the number of records. Takes at most one ring's capacity from each, since a queue
+    /// Drains the rings and returns the number of records. Drains at most one ring's capacity from each, since a queue
     /// may produce records faster than this thread writes them.
     fn drain(&mut self) -> usize {
         for ring in self.added.try_iter() {
@@ -149,7 +149,7 @@ impl Collector {
         queues.retain_mut(|queue| {
             let is_open = queue.drain(file, &mut drained);
             if !is_open {
-                // Exact, since the end has been seen. The ring is freed with the queue.
+                // `missed` is exact after the end of the ring. The ring is freed with the queue.
                 file.write(&mut queue.block, queue.ring.missed());
                 *missed_by_ended += queue.ring.missed();
             }

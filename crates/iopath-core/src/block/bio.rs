@@ -11,7 +11,7 @@ pub enum Op {
     Read,
     /// Moves data from memory to the device.
     Write,
-    /// Makes every write that completed before its submission durable.
+    /// Makes durable every write that completed before the flush was submitted.
     Flush,
     /// Discards the contents of the extent; a later read returns undefined data.
     Discard,
@@ -76,11 +76,11 @@ pub struct Bio<M> {
     pub op: Op,
     /// The sectors; empty for a flush.
     pub extent: Extent,
-    /// The caller's memory, of the length of the extent: for reads and writes only.
+    /// The caller's memory, as long as the extent. Only reads and writes have memory.
     pub memory: Option<M>,
     /// Forced unit access, for writes only: the data is durable on completion.
     pub fua: bool,
-    /// The stream it belongs to.
+    /// The stream of the bio.
     pub stream: Stream,
     /// The I/O priority.
     pub priority: Priority,
@@ -145,7 +145,7 @@ impl<M> Bio<M> {
     }
 }
 
-/// A completed bio: exactly one for each bio that the queue accepted.
+/// The completion of a bio. The queue returns exactly one for each bio that it accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BioDone {
     /// The token of the bio.

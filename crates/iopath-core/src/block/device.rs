@@ -1,8 +1,8 @@
 //! The block device: the trait at the lower end of the path, and the types that cross it.
 //!
-//! Real devices (`io_uring`, threads), devices in memory, modelled disks and middleware (fault, delay, stripe, mapped file)
-//! implement it. A device neither merges nor orders: the queue gives it requests within its [`Limits`], and overlapping
-//! requests are in flight at once only if both read.
+//! Real devices (`io_uring`, threads), devices in memory, modelled disks and middleware (fault, delay, stripe, mapped
+//! file) implement it. A device neither merges nor orders requests. The queue submits requests within the device's
+//! [`Limits`]. Overlapping requests are in flight together only if both are reads.
 
 use crate::block::bio::{Op, Priority, Stream};
 use crate::block::limits::Limits;
@@ -13,7 +13,8 @@ use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// Carries out requests and completes each exactly once, in any order. [`QueuedDevice`](crate::QueuedDevice) drives one:
+/// Executes requests and completes each exactly once, in any order. A [`QueuedDevice`](crate::QueuedDevice) drives the
+/// device:
 ///
 /// ```text
 /// while let Some(io) = queue.poll_dispatch(now) {
@@ -34,7 +35,7 @@ pub trait BlockDevice {
     /// The limits of one request.
     fn limits(&self) -> &Limits;
 
-    /// Queues a request in the device. It may begin only at [`BlockDevice::commit`].
+    /// Queues a request in the device. The device may delay its start until [`BlockDevice::commit`].
     ///
     /// A device completes a request as a whole or with an error: it continues short transfers itself.
     ///
@@ -42,24 +43,25 @@ pub trait BlockDevice {
     /// [`Busy`] if the device has no room now; the caller keeps the request and requeues it.
     fn submit(&mut self, io: &Io<'_, Self::Memory>, now: Instant) -> Result<(), Busy>;
 
-    /// Begins all submitted requests, in one system call if it needs any (`commit_rqs` of Linux's blk-mq).
+    /// Starts all submitted requests. A device that needs a system call makes one for all of them (`commit_rqs` of
+    /// Linux's blk-mq).
     ///
-    /// Polling may submit the rest of a short transfer, so `commit` comes after polling and before a wait. When it
-    /// returns, any thread that waits for the device has been notified of completions that are ready to be polled.
+    /// Polling may submit the rest of a short transfer, so call `commit` after polling and before a wait. Before
+    /// `commit` returns, the device notifies the threads that wait for it of completions that are ready to be polled.
     fn commit(&mut self, now: Instant);
 
     /// The next completed request, without waiting.
     fn poll_completion(&mut self, now: Instant) -> Option<Completion>;
 
-    /// When to poll and commit the device again at the latest, if it knows. A modelled device returns the time of its next
-    /// completion. A real one returns a time only for events that nothing announces, such as a retry of a request for which
-    /// the system had no memory.
+    /// The latest time at which to poll and commit the device again. A modelled device returns the time of its next
+    /// completion. A real device returns a time only for events without a notification, such as the retry of a request
+    /// for which the system had no memory.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 }
 
-/// Lets devices of several kinds be members of one stripe.
+/// Allows members of different types in one stripe.
 impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
     type Memory = D::Memory;
 
@@ -95,9 +97,9 @@ pub struct Busy {
 /// A completed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Which request.
+    /// The request.
     pub tag: Tag,
-    /// Success of the whole, or the error.
+    /// Success if the device executed the whole request.
     pub result: Result<(), IoError>,
 }
 
@@ -106,11 +108,11 @@ pub struct Completion {
 pub struct Io<'a, M> {
     /// Identifies the request until it completes.
     pub tag: Tag,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Where; empty for a flush.
+    /// The sectors; empty for a flush.
     pub extent: Extent,
-    /// Write only: on the medium when complete.
+    /// For writes only: the data is on the medium at completion.
     pub fua: bool,
     /// The stream of the request's first bio.
     pub stream: Stream,
@@ -126,7 +128,7 @@ enum Pieces<'a, M> {
 }
 
 impl<'a, M: Memory> Io<'a, M> {
-    /// A request that reads into or writes from `memory`, in that order: for a device on top of another.
+    /// A request for `memory`, in that order. Devices on top of another device use it.
     pub const fn new(tag: Tag, op: Op, extent: Extent, memory: &'a [M]) -> Self {
         let (stream, priority) = (Stream(0), Priority::BestEffort);
         Self { tag, op, extent, fua: false, stream, priority, memory: Pieces::Slice(memory) }

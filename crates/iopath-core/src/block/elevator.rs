@@ -47,7 +47,7 @@ use std::fmt;
 ///
 /// Each inserted request leaves exactly once: by [`Elevator::dispatch`], [`Elevator::take_any`] or
 /// [`Elevator::absorb`]. Requests with a required order (overlapping, at least one a write) are never in the elevator
-/// at the same time, so it may choose any order within its starvation bound.
+/// at the same time. So the elevator may choose any order within its starvation bound.
 pub trait Elevator: fmt::Debug + Send {
     /// The name in [`ELEVATORS`], or in the [`ElevatorKind`] of another crate.
     fn name(&self) -> &'static str;
@@ -67,7 +67,8 @@ pub trait Elevator: fmt::Debug + Send {
         self.len() == 0
     }
 
-    /// How long other requests can pass a request, at most. The conformance test checks this bound.
+    /// The bound on the wait of a request with this operation and priority, while at most `queued_max` requests are
+    /// queued. The conformance test checks it.
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
     /// Announces requests that the queue is about to look up with [`Elevator::neighbours`] and to insert, in this order.
@@ -81,7 +82,7 @@ pub trait Elevator: fmt::Debug + Send {
         Neighbours::default()
     }
 
-    /// Whether `tag` may grow to `joined` on `side`, or the reason against it. The queue has checked the limits of the
+    /// Returns the reason if the request must not grow to `joined` on `side`. The queue has checked the limits of the
     /// device.
     fn allows_merge(
         &self,
@@ -93,7 +94,7 @@ pub trait Elevator: fmt::Debug + Send {
         Ok(())
     }
 
-    /// `tag` has grown by a merge: from `before` to its extent in `requests`.
+    /// A merge has extended a request from `before` to its extent in `requests`.
     fn merged(&mut self, _tag: Tag, _before: Extent, _requests: &RequestTable, _now: Instant) {}
 
     /// Removes `tag`, which was merged into `into`; [`Elevator::merged`] was called for `into` before. `tag` is a
@@ -106,8 +107,9 @@ pub trait Elevator: fmt::Debug + Send {
     /// A dispatched request has completed.
     fn completed(&mut self, _tag: Tag, _requests: &RequestTable, _now: Instant) {}
 
-    /// The time at which to call [`Elevator::dispatch`] again even if nothing else happens. It lies after the last call
-    /// that returned `None`. An elevator that holds requests back must return a time, or the queue waits forever.
+    /// The time at which to call [`Elevator::dispatch`] again without another event. The time is later than the last
+    /// call that returned `None`. An elevator that holds requests back must return a time; otherwise the queue waits
+    /// forever.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
@@ -117,7 +119,7 @@ pub trait Elevator: fmt::Debug + Send {
         &Settings::NONE
     }
 
-    /// The same, to be changed at any time; `Some` if [`Elevator::settings`] has tunables.
+    /// The same for changes, which are allowed at any time. `Some` if [`Elevator::settings`] has tunables.
     fn settings_mut(&mut self) -> Option<&mut Settings> {
         None
     }
@@ -138,8 +140,8 @@ pub struct Neighbours {
     pub after: Option<Tag>,
 }
 
-/// A bound on the wait of a request, independent of later arrivals: among the requests dispatched later than `after` its
-/// arrival, it is one of the first `dispatches`.
+/// A bound on the wait of a request, independent of later arrivals. Once `after` has passed since its arrival, the
+/// request is one of the next `dispatches` requests dispatched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StarvationBound {
     /// The time after arrival from which the bound counts.

@@ -1,5 +1,5 @@
 //! A device that injects faults into another: errors after part of a request, short transfers, requests out of order.
-//! Which requests fail is decided in `fault/plan.rs`.
+//! `fault/plan.rs` decides which requests fail.
 
 mod plan;
 
@@ -16,11 +16,11 @@ use crate::time::{Duration, Instant};
 
 pub use plan::{Fault, FaultPlan, FaultSource, Outcome};
 
-/// How long to wait before the inner device, which is busy with no request of this one, is tried again.
+/// The delay before a retry at the inner device, when it is busy while it has no request of this device.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// A device with faults. One request of the inner device is one transfer of a request of this device; after a short
-/// transfer the rest is submitted again.
+/// A device with faults. Each transfer of a request is one request of the inner device. After a short transfer, the
+/// device submits the rest.
 ///
 /// Deterministic: the same requests, calls and seed give the same faults and the same order.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         &mut self.inner
     }
 
-    /// What goes wrong.
+    /// The source of the faults.
     pub const fn faults_mut(&mut self) -> &mut F {
         &mut self.faults
     }
@@ -94,8 +94,8 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         self.completed.len() as u32
     }
 
-    /// Collects the inner device's completions, and submits further transfers to it: at least one while any request
-    /// waits. The inner device must be committed afterwards.
+    /// Collects the inner device's completions and submits further transfers to it. While any request waits, at least
+    /// one transfer is at the inner device. Commit the inner device afterwards.
     pub fn advance(&mut self, now: Instant) {
         self.collect(now);
         self.begin_waiting(now);
@@ -109,14 +109,14 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         let mut index = 0;
         while index < self.requests.len() {
             let waits = self.requests[index].stage == Stage::Waiting;
-            // A request that completes at once is replaced by another at its index.
+            // If a request completes at once, another request moves to its index.
             if !waits || is_shuffled && self.faults.below(2) == 0 || !self.begin(index, now) {
                 index += 1;
             }
         }
     }
 
-    /// Begins a request if none is at the inner device, so that the shuffle never stops everything.
+    /// Begins a request if none is at the inner device, so that the shuffle cannot hold all requests back.
     fn begin_one(&mut self, now: Instant) {
         if !self.requests.is_empty() && self.at_inner == 0 && self.completed.is_empty() {
             let any =
@@ -125,7 +125,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         }
     }
 
-    /// Submits the next transfer of a request; whether the request has completed instead.
+    /// Submits the next transfer of a request. Returns whether the request has completed instead.
     fn begin(&mut self, index: usize, now: Instant) -> bool {
         let Self { inner, faults, requests, spare, .. } = self;
         let block = u64::from(inner.limits().logical_block_bytes);
@@ -154,7 +154,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         false
     }
 
-    /// A transfer has ended; whether its request has completed.
+    /// Processes the end of a transfer. Returns whether its request has completed.
     fn end_transfer(&mut self, index: usize, outcome: Outcome, result: Result<(), IoError>) -> bool {
         let block = u64::from(self.inner.limits().logical_block_bytes);
         let request = &mut self.requests[index];
@@ -254,8 +254,8 @@ impl<D: BlockDevice, F: FaultSource> BlockDevice for FaultyDevice<D, F> {
         self.completed.pop_front()
     }
 
-    /// The inner device's time. Due at once while completions are ready of which the inner device knows nothing, and
-    /// soon while the inner device refuses every request.
+    /// The earliest of three times: now, if completions are ready; after a short delay, if the inner device refuses
+    /// every request; the inner device's own time.
     fn poll_timeout(&self) -> Option<Instant> {
         let ready = (!self.completed.is_empty()).then_some(self.now);
         let is_refused = !self.requests.is_empty() && self.at_inner == 0;
@@ -317,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Reads `count` extents of 16 blocks and follows the timeout; the completions in order, and the time at the end.
+    /// Reads `count` extents of 16 blocks and follows the timeout. Returns the completions in order, and the time at
+    /// the end.
     fn run(device: &mut FaultyDevice<Disk>, count: u32) -> (Vec<(u64, Completion)>, Instant) {
         let (mut now, mut completions) = (Instant::ZERO, Vec::new());
         for index in 0..count {
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_that_the_inner_device_does_not_know_is_due_at_once() {
+    fn a_completion_without_a_request_at_the_inner_device_is_due_at_once() {
         let mut plan = FaultPlan::new(0);
         plan.add(Fault::error(IoError::Media).on(Op::Flush));
         let mut device = FaultyDevice::new(Disk::new(64), plan);

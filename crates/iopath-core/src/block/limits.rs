@@ -24,15 +24,15 @@ pub struct Limits {
     pub discard_bytes_max: u64,
     /// Maximum bytes of a write-zeroes; 0 if the device does not support it.
     pub write_zeroes_bytes_max: u64,
-    /// Completed writes may be lost at power failure before a flush, so the queue sends flushes to the device.
+    /// A power failure can lose completed writes that no flush covers. The queue sends flushes to such a device.
     pub volatile_cache: bool,
     /// The device supports forced unit access. Otherwise the queue sends a flush after the write.
     pub fua: bool,
 }
 
 impl Limits {
-    /// A device of `capacity` sectors with 512-byte blocks, requests of up to 1 MiB in up to 128 segments, 256 in flight,
-    /// without cache, discard or write-zeroes. Use struct update for others.
+    /// A device of `capacity` sectors with 512-byte blocks, requests of up to 1 MiB in up to 128 segments, 256 in
+    /// flight, without cache, discard or write-zeroes. Change single limits with struct update syntax.
     pub const fn with_capacity(capacity: u64) -> Self {
         Self {
             capacity,
@@ -72,7 +72,7 @@ impl Limits {
         }
     }
 
-    /// Whether one request of `op` may cover all of `extent`, which is whole blocks.
+    /// Whether one request of `op` may cover all of `extent`. The extent must be whole blocks.
     pub fn fits(&self, op: Op, extent: Extent) -> bool {
         extent.sectors() <= self.sectors_max(op) && !self.crosses_chunk(extent)
     }
@@ -82,7 +82,7 @@ impl Limits {
         self.chunk_sectors != 0 && extent.sectors_to_boundary(self.chunk_sectors) < extent.sectors()
     }
 
-    /// Whether `extent` is a multiple of the logical block, which is a power of two.
+    /// Whether `extent` starts and ends at a logical block.
     pub const fn is_whole_blocks(&self, extent: Extent) -> bool {
         (extent.start().0 | extent.sectors()) & (self.block_sectors() - 1) == 0
     }

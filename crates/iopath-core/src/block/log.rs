@@ -13,7 +13,7 @@ use std::fmt;
 
 /// Receives the records of one queue.
 ///
-/// The queue calls it on the path of an I/O, once for many records: it must not wait.
+/// The queue calls the sink on the path of an I/O, once for many records. So the sink must not block.
 pub trait LogSink: fmt::Debug + Send {
     /// Takes a batch of records, in order, and replaces it with an empty one: another batch, or the same one after the
     /// records were copied.
@@ -23,9 +23,9 @@ pub trait LogSink: fmt::Debug + Send {
     /// batch with an [`Event::Missed`] that has their number.
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom>;
 
-    /// Makes a batch that is not full readable while the queue is idle, and replaces it with an empty one.
-    /// [`LogSink::reclaim`] returns the batch if its records are still unread, so that a queue that is often idle fills
-    /// batches as a busy one does. A sink that is never read while the queue is idle needs neither method.
+    /// Makes a partly filled batch readable while the queue is idle, and replaces it with an empty one. If no reader
+    /// has read the records, [`LogSink::reclaim`] returns the batch. So a queue that is often idle fills its batches,
+    /// too. A sink whose records are never read while the queue is idle needs neither method.
     ///
     /// # Errors
     /// If the sink refuses; the batch must be unchanged, and the queue keeps it.
@@ -34,7 +34,7 @@ pub trait LogSink: fmt::Debug + Send {
         Err(NoRoom)
     }
 
-    /// The queue continues: replaces this empty batch with the published one, unless its records were read.
+    /// The queue is no longer idle. Replaces this empty batch with the published one, unless its records were read.
     fn reclaim(&mut self, batch: &mut RecordBatch) {
         let _ = batch;
     }

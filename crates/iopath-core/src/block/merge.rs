@@ -18,9 +18,9 @@ pub enum NoMerge {
     SegmentLimit,
     /// The request would cross a chunk boundary of the device.
     Boundary,
-    /// One of them must not be merged: forced unit access, or a retry after a failure.
+    /// One of the two must not be merged: it has forced unit access, or is a retry after a failure.
     Barrier,
-    /// The elevator refuses, for another reason than those below.
+    /// Another reason of the elevator, not listed below.
     Elevator,
     /// The latency bound of the elevator: other queued requests would wait too long.
     LatencyBound,

@@ -106,7 +106,7 @@ enum Gate {
     Open,
     /// The device was busy: wait for a completion.
     UntilCompletion,
-    /// The device was busy with no request of this queue in flight: wait until then.
+    /// The device was busy while no request of this queue was in flight: wait until this time.
     Until(Instant),
 }
 
@@ -279,9 +279,10 @@ impl<M: Memory> RequestQueue<M> {
         Some(done)
     }
 
-    /// The error of a flush that failed since the last call. Writes since the last successful flush may be lost, whichever
-    /// caller submitted them. Includes forced-unit-access writes whose error may come from the flush. The error is
-    /// available at the completion of the request, before [`RequestQueue::poll_completion`] returns the bio.
+    /// The error of a flush that failed since the last call. Writes of any caller since the last successful flush may
+    /// be lost. A failed write with forced unit access counts as a failed flush, since the error may be that of its
+    /// flush. The error is available when the request completes, before [`RequestQueue::poll_completion`] returns the
+    /// bio.
     pub const fn take_failed_flush(&mut self) -> Option<IoError> {
         self.failed_flush.take()
     }
@@ -299,7 +300,7 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// The time at which to call [`RequestQueue::handle_timeout`] and [`RequestQueue::poll_dispatch`] if no request
-    /// completes before. `None` while the maximum is in flight: then only a completion allows a dispatch.
+    /// completes before. `None` while the maximum is in flight, since only a completion allows the next dispatch.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.gate {
             Gate::Until(due) => Some(due),
@@ -347,8 +348,8 @@ impl<M: Memory> RequestQueue<M> {
         Self::check_bio(&self.limits, self.limits.capacity, bio)
     }
 
-    /// Checks a bio as [`RequestQueue::submit_bio`] does, but for room in the queue: against the limits of the device,
-    /// and its capacity in sectors.
+    /// Checks a bio against the limits of the device and its capacity in sectors, as [`RequestQueue::submit_bio`] does.
+    /// Does not check whether the queue has room.
     pub fn check_bio(limits: &Limits, capacity: u64, bio: &Bio<M>) -> Result<(), SubmitError<M>> {
         let memory_bytes = bio.memory.map_or(0, |memory| memory.bytes());
         if memory_bytes != bio.memory_bytes() {

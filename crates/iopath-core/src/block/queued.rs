@@ -1,8 +1,8 @@
 //! A request queue in front of its device, and the pump between the two.
 //!
-//! Decides nothing: the queue splits, merges and orders bios (`queue.rs`), the device carries requests out
-//! (`device.rs`). Waits for nothing: a caller in real time waits in the device, a caller in virtual time advances its
-//! clock to [`QueuedDevice::poll_timeout`].
+//! The pump decides nothing: the queue splits, merges and orders bios (`queue.rs`), the device executes requests
+//! (`device.rs`). The pump never waits: a caller in real time waits in the device; a caller in virtual time advances
+//! its clock to [`QueuedDevice::poll_timeout`].
 
 use crate::block::bio::{Bio, BioDone};
 use crate::block::device::BlockDevice;
@@ -12,7 +12,7 @@ use crate::time::Instant;
 /// A [`BlockDevice`] behind a [`RequestQueue`] of its own.
 ///
 /// ```text
-/// submit_bio ──▶ plug ── unplug ──▶ elevator ── dispatch ──▶ device.submit ── commit ──▶ device carries out
+/// submit_bio ──▶ plug ── unplug ──▶ elevator ── dispatch ──▶ device.submit ── commit ──▶ device executes
 ///                                       ▲                        │ busy                        │
 ///                                       └─────── requeue ────────┘                             │
 /// poll_completion ◀──── completed bios ◀──────── collect ◀──────── device.poll_completion ◀────┘
@@ -62,9 +62,9 @@ pub struct QueuedDevice<D: BlockDevice> {
 }
 
 impl<D: BlockDevice> QueuedDevice<D> {
-    /// Puts a queue of that configuration in front of `device`. The queue takes the device's limits.
+    /// A queue with this configuration in front of `device`. The queue takes the device's limits.
     ///
-    /// The device must have no request in flight: the queue would take its completion for one of its own.
+    /// The device must have no request in flight, since the queue would mistake its completion for one of its own.
     pub fn new(device: D, config: &QueueConfig) -> Self {
         let queue = RequestQueue::new(device.limits().clone(), config);
         Self { device, queue, is_plugged: false }
@@ -75,7 +75,7 @@ impl<D: BlockDevice> QueuedDevice<D> {
         &self.device
     }
 
-    /// The device, to wait in it. A caller that submits to it or polls its completions takes them from the queue.
+    /// The device, to wait in it. Do not submit to it or poll its completions: the queue would miss them.
     pub const fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
@@ -95,7 +95,7 @@ impl<D: BlockDevice> QueuedDevice<D> {
         self.is_plugged
     }
 
-    /// Gives the queue a bio. Plugs the queue first unless it is plugged, so the bio can merge with others until
+    /// Submits a bio to the queue. Plugs the queue if it is not plugged, so that the bio can merge with others until
     /// [`QueuedDevice::unplug`].
     ///
     /// # Errors
@@ -124,8 +124,8 @@ impl<D: BlockDevice> QueuedDevice<D> {
         }
     }
 
-    /// Submits requests to the device until it is busy, is at its depth, or the elevator has nothing due. The device
-    /// may keep them until [`QueuedDevice::commit`].
+    /// Submits requests to the device until the device is busy or at its depth, or no request is due. The device may
+    /// delay their start until [`QueuedDevice::commit`].
     #[inline]
     pub fn dispatch(&mut self, now: Instant) {
         self.queue.handle_timeout(now);
@@ -136,15 +136,15 @@ impl<D: BlockDevice> QueuedDevice<D> {
         }
     }
 
-    /// Makes the device begin what was submitted to it: see [`BlockDevice::commit`].
+    /// Makes the device start the submitted requests: see [`BlockDevice::commit`].
     #[inline]
     pub fn commit(&mut self, now: Instant) {
         self.device.commit(now);
     }
 
-    /// Moves completions from the device to the queue, without waiting. Follow it by [`QueuedDevice::dispatch`] and
-    /// [`QueuedDevice::commit`]: a completion makes room at the device, and a polled device may have to continue a
-    /// short transfer.
+    /// Moves completions from the device to the queue, without waiting. Call [`QueuedDevice::dispatch`] and
+    /// [`QueuedDevice::commit`] afterwards: a completion makes room at the device, and a polled device may have to
+    /// continue a short transfer.
     #[inline]
     pub fn collect(&mut self, now: Instant) {
         while let Some(done) = self.device.poll_completion(now) {
@@ -158,8 +158,8 @@ impl<D: BlockDevice> QueuedDevice<D> {
         self.queue.poll_completion()
     }
 
-    /// When to call `collect`, `dispatch` and `commit` again at the latest: the earlier of the queue's time (an
-    /// elevator that holds requests back, a busy device to be tried again) and the device's own.
+    /// The latest time at which to call `collect`, `dispatch` and `commit` again: the earlier of the queue's time and
+    /// the device's. The queue has a time while its elevator holds requests back, or to retry a busy device.
     pub fn poll_timeout(&self) -> Option<Instant> {
         [self.queue.poll_timeout(), self.device.poll_timeout()].into_iter().flatten().min()
     }
@@ -246,7 +246,7 @@ mod tests {
         }
         assert_eq!(completed, [0, 1, 2, 3, 4, 5]);
         assert_eq!(now, Instant::ZERO + SERVICE * 3, "two at a time");
-        assert!(disk.queue().stats().requeued > 0, "the device refused what it had no room for");
+        assert!(disk.queue().stats().requeued > 0, "the device had no room for a request and refused it");
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_bio_comes_back_and_leaves_the_queue_usable() {
+    fn a_refused_bio_is_returned_and_the_queue_stays_usable() {
         let (mut disk, now) = (QueuedDevice::new(Disk::new(4), &QueueConfig::default()), Instant::ZERO);
         let beyond = Bio { extent: Extent::new(Sector(1 << 20), 8).unwrap(), ..read(0) };
         assert!(matches!(disk.submit_bio(beyond, now), Err(SubmitError::OutOfRange { .. })));

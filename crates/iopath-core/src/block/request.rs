@@ -19,8 +19,8 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// A tag carries the generation of its slot: a late completion does not match the next request in the same slot.
 ///
 /// The bits are stored inverted, so that no tag is zero and two optional tags fit one register. A pair returned through
-/// memory would be read back wider than it was written. Such a read stalls until all earlier stores are done, even
-/// stores that miss every cache.
+/// memory would be written as two values and read as one. Such a read cannot be forwarded from the store buffer: it
+/// stalls until all earlier stores are done, even stores that miss every cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag(NonZeroU32);
 
@@ -89,7 +89,7 @@ pub(crate) enum State {
     Done,
 }
 
-/// One I/O for the device, made of one bio or of several adjacent ones. Fills one cache line.
+/// One I/O for the device, made of one bio or of several adjacent ones. Occupies one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Request {

@@ -54,7 +54,7 @@ pub enum StripeError {
         "a chunk of {chunk_sectors} sectors is not whole blocks of {block_bytes} bytes; choose a multiple"
     )]
     Chunk {
-        /// The chunk asked for.
+        /// The requested chunk.
         chunk_sectors: u64,
         /// The largest logical block of a member.
         block_bytes: u32,
@@ -69,15 +69,15 @@ pub enum StripeError {
         member: usize,
         /// Its size in sectors.
         capacity: u64,
-        /// The chunk asked for.
+        /// The requested chunk.
         chunk_sectors: u64,
     },
-    /// The last sectors would have no sector number.
-    #[error("{members} members of {capacity} sectors reach past the last sector number; use fewer")]
+    /// The stripe would exceed the highest sector number.
+    #[error("{members} members of {capacity} sectors exceed the highest sector number; use fewer")]
     TooLarge {
-        /// How many.
+        /// The number of members.
         members: usize,
-        /// The size of the smallest in sectors.
+        /// The size of the smallest member in sectors.
         capacity: u64,
     },
 }
@@ -125,7 +125,7 @@ pub struct Stripe<D: BlockDevice> {
 #[derive(Debug)]
 struct Member<D: BlockDevice> {
     pump: QueuedDevice<D>,
-    /// Bios that the request in [`Stripe::parts_if_room`] has for this member.
+    /// In [`Stripe::parts_if_room`]: the number of bios that the request has for this member.
     needs: u32,
 }
 
@@ -176,8 +176,8 @@ impl<D: BlockDevice> Stripe<D> {
         (self.in_flight.len() - self.free.len() + self.completed.len()) as u32
     }
 
-    /// Collects completions of the members and dispatches into the room they leave; how many requests are ready for
-    /// [`BlockDevice::poll_completion`].
+    /// Collects completions of the members and dispatches further requests to them. Returns the number of requests
+    /// ready for [`BlockDevice::poll_completion`].
     pub fn advance(&mut self, now: Instant) -> u32 {
         self.advance_members(now);
         self.ready()
@@ -193,7 +193,7 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter().map(|member| member.pump.queue().stats())
     }
 
-    /// How many parts `io` has, if every member's queue has room for its parts.
+    /// The number of parts of `io`; `None` if a member's queue has no room for its parts.
     fn parts_if_room(&mut self, io: &Io<'_, D::Memory>) -> Option<u32> {
         self.members.iter_mut().for_each(|member| member.needs = 0);
         let mut parts = 0;
@@ -273,7 +273,7 @@ impl<D: BlockDevice> Member<D> {
         let depth = device.limits().depth_max;
         let config = QueueConfig {
             bios_max,
-            // As many requests to order and merge as are at the device.
+            // The queue orders and merges as many requests as are at the device.
             requests_max: depth.saturating_mul(2).min(bios_max),
             depth: depth.min(bios_max),
             elevator,

@@ -25,7 +25,7 @@ impl RequestTable {
         };
         Self {
             slots: (0..capacity as u32).map(slot).collect(),
-            // A stack: low slots first, and the slot released last, which is still in the cache, before all others.
+            // A stack: low slots are taken first. A released slot is taken next, while it is still in the cache.
             free: (0..capacity as u32).rev().collect(),
         }
     }
@@ -105,7 +105,7 @@ pub(crate) struct BioSlot<M> {
     pub(crate) sectors_split: u64,
     /// The first error of a piece.
     pub(crate) error: Option<IoError>,
-    /// Must not be merged: a retry after a merged request failed.
+    /// The bio must not be merged: it is a retry after a merged request failed.
     pub(crate) alone: bool,
 }
 

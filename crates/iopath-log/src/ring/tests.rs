@@ -30,7 +30,7 @@ fn records_that_do_not_fit_are_counted_and_stay_with_the_producer() {
     for number in 0..2 {
         fill(&mut batch, number..number + 1);
         producer.take(&mut batch).unwrap();
-        assert!(batch.records().is_empty(), "exchanged for an empty batch");
+        assert!(batch.records().is_empty(), "the producer exchanges it for an empty batch");
     }
     fill(&mut batch, 2..5);
     producer.take(&mut batch).unwrap_err();
@@ -44,7 +44,7 @@ fn records_that_do_not_fit_are_counted_and_stay_with_the_producer() {
 }
 
 #[test]
-fn the_end_follows_the_last_batch_and_a_dropped_consumer_is_no_room() {
+fn the_end_follows_the_last_batch_and_a_ring_without_consumer_has_no_room() {
     let (mut producer, mut consumer) = ring(0);
     let mut batch = RecordBatch::new();
     fill(&mut batch, 0..1);

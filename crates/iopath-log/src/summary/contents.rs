@@ -1,4 +1,4 @@
-//! The content of a whole log, gathered where a filter was given, so that a filter without matches can be corrected.
+//! The content of a whole log. Gathered if a filter was given, so that the user can correct a filter without matches.
 
 use super::report::Contents;
 use crate::block::Entry;
@@ -6,7 +6,7 @@ use crate::names::event_name;
 use iopath_core::log::Event;
 use std::collections::BTreeSet;
 
-/// Streams and repeats listed.
+/// The maximum number of streams, and of repeats, in the list.
 const LISTED_MAX: usize = 64;
 
 /// The content of a log read so far.

@@ -1,11 +1,11 @@
-//! Requests in flight over time, in a fixed number of spans. The length of a span doubles when the log is longer than
-//! all spans. The order of events: `timeline.rs`.
+//! Requests in flight over time, in a fixed number of spans. When the log exceeds all spans, the length of a span
+//! doubles. `timeline.rs` orders the events.
 
 use super::report::Depth;
 
 const SPANS: usize = 64;
 
-/// Spans begin at a microsecond (1,024 ns).
+/// The initial length of a span: a microsecond (1,024 ns).
 const FIRST_SHIFT: u32 = 10;
 
 /// The mean depth of each span.
@@ -50,7 +50,7 @@ impl DepthOverTime {
         }
     }
 
-    /// Makes two spans one.
+    /// Doubles the length of the spans: joins them in pairs.
     #[cold]
     fn fold(&mut self) {
         for span in 0..SPANS / 2 {
@@ -60,7 +60,7 @@ impl DepthOverTime {
         self.shift += 1;
     }
 
-    /// The mean is over `measured_ns`: the time in which requests could be in flight.
+    /// The mean is over `measured_ns`, the time in which requests could be in flight.
     pub(super) fn report(&self, measured_ns: u64) -> Depth {
         let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
         let span_ns = 1_u64 << self.shift;

@@ -3,7 +3,7 @@
 use super::report::ElevatorChange;
 use iopath_core::Record;
 
-/// Changes kept; later ones are only counted.
+/// The maximum number of changes in the list; later ones are only counted.
 const CHANGES_MAX: usize = 64;
 
 /// The first changes, in file order.

@@ -1,7 +1,8 @@
-//! A histogram of latencies or distances, of constant size. Sum and extremes are exact, quantiles to a number of binary
-//! digits. Not a general histogram: `hdrhistogram` checks bounds at each value, of which a log has five for each I/O.
+//! A histogram of latencies or distances, of constant size. Sum and extremes are exact, quantiles are exact to a number
+//! of binary digits. Not a general histogram. A log has five values for each I/O, and `hdrhistogram` checks bounds at
+//! each value.
 
-/// Counts by value: exact below `2^bits`, above it to `bits` binary digits.
+/// Counts by value: exact below `2^bits`, otherwise to `bits` binary digits.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     counts: Box<[u64]>,
@@ -49,7 +50,8 @@ impl Histogram {
         self.max
     }
 
-    /// The value that `share` of all values do not exceed: rounded up, at most the largest value.
+    /// The quantile: `share` of all values are at most this value. Rounded up to the end of a bucket, and at most the
+    /// largest value.
     pub(super) fn quantile(&self, share: f64) -> u64 {
         if self.count == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! Follows each bio and request of one queue through its records. The counters: `tallies.rs`.
+//! Follows each bio and request of one queue through its records. The counters are in `tallies.rs`.
 
 use super::report::Slow;
 use super::slots::{Budget, Slots, UNKNOWN};
@@ -13,7 +13,7 @@ use iopath_core::{NoMerge, Op, Record};
 #[derive(Debug, Clone, Copy)]
 struct Bio {
     queued_ns: u64,
-    /// The request that carries it, if it is placed.
+    /// The request that contains it, if it is placed.
     request: u32,
     state: BioState,
     is_piece: bool,
@@ -23,7 +23,7 @@ struct Bio {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BioState {
-    /// Its `queue` or `split` was not read.
+    /// The log has no `queue` or `split` of it.
     Unknown,
     /// In no request yet.
     Waiting,
@@ -48,7 +48,8 @@ impl Default for Bio {
 /// A request in flight, or one that has just completed.
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// When its current stage began: it got its slot, or was inserted. Of a completed request, when it was dispatched.
+    /// The start of its current stage: the time of its `get` or `insert`. For a completed request, the time of its
+    /// `dispatch`.
     since_ns: u64,
     dispatched_ns: u64,
     completed_ns: u64,
@@ -76,7 +77,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Resets a request that has completed: its slot has a new one.
+    /// Resets the state of a slot whose request has completed: the slot has a new request.
     #[inline]
     fn begin_again(&mut self) {
         if self.completed_ns != UNKNOWN {
@@ -154,7 +155,7 @@ impl Join {
         self.bios.set(record.tag(), piece, budget);
     }
 
-    /// A waiting bio tries again later. A piece is discarded then, and cut again.
+    /// A bio without a slot waits. A piece without a slot is discarded, and split again later.
     fn wait_for_slot(&mut self, record: Record, tallies: &mut Tallies) {
         let bio = self.bios.get(record.tag());
         if bio.is_piece && bio.state == BioState::Waiting {
@@ -307,7 +308,7 @@ impl Join {
         }
     }
 
-    /// How long the request that carried a bio was at the device, if that is still known.
+    /// The time that the request of a bio was at the device, if it is still known.
     fn d2c_ns(&self, bio: Bio, now: u64) -> Option<u64> {
         let request = self.requests.get(bio.request);
         let is_its_own =

@@ -1,8 +1,8 @@
-//! Latencies of the bios of one stream or repeat. Not those of the stages: see `stages.rs`.
+//! Latencies of the bios of one stream or repeat. The latencies of stages are in `stages.rs`.
 
 use super::histogram::Histogram;
 
-/// Latencies of some bios, with percentiles where there is memory for them.
+/// Latencies of some bios, with percentiles if there is memory for them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Latencies {
     completed: u64,

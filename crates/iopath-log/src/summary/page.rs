@@ -1,4 +1,4 @@
-//! A summary as one page of text. Not the numbers: see `report.rs`.
+//! A summary as one page of text. The numbers are in `report.rs`.
 
 mod layout;
 
@@ -23,12 +23,12 @@ pub struct Page<'a> {
 }
 
 impl Report {
-    /// The report as a page for a terminal of `columns`. Below 40 columns lines may be longer than that.
+    /// The report as a page for a terminal of `columns`. With fewer than 40 columns, lines may be longer.
     pub fn page(&self, columns: u16) -> Page<'_> {
         Page { report: self, width: usize::from(columns) }
     }
 
-    /// Whether a filter was given and no step of any bio or request passes it.
+    /// Whether a filter was given and no step of a bio or request passes it.
     pub const fn is_empty(&self) -> bool {
         self.is_filtered && self.events.of_io() == 0
     }
@@ -227,7 +227,7 @@ fn sizes(f: &mut Formatter<'_>, classes: &[SizeClass], width: usize) -> fmt::Res
     if most == 0 {
         return Ok(());
     }
-    // Five columns: the two of counts have at most the digits of `most`.
+    // Five columns: the two columns of counts are at most as wide as `most`.
     let used = 8 + 2 * count(most).len().max(8) + 8;
     let bar_width = bar_width(width, used, 2);
     let mut table = Table::new([

@@ -5,13 +5,13 @@ use super::report::RepeatShare;
 use super::streams::skew_ns;
 use iopath_core::{Record, SECTOR_BYTES};
 
-/// Repeats with percentiles.
+/// The maximum number of repeats with percentiles.
 const TIMED_MAX: usize = 64;
 
-/// Streams of a repeat whose end is known: 8 KiB.
+/// The number of streams whose last completion is kept for each repeat: 8 KiB.
 const STREAMS_MAX: usize = 1024;
 
-/// Counters of each repeat. A log without marks is one repeat, which is not reported.
+/// Counters of each repeat. A log without marks is one repeat, and the report omits it.
 #[derive(Debug)]
 pub(super) struct Repeats {
     /// In order of time; the first row is the time before the first mark.
@@ -35,7 +35,7 @@ struct Repeat {
     ends: Vec<u64>,
 }
 
-/// The time that the steps of a log take.
+/// The time from the first to the last step of a log.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit stands last in the name")]
 pub(super) struct Span {

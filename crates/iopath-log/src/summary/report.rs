@@ -1,5 +1,5 @@
-//! The summary of a log as data: the model of `iopath log --json`, documented in docs/log-summary.md. Not its
-//! layout as text: see `page.rs`.
+//! The summary of a log as data: the model of `iopath log --json`, documented in docs/log-summary.md. Its layout as
+//! text is in `page.rs`.
 
 use crate::error::Damage;
 use crate::format::LogInfo;
@@ -28,9 +28,9 @@ pub struct Report {
     pub selected: u64,
     /// Whether a filter was given.
     pub is_filtered: bool,
-    /// The content of the whole log, where a filter was given.
+    /// The content of the whole log, if a filter was given.
     pub contents: Option<Contents>,
-    /// Where the log is damaged or truncated, if it is.
+    /// The position of the damage, if the log is damaged or truncated.
     pub damage: Option<Damage>,
     /// Queues that wrote records.
     pub queues: usize,
@@ -112,7 +112,7 @@ pub struct RepeatShare {
     pub bios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bios completed whose start is known. The latencies are theirs.
+    /// Completed bios with a known start. The latencies are of these bios.
     pub completed: u64,
     /// Mean latency of a bio.
     pub mean_q2c_ns: f64,
@@ -178,7 +178,7 @@ pub struct OpCounts {
 /// Bios and requests of sizes from one power of two up to the next.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct SizeClass {
-    /// The smallest size of the class; 0 for those without data.
+    /// The smallest size of the class; 0 for bios and requests without data.
     pub from_bytes: u64,
     /// Bios queued.
     pub bios: u64,
@@ -203,7 +203,7 @@ pub struct Flow {
     pub own_request: u64,
     /// Bios split into pieces.
     pub split: u64,
-    /// Other bios: waiting when the log ends, or with records missed or filtered out.
+    /// All other bios. They wait when the log ends, or some of their records were missed or filtered out.
     pub pending: u64,
     /// Pieces of split bios.
     pub pieces: u64,
@@ -267,7 +267,7 @@ pub struct ErrorCount {
 pub struct Seeks {
     /// Requests with a predecessor in the same repeat.
     pub requests: u64,
-    /// Requests that do not start where their predecessor ends: the seeks. All distances below are theirs.
+    /// Seeks: requests that do not start where their predecessor ends. All distances below are of these requests.
     pub count: u64,
     /// Seeks to a lower sector.
     pub backward: u64,
@@ -286,8 +286,8 @@ pub struct Seeks {
 /// The stages of the path, named as in btt.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Stages {
-    /// From queueing a bio to its request slot: held by ordering, or waiting for a slot. One for each bio or piece with
-    /// a request of its own.
+    /// From the queueing of a bio until it has a request slot: ordering holds it back, or it waits for a slot. One for
+    /// each bio or piece with a request of its own.
     pub q2g: Stage,
     /// From the slot to the insertion into the elevator: in the plug. One for each inserted request.
     pub g2i: Stage,
@@ -304,7 +304,7 @@ pub struct Stages {
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Stage {
     pub count: u64,
-    /// How many of them were measured with two clock readings, so that the latency is not 0 by construction.
+    /// The number of latencies measured with two clock readings. With one reading, a latency is always 0.
     pub timed: u64,
     pub mean_ns: f64,
     pub min_ns: u64,
@@ -331,7 +331,7 @@ pub struct Depth {
 /// One stream.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StreamShare {
-    /// Its number; 65,535 stands for that one and all above.
+    /// Its number; 65,535 stands for all streams from 65,535 on.
     pub stream: u32,
     /// Bios queued.
     pub bios: u64,
@@ -339,7 +339,7 @@ pub struct StreamShare {
     pub bytes: u64,
     /// Share of the bytes of all streams, 0 to 1.
     pub share: f64,
-    /// Bios completed whose start is known. The latencies are theirs.
+    /// Completed bios with a known start. The latencies are of these bios.
     pub completed: u64,
     /// Time of its first step, since the log began.
     pub first_ns: u64,
@@ -358,13 +358,13 @@ pub struct StreamShare {
 /// One of the slowest bios, or several of one batch that took equally long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Slow {
-    /// How many bios: same queue, operation, stream, size and errno, queued and completed at the same times.
+    /// The number of bios with the same queue, operation, stream, size, errno, queueing time and completion time.
     pub bios: u64,
     /// Time of queueing, since the log began.
     pub queued_ns: u64,
     /// Latency.
     pub q2c_ns: u64,
-    /// The part of it that the request spent at the device, where the bio was in one request.
+    /// The time of the request at the device, if the bio was in one request.
     pub d2c_ns: Option<u64>,
     /// The queue.
     pub queue: u16,
@@ -381,7 +381,7 @@ pub struct Slow {
 }
 
 impl Report {
-    /// The report as JSON on several lines, with every character escaped that controls a terminal.
+    /// The report as JSON on several lines. Characters that control a terminal are escaped.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self).expect("strings and numbers are always JSON");
         escape_json(&json)

@@ -1,4 +1,4 @@
-//! Distances between requests at the device. The order of the requests: `timeline.rs`.
+//! Distances between requests at the device. `timeline.rs` orders the requests.
 
 use super::histogram::Histogram;
 use super::report;

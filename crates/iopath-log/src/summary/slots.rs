@@ -1,7 +1,6 @@
-//! State of the bios or requests in flight, by number, within a bound on memory. Not the meaning of that state: see
-//! `join.rs`.
+//! State of the bios or requests in flight, by number, within a bound on memory. `join.rs` defines that state.
 
-/// For all queues together. A queue of a million requests and two million bios fits.
+/// The memory of all queues together. A queue of a million requests and two million bios fits.
 const BYTES_MAX: usize = 128 << 20;
 
 /// An unknown time.
@@ -45,7 +44,7 @@ impl<T: Copy + Default> Slots<T> {
         self.states[index] = (self.epoch, state);
     }
 
-    /// The state of that number, the default if it was not set; none if the budget does not allow to store it.
+    /// The state of that number; the default if it was not set. `None` if the budget has no memory for it.
     #[inline]
     pub(super) fn entry(&mut self, number: u32, budget: &mut Budget) -> Option<&mut T> {
         let index = number as usize;
@@ -69,7 +68,7 @@ impl<T: Copy + Default> Slots<T> {
         }
     }
 
-    /// Forgets all states, at no cost.
+    /// Forgets all states, in O(1).
     pub(super) fn forget(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }

@@ -10,7 +10,7 @@ const SLOWEST: usize = 10;
 pub(super) struct Slowest {
     /// Slowest first.
     bios: Vec<Slow>,
-    /// The shortest latency among them, once there are [`SLOWEST`].
+    /// The shortest latency in a full list; 0 until there are [`SLOWEST`] entries.
     least_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Latencies of the stages, in histograms of constant size. Which record ends which stage: `join.rs`.
+//! Latencies of the stages, in histograms of constant size. `join.rs` assigns records to stages.
 
 use super::histogram::Histogram;
 use super::report;

@@ -1,13 +1,13 @@
-//! Bios, bytes and latencies of each stream. The streams of each repeat: `repeats.rs`.
+//! Bios, bytes and latencies of each stream. The streams of each repeat are in `repeats.rs`.
 
 use super::latency::Latencies;
 use super::report::StreamShare;
 use iopath_core::{Record, SECTOR_BYTES};
 
-/// Streams with percentiles.
+/// The maximum number of streams with percentiles.
 const TIMED_MAX: usize = 64;
 
-/// Counters by stream number: at most 65,536 streams of 96 bytes, and 57 KiB more for each of the first 64.
+/// Counters by stream number: at most 65,536 streams of 96 bytes. Each of the first 64 has 57 KiB more.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: Vec<Stream>,
@@ -88,7 +88,7 @@ impl Streams {
     }
 }
 
-/// The time between the first and the last of these ends; 0 is none.
+/// The time between the first and the last of these ends. An end of 0 does not count.
 pub(super) fn skew_ns(ends: impl Iterator<Item = u64> + Clone) -> u64 {
     let ends = ends.filter(|end| *end > 0);
     ends.clone().max().unwrap_or(0) - ends.min().unwrap_or(0)

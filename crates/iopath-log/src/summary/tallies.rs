@@ -1,4 +1,4 @@
-//! Counters over all queues of a log, and the report made from them. Which record changes which counter: `join.rs`.
+//! Counters over all queues of a log, and the report made from them. `join.rs` changes the counters.
 
 use super::contents::Seen;
 use super::elevators::Changes;
@@ -15,7 +15,7 @@ use iopath_core::log::Event;
 use iopath_core::{NoMerge, Op};
 use std::collections::BTreeMap;
 
-/// Different errnos counted; a log with more is not from a kernel.
+/// The maximum number of different errnos; no kernel has more.
 const ERRNOS_MAX: usize = 256;
 
 /// Counters over all queues.
@@ -50,7 +50,7 @@ pub(super) struct Reading {
     pub(super) info: LogInfo,
     pub(super) end: End,
     pub(super) queues: usize,
-    /// Where a filter was given.
+    /// `Some` if a filter was given.
     pub(super) seen: Option<Seen>,
 }
 
@@ -133,7 +133,7 @@ impl Tallies {
         }
     }
 
-    /// The flow with the counts that are known at the end only.
+    /// The flow, with the counts that are known only at the end.
     fn flow(&self) -> Flow {
         let bios = self.count(Event::Queue);
         let flushes = self.sizes.bios(Op::Flush);

@@ -41,7 +41,7 @@ fn summary(path: &Path, filter: &Filter) -> Report {
     LogReader::open(path).unwrap().summarise(filter).unwrap()
 }
 
-/// Two neighbours on stream 0 that merge in the plug; one bio elsewhere on stream 1 that fails.
+/// Two adjacent bios on stream 0, which merge in the plug, and one bio on stream 1, which fails.
 fn three_bios(queue: &mut Queue) {
     queue.plug();
     queue.submit_bio(read(100, 8, 1), at(1100)).unwrap();
@@ -130,7 +130,7 @@ fn a_filter_applies_to_every_count() {
     assert_eq!((of_time.selected, of_time.unjoined), (4, 3), "completions without their beginning");
 }
 
-/// Bios that never wait, one that is merged and one that is dispatched late, twice.
+/// Twice: bios that never wait, one bio that is merged, and one that is dispatched late.
 fn without_waiting(queue: &mut Queue) {
     for now in [2000, 3000] {
         queue.plug();
@@ -191,7 +191,7 @@ fn no_bio_is_joined_across_missed_records() {
     assert_eq!((report.stages.q2c.count, report.stages.q2c.max_ns, report.unjoined), (1, 5, 1));
 }
 
-/// Latencies measured by the caller of a queue.
+/// Latencies that the caller of a queue measured.
 #[derive(Default)]
 struct Measured {
     submitted: Vec<u64>,

@@ -1,6 +1,6 @@
 //! Orders dispatches and completions by time across all queues, and measures depth and seeks in that order. Blocks of
-//! different queues lie in the file one after another, so events wait here until later blocks cannot precede them,
-//! within a bound on memory.
+//! different queues lie in the file one after another. So events wait here until no later block can contain an earlier
+//! event. The memory for waiting events is bounded.
 
 use super::depth::DepthOverTime;
 use super::report::{Depth, Seeks};
@@ -9,7 +9,7 @@ use iopath_core::Record;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Maximum number of waiting events: 48 MiB. Then the earlier half is released.
+/// Maximum number of waiting events: 48 MiB. At the maximum, the earlier half is released.
 const WAITING_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 21 };
 
 /// One event at the device.
@@ -24,22 +24,22 @@ struct DeviceEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Dispatch,
-    /// Completed, or refused by the device after the dispatch had been released.
+    /// A completion, or a refusal by the device after the dispatch was released.
     Leave,
-    /// Records of the queue are missing: its requests in flight are unknown, and so is the head.
+    /// Records of the queue are missing: its requests in flight and the position of the head are unknown.
     Gap,
     /// A dispatch that the device refused.
     Canceled,
 }
 
-/// Identifies a dispatch of a queue, to cancel it.
+/// Identifies a dispatch of a queue, so that it can be canceled.
 pub(super) type EventNumber = u64;
 
 /// The events of one queue.
 #[derive(Debug, Default)]
 struct QueueEvents {
     waiting: VecDeque<DeviceEvent>,
-    /// Events released so far: the number of the first waiting one.
+    /// The number of events released so far, which is the number of the first waiting event.
     released: EventNumber,
     in_flight: u32,
 }
@@ -182,7 +182,7 @@ impl Timeline {
         match kind {
             Kind::Canceled => return,
             Kind::Gap => {
-                // Not an event of the device: it ends no period of equal depth.
+                // A gap is no event of the device, so it ends no period of equal depth.
                 self.change(queue, |_| 0);
                 self.head = Head::default();
                 return;
@@ -202,8 +202,8 @@ impl Timeline {
         }
     }
 
-    /// A repeat begins with an idle device: requests of the one before that never completed in the log do not count, and
-    /// no distance leads from one repeat to the next.
+    /// A repeat begins with an idle device. Requests of the previous repeat whose completion is not in the log no
+    /// longer count as in flight. The first request of a repeat is no seek.
     fn pass_marks(&mut self, at_ns: u64) {
         while let Some(mark) = self.marks.get(self.marks_passed).filter(|mark| **mark <= at_ns) {
             self.released_ns = (*mark).max(self.released_ns);

@@ -1,5 +1,5 @@
-//! The file of a log being written: compresses blocks, enforces the size limit, counts records. Not the thread and the
-//! rings: see `writer.rs`.
+//! The file of a log being written: compresses blocks, enforces the size limit, counts records. The thread and the
+//! rings are in `writer.rs`.
 
 use super::options::LogOptions;
 use crate::block::{Clock, RECORDS_MAX};
@@ -34,7 +34,7 @@ impl Pending {
         self.words[0].len() / size_of::<u64>()
     }
 
-    /// How many more records fit.
+    /// The number of records that still fit.
     pub(super) fn room(&self) -> usize {
         RECORDS_MAX - self.len()
     }
@@ -159,8 +159,8 @@ impl LogFile {
         Ok(State::Growing)
     }
 
-    /// Writes marks that the caller has set. A mark is set before any I/O of its repeat, so it is received here before a
-    /// block with such I/O is written.
+    /// Writes the marks that the caller has set. The caller sets a mark before any I/O of its repeat. So this thread
+    /// receives the mark before it writes a block with such I/O.
     fn write_marks(&mut self) {
         while let Ok(mark) = self.marks.try_recv() {
             let frame = mark.to_frame();
@@ -190,24 +190,24 @@ impl LogFile {
     }
 }
 
-/// Opens the file of a new log. Truncates a regular file. Refuses a block device without opening it. A character device
-/// (`/dev/null`) or FIFO is written as it is.
+/// Opens the file of a new log. Truncates a regular file. Refuses a block device without opening it. Opens a character
+/// device (`/dev/null`) or FIFO without truncation.
 fn open_empty(path: &Path) -> io::Result<File> {
-    if let Ok(about) = fs::metadata(path) {
-        refuse_block_device(&about)?;
+    if let Ok(metadata) = fs::metadata(path) {
+        refuse_block_device(&metadata)?;
     }
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     // The path may have been replaced in between.
-    let about = file.metadata()?;
-    refuse_block_device(&about)?;
-    if about.is_file() {
+    let metadata = file.metadata()?;
+    refuse_block_device(&metadata)?;
+    if metadata.is_file() {
         file.set_len(0)?;
     }
     Ok(file)
 }
 
-fn refuse_block_device(about: &Metadata) -> io::Result<()> {
-    if about.file_type().is_block_device() {
+fn refuse_block_device(metadata: &Metadata) -> io::Result<()> {
+    if metadata.file_type().is_block_device() {
         let what = "it is a block device, and the log would destroy its data; name a file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
@@ -241,7 +241,7 @@ mod tests {
             refuse_block_device(&fs::metadata(accepted).unwrap()).unwrap();
         }
         let devices = fs::read_dir("/dev").unwrap().filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
-        let Some(device) = devices.into_iter().find(|about| about.file_type().is_block_device()) else {
+        let Some(device) = devices.into_iter().find(|metadata| metadata.file_type().is_block_device()) else {
             eprintln!("skipped: there is no block device");
             return;
         };

@@ -3,7 +3,7 @@
 #[cfg(doc)]
 use iopath_core::RecordBatch;
 
-/// How a log is written.
+/// The options of a log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// Records in the ring of each queue: a multiple of [`RecordBatch::CAPACITY`], at least twice that, at most

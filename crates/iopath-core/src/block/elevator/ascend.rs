@@ -11,20 +11,21 @@ use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// Sweeps upward over the sectors, then starts again at the lowest. Requests without allowance go first.
+/// Sweeps upward over the sectors, then starts again at the lowest. Requests that were passed too often go first.
 ///
 /// The four limits are those of `elvtune`; the published settings (2000) are the defaults:
-/// - Requests are numbered in the order of arrival. A request loses allowance when later ones pass it: number n has none
-///   left once n + `read_latency` (or `write_latency`) requests have gone. It goes next, the most overdue first.
-/// - A request merged into a queued one goes before its turn, and so passes all queued requests. While a request without
-///   allowance is queued, merges are refused ([`NoMerge::StarvationBound`]).
+/// - Each request has an allowance, `read_latency` or `write_latency`: later requests that may pass it. Requests are
+///   numbered in the order of arrival. Request n has no allowance left once n plus its allowance of requests have
+///   departed. Then it is dispatched next; of several such requests, the most overdue.
+/// - A request that merges into a queued one passes all other queued requests. While a request without allowance is
+///   queued, the elevator refuses merges ([`NoMerge::StarvationBound`]).
 /// - While more than `max_read_pending` reads are queued, a write does not grow past `max_bomb_segments` segments by
 ///   merging, since a large write delays the reads ([`NoMerge::LatencyBound`]).
 ///
-/// Insert, look-up of neighbours and dispatch are O(log n), and O(1) on average next to the previous one.
+/// Insert, look-up of neighbours and dispatch are O(log n), and O(1) on average beside the previous position.
 ///
-/// Starvation bound: the allowance of its direction, plus twice the number of queued requests: once for those that came
-/// before it, once for those that run out of allowance before it.
+/// Starvation bound: the allowance of the request, plus twice the number of queued requests. Older requests go first,
+/// and so do requests whose allowance is used up earlier.
 #[derive(Debug)]
 pub struct Ascend {
     queue: SortedQueue<2>,
@@ -77,7 +78,7 @@ impl Ascend {
         }
     }
 
-    /// The class whose oldest request is the most overdue; `None` if no request is without allowance.
+    /// The class whose oldest request is the most overdue; `None` if every request has allowance left.
     fn out_of_allowance(&self) -> Option<usize> {
         let due = |class: usize| {
             let (number, _) = self.queue.oldest(class)?;

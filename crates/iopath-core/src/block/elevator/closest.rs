@@ -1,7 +1,7 @@
 //! Shortest seek first: dispatches the request nearest to the head. The merge is in `queue/merge.rs`.
 //!
-//! This order is the classic bound on what sorting can gain, and the classic example of starvation: a stream of adjacent
-//! requests can keep the head in one place. The tunable `patience` bounds the wait.
+//! This order is the classic upper bound of the gain by sorting. It is also the classic example of starvation: a stream
+//! of adjacent requests can keep the head in one place. The tunable `patience` bounds the wait.
 
 use super::pass_counter::PassCounter;
 use super::sorted_queue::SortedQueue;
@@ -15,15 +15,16 @@ use crate::time::Instant;
 /// Shortest seek first, with a bound on how often later requests may pass a request.
 ///
 /// The seek is the distance from the end of the last request to the start of the next. Of two requests at the same
-/// distance, the higher goes first. Requests are numbered in the order of arrival, including those merged into a queued
-/// one. Once n + `patience` have gone, number n goes next, the most overdue first.
+/// distance, the one at the higher sector goes first. Requests are numbered in the order of arrival, including requests
+/// merged into a queued one. Once n + `patience` requests have departed, request n is dispatched next; of several such
+/// requests, the most overdue.
 ///
 /// Insert and dispatch are O(log n). A dispatch searches both sides of the head, and the head moves in both directions,
-/// so each search starts at the root. That costs more than a sweep; the published measurements (2000) found little gain
-/// for it.
+/// so each search starts at the root. So a dispatch costs more than in a sweep. The published measurements (2000) found
+/// little gain.
 ///
-/// Starvation bound: `patience` plus twice the number of queued requests: once for those that came before it, once for
-/// those that run out of patience before it.
+/// Starvation bound: `patience` plus twice the number of queued requests. Older requests go first, and so do requests
+/// whose patience is used up earlier.
 #[derive(Debug)]
 pub struct Closest {
     queue: SortedQueue<1>,

@@ -9,26 +9,27 @@ use crate::block::table::RequestTable;
 use crate::sector::Extent;
 use crate::time::{Duration, Instant};
 
-/// Batches of reads or of writes in ascending order, each started by the oldest request if that has expired.
+/// Dispatches batches of reads or of writes in ascending order. A batch starts at the oldest request if that request
+/// has expired.
 ///
 /// Each priority and direction has a sorted list and a list by age. A batch is up to `fifo_batch` requests upward from
-/// the end of the last request of that direction. It starts at the oldest request instead if that has expired, or if no
-/// request lies upward. Reads go before writes; after `writes_starved` batches of reads dispatched while writes waited,
-/// one batch of writes goes. The expiry times are soft: they are checked only when a batch starts.
+/// the end of the last request of that direction. It starts at the oldest request instead if that request has expired,
+/// or if no request lies upward. Reads go before writes. After `writes_starved` batches of reads while writes waited,
+/// the elevator dispatches a batch of writes. The expiry times are soft: they are checked only when a batch starts.
 ///
-/// Higher priorities go first, but every other dispatch takes the oldest request of a lower priority that has waited for
-/// `prio_aging_ms`. (mq-deadline gives such requests every dispatch, and so starves the higher priorities when the device
-/// is overloaded.) When requests merge, the earlier of both expiry times counts.
+/// Higher priorities go first. If a request of a lower priority has waited for `prio_aging_ms`, every second dispatch
+/// takes the oldest such request. (mq-deadline gives such requests every dispatch, and so starves the higher priorities
+/// when the device is overloaded.) When requests merge, the earlier of both expiry times counts.
 ///
-/// Insert, look-up of neighbours and dispatch are O(log n), and O(1) on average next to the previous one of the same
-/// priority and direction.
+/// Insert, look-up of neighbours and dispatch are O(log n), and O(1) on average beside the previous position of the
+/// same priority and direction.
 ///
-/// Starvation bound: after its expiry time (and `prio_aging_ms` unless it is real-time), 2 × `fifo_batch` ×
-/// (`writes_starved` + 1) dispatches for each queued request, and once more for the batches that have started.
+/// Starvation bound: 2 × `fifo_batch` × (`writes_starved` + 1) × (queued requests + 1) dispatches. The bound counts
+/// from the expiry time of the request, or from `prio_aging_ms` if that is later and the request is not real-time.
 #[derive(Debug)]
 pub struct Deadline {
     levels: [Level; Priority::ALL.len()],
-    /// The last dispatch was by `prio_aging_ms`.
+    /// The last dispatch was of a request that had waited for `prio_aging_ms`.
     was_aged: bool,
     settings: Settings,
 }
@@ -38,7 +39,7 @@ pub struct Deadline {
 struct Level {
     /// By direction. Stamps are times of arrival in nanoseconds.
     lanes: [SortedQueue<1>; 2],
-    /// The direction of the current batch, and the requests left in it.
+    /// The direction of the current batch, and the number of requests that it may still dispatch.
     batch: usize,
     batch_left: u64,
     /// Batches of reads started while writes waited.
@@ -62,7 +63,7 @@ static TUNABLES: [Tunable; 5] = [
         unit: "ms",
         default: 5000,
         range: 0..=600_000,
-        about: "the same for the oldest write, discard or write-zeroes",
+        about: "wait after which a batch starts with the oldest write, discard or write-zeroes",
     },
     Tunable {
         name: "writes_starved",
@@ -138,7 +139,7 @@ impl Deadline {
         self.has_waited(since, PRIO_AGING_MS, now).then_some(oldest)
     }
 
-    /// Dispatches the next request of a level, which is not empty.
+    /// Dispatches the next request of a level that is not empty.
     fn dispatch_of(&mut self, level: usize, requests: &RequestTable, now: Instant) -> Option<Tag> {
         let Level { lanes, batch, batch_left, .. } = &mut self.levels[level];
         if *batch_left > 0

@@ -17,25 +17,26 @@ use streams::{StreamSlot, Streams, WEIGHT_MAX};
 /// Dispatches from the stream that has been served least for its weight.
 ///
 /// Each stream has a virtual time. A dispatch advances it by the cost of the request over the weight of the stream. The
-/// cost is `request_cost_bytes` plus the bytes of a read or write. The stream with the least virtual time is served
-/// next, until it has been served `quantum_bytes` or has no request queued. A clock runs at the mean rate of the streams
-/// with requests. A stream that becomes active again starts at the clock or at its own virtual time, whichever is later,
-/// so that idle time gives no credit. The order is work-conserving: a dispatch finds a request whenever one is queued.
-/// Requests merge within their stream only. I/O priorities are ignored: set weights instead.
+/// cost is `request_cost_bytes` plus the bytes of a read or write. The elevator serves the stream with the least
+/// virtual time next, until it has dispatched `quantum_bytes` of the stream or the stream has no request queued. A
+/// clock runs at the mean rate of the streams with requests. A stream that becomes active again starts at the clock or
+/// at its own virtual time, whichever is later, so that idle time gives no credit. The order is work-conserving: a
+/// dispatch returns a request whenever one is queued. Requests merge within their stream only. I/O priorities are
+/// ignored: set weights instead.
 ///
-/// Insert and dispatch are O(log n); the stream is found by hash. The table has a slot of a stream for each request that
-/// can be queued; when it is full, the stream that has been idle for longest loses its slot.
+/// Insert and dispatch are O(log n); a hash table finds the stream. The table has as many slots for streams as requests
+/// can be queued. When it is full, the stream that has been idle for longest loses its slot.
 ///
-/// Starvation bound: with q queued requests, `c` the highest cost of a request over the lowest (the quantum added to the
-/// highest), `w` the greatest weight over the least: q × (q + 3) × c × w dispatches. A request waits for those its own
-/// stream queued before it, and each of them lets every other stream be served once for its share.
+/// Starvation bound: q × (q + 3) × c × w dispatches. q is the number of queued requests; c is the highest cost of a
+/// request plus the quantum, over the lowest cost; w is the greatest weight over the least. A request waits for older
+/// requests of its stream. Before each of these, every other stream may receive its share.
 #[derive(Debug)]
 pub struct Fair {
     queue: SortedQueue<0>,
     streams: Streams,
     /// Links of the requests of each stream.
     links: Links<Tag>,
-    /// The streams with requests by virtual time, without the one being served.
+    /// The streams with requests, by virtual time, except the stream being served.
     ready: SortedSet,
     serving: Option<Serving>,
     clock: u64,
@@ -46,7 +47,7 @@ pub struct Fair {
     settings: Settings,
 }
 
-/// The stream being served, and the cost left of its quantum in sectors.
+/// The stream being served, and the rest of its quantum as cost in sectors.
 #[derive(Debug, Clone, Copy)]
 struct Serving {
     slot: StreamSlot,
@@ -59,14 +60,14 @@ static TUNABLES: [Tunable; 2] = [
         unit: "bytes",
         default: 16 << 10,
         range: 0..=1 << 30,
-        about: "cost of a request besides its data: bandwidth of the device over its requests a second",
+        about: "cost of a request besides its data: the device's bandwidth divided by its IOPS",
     },
     Tunable {
         name: "quantum_bytes",
         unit: "bytes",
         default: 128 << 10,
         range: 0..=1 << 30,
-        about: "cost served from one stream before the next; more suits disks that seek",
+        about: "cost served from one stream before the next; use a larger value for disks that seek",
     },
 ];
 const REQUEST_COST_BYTES: usize = 0;
@@ -110,12 +111,12 @@ impl Fair {
         let slot = StreamSlot(slot);
         let mut queued = self.links.iter(&self.streams[slot].requests);
         self.queue.prefetch_removals(queued.by_ref().take(PREFETCH_REQUESTS), requests);
-        // These are for the next time that the stream is served.
+        // For the next time that the elevator serves this stream.
         self.queue.prefetch_requests(queued.take(PREFETCH_REQUESTS), requests);
         Some(Serving { slot, left: self.settings[QUANTUM_BYTES] / SECTOR_BYTES })
     }
 
-    /// Removes the oldest request of a stream, charges its cost, and decides whether the stream is served on.
+    /// Removes the oldest request of a stream, charges its cost, and decides whether to serve the same stream next.
     fn serve(&mut self, serving: Serving, requests: &RequestTable) -> Option<Tag> {
         let Serving { slot, left } = serving;
         let tag = self.links.pop_front(&mut self.streams[slot].requests)?;

@@ -62,8 +62,9 @@ impl Harness {
         self.elevator.prefetch(arrivals);
     }
 
-    /// Merges `arrival` into an adjacent queued request, and that with another if `arrival` closes the gap between the
-    /// two. Returns the request, or the reason against a merge. Only the elevator limits merges.
+    /// Merges `arrival` into an adjacent queued request. If `arrival` closes the gap to another request, merges the two
+    /// requests as well. Returns the request, or the reason against a merge. Only the elevator limits merges: the
+    /// harness has no device limits.
     pub fn merge(&mut self, arrival: &Outline, now: Instant) -> Result<Tag, NoMerge> {
         let neighbours = self.elevator.neighbours(arrival, &self.requests);
         let mut reason = NoMerge::NotAdjacent;

@@ -43,7 +43,7 @@ impl Elevator for NoElevator {
         StarvationBound::dispatches(queued_max as u64)
     }
 
-    /// A linear search: this elevator returns no neighbours, so the queue never calls it.
+    /// A linear search. The queue never calls it, since this elevator returns no neighbours.
     fn absorb(&mut self, tag: Tag, _into: Tag, _requests: &RequestTable) {
         self.queue.retain(|queued| *queued != tag);
     }

@@ -2,8 +2,8 @@
 
 /// Numbers requests in the order of arrival and counts departures.
 ///
-/// Once the departures reach n + k, at least k requests that came after number n have departed. So a request that goes
-/// when that is reached has been passed k times, plus once for each older request that is still queued.
+/// When n + k requests have departed and request n is still queued, at least k of them arrived after request n. So
+/// request n has been passed k times, plus once for each older request that is still queued.
 #[derive(Debug, Default)]
 pub(super) struct PassCounter {
     arrived: u64,
@@ -29,7 +29,8 @@ impl PassCounter {
         self.departed += 1;
     }
 
-    /// The number of departures at which request `number` had been passed `allowance` times, if that is reached.
+    /// The number of departures at which request `number` has no allowance left; `None` if fewer requests have
+    /// departed.
     pub(super) fn due(&self, number: u64, allowance: u64) -> Option<u64> {
         let due = number + allowance;
         (due <= self.departed).then_some(due)

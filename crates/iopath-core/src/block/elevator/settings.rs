@@ -7,7 +7,7 @@ use std::ops::Index;
 #[derive(Debug, Clone)]
 pub struct Settings {
     tunables: &'static [Tunable],
-    /// The first values belong to `tunables`, the others are unused.
+    /// One value for each of `tunables`; the rest is unused.
     values: [u64; Self::MAX],
 }
 

@@ -35,7 +35,7 @@ pub(super) const WRITES: usize = 1;
 const PREFETCH_OLDEST: u32 = 32;
 
 const LENGTH_BITS: u32 = 9;
-/// Stands for this length and all greater ones.
+/// This length or any greater one.
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 const _: () = assert!(Sector::MAX.0.leading_zeros() >= LENGTH_BITS);
 
@@ -102,8 +102,8 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
 
     /// Removes a request; the head stays.
     pub(super) fn remove(&mut self, tag: Tag, requests: &RequestTable) {
-        let was_there = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
-        debug_assert!(was_there, "{tag:?} is removed and is not queued");
+        let was_queued = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
+        debug_assert!(was_queued, "{tag:?} is removed and is not queued");
         self.remove_by_age(tag, requests);
     }
 
@@ -116,14 +116,14 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
 
     /// A merge has changed the extent of `tag` from `before` to that in the table.
     pub(super) fn merged(&mut self, tag: Tag, before: Extent, requests: &RequestTable) {
-        let was_there = self.by_sector.rekey(key(before), key(requests[tag].extent()), tag.to_bits());
-        debug_assert!(was_there, "{tag:?} was merged and is not queued");
+        let was_queued = self.by_sector.rekey(key(before), key(requests[tag].extent()), tag.to_bits());
+        debug_assert!(was_queued, "{tag:?} was merged and is not queued");
     }
 
-    /// Removes `tag`, which was merged into `into`. That gets the earlier stamp and position of both.
+    /// Removes `tag`, which was merged into `into`. `into` gets the earlier stamp and position of the two.
     pub(super) fn absorb_older(&mut self, tag: Tag, into: Tag, requests: &RequestTable) {
-        let was_there = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
-        debug_assert!(was_there, "{tag:?} was merged and is not queued");
+        let was_queued = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
+        debug_assert!(was_queued, "{tag:?} was merged and is not queued");
         let by_age = &mut self.by_age[class_of(CLASSES, tag, requests)];
         if by_age.stamp(&self.positions, tag) < by_age.stamp(&self.positions, into) {
             by_age.replace(&mut self.positions, tag, into);
@@ -153,7 +153,8 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
         Some(self.dispatched(tag, requests))
     }
 
-    /// Dispatches the request that starts nearest to the head. Of two at the same distance, the higher goes.
+    /// Dispatches the request that starts nearest to the head; of two at the same distance, the one at the higher
+    /// sector.
     pub(super) fn dispatch_nearest(&mut self, requests: &RequestTable) -> Option<Tag> {
         let distance = |(key, _): Entry| (key >> LENGTH_BITS).abs_diff(self.head.0);
         let nearest = match self.by_sector.around(first_key(self.head)) {
@@ -164,7 +165,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
         Some(self.dispatched(tag_of(nearest), requests))
     }
 
-    /// Dispatches the oldest request of a class, as one of a series: prefetches those behind it.
+    /// Dispatches the oldest request of a class, and prefetches the next oldest, since such dispatches come in series.
     pub(super) fn dispatch_oldest(&mut self, class: usize, requests: &RequestTable) -> Option<Tag> {
         let (_, tag) = self.oldest(class)?;
         if self.len() >= Self::PREFETCH_FROM {
@@ -182,8 +183,8 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
 
     /// Dispatches `tag`, if it is queued.
     pub(super) fn dispatch(&mut self, tag: Tag, requests: &RequestTable) -> Option<Tag> {
-        let was_there = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
-        was_there.then(|| self.dispatched(tag, requests))
+        let was_queued = self.by_sector.remove(key(requests[tag].extent()), tag.to_bits());
+        was_queued.then(|| self.dispatched(tag, requests))
     }
 
     /// Prefetches the memory that inserts or look-ups of `arrivals` will use.
@@ -227,7 +228,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
         self.by_sector.pop_at_or_after(first_key(self.head)).map(tag_of)
     }
 
-    /// `tag`, which has left the sector order, goes to the device.
+    /// Completes the dispatch of `tag`, which the caller has removed from the sector order.
     fn dispatched(&mut self, tag: Tag, requests: &RequestTable) -> Tag {
         self.remove_by_age(tag, requests);
         self.head = requests[tag].extent().end();
@@ -240,8 +241,8 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
         }
     }
 
-    /// Prefetches the requests of the next steps of the sweep and their positions by age, further ahead than the slots
-    /// that these positions name.
+    /// Prefetches for the next steps of the sweep. A position names a slot in a list by age, so positions are
+    /// prefetched further ahead than slots.
     fn prefetch_sweep(&self, requests: &RequestTable) {
         if self.len() < Self::PREFETCH_FROM {
             return;
@@ -270,7 +271,7 @@ const fn class(classes: usize, op: Op) -> usize {
     if classes > 1 && op.is_write() { WRITES } else { READS }
 }
 
-/// The class of a request, which is read only if there are several.
+/// The class of a request. Reads the request only if there are several classes.
 fn class_of(classes: usize, tag: Tag, requests: &RequestTable) -> usize {
     if classes > 1 { class(classes, requests[tag].op()) } else { READS }
 }

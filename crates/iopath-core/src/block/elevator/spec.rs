@@ -77,7 +77,7 @@ impl ElevatorSpec {
         self.settings.iter()
     }
 
-    /// Whether both name the same elevator, with any settings.
+    /// Whether both specify the same elevator. Their settings may differ.
     pub fn is_of_kind(&self, other: &Self) -> bool {
         self.kind.name == other.kind.name && std::ptr::fn_addr_eq(self.kind.build, other.kind.build)
     }

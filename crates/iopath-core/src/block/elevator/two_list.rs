@@ -18,8 +18,8 @@ use crate::time::Instant;
 /// Insert and dispatch are O(log n), and O(1) on average next to the previous one. A look-up of neighbours searches both
 /// lists, the current one only from its lowest request on.
 ///
-/// Starvation bound: twice the sum of `sweep_max` and the number of queued requests: once for the current sweep, once for
-/// the next, which the request is in.
+/// Starvation bound: twice the sum of `sweep_max` and the number of queued requests. A request waits for at most the
+/// rest of one sweep and is part of the next.
 #[derive(Debug)]
 pub struct TwoList {
     lists: [SortedQueue<0>; 2],
@@ -39,7 +39,7 @@ static TUNABLES: [Tunable; 1] = [Tunable {
     unit: "requests",
     default: 128,
     range: 0..=1 << 30,
-    about: "dispatches after which new requests join the next sweep; 0 sorts only those queued at its start",
+    about: "dispatches after which new requests join the next sweep; with 0, no request joins the current sweep",
 }];
 const SWEEP_MAX: usize = 0;
 

@@ -1,4 +1,4 @@
-//! Which requests fail: rules, and random numbers from a seed. What a failure does to a request is `fault.rs`.
+//! Selects the requests that fail, by rules and by random numbers from a seed. `fault.rs` executes the failures.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -7,7 +7,7 @@ use crate::block::bio::Op;
 use crate::error::IoError;
 use crate::sector::Extent;
 
-/// A rule: what goes wrong, and with which requests.
+/// A rule: a fault, and the requests that get it.
 ///
 /// ```
 /// use iopath_core::{Extent, Fault, IoError, Op};
@@ -33,8 +33,8 @@ enum Kind {
 }
 
 impl Fault {
-    /// The request fails with `error`, after a random number of its blocks, from none to all, has been carried out. A
-    /// request that overlaps the extent of [`Fault::within`] is carried out at most up to that extent.
+    /// The device executes a random number of blocks of the request, from none to all, then fails the request with
+    /// `error`. With [`Fault::within`], it executes at most the blocks before the extent of the rule.
     pub const fn error(error: IoError) -> Self {
         Self { kind: Kind::Error(error), op: None, extent: None, one_in: 1, times: u64::MAX }
     }
@@ -79,14 +79,14 @@ impl Fault {
     }
 }
 
-/// Decides what goes wrong on a [`FaultyDevice`](crate::FaultyDevice). [`FaultPlan`] does; a host implements this for a
-/// plan that it shares between devices.
+/// Decides the faults of a [`FaultyDevice`](crate::FaultyDevice). [`FaultPlan`] implements it. A host can implement it
+/// for a plan that several devices share.
 pub trait FaultSource {
     /// The outcome of the next transfer of a request: `extent` is the rest of the request, `block_bytes` the device's
     /// logical block. A short transfer moves at least `moved_min` bytes.
     fn draw(&mut self, op: Op, extent: Extent, block_bytes: u64, moved_min: u64) -> Outcome;
 
-    /// Whether requests are carried out in random order, each after a random delay.
+    /// Whether requests are executed in random order, each after a random delay.
     fn is_shuffled(&self) -> bool;
 
     /// A random number below `bound`.
@@ -99,15 +99,15 @@ pub trait FaultSource {
 /// The outcome of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it is carried out.
+    /// The transfer is complete.
     Whole,
-    /// This many bytes are moved.
+    /// The transfer moves this many bytes.
     Short(u64),
-    /// This many bytes are carried out, then the request fails.
+    /// The transfer moves this many bytes, then the request fails.
     Error(u64, IoError),
 }
 
-/// Rules and a seed. The same requests in the same order meet the same faults.
+/// Rules and a seed. The same requests in the same order get the same faults.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
     random: Xoshiro256PlusPlus,
@@ -133,7 +133,7 @@ impl FaultPlan {
         self.rules.clear();
     }
 
-    /// Sets whether requests are carried out in random order, each after a random delay.
+    /// Sets whether requests are executed in random order, each after a random delay.
     pub const fn shuffle(&mut self, is_shuffled: bool) {
         self.is_shuffled = is_shuffled;
     }

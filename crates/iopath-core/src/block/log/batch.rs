@@ -3,14 +3,14 @@
 use super::record::Record;
 use std::fmt;
 
-/// Records that pass from a queue to a sink together, 48 KiB of them.
+/// Records that a queue passes to a sink together: up to 48 KiB.
 ///
-/// Records are written in place and never copied on the path of an I/O. The exchange, in which two processors wait for
-/// each other's cache lines, is spread over several hundred I/Os.
+/// Records are written in place and never copied on the path of an I/O. When a batch is exchanged, two processors wait
+/// for each other's cache lines. That cost is spread over several hundred I/Os.
 pub struct RecordBatch {
     pub(super) records: Box<[Record; Self::CAPACITY]>,
     pub(super) len: usize,
-    /// The number of missing records that the first record states; 0 if that is another record.
+    /// The number in the first record if that is an [`Event::Missed`](super::Event::Missed), otherwise 0.
     pub(super) missed: u64,
 }
 
@@ -18,7 +18,7 @@ impl RecordBatch {
     /// The maximum number of records.
     pub const CAPACITY: usize = 2048;
 
-    /// An empty batch. All of its memory has been written to, so that it is backed by pages.
+    /// An empty batch. Writes to all of its memory, so that no page fault occurs later.
     pub fn new() -> Self {
         let records = vec![Record::UNUSED; Self::CAPACITY].into_boxed_slice();
         let records = records.try_into().expect("the length is that of the array");
@@ -40,7 +40,7 @@ impl RecordBatch {
         self.len += 1;
     }
 
-    /// The number of records lost with this batch, without the one that states earlier losses.
+    /// The number of records lost if the sink refuses this batch, without the record of earlier losses.
     pub fn lost(&self) -> u64 {
         self.len as u64 - u64::from(self.missed > 0)
     }

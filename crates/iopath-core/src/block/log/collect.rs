@@ -11,7 +11,7 @@ use crate::time::Instant;
 /// A batch that is not full goes to the sink with the first step after this time.
 const PENDING_MAX_NS: u64 = 1_000_000_000;
 
-/// The number of records ahead whose memory is prefetched for writing: see [`Log::own_ahead`].
+/// The number of records ahead whose memory is prefetched for writing: see [`Log::prefetch_ahead`].
 const AHEAD: usize = 128;
 
 /// A position at which no batch ends.
@@ -24,16 +24,17 @@ pub(crate) struct Log {
     len: usize,
     /// A bio whose `Queue` is pending, or [`NONE`]: most bios get their request at once.
     queued: u32,
-    /// The run: the last records of the batch, up to `run_end`, at the time `run_at`; it is open if the batch ends there.
-    /// Records from `inserted` to `got` are of requests inserted and not known to be dispatched. Records from `got` on
-    /// are of requests that got their slot and are not inserted. Later steps of these requests, in the same order at the
-    /// same time, are added to these records. Records between them may be skipped ([`Record::may_be_skipped`]).
+    /// The run: the last records before `run_end`, all of the time `run_at`. It is open while `run_end` is the end of
+    /// the batch. Records from `inserted` to `got` are of requests that were inserted and not yet dispatched. Records
+    /// from `got` on are of requests that got their slot and were not yet inserted. A later step of such a request is
+    /// added to its record if it has the same time and the requests keep their order. Other records in the run may be
+    /// skipped ([`Record::may_be_skipped`]).
     inserted: usize,
     got: usize,
     run_end: usize,
     run_at: Instant,
     /// The position in the batch up to which memory was prefetched for writing.
-    owned: usize,
+    prefetched: usize,
     /// Steps within `valid_ns` of this time need no check of the upper bits of the time and of the age of the batch.
     valid_from_ns: u64,
     valid_ns: u64,
@@ -56,10 +57,10 @@ impl Log {
             got: 0,
             run_end: NO_RUN,
             run_at: Instant::ZERO,
-            owned: 0,
+            prefetched: 0,
             valid_from_ns: 0,
             valid_ns: 0,
-            // No time has these upper bits, so that a `Clock` precedes the first record.
+            // No time has these upper bits, so a `Clock` precedes the first record.
             time_high: u64::MAX,
             missed: 0,
             published: None,
@@ -107,19 +108,19 @@ impl Log {
             (self.inserted, self.got, self.run_at) = (self.len, self.len, now);
         }
         self.append_to_run(Record::new(step, now).and_queue());
-        self.own_ahead();
+        self.prefetch_ahead();
     }
 
-    /// Writes to the memory of later records. The reader of a batch had it in the cache of another processor, and the
-    /// transfer back takes longer than filling it. Completions record many steps at once and would wait for it. So each
-    /// bio requests as many cache lines as it will need.
+    /// Prefetches the memory of later records for writing. The reader of a batch leaves the memory in the cache of
+    /// another processor, and the transfer back takes longer than filling the batch. Completions record many steps at
+    /// once and would wait for that transfer. So each bio prefetches as many cache lines as it will need.
     #[inline]
-    fn own_ahead(&mut self) {
-        let position = self.owned.max(self.len);
+    fn prefetch_ahead(&mut self) {
+        let position = self.prefetched.max(self.len);
         if position < (self.len + AHEAD).min(RecordBatch::CAPACITY) {
             self.batch.records[position] = Record::UNUSED;
             // Every line of 64 bytes has one of every second record.
-            self.owned = position + 2;
+            self.prefetched = position + 2;
         }
     }
 
@@ -225,10 +226,10 @@ impl Log {
     }
 
     const fn begin_batch(&mut self) {
-        (self.len, self.inserted, self.got, self.run_end, self.owned) = (0, 0, 0, NO_RUN, 0);
+        (self.len, self.inserted, self.got, self.run_end, self.prefetched) = (0, 0, 0, NO_RUN, 0);
     }
 
-    /// Gets the batch back from the sink, empty if it was read. Returns whether one was published.
+    /// Takes the published batch back from the sink; it is empty if it was read. Returns whether a batch was published.
     fn reclaim(&mut self) -> bool {
         let Some(valid_ns) = self.published.take() else { return false };
         self.sink.reclaim(&mut self.batch);

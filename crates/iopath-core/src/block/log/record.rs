@@ -222,7 +222,7 @@ impl Record {
     /// The tag of a step of the queue.
     pub const NO_TAG: u32 = low(24) as u32;
 
-    /// No event has this code. It is not zero, so that filling memory with it writes to the memory.
+    /// No event has this code. Not zero, so that an array filled with it is written to and backed by pages.
     pub(crate) const UNUSED: Self = Self([u64::MAX; 3]);
 
     /// The maximum length of a name in a record, in bytes.
@@ -300,7 +300,7 @@ impl Record {
         self.0
     }
 
-    /// The decoded step. Of a record that combines several steps, the last one with the values of the others: see
+    /// The decoded step. For a record that combines several steps, the last step with the values of the others: see
     /// [`Record::parts`].
     ///
     /// # Errors

@@ -57,7 +57,7 @@ impl<M: Memory> RequestQueue<M> {
             let next = self.bios[slot].next;
             if retry_alone {
                 self.bios[slot].alone = true;
-                // Before bios not yet split: they may need the slot that this piece holds.
+                // In front of bios not yet split, since they may wait for the slot of this piece.
                 self.waiting.push_front(slot);
                 self.log_bio(Event::Retry, slot, 0, now);
             } else {

@@ -42,7 +42,7 @@ impl Flush {
 
     /// The flush in flight has completed.
     pub(crate) fn finish(&mut self) {
-        assert!(self.is_running, "a flush completed that was not in flight");
+        assert!(self.is_running, "the completed flush was not in flight");
         self.is_running = false;
     }
 

@@ -11,7 +11,8 @@ use crate::sector::Extent;
 use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
-    /// Merges `chain` into a request in the plug, where most merges are found at the least cost. Returns whether it did.
+    /// Merges `chain` into a request in the plug, where a search costs least and finds most merges. Returns whether it
+    /// did.
     pub(super) fn merge_in_plug(&mut self, chain: &Chain, now: Instant) -> bool {
         let subject = Subject::Bio(chain.first);
         let mut below = self.plug.len();
@@ -33,7 +34,7 @@ impl<M: Memory> RequestQueue<M> {
         while let Some((other_index, other, side)) = self.plug.adjacent(grown, below) {
             let chain = self.requests[other].chain;
             let subject = Subject::Request(other.index() as u32);
-            // `side` is that of the other request at which `grown` lies: the other lies at the opposite side.
+            // `grown` lies at `side` of the other request, so the other lies at the opposite side of `grown`.
             if self.join(tag, side.opposite(), subject, &chain, now).is_ok() {
                 self.plug.resize(index, self.requests[tag].extent());
                 self.plug.remove(other_index);

@@ -50,8 +50,8 @@ impl Plug {
         self.extents.push(extent);
     }
 
-    /// The newest request below index `below` that is adjacent to `extent`: its index, its tag, and the side of it at
-    /// which `extent` lies.
+    /// The newest request below index `below` that is adjacent to `extent`: its index, its tag, and its side at which
+    /// `extent` lies.
     pub(crate) fn adjacent(&self, extent: Extent, below: usize) -> Option<(usize, Tag, Side)> {
         let is_adjacent = |held: &Extent| held.is_followed_by(extent) | extent.is_followed_by(*held);
         let index = self.extents[..below].iter().rposition(is_adjacent)?;

@@ -7,8 +7,8 @@ use crate::block::bio::Bio;
 /// The reason why the queue refused a bio. Each variant returns the bio to the caller.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SubmitError<M> {
-    /// All bio slots hold bios that are not completed, or completed and not collected.
-    #[error("the queue holds as many bios as it has slots for; collect completions, then submit again")]
+    /// Every bio slot holds a bio that is in the queue or that the caller has not collected.
+    #[error("all bio slots of the queue are taken; collect completions, then submit again")]
     QueueFull(Bio<M>),
     /// The extent is empty or extends past the end of the device.
     #[error("{} of {} lies outside the device's {capacity} sectors", .bio.op, .bio.extent)]

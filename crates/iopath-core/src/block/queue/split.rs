@@ -36,7 +36,7 @@ impl<M: Memory> RequestQueue<M> {
         }
         while self.has_rest(slot, now) {
             if self.pieces == self.pieces_max {
-                // Waiting unplugs: the pieces that it waits for may be plugged.
+                // Waiting unplugs: the bio may wait for pieces that are plugged.
                 self.empty_plug(now);
                 return false;
             }
@@ -113,8 +113,8 @@ impl<M: Memory> RequestQueue<M> {
         true
     }
 
-    /// Merges a piece into a queued request, which needs no slot. Empties the plug first: waiting unplugs, since a plugged
-    /// request would never release its slot.
+    /// Merges a piece into a queued request, which needs no slot. Empties the plug first, since a plugged request would
+    /// never release its slot.
     fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
         self.empty_plug(now);
         let subject = Subject::Bio(chain.first);

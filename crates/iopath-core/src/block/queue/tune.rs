@@ -21,8 +21,7 @@ impl<M: Memory> RequestQueue<M> {
         self.log_elevator(now);
     }
 
-    /// Applies `spec`: an elevator of the same kind keeps its head and shares and gets the new settings; any other is
-    /// replaced.
+    /// Applies `spec`. An elevator of the same kind keeps its state and gets the new settings; any other is replaced.
     pub fn apply_spec(&mut self, spec: &ElevatorSpec, now: Instant) {
         if !self.spec.is_of_kind(spec) {
             return self.set_elevator(spec, now);

@@ -5,10 +5,10 @@ use crate::block::bio::Op;
 use crate::block::limits::Limits;
 use crate::sector::{SECTOR_SHIFT, Sector};
 
-/// The most segments of one request, and the most chunks of one request on each member: the limit of `preadv(2)`.
+/// The maximum number of segments of a request, and of its chunks on each member: the limit of `preadv(2)`.
 const SEGMENTS_MAX: u64 = 1024;
 
-/// The most requests in flight, however many members there are.
+/// The maximum number of requests in flight, for any number of members.
 const DEPTH_MAX: u32 = 1 << 16;
 
 /// The smallest value of each limit among the members.
@@ -21,8 +21,8 @@ struct Least {
 
 /// The limits of a stripe of `members`.
 ///
-/// The largest request is the number of whole rows of chunks that make one request to each member. A request that starts
-/// inside a chunk brings one member one chunk more, which that member's queue splits.
+/// The largest request is as many whole rows of chunks as each member accepts in one request. A request that starts
+/// inside a chunk has one more chunk on one member, and that member's queue splits it.
 pub(super) fn derive(members: &[&Limits], config: &StripeConfig) -> Result<Limits, StripeError> {
     let count = members.len() as u64;
     let chunk_sectors = config.chunk_sectors;
@@ -62,7 +62,7 @@ fn least_of(members: &[&Limits], chunk_sectors: u64) -> Result<Least, StripeErro
         if capacity < chunk_sectors {
             return Err(StripeError::MemberTooSmall { member, capacity, chunk_sectors });
         }
-        // The chunks of one member are apart in memory: each is a segment.
+        // The chunks of one member are not adjacent in memory: each is a segment.
         let chunks = (limits.sectors_max(Op::Read) / chunk_sectors).min(limits.segments_max.into());
         let chunks = chunks.min(SEGMENTS_MAX);
         least = Least {
@@ -77,7 +77,8 @@ fn least_of(members: &[&Limits], chunk_sectors: u64) -> Result<Least, StripeErro
     Ok(least)
 }
 
-/// The most bytes of one request of `op`, in whole blocks: at most the member's capacity, 0 if it does not support `op`.
+/// The maximum bytes of one request of `op`, in whole blocks and within the member's capacity; 0 if it does not support
+/// `op`.
 fn whole_blocks_max(member: &Limits, op: Op) -> u64 {
     let sectors = member.sectors_max(op).min(member.capacity);
     (sectors / member.block_sectors() * member.block_sectors()) << SECTOR_SHIFT
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_one_member_lacks_the_stripe_lacks() {
+    fn the_stripe_supports_an_operation_only_if_all_members_do() {
         let able = Limits { discard_bytes_max: 8192, volatile_cache: true, ..Limits::with_capacity(1 << 20) };
         let unable = Limits::with_capacity(1 << 20);
         assert_eq!(of_four(&able, 8).discard_bytes_max, 4 * 8192);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_number_that_makes_no_stripe() {
+    fn errors_name_the_invalid_number() {
         let member = Limits::with_capacity(100);
         assert_eq!(derive(&[], &config(8)), Err(StripeError::NoMembers));
         assert_eq!(

@@ -24,7 +24,7 @@ impl Map {
         Self { chunk_sectors, members: members as u64 }
     }
 
-    /// The part of `extent` that lies in its first chunk: the member, and the range there.
+    /// The part of `extent` that lies in its first chunk: the member, and the range on it.
     pub(super) fn first_part(self, extent: Extent) -> (usize, Extent) {
         let start = extent.start().0;
         let (chunk, in_chunk) = (start / self.chunk_sectors, start % self.chunk_sectors);

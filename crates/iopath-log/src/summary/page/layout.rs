@@ -1,4 +1,4 @@
-//! Numbers, bars, tables and wrapped lines for a page of given width. Not the content: see `page.rs`.
+//! Numbers, bars, tables and wrapped lines for a page of given width. The content is in `page.rs`.
 
 use std::fmt::{self, Formatter};
 
@@ -31,7 +31,7 @@ impl Column {
     }
 }
 
-/// A table as wide as its content, without the columns for which a page is too narrow.
+/// A table as wide as its content. It omits columns that do not fit the page.
 #[derive(Debug)]
 pub(super) struct Table<const N: usize> {
     columns: [Column; N],
@@ -145,7 +145,7 @@ pub(super) fn bytes(bytes: f64) -> String {
     scaled(bytes, &units)
 }
 
-/// The width of a bar where `used` columns of the page and `bars` bars share a line.
+/// The width of each bar on a line with `bars` bars and `used` other columns.
 pub(super) fn bar_width(width: usize, used: usize, bars: usize) -> usize {
     (width.saturating_sub(used) / bars).min(BAR_WIDTH_MAX)
 }

@@ -66,7 +66,7 @@ impl Life {
         let mut lines: Vec<Line> = (0..self.rng.random_range(1..4)).map(|_| self.line(log)).collect();
         for _ in 0..steps {
             let line = self.rng.random_range(0..lines.len());
-            // Now and then so long that a partly filled batch is due.
+            // Sometimes long enough that a partly filled batch is due.
             self.nanos +=
                 if self.rng.random_bool(0.02) { 1_100_000_000 } else { self.rng.random_range(0..2000) };
             self.step(&mut lines[line]);
@@ -172,7 +172,7 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 * a.abs().max(b.abs()).max(1.0)
 }
 
-/// The sums that hold for any log, with gaps, damage or filters.
+/// The sums that hold for any log, also with gaps, damage or filters.
 fn check_sums(report: &Report) {
     let Report { events, flow, ops, sizes, streams, stages, seeks, depth, repeats, .. } = report;
     assert_eq!((flow.bios, flow.bios), (events.queue, sum(ops, |op| op.bios)));
@@ -260,7 +260,7 @@ fn check_complete(report: &Report) {
     assert_eq!((stages.d2c.count, stages.q2c.count), (requests, flow.bios));
 }
 
-/// Depth and seeks by a plain replay of all steps in the order of time.
+/// Calculates depth and seeks again, by a simple replay of all steps in time order.
 fn check_replay(report: &Report, bytes: &[u8]) {
     let mut reader = LogReader::new(bytes).unwrap();
     let (mut block, mut steps) = (Block::default(), Vec::<Entry>::new());
@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn repeats_are_told_apart() {
+fn repeats_are_separate() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();

@@ -81,12 +81,12 @@ impl Streams {
         }
     }
 
-    /// The last request of a stream has gone.
+    /// The last queued request of a stream was removed.
     pub(super) fn set_idle(&mut self, slot: StreamSlot) {
         self.links.push_back(&mut self.idle, slot);
     }
 
-    /// Stores the weight of a stream and returns its slot, if it has one; the caller sets the weight there.
+    /// Stores the weight of a stream. Returns the slot of the stream, if it has one; the caller sets the weight there.
     pub(super) fn set_weight(&mut self, stream: Stream, weight: u32) -> Option<StreamSlot> {
         assert!((1..=WEIGHT_MAX).contains(&weight), "a weight is 1 to {WEIGHT_MAX}, not {weight}");
         match self.weights.binary_search_by_key(&stream, |(stream, _)| *stream) {

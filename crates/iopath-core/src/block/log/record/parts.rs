@@ -4,10 +4,11 @@
 use super::{Event, FLAG_LAST, FLAG_REQUEST, Record, event_bits, low};
 use crate::block::merge::NoMerge;
 
-/// Of an `Insert`, and of a `Dispatch` with [`FLAG_BOTH`]: the request got its slot at this time, for the bio `other`,
-/// which was queued at this time. The bit of [`FLAG_LAST`], which only a `Complete` has.
+/// In an `Insert`, and in a `Dispatch` with [`FLAG_BOTH`]: the record includes the `Get` of the request and the `Queue`
+/// of its bio, `other`. Shares its bit with [`FLAG_LAST`], which only a `Complete` has.
 const FLAG_FIRST: u64 = FLAG_LAST;
-/// Of a `Get`: its bio was queued at this time. Of a `Dispatch`: the request was inserted at this time, for the reason.
+/// In a `Get`: the record includes the `Queue` of its bio. In a `Dispatch`: the record includes the `Insert`, with the
+/// reason.
 const FLAG_BOTH: u64 = 1 << 63;
 
 /// The bits that identify the event and its subject.
@@ -29,7 +30,8 @@ impl Record {
         self.with(FLAG_BOTH)
     }
 
-    /// Adds an `Insert` to this record, if it is the `Get` of request `tag` combined with a `Queue`. Returns whether it is.
+    /// Adds an `Insert` to this record, if this is the `Get` of request `tag` combined with a `Queue`. Returns whether
+    /// it did.
     #[inline]
     pub(in crate::block::log) fn became_insert(&mut self, tag: u32, reason: NoMerge) -> bool {
         let is_match = self.is(event_bits(Event::Get) | FLAG_BOTH | FLAG_REQUEST | u64::from(tag));
@@ -40,7 +42,7 @@ impl Record {
         is_match
     }
 
-    /// Adds a `Dispatch` to this record, if it is the `Insert` of request `tag`. Returns whether it is.
+    /// Adds a `Dispatch` to this record, if this is the `Insert` of request `tag`. Returns whether it did.
     #[inline]
     pub(in crate::block::log) fn became_dispatch(&mut self, tag: u32) -> bool {
         let is_match = self.is(event_bits(Event::Insert) | FLAG_REQUEST | u64::from(tag));
@@ -54,7 +56,7 @@ impl Record {
         self.0[2] & IDENTITY == identity
     }
 
-    /// Whether steps after this record may be added to a record before it.
+    /// Whether a step that follows this record may be added to a record that precedes it.
     pub(in crate::block::log) const fn may_be_skipped(self) -> bool {
         matches!(self.event_code(), PLUG | UNPLUG)
     }
