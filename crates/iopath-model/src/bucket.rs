@@ -1,0 +1,94 @@
+//! A token bucket: a rate, a higher rate while credits last, and the time at which the next units may go. No queue.
+
+use crate::mechanism::{Nanos, SECOND};
+
+/// Fractions of a nanosecond are 2^-20, so that rates over a gigabyte a second accumulate no error that matters.
+const FRACTION_BITS: u32 = 20;
+
+/// Limits a flow of units, I/Os or bytes, to `burst_per_s` while credits last, and to `per_s` after that.
+///
+/// Both limits are generic cell rate algorithms: each holds the time at which its bucket would be full again.
+#[derive(Debug, Clone)]
+pub(crate) struct Bucket {
+    /// Times in 2^-20 ns.
+    unit_sustained: u128,
+    unit_burst: u128,
+    credit_time: u128,
+    sustained_full_at: u128,
+    burst_full_at: u128,
+}
+
+impl Bucket {
+    /// A bucket that holds `credits` units, all of them at the start. `per_s` is at least 1 and at most `burst_per_s`.
+    pub(crate) fn new(per_s: f64, burst_per_s: f64, credits: f64) -> Self {
+        let unit = |rate: f64| ((SECOND << FRACTION_BITS) as f64 / rate).round() as u128;
+        let unit_sustained = unit(per_s);
+        Self {
+            unit_sustained,
+            unit_burst: unit(burst_per_s),
+            credit_time: unit_sustained * credits.round() as u128,
+            sustained_full_at: 0,
+            burst_full_at: 0,
+        }
+    }
+
+    /// The earliest time, `now` or later, at which the next units may go. Then they go: [`Bucket::take`].
+    pub(crate) fn ready(&self, now: Nanos) -> Nanos {
+        let now = u128::from(now) << FRACTION_BITS;
+        let sustained = self.sustained_full_at.saturating_sub(self.credit_time);
+        let at = now.max(self.burst_full_at).max(sustained);
+        at.div_ceil(1 << FRACTION_BITS) as Nanos
+    }
+
+    /// `units` go at `at`, no earlier than [`Bucket::ready`] said.
+    pub(crate) fn take(&mut self, units: u64, at: Nanos) {
+        let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units));
+        // A caller that goes at the rounded time loses no fraction of its rate.
+        let from = |full_at: u128| if at < full_at + (1 << FRACTION_BITS) { full_at } else { at };
+        self.sustained_full_at = from(self.sustained_full_at) + units * self.unit_sustained;
+        self.burst_full_at = from(self.burst_full_at) + units * self.unit_burst;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units that go from `start` on within `nanos`, as fast as the bucket lets them.
+    fn flow(bucket: &mut Bucket, start: Nanos, nanos: Nanos) -> u64 {
+        let mut units = 0;
+        loop {
+            let at = bucket.ready(start);
+            if at >= start + nanos {
+                return units;
+            }
+            bucket.take(1, at);
+            units += 1;
+        }
+    }
+
+    #[test]
+    fn credits_last_for_the_time_that_the_difference_of_the_rates_allows() {
+        // 100 more a second than come in: 1000 credits last 10 s.
+        let mut bucket = Bucket::new(100.0, 200.0, 1000.0);
+        assert_eq!(flow(&mut bucket, 0, 10 * SECOND), 2000);
+        let after = flow(&mut bucket, 10 * SECOND, 10 * SECOND);
+        assert!((999..=1002).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn idle_time_saves_credits_up_to_the_bucket() {
+        let mut bucket = Bucket::new(100.0, 10_000.0, 50.0);
+        let first = flow(&mut bucket, 0, SECOND);
+        assert!((149..=152).contains(&first), "{first}");
+        let later = flow(&mut bucket, 100 * SECOND, SECOND);
+        assert!((149..=152).contains(&later), "{later}");
+    }
+
+    #[test]
+    fn a_rate_that_is_no_whole_number_of_nanoseconds_is_kept() {
+        let mut bucket = Bucket::new(3e6, 3e6, 1.0);
+        let units = flow(&mut bucket, 0, SECOND);
+        assert!((3_000_000..=3_000_002).contains(&units), "{units}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Reads parameters from a TOML file, its preset and values set from outside. A message names file, line, parameter, range
+//! and unit. Which parameters a model has is `model.rs` and the file of its kind.
+
+use std::cell::Cell;
+use std::ops::Range as Span;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{ModelError, Position};
+use crate::parameter::{Parameter, Values};
+
+/// A model file above the preset on which it is based.
+#[derive(Debug)]
+pub(crate) struct Document<'t> {
+    /// The file first.
+    layers: Vec<Layer<'t>>,
+    overrides: Vec<Override<'t>>,
+}
+
+#[derive(Debug)]
+struct Layer<'t> {
+    file: &'t str,
+    text: &'t str,
+    table: DeTable<'t>,
+}
+
+/// A value from outside the file, by the path of its parameter: `seek_average_ms`, `zone.0.tracks`.
+#[derive(Debug)]
+struct Override<'t> {
+    path: &'t str,
+    value: &'t str,
+    is_used: Cell<bool>,
+}
+
+impl<'t> Document<'t> {
+    pub(crate) fn parse(
+        file: &'t str,
+        text: &'t str,
+        overrides: &[(&'t str, &'t str)],
+    ) -> Result<Self, ModelError> {
+        let overrides =
+            overrides.iter().map(|&(path, value)| Override { path, value, is_used: Cell::new(false) });
+        let mut document = Self { layers: Vec::new(), overrides: overrides.collect() };
+        document.add_layer(file, text)?;
+        Ok(document)
+    }
+
+    /// Adds a file whose values hold where the files before have none.
+    pub(crate) fn add_layer(&mut self, file: &'t str, text: &'t str) -> Result<(), ModelError> {
+        let table = DeTable::parse(text).map_err(|error| ModelError::Syntax {
+            at: position(file, text, error.span()),
+            message: error.message().trim().replace('\n', " "),
+        })?;
+        self.layers.push(Layer { file, text, table: table.into_inner() });
+        Ok(())
+    }
+
+    /// The whole file.
+    pub(crate) fn root(&self) -> Section<'_> {
+        let tables = self.layers.iter().map(|layer| Place { layer, table: &layer.table, span: 0..0 });
+        Section { document: self, path: String::new(), tables: tables.collect() }
+    }
+
+    /// Refuses a value from outside that no parameter used.
+    pub(crate) fn check_overrides(&self) -> Result<(), ModelError> {
+        let Some(unused) = self.overrides.iter().find(|one| !one.is_used.get()) else { return Ok(()) };
+        let at = Position { file: self.layers[0].file.to_owned(), line: 0 };
+        let known = "the parameters of its file, those in tables as `table.parameter`".to_owned();
+        Err(ModelError::Unknown { at, name: unused.path.to_owned(), known })
+    }
+}
+
+/// A table of the file, with the same table of the files below.
+#[derive(Debug)]
+pub(crate) struct Section<'d> {
+    document: &'d Document<'d>,
+    /// The names of the tables that contain it, each with a dot.
+    path: String,
+    /// The upper first; never empty.
+    tables: Vec<Place<'d>>,
+}
+
+#[derive(Debug, Clone)]
+struct Place<'d> {
+    layer: &'d Layer<'d>,
+    table: &'d DeTable<'d>,
+    span: Span<usize>,
+}
+
+impl Place<'_> {
+    fn position(&self, span: Span<usize>) -> Position {
+        position(self.layer.file, self.layer.text, Some(span))
+    }
+}
+
+impl<'d> Section<'d> {
+    /// The values of `parameters`; no other keys than these and `others` are allowed.
+    pub(crate) fn read(
+        &self,
+        parameters: &'static [Parameter],
+        others: &[&str],
+    ) -> Result<Values, ModelError> {
+        for place in &self.tables {
+            for key in place.table.keys() {
+                let name: &str = key.get_ref();
+                let is_known = parameters.iter().any(|parameter| parameter.name == name)
+                    || others.contains(&name)
+                    || name == "source";
+                if !is_known {
+                    let names = parameters.iter().map(|parameter| parameter.name);
+                    let known = names.chain(others.iter().copied()).collect::<Vec<_>>().join(", ");
+                    let at = place.position(key.span());
+                    return Err(ModelError::Unknown { at, name: self.full(name), known });
+                }
+            }
+            self.check_sources(place, parameters)?;
+        }
+        let values = parameters.iter().map(|parameter| Ok((parameter, self.value(parameter)?)));
+        Ok(Values(values.collect::<Result<_, _>>()?))
+    }
+
+    /// The name with the tables that contain it.
+    pub(crate) fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    /// The string `name`, if any file has it.
+    pub(crate) fn string(&self, name: &str) -> Result<Option<&'d str>, ModelError> {
+        let found = self.tables.iter().find_map(|place| Some((place, place.table.get(name)?)));
+        let Some((place, value)) = found else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::String(text) => Ok(Some(text)),
+            _ => Err(self.wrong_type(place, name, value, "a string")),
+        }
+    }
+
+    /// Where a value comes from, as the file that holds it says.
+    pub(crate) fn source(&self, name: &str) -> Option<&'d str> {
+        if self.overrides(name).is_some() {
+            return Some("set from outside the file");
+        }
+        let place = self.tables.iter().find(|place| place.table.contains_key(name))?;
+        match place.table.get("source")?.get_ref() {
+            DeValue::String(text) => Some(text),
+            DeValue::Table(sources) => match sources.get(name)?.get_ref() {
+                DeValue::String(text) => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// An error that is no error of one value alone.
+    pub(crate) fn conflict(&self, name: &str, message: impl Into<String>) -> ModelError {
+        let at = self.position_of(name);
+        ModelError::Conflict { at, name: self.full(name), message: message.into() }
+    }
+
+    /// The line of `name`, or that of the table.
+    fn position_of(&self, name: &str) -> Position {
+        if self.overrides(name).is_some() {
+            return Position { file: self.document.layers[0].file.to_owned(), line: 0 };
+        }
+        let found = self.tables.iter().find_map(|place| Some((place, place.table.get_key_value(name)?)));
+        match found {
+            Some((place, (key, _))) => place.position(key.span()),
+            None => self.tables[0].position(self.tables[0].span.clone()),
+        }
+    }
+
+    fn value(&self, parameter: &'static Parameter) -> Result<f64, ModelError> {
+        let name = parameter.name;
+        let written = if let Some(outside) = self.overrides(name) {
+            outside.is_used.set(true);
+            Some((outside.value.to_owned(), outside.value.trim().parse().ok()))
+        } else {
+            let found = self.tables.iter().find_map(|place| Some((place, place.table.get(name)?)));
+            found.map(|(place, value)| {
+                let text = place.layer.text.get(value.span()).unwrap_or_default();
+                (text.to_owned(), number(value.get_ref()))
+            })
+        };
+        let Some((text, value)) = written else {
+            return parameter.default.ok_or_else(|| ModelError::Missing {
+                at: self.position_of(name),
+                name: self.full(name),
+                meaning: parameter.meaning,
+                range: parameter.into(),
+            });
+        };
+        let is_allowed = |value: &f64| {
+            (parameter.min..=parameter.max).contains(value) && !(parameter.is_whole && value.fract() != 0.0)
+        };
+        value.filter(is_allowed).ok_or_else(|| ModelError::Range {
+            at: self.position_of(name),
+            name: self.full(name),
+            value: text,
+            range: parameter.into(),
+        })
+    }
+
+    fn overrides(&self, name: &str) -> Option<&'d Override<'d>> {
+        let is_this = |path: &str| path.strip_prefix(self.path.as_str()).is_some_and(|rest| rest == name);
+        self.document.overrides.iter().rev().find(|one| is_this(one.path))
+    }
+
+    /// `source` is one string for the table, or a string for each parameter.
+    fn check_sources(&self, place: &Place<'d>, parameters: &[Parameter]) -> Result<(), ModelError> {
+        let Some(value) = place.table.get("source") else { return Ok(()) };
+        match value.get_ref() {
+            DeValue::String(_) => Ok(()),
+            DeValue::Table(sources) => {
+                let is_known = |name: &str| {
+                    parameters.iter().any(|one| one.name == name) && place.table.contains_key(name)
+                };
+                match sources.keys().find(|key| !is_known(key.get_ref())) {
+                    None => Ok(()),
+                    Some(key) => Err(ModelError::Conflict {
+                        at: place.position(key.span()),
+                        name: self.full(&format!("source.{}", key.get_ref())),
+                        message: "the table has no such parameter of which this is the source".to_owned(),
+                    }),
+                }
+            }
+            _ => Err(self.wrong_type(place, "source", value, "a string, or a table of strings")),
+        }
+    }
+
+    fn wrong_type(
+        &self,
+        place: &Place<'d>,
+        name: &str,
+        value: &Spanned<DeValue<'d>>,
+        wanted: &str,
+    ) -> ModelError {
+        let at = place.position(value.span());
+        ModelError::Conflict { at, name: self.full(name), message: format!("this must be {wanted}") }
+    }
+}
+
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(integer) => {
+            Some(i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64)
+        }
+        DeValue::Float(float) => float.as_str().parse().ok(),
+        _ => None,
+    }
+}
+
+fn position(file: &str, text: &str, span: Option<Span<usize>>) -> Position {
+    let start = span.map_or(0, |span| span.start);
+    let line = text.get(..start).unwrap_or(text).matches('\n').count() + 1;
+    Position { file: file.to_owned(), line }
+}

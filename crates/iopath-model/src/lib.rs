@@ -1,0 +1,42 @@
+//! Modelled storage: block devices that exist only as parameters, and complete each request at the time at which the
+//! modelled hardware would. No clock, no system call, no data.
+//!
+//! [`Model`] is a TOML file of named parameters, checked. [`ModelDevice`] is such a model as a
+//! [`BlockDevice`](iopath_core::BlockDevice): `poll_timeout` returns the time of its next event, so a loop in virtual time
+//! that follows it misses nothing. The same requests at the same times with the same seed complete at the same
+//! nanosecond on every machine: times are integers, and no function of a mathematics library takes part.
+//!
+//! ```
+//! use iopath_core::{Bio, Extent, Instant, LengthOnly, QueueConfig, QueuedDevice, Sector};
+//! use iopath_model::{Model, ModelDevice};
+//!
+//! let model = Model::preset("cloud")?;
+//! let device = ModelDevice::<LengthOnly>::new(&model, 1);
+//! let (mut disk, mut now) = (QueuedDevice::new(device, &QueueConfig::default()), Instant::ZERO);
+//! let extent = Extent::new(Sector(0), 8).expect("within the address space");
+//! disk.submit_bio(Bio::read(extent, LengthOnly::new(4096), 7), now)?;
+//! disk.unplug(now);
+//! while disk.queue().bios_in() > 0 {
+//!     disk.dispatch(now);
+//!     disk.commit(now);
+//!     now = disk.poll_timeout().expect("a request is in flight");
+//!     disk.collect(now);
+//!     while disk.poll_completion().is_some() {}
+//! }
+//! assert!(now > Instant::from_nanos(100_000), "a virtual disk answers after its latency");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod bucket;
+mod cloud;
+mod device;
+mod document;
+mod error;
+mod mechanism;
+mod model;
+mod parameter;
+
+pub use device::ModelDevice;
+pub use error::ModelError;
+pub use model::{Kind, Model, Preset, Setting};
+pub use parameter::{Parameter, Unit};

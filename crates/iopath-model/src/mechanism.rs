@@ -1,0 +1,67 @@
+//! What every modelled mechanism has in common: a request, and the list of completions by time. No mechanism itself.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use iopath_core::{Extent, Op, Tag};
+
+/// Nanoseconds since the start of the run.
+pub(crate) type Nanos = u64;
+
+/// Nanoseconds in a second.
+pub(crate) const SECOND: Nanos = 1_000_000_000;
+
+/// A request at a mechanism.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) tag: Tag,
+    pub(crate) op: Op,
+    pub(crate) extent: Extent,
+}
+
+/// A device that exists only in time.
+///
+/// Times never decrease from call to call. Events before `now` happen at their own times, however late the call, so the
+/// result does not depend on how often a caller polls.
+pub(crate) trait Mechanism {
+    /// Accepts a request. It begins at [`Mechanism::commit`].
+    fn submit(&mut self, request: Request, now: Nanos);
+
+    /// Begins all accepted requests.
+    fn commit(&mut self, now: Nanos);
+
+    /// The next request that has completed by `now`.
+    fn poll(&mut self, now: Nanos) -> Option<Tag>;
+
+    /// The time of the next event: a completion, or an internal event that determines one.
+    fn next_event(&self) -> Option<Nanos>;
+}
+
+/// Requests and the times at which they complete, the earliest first, those of one time in the order of insertion.
+#[derive(Debug, Default)]
+pub(crate) struct Completions {
+    heap: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
+    inserted: u64,
+}
+
+impl Completions {
+    pub(crate) fn with_capacity(depth: u32) -> Self {
+        Self { heap: BinaryHeap::with_capacity(depth as usize), inserted: 0 }
+    }
+
+    pub(crate) fn push(&mut self, tag: Tag, at: Nanos) {
+        self.heap.push(Reverse((at, self.inserted, tag.to_bits())));
+        self.inserted += 1;
+    }
+
+    pub(crate) fn pop(&mut self, now: Nanos) -> Option<Tag> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, _, bits))| Tag::from_bits(bits))
+    }
+
+    pub(crate) fn next(&self) -> Option<Nanos> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+}

@@ -1,0 +1,192 @@
+//! A model: the parameters of a file, checked, with the limits that follow from them. The mechanisms are in the files of the
+//! kinds.
+
+use iopath_core::Limits;
+
+use crate::cloud;
+use crate::document::{Document, Section};
+use crate::error::ModelError;
+use crate::parameter::Parameter;
+
+/// A kind of model.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// Its name: `kind` in the file.
+    pub name: &'static str,
+    /// What it models, in one line.
+    pub about: &'static str,
+    /// The tables of its file, each with its parameters; the first is the file itself, without a name.
+    pub tables: &'static [(&'static str, &'static [Parameter])],
+    read: fn(&Section<'_>) -> Result<(Spec, Limits), ModelError>,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[Self {
+        name: "cloud",
+        about: "a virtual disk: latency, and caps on I/Os and bytes a second with burst credits",
+        tables: &[("", cloud::PARAMETERS)],
+        read: |section| {
+            let (spec, limits) = cloud::Spec::read(section, ROOT_KEYS)?;
+            Ok((Spec::Cloud(spec), limits))
+        },
+    }];
+}
+
+/// Keys of a file that are no parameters.
+const ROOT_KEYS: &[&str] = &["kind", "base", "about"];
+
+/// A model that comes with the crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+impl Preset {
+    /// Every preset.
+    pub const ALL: &'static [Self] = &[Self { name: "cloud", text: include_str!("../presets/cloud.toml") }];
+
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`], with the names of all.
+    pub fn find(name: &str) -> Result<Self, ModelError> {
+        Self::ALL.iter().find(|preset| preset.name == name).copied().ok_or_else(|| {
+            let known = Self::ALL.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
+            ModelError::UnknownPreset { name: name.to_owned(), known }
+        })
+    }
+}
+
+/// The parameters of the kinds, checked.
+#[derive(Debug, Clone)]
+pub(crate) enum Spec {
+    Cloud(cloud::Spec),
+}
+
+/// The parameters of a modelled device, checked.
+#[derive(Debug, Clone)]
+pub struct Model {
+    name: String,
+    kind: &'static Kind,
+    about: String,
+    limits: Limits,
+    settings: Vec<Setting>,
+    spec: Spec,
+}
+
+/// A parameter of a model, its value, and the source of the value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The parameter with the tables that contain it: `seek_average_ms`, `zone.0.tracks`.
+    pub path: String,
+    /// Name, unit and range.
+    pub parameter: Parameter,
+    /// The value, in that unit.
+    pub value: f64,
+    /// The data sheet or the assumption from which the value comes, if the file names it.
+    pub source: Option<String>,
+}
+
+impl Model {
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownPreset`], with the names of all presets.
+    pub fn preset(name: &str) -> Result<Self, ModelError> {
+        Self::preset_with(name, &[])
+    }
+
+    /// The preset of this name, with other values for some parameters.
+    ///
+    /// # Errors
+    /// As of [`Model::preset`] and [`Model::parse_with`].
+    pub fn preset_with(name: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
+        let preset = Preset::find(name)?;
+        Self::parse_with(preset.name, preset.text, overrides)
+    }
+
+    /// The model of a file. `file_name` is for messages and for the name of the model.
+    ///
+    /// # Errors
+    /// A name, value or relation that the model does not allow, with file, line, parameter, range and unit.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
+        Self::parse_with(file_name, text, &[])
+    }
+
+    /// The model of a file, with other values for some parameters: their paths (`seek_average_ms`, `zone.0.tracks`) and
+    /// the numbers as text.
+    ///
+    /// # Errors
+    /// As of [`Model::parse`], also for the values of `overrides`.
+    pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
+        let mut document = Document::parse(file_name, text, overrides)?;
+        let base = document.root().string("base")?.map(Preset::find).transpose();
+        let base = base.map_err(|error| document.root().conflict("base", error.to_string()))?;
+        if let Some(base) = base {
+            document.add_layer(base.name, base.text)?;
+        }
+        let root = document.root();
+        let kinds = || Kind::ALL.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+        let wanted = root.string("kind")?;
+        let wanted = wanted.ok_or_else(|| root.conflict("kind", format!("missing; one of: {}", kinds())))?;
+        let kind = Kind::ALL.iter().find(|kind| kind.name == wanted);
+        let kind = kind.ok_or_else(|| {
+            root.conflict("kind", format!("there is no kind `{wanted}`; one of: {}", kinds()))
+        })?;
+        let (spec, limits) = (kind.read)(&root)?;
+        let settings = settings(&root, kind)?;
+        document.check_overrides()?;
+        let name = file_name.rsplit('/').next().unwrap_or(file_name).trim_end_matches(".toml").to_owned();
+        let about = root.string("about")?.unwrap_or(kind.about).to_owned();
+        Ok(Self { name, kind, about, limits, settings, spec })
+    }
+
+    /// The name of the preset or file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of model.
+    pub const fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// What the model is of, in one line.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// The size in sectors.
+    pub const fn capacity(&self) -> u64 {
+        self.limits.capacity
+    }
+
+    /// The limits of one request.
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Every parameter with its value and source, in the order of the tables of [`Kind::tables`].
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    pub(crate) const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+}
+
+fn settings(root: &Section<'_>, kind: &Kind) -> Result<Vec<Setting>, ModelError> {
+    let mut settings = Vec::new();
+    for &(_, parameters) in kind.tables {
+        for (parameter, value) in root.read(parameters, ROOT_KEYS)?.0 {
+            let source = root.source(parameter.name).map(str::to_owned);
+            settings.push(Setting { path: root.full(parameter.name), parameter: *parameter, value, source });
+        }
+    }
+    Ok(settings)
+}
