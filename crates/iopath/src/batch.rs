@@ -142,25 +142,17 @@ impl<T: Threading> Batch<T> {
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the range is
     /// unaligned or outside the volume.
     pub fn queue(&mut self, mut request: Request) -> Result<(), Refused> {
-        let mut refused_for = None;
         loop {
             let extent = match self.extent(&request) {
                 Ok(extent) => extent,
                 Err(error) => return Err(Refused { error, buffer: request.buffer }),
             };
-            let refused = match self.queue_extent(extent, &mut request) {
-                Ok(()) => return Ok(()),
-                Err(refused) => refused,
-            };
-            // A read is cut off at the end of the volume, which has moved since it was checked.
-            let has_moved = request.op == Op::Read
-                && self.volume.cuts_off_at_end()
-                && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
-                && refused_for != Some(extent);
-            if !has_moved {
-                return Err(refused);
+            match self.queue_extent(extent, &mut request) {
+                Err(refused) if self.is_cut_off(&request, extent, &refused) => {
+                    request.buffer = refused.buffer;
+                }
+                queued => return queued,
             }
-            (request.buffer, refused_for) = (refused.buffer, Some(extent));
         }
     }
 
@@ -274,6 +266,16 @@ impl<T: Threading> Batch<T> {
         })
     }
 
+    /// Whether the end of the volume moved between the check of a read and its refusal. A check returns an extent inside the
+    /// volume, or an empty one for a read past the end, so a refused extent that is not empty was inside. Comparing the
+    /// results of two checks does not show it: the end may move away and back.
+    fn is_cut_off(&self, request: &Request, extent: Extent, refused: &Refused) -> bool {
+        request.op == Op::Read
+            && self.volume.cuts_off_at_end()
+            && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
+            && !extent.is_empty()
+    }
+
     fn full(&self) -> Error {
         self.volume.error(ErrorKind::BatchFull { depth: self.in_flight() })
     }
@@ -313,4 +315,33 @@ fn completion(volume: &Volume, finished: Finished) -> Completion {
         (_, Err(error), _) => Err(volume.failed(op, extent, error)),
     };
     Completion { token, buffer, result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryConfig, MemoryDisk, Options};
+
+    #[test]
+    fn a_read_is_checked_again_however_often_the_end_moves_before_it_is_queued() {
+        const BLOCK: u64 = 4096;
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(3 * BLOCK)).unwrap();
+        let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+        let mut batch = volume.batch(&BatchOptions::new(1, 2 * BLOCK as usize)).unwrap();
+        let mut request = Request::read(batch.buffer().unwrap(), BLOCK);
+        for _ in 0..2 {
+            volume.resize(3 * BLOCK).unwrap();
+            let extent = batch.extent(&request).unwrap();
+            assert_eq!(extent.bytes(), 2 * BLOCK);
+            volume.resize(2 * BLOCK).unwrap();
+            let refused = batch.queue_extent(extent, &mut request).unwrap_err();
+            assert!(batch.is_cut_off(&request, extent, &refused), "{refused}");
+            request.buffer = refused.buffer;
+        }
+        batch.queue(request).unwrap();
+        let done = batch.wait().unwrap().unwrap();
+        assert_eq!(done.result.unwrap() as u64, BLOCK);
+        let past_end = batch.queue(Request::read(done.buffer.unwrap(), 2 * BLOCK)).unwrap_err();
+        assert!(matches!(past_end.error.kind(), ErrorKind::PastEnd { .. }), "{past_end}");
+    }
 }
