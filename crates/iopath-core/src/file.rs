@@ -1,5 +1,5 @@
-//! The storey above the block layer: pages of a volume, readahead, and the mapping of file ranges to blocks. Submits
-//! nothing itself: it names the I/O that is to be done.
+//! The layer above the block layer: pages of a volume, readahead, and the mapping of file ranges to blocks. It returns
+//! the I/O to be done, and submits none.
 
 pub mod buffered;
 pub mod cache;

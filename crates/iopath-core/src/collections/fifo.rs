@@ -21,15 +21,15 @@ pub(crate) struct Positions<T> {
 
 /// Members in order of arrival. Positions count up without end, modulo 2³².
 ///
-/// The ring has two slots per member. When all slots are taken, the members are moved together. That is O(1) on average,
-/// since at least half of the slots are gaps then.
+/// The ring has two slots per member. When all slots are taken, the members are moved together. Then at least half of
+/// the slots are gaps, so an insert is O(1) on average.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
     members: Box<[u32]>,
     stamps: Box<[u64]>,
     /// The position of the oldest member, never a gap; equal to `back` if there is no member.
     front: u32,
-    /// The position of the next member to come.
+    /// The position of the next member to be added.
     back: u32,
     len: usize,
     of: PhantomData<T>,
@@ -76,7 +76,7 @@ impl<T: Member> Fifo<T> {
             .map(T::from_bits)
     }
 
-    /// Prefetches the ring slot of a member, whose position should have been prefetched before.
+    /// Prefetches the ring slot of a member. Prefetch the position of the member before.
     #[inline]
     pub(crate) fn prefetch(&self, positions: &Positions<T>, member: T) {
         prefetch_index(&self.members, self.slot(positions.positions[member.index()]));
@@ -122,7 +122,7 @@ impl<T: Member> Fifo<T> {
         self.stamps[self.slot_of(positions, member)]
     }
 
-    /// Removes `other` and moves `member`, which is elsewhere in the list, to its position and stamp.
+    /// Removes `other` and moves `member` to the position and stamp of `other`. Both must be in the list.
     pub(crate) fn replace(&mut self, positions: &mut Positions<T>, other: T, member: T) {
         let slot = self.slot_of(positions, other);
         self.remove(positions, member);

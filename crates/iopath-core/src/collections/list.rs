@@ -1,6 +1,5 @@
 //! Doubly linked lists that share one array of links: a member is in at most one list and can be removed from any
-//! position in O(1). The array is allocated once. Members carry no data: for a list with a stamp per member there is
-//! `fifo.rs`.
+//! position in O(1). The array is allocated once. Members have no data: `fifo.rs` is a list with a stamp per member.
 
 use prefetch_index::prefetch_index;
 use std::marker::PhantomData;

@@ -13,9 +13,9 @@
 //! An ascending stream of inserts and an ascending sweep of removals each stay in one leaf for tens of operations. A
 //! *finger* stores that leaf and its key bounds, so both skip the descent.
 //!
-//! When the leaves exceed the caches of the processor, an operation at a random key costs a cache miss, which is more than
-//! all other work. [`SortedSet::prefetch_inserts`] and [`SortedSet::prefetch_removals`] overlap the misses of a batch,
-//! and the operations reuse the descent:
+//! When the leaves exceed the caches of the processor, an operation at a random key costs a cache miss. The miss takes
+//! longer than all other work. [`SortedSet::prefetch_inserts`] and [`SortedSet::prefetch_removals`] overlap the misses
+//! of a batch, and the operations reuse the descent:
 //!
 //! ```text
 //!   announced   k₀ k₁ k₂ … k₃₁    descend level by level together: prefetch each line, then read it
@@ -50,8 +50,8 @@ const HEIGHT_MAX: usize = 9;
 /// A fixed-capacity set of [entries](Entry) in ascending order.
 ///
 /// Keys may repeat, pairs may not. All memory is reserved at construction: 66 bytes of address space per entry of
-/// capacity, enough for leaves that are all at their minimum. A set that is filled once uses about 20 of them. Every
-/// operation is O(log n) in the worst case; inserts and removals next to the previous one are O(1) on average.
+/// capacity, enough for leaves that are all at their minimum. A set that is filled once uses about 20 bytes per entry.
+/// Every operation is O(log n) in the worst case; inserts and removals next to the previous one are O(1) on average.
 #[derive(Debug)]
 pub struct SortedSet {
     leaves: Arena<Leaf>,
@@ -266,7 +266,8 @@ impl SortedSet {
         Some(taken)
     }
 
-    /// As [`neighbours`](Self::neighbours), but moves the finger of removals there: for a removal of one of the two.
+    /// As [`neighbours`](Self::neighbours), but moves the finger of removals there. For callers that then remove one of
+    /// the two.
     #[inline]
     pub fn around(&mut self, key: u64) -> (Option<Entry>, Option<Entry>) {
         let leaf = self.head_leaf((key, 0));
@@ -336,8 +337,9 @@ impl SortedSet {
 
     /// The leaf to which `entry` belongs, with its key bounds.
     ///
-    /// Always inlined: a finger returned through memory would be read back wider than it was written. Such a read stalls
-    /// until all earlier stores are done, including those to leaves that are in no cache.
+    /// Always inlined: a finger returned through memory would be written as several values and read as one. Such a read
+    /// cannot be forwarded from the store buffer: it stalls until all earlier stores are done, including stores to
+    /// leaves that are in no cache.
     #[expect(clippy::inline_always, reason = "a call would stall on memory, see above")]
     #[inline(always)]
     fn locate(&self, entry: Entry) -> Finger {

@@ -1,4 +1,4 @@
-//! The buffered path as a state machine: page cache, readahead and the I/O between them and the device. Performs no
+//! The buffered path as a state machine: page cache, readahead and the I/O between them and the device. It performs no
 //! I/O, blocks no thread and reads no clock: see `poll_step`.
 //!
 //! ```text
@@ -11,13 +11,14 @@
 //!   poll_timeout                                                          the next time at which poll_step has work
 //! ```
 //!
-//! A driver repeats four actions until nothing is left: it carries out all steps of [`BufferedPath::poll_step`], it
-//! unplugs its queue, it passes completions to [`BufferedPath::handle_completion`], and it wakes the waiters that
-//! [`BufferedPath::poll_ready`] names. If no I/O has completed by [`BufferedPath::poll_timeout`], it starts again at that
-//! time. Threads under a lock (`Buffered` in `iopath-os`) and a loop in virtual time can drive it alike.
+//! A driver repeats four actions until no work is left. It executes all steps of [`BufferedPath::poll_step`], unplugs
+//! its queue, passes completions to [`BufferedPath::handle_completion`], and wakes the waiters that
+//! [`BufferedPath::poll_ready`] names. If no I/O completes before [`BufferedPath::poll_timeout`], the driver starts
+//! again at that time. Two drivers exist: threads under a lock (`Buffered` in `iopath-os`), and a loop in virtual time
+//! in the tests.
 //!
-//! One call of the program is one waiter at a time. A call that has to wait returns a step that says so, and
-//! [`BufferedPath::poll_ready`] later returns its [`Outcome`](super::cache::Outcome).
+//! A call of the program has at most one waiter at a time. If the call must wait, it returns a step for that, and
+//! [`BufferedPath::poll_ready`] later returns the [`Outcome`](super::cache::Outcome) of the waiter.
 
 mod advice;
 mod direct;
@@ -48,11 +49,11 @@ pub use write::{BufferedWrite, TakeStep, WritePiece};
 
 /// The memory of the page cache's frames, as handles for the queue.
 pub trait Frames {
-    /// The kind of handle.
+    /// The type of the handle.
     type Memory: Memory;
 
-    /// The first `bytes` bytes of `frame`. Called for frames of I/Os only: until the I/O completes, no reader is in a
-    /// frame that is read into, and no writer in a frame that is written from.
+    /// The first `bytes` bytes of `frame`. Called only for frames of I/Os. Until the I/O completes, no reader accesses
+    /// a frame of a read, and no writer accesses a frame of a write.
     fn memory(&self, frame: Frame, bytes: u64) -> Self::Memory;
 }
 
@@ -63,23 +64,23 @@ pub struct BufferedPath<F: Frames> {
     cache: PageCache,
     readahead: Readahead,
     geometry: Geometry,
-    /// How often the end of the volume has moved.
+    /// The number of times that the end of the volume has moved.
     resizes: u64,
-    /// Page I/Os that have not completed, at the number of their tag.
+    /// Page I/Os that have not completed, indexed by tag.
     in_flight: Vec<InFlight>,
     writes_in_flight: u32,
     completed_ios: u64,
-    /// Pieces of page I/Os, and other work of the driver, in the order in which it must be carried out.
+    /// Pieces of page I/Os, and other work of the driver, in the order of execution.
     queued: VecDeque<Queued<F::Memory>>,
-    /// The queue has refused a bio. Nothing more is submitted until a bio has completed.
+    /// The queue has refused a bio. The next bio is submitted after a completion.
     is_queue_full: bool,
     /// Pauses that writers owe.
     pause_owed: Duration,
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// An empty cache, whose frames have the memory `frames`, in front of a device of that geometry. Without `readahead`
-    /// nothing is read ahead.
+    /// An empty cache in front of a device of that geometry. Its frames have the memory `frames`. Without `readahead`,
+    /// no page is read ahead.
     ///
     /// # Panics
     /// If pages are not whole blocks: a bug of the caller.
@@ -142,10 +143,10 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.poll_ready()
     }
 
-    /// When [`BufferedPath::poll_step`] has work although nothing has completed: a dirty page reaches its age, or a failed
-    /// write-back is due for a retry, which comes sooner while a caller lacks a frame. Every time limit of the buffered
-    /// path is included, except those of single callers: the pause of a writer ([`BufferedPath::take_pause`]) and the
-    /// patience of a caller that lacks a frame ([`Starvation`]).
+    /// The time at which [`BufferedPath::poll_step`] has work without a completion: a dirty page reaches its age, or a
+    /// failed write-back is due for a retry. The retry is due sooner while a caller lacks a frame. Includes every time
+    /// limit of the buffered path except those of single callers: the pause of a writer ([`BufferedPath::take_pause`])
+    /// and the timeout of a caller that lacks a frame ([`Starvation`]).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.is_queue_full { None } else { self.cache.poll_timeout() }
     }
@@ -155,12 +156,12 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.handle_unpinned();
     }
 
-    /// Bytes that were lost although they had been reported as written back: then every flush fails.
+    /// The error that lost bytes already reported as written back. While there is one, every flush fails.
     pub const fn loss(&self) -> Option<IoError> {
         self.cache.loss()
     }
 
-    /// The caller accepts the loss, which is returned: flushes can succeed again.
+    /// Returns and clears the loss, so that flushes can succeed again. The caller thereby accepts it.
     pub fn accept_loss(&mut self) -> Option<IoError> {
         let loss = self.cache.loss();
         self.cache.forget_loss();

@@ -1,5 +1,6 @@
-//! The page cache as a state machine: which page is in which frame, which frames are read, written back and evicted, and
-//! which callers wait. It moves no bytes and has no memory: a [`Frame`] is a number, the driver owns the arena.
+//! The page cache as a state machine. It records the page in each frame, decides which frames are read, written back
+//! and evicted, and keeps the callers that wait. It moves no bytes and has no memory: a [`Frame`] is a number, and the
+//! driver owns the arena.
 //!
 //! ```text
 //!             read, prefetch                        evict
@@ -10,16 +11,16 @@
 //!   filling ────────────────────────────▶ dirty ───▶ writing ── error ──▶ dirty (failed)
 //! ```
 //!
-//! Events come in as methods; work goes out through [`PageCache::poll_io`] (runs of pages to read, to write in sector
-//! order, flushes of the device) and [`PageCache::poll_ready`] (outcomes of callers that wait). Dirty and pinned pages are
-//! never evicted. A page that many callers miss is read once.
+//! Events are method calls. [`PageCache::poll_io`] returns I/O: runs of pages to read, or to write in sector order, and
+//! flushes of the device. [`PageCache::poll_ready`] returns the outcomes of callers that wait. Dirty and pinned pages
+//! are never evicted. A page that many callers miss is read once.
 //!
 //! [`BufferedPath`](crate::buffered::BufferedPath) drives it, together with readahead and the I/O in flight.
 //!
 //! # Threads
 //!
-//! The state machine belongs behind one lock. A hit does not go through it: [`PageCache::hot`] hands out the
-//! [`Hot`] half, which any thread may use without the lock. `Buffered` in `iopath-os` does
+//! The driver protects the state machine with one lock. A hit needs no lock: [`PageCache::hot`] returns the [`Hot`]
+//! half, which any thread may use. `Buffered` in `iopath-os` does
 //!
 //! ```text
 //!   copy:   hot.visit(page) ──▶ copy the frame's bytes        (is_marked: lock, report to readahead)
@@ -29,11 +30,11 @@
 //!           lock: cache.read(page, waiter) ──▶ poll_io ──▶ queue, device ──▶ handle_completion ──▶ poll_ready
 //! ```
 //!
-//! A guard of a borrowed page is a pin. Its bytes never change, because no writer enters a pinned frame:
-//! [`PageCache::begin_write`] moves the page to another frame instead, and the old frame is freed with its last pin. The
-//! same holds for a frame that is being written to the device. A page has one write in flight at a time; the new bytes are
-//! written when the earlier write has completed. Bytes of a frame change only between `begin_write` and `end_write` and
-//! while the page is being read, and no reader can pin the frame at those times.
+//! A guard of a borrowed page is a pin. The bytes of the page never change, because no writer enters a pinned frame:
+//! [`PageCache::begin_write`] moves the page to another frame instead, and the last unpin frees the old frame. The same
+//! holds for a frame that is being written to the device. A page has one write in flight at a time. The new bytes are
+//! written after the earlier write has completed. Bytes of a frame change only between `begin_write` and `end_write`
+//! and while the page is being read, and no reader can pin the frame at those times.
 //!
 //! # Direct I/O (rule 2 of the path)
 //!
@@ -42,12 +43,11 @@
 //!
 //! # Errors (rule 6 of the path)
 //!
-//! A failed write-back leaves its pages dirty, and every flush that covers them tries again and fails until it
-//! succeeds, they are overwritten whole and that is written back, or [`PageCache::discard`] or a truncation drops
-//! them. A failed flush of the device makes the pages dirty again that it should have covered. If some of those have left
-//! the cache, or were written by direct I/O, every later flush fails until [`PageCache::forget_loss`]. Only the cache
-//! flushes its device, for direct writes as well ([`PageCache::end_forced`]): a flush that reports success knows the
-//! outcome of every earlier one.
+//! A failed write-back leaves its pages dirty. Every flush that covers them writes them again, and fails until a write
+//! succeeds or the pages are dropped by [`PageCache::discard`] or a truncation. A failed flush of the device makes the
+//! pages dirty again that it should have covered. If some of these pages have left the cache, or were written by direct
+//! I/O, every later flush fails until [`PageCache::forget_loss`]. Only the cache flushes its device, also for direct
+//! writes ([`PageCache::end_forced`]). So when a flush succeeds, the outcome of every earlier flush is known.
 
 mod direct;
 mod flush;
@@ -87,46 +87,46 @@ pub use range::Dropped;
 pub use stats::CacheStats;
 pub use write::{Part, WriteStep};
 
-/// Where a page's bytes lie: the number of a page-sized piece of the driver's memory.
+/// The location of a page's bytes: the number of a page-sized piece of the driver's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Frame(pub u32);
 
-/// The number of no frame.
+/// Not the number of a frame.
 const NO_FRAME: u32 = u32::MAX;
 
 /// 2^64 over the golden ratio, made odd: the high bits of a product with it spread runs of numbers evenly (Knuth, The
 /// Art of Computer Programming, volume 3, section 6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// How large a page cache is and when it writes back.
+/// The size of a page cache, and its thresholds for write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Pages that fit: the budget.
+    /// The number of frames: the budget.
     pub frames: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
-    /// The most pages of one read or write: the device's best request.
+    /// The maximum pages of one read or write: the device's best request.
     pub io_pages_max: u32,
-    /// The most reads at the device at once.
+    /// The maximum number of reads in flight.
     pub reads_max: u32,
-    /// The most writes at the device at once.
+    /// The maximum number of writes in flight.
     pub writes_max: u32,
     /// Write-back begins when more than this share of the frames, in percent, is dirty.
     pub background_percent: u8,
-    /// Writers are slowed more and more between that share and this one.
+    /// Between `background_percent` and this share, writers pause for longer and longer.
     pub limit_percent: u8,
     /// Write-back begins when a page has been dirty for this long.
     pub expire: Duration,
 }
 
 impl CacheConfig {
-    /// One of so many parts of the frames is for pages that were requested once. Pages that are read ahead should fit in
-    /// it, or they may be evicted before use.
+    /// One part in this many of the frames is for pages that were requested once. Pages that are read ahead should fit
+    /// into that part; otherwise they may be evicted before use.
     pub const SCAN_PARTS: u32 = 8;
 }
 
 impl Default for CacheConfig {
-    /// 256 MiB of 4 KiB pages; write-back from a tenth on or after 5 s, four tenths are the limit.
+    /// 256 MiB of 4 KiB pages. Write-back begins at 10% dirty pages or after 5 s; the limit is 40%.
     fn default() -> Self {
         Self {
             frames: 65_536,
@@ -141,10 +141,10 @@ impl Default for CacheConfig {
     }
 }
 
-/// The outcome of a waiter is known.
+/// A waiter and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// The number that the caller passed.
+    /// The number that the caller passed as `waiter`.
     pub waiter: u64,
     /// The outcome.
     pub outcome: Outcome,
@@ -153,24 +153,24 @@ pub struct Ready {
 /// The outcome of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The page is cached and pinned for the waiter, which unpins it.
+    /// The page is cached and pinned. The waiter must unpin it.
     Pinned(Frame),
-    /// A writer's page is cached and held by that writer: as [`WriteStep::Into`].
+    /// The page is cached, and the waiting writer holds it: as [`WriteStep::Into`].
     Writable(Frame),
-    /// The obstacle is gone: call again.
+    /// The reason for the wait no longer exists: call again.
     Retry,
-    /// The flush or write-back is done, or the forced write on the medium.
+    /// The flush or write-back has completed, or the forced write is on the medium.
     Done,
-    /// Direct I/O may go: as [`DirectStep::Go`].
+    /// The direct I/O may begin: as [`DirectStep::Go`].
     Direct(DirectTag),
-    /// The page could not be read, or a page or the device could not be flushed; direct I/O has not begun.
+    /// The page could not be read, or a page or the device could not be flushed. The direct I/O has not begun.
     Failed(IoError),
 }
 
-/// A read finds its page, or has to wait.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// The page is cached and pinned for the caller, which unpins it.
+    /// The page is cached and pinned. The caller must unpin it.
     Hit(Pinned),
     /// [`PageCache::poll_ready`] will name the waiter.
     Wait,
@@ -184,25 +184,26 @@ struct Meta {
     state: State,
     /// A writer is copying into it: no reader can enter, and write-back skips it.
     is_held: bool,
-    /// In flight, but its page is in another frame or dropped: free when the I/O has completed and it is unpinned.
+    /// In flight, but its page is in another frame or was dropped. Free when the I/O has completed and the frame is
+    /// unpinned.
     is_orphan: bool,
     /// Its last write-back failed.
     is_failed: bool,
-    /// Goes to the device in a run of its own: a longer run that included it failed.
+    /// Written in a run of its own, since a longer run that included it failed.
     is_alone: bool,
-    /// Read ahead, and not known to have been used.
+    /// Read ahead, and not yet used as far as known.
     is_ahead: bool,
     is_marked: bool,
     in_main: bool,
-    /// In which epoch it became dirty.
+    /// The epoch in which it became dirty.
     epoch: u64,
-    /// When it became dirty.
+    /// The time at which it became dirty.
     since: Instant,
     /// The flush of the device that covers its last write-back.
     flushed_by: u64,
-    /// The error of a flush of the device that failed while the frame was being written: the device may have lost it.
-    doubt: Option<IoError>,
-    /// The first of the callers that wait for it.
+    /// The error of a device flush that failed while the frame was being written: the device may have lost its bytes.
+    flush_error: Option<IoError>,
+    /// The first caller that waits for it.
     waiters: u32,
 }
 
@@ -213,7 +214,7 @@ enum State {
     ToRead,
     /// Being read from the device.
     Reading,
-    /// Taken for a page that a writer fills whole.
+    /// Allocated for a page that a writer fills whole.
     Filling,
     Clean,
     Dirty,
@@ -235,11 +236,11 @@ impl Meta {
         epoch: 0,
         since: Instant::ZERO,
         flushed_by: 0,
-        doubt: None,
-        waiters: NOBODY,
+        flush_error: None,
+        waiters: NO_WAITER,
     };
 
-    /// Whether a writer is in it, and its earlier bytes count as written.
+    /// Whether a writer holds it, and its earlier bytes count as written.
     const fn is_held_clean(&self) -> bool {
         self.is_held && matches!(self.state, State::Clean)
     }
@@ -250,18 +251,18 @@ impl Meta {
     }
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_WAITER: u32 = u32::MAX;
 
 /// A caller that waits for a page.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     token: u64,
-    /// Wants the page pinned, rather than to try again.
+    /// Whether the caller waits for a pin. Otherwise it calls again.
     wants_pin: bool,
     next: u32,
 }
 
-/// The page cache's state machine. See the module's documentation for how it is used by many threads.
+/// The page cache's state machine. The module's documentation describes its use by several threads.
 #[derive(Debug)]
 pub struct PageCache {
     config: CacheConfig,
@@ -276,11 +277,11 @@ pub struct PageCache {
     /// Frames to be read, in the order of their requests.
     to_read: List,
     replacement: Replacement,
-    /// Dirty frames by page, but for held ones.
+    /// Dirty frames by page, except held frames.
     dirty: SortedSet,
-    /// Dirty frames, held ones included, longest dirty first.
+    /// Dirty frames, including held frames; those dirty for longest come first.
     aged: List,
-    /// Frames with bytes that the device lacks, those that are held or being written included.
+    /// Frames with bytes that the device lacks, including held frames and frames being written.
     unsaved: u32,
     /// Counts flushes: a flush covers the pages that were dirty before it.
     epoch: u64,
@@ -307,11 +308,11 @@ impl PageCache {
     /// If there are no frames, or an I/O may have no pages: a bug of the caller.
     pub fn new(config: CacheConfig) -> Self {
         let CacheConfig { frames, io_pages_max, reads_max, writes_max, .. } = config;
-        assert!(frames > 0 && frames < NOBODY, "a cache of {frames} frames");
+        assert!(frames > 0 && frames < NO_WAITER, "a cache of {frames} frames");
         assert!(io_pages_max > 0 && reads_max > 0 && writes_max > 0, "{config:?}");
         let (mut links, mut free) = (Links::new(frames), List::EMPTY);
         (0..frames).for_each(|frame| links.push_back(&mut free, frame));
-        // Each has at least one frame of its own, except a flush.
+        // Each I/O has at least one frame of its own, except a flush.
         let ios_max = reads_max.saturating_add(writes_max).min(frames.saturating_add(1)) as usize;
         Self {
             hot: Arc::new(Hot::new(frames)),
@@ -342,7 +343,7 @@ impl PageCache {
         }
     }
 
-    /// More pages than this that are evicted unused between two calls are not reported.
+    /// The maximum number of pages evicted unused that are recorded between two calls.
     const EVICTED_UNUSED_MAX: usize = 64;
 
     /// The half that serves hits without the lock.
@@ -360,7 +361,7 @@ impl PageCache {
         self.ready.pop_front()
     }
 
-    /// The next page that was read ahead and evicted unused: for [`crate::file::readahead::Readahead`]. If there are very
+    /// The next page that was read ahead and evicted unused, for [`crate::file::readahead::Readahead`]. If there are
     /// many, some are not reported.
     pub fn poll_evicted_unused(&mut self) -> Option<Page> {
         self.evicted_unused.pop_front()
@@ -371,8 +372,7 @@ impl PageCache {
         self.keeps_nothing = !keep;
     }
 
-    /// Makes the processor prefetch the table entries that a look-up or insertion of `page` needs. Worth it if that is soon,
-    /// with other work in between.
+    /// Prefetches the table entries for a look-up or insertion of `page`. Useful if other work comes in between.
     pub fn prefetch(&self, page: Page) {
         self.hot.prefetch(page);
         self.replacement.prefetch(page);
@@ -382,7 +382,7 @@ impl PageCache {
         &mut self.frames[frame as usize]
     }
 
-    /// A frame for `page`, which look-ups find from now on. `None` if all are dirty, pinned or in flight.
+    /// Allocates a frame for `page`, so that look-ups find it. `None` if all frames are dirty, pinned or in flight.
     fn take_frame(&mut self, page: Page, state: State) -> Option<u32> {
         let frame = self.take_spare()?;
         let in_main = self.replacement.is_known(page);
@@ -403,7 +403,7 @@ impl PageCache {
         Some(frame)
     }
 
-    /// Takes a clean frame from its page.
+    /// Evicts a clean page and returns its frame.
     fn evict(&mut self) -> Option<u32> {
         let Self { replacement, links, hot, frames, keeps_nothing, .. } = self;
         let frame = replacement.evict(links, &mut View { hot, frames, keeps_nothing: *keeps_nothing })?;
@@ -417,12 +417,13 @@ impl PageCache {
         Some(frame)
     }
 
-    /// Puts a clean frame where eviction finds it.
-    fn file_clean(&mut self, frame: u32) {
+    /// Adds a clean frame to the queues of eviction.
+    fn enqueue_clean(&mut self, frame: u32) {
         let in_main = self.meta(frame).in_main;
         self.replacement.insert(frame, in_main, &mut self.links);
         // While frames are free, pages that leave the small queue stay in the main queue. A scan larger than the cache
-        // then cycles through the small queue and leaves the first pages, which serve the next scan better than the last.
+        // then cycles through the small queue. Its first pages stay in the cache, and they serve the next scan better
+        // than its last pages.
         if !self.free.is_empty()
             && let Some(frame) = self.replacement.overflow(&mut self.links)
         {
@@ -447,7 +448,7 @@ impl PageCache {
         }
     }
 
-    /// A frame that is in no list and has no page becomes free, now or with its last pin.
+    /// Frees a frame that is in no list and has no page, now or with its last unpin.
     fn release(&mut self, frame: u32) {
         *self.meta(frame) = Meta::FREE;
         if self.hot.is_pinned(frame) {

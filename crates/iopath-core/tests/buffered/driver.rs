@@ -299,7 +299,7 @@ impl Driver {
             if is_idle {
                 starvation.handle_idle(self.now - start);
             }
-            if let Some(no_frame) = self.path.give_up(waiter, &starvation) {
+            if let Some(no_frame) = self.path.fail_starved(waiter, &starvation) {
                 return Some(no_frame);
             }
         }

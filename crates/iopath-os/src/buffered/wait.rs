@@ -96,7 +96,7 @@ impl Shared {
             if is_idle {
                 starvation.handle_idle(clock::now().saturating_since(start));
             }
-            if let Some(no_frame) = state.path.give_up(waiter as u64, &starvation) {
+            if let Some(no_frame) = state.path.fail_starved(waiter as u64, &starvation) {
                 state.waiters.remove(waiter);
                 return Err(no_frame.into());
             }

@@ -50,8 +50,8 @@ impl Prefetched {
 }
 
 impl SortedSet {
-    /// Announces inserts or look-ups of neighbours at `keys`, in this order, and prefetches the memory for all of them at
-    /// once. A hint: keys after the first 32 are ignored, and so are keys at the last inserts.
+    /// Announces inserts or look-ups of neighbours at `keys`, in this order, and prefetches the memory for all of them
+    /// at once. A hint: it ignores keys after the first 32, and keys that belong to the leaves of the last inserts.
     pub fn prefetch_inserts(&mut self, keys: impl IntoIterator<Item = u64>) {
         let near = self.near;
         let keys = keys.into_iter().filter(|&key| !near.iter().any(|near| near.covers(key)));
@@ -75,7 +75,8 @@ impl SortedSet {
 }
 
 /// Descends level by level with all keys. Within a level, no step depends on another, so the cache misses overlap. The
-/// processor does not look far enough ahead for that: so each line is prefetched for all keys before it is read for any.
+/// processor alone does not look far enough ahead to overlap them. So each level is prefetched for all keys before it
+/// is read for any key.
 fn prefetch(
     (leaves, inners): (&Arena<Leaf>, &Arena<Inner>),
     (root, height): (u32, usize),

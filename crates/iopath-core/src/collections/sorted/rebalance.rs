@@ -56,7 +56,8 @@ impl SortedSet {
         right
     }
 
-    /// Merges the underfull leaf that had `removed` with a neighbour or balances both, and so every underfull node above.
+    /// Merges the underfull leaf that had `removed` with a neighbour, or balances the two. Does the same for every
+    /// underfull node above.
     #[cold]
     pub(super) fn refill(&mut self, removed: Entry) {
         let (path, _) = self.path(removed);
@@ -120,7 +121,8 @@ impl SortedSet {
         merge
     }
 
-    /// The slot of the left one of two adjacent children that include `slot`, which is the left one if possible.
+    /// The slot of the left child of a pair of adjacent children that includes `slot`. `slot` is the left child if
+    /// possible.
     fn left_of_pair(&self, parent: u32, slot: usize) -> usize {
         slot.min(self.inners[parent].len() - 2)
     }
@@ -160,7 +162,8 @@ impl SortedSet {
 
 /// The number of items, of `max`, in the left node after the split of a full node for an insert before `slot`.
 ///
-/// Half, unless the insert is at an edge, as in a stream: then most items stay on the side behind the stream.
+/// Half, unless the insert is at an edge. An insert at an edge is probably part of a stream; then most items stay on
+/// the side that the stream has passed.
 fn split_at(slot: usize, max: usize, min: usize) -> usize {
     match slot {
         0 => min,

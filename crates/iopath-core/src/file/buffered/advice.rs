@@ -1,17 +1,17 @@
-//! Advice of a program on its reads to come, as in `posix_fadvise(2)`.
+//! Advice of a program about its next reads, as in `posix_fadvise(2)`.
 
 use super::{BufferedPath, Frames};
 use crate::file::page::{Page, PageRange};
 use crate::file::readahead::Pattern;
 
-/// How a program will read.
+/// The announced access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// No advice: patterns are detected. Cancels earlier advice.
+    /// No advice: readahead detects patterns. Cancels earlier advice.
     Normal,
-    /// Sequentially: the first read starts a full window.
+    /// Sequential access: the first read starts a full window.
     Sequential,
-    /// At random: nothing is read ahead.
+    /// Random access: no page is read ahead.
     Random,
     /// The range will be read soon: it is read now, up to half of the cache.
     WillNeed,
@@ -22,9 +22,9 @@ pub enum Advice {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// How the `bytes` bytes from `offset` on will be used. Patterns apply to the whole volume.
+    /// Applies advice to the `bytes` bytes from `offset` on. Access patterns apply to the whole volume.
     pub fn advise(&mut self, offset: u64, bytes: u64, advice: Advice) {
-        // Pages behind the end would take frames from others.
+        // Pages past the end would take frames from others.
         let volume = PageRange::between(Page(0), self.geometry.end());
         let pages = self.geometry.pages(offset, bytes).and(volume);
         match advice {

@@ -1,5 +1,5 @@
-//! Direct I/O on a volume with a page cache, and flushes. Which of them waits for which page is decided in
-//! `cache/direct.rs`, `cache/forced.rs` and `cache/flush.rs`; the direct I/O itself is the caller's.
+//! Direct I/O on a volume with a page cache, and flushes. `cache/direct.rs`, `cache/forced.rs` and `cache/flush.rs`
+//! decide which of them waits for which page. The caller executes the direct I/O.
 
 use super::{BufferedPath, Frames};
 use crate::block::bio::Op;
@@ -8,11 +8,11 @@ use crate::file::cache::{DirectStep, DirectTag, Forced};
 use crate::file::page::PageRange;
 
 impl<F: Frames> BufferedPath<F> {
-    /// A direct I/O on `bytes` bytes from byte `offset` on is to begin: see [`PageCache::begin_direct`]. A discard drops
-    /// whole dirty pages rather than write them back.
+    /// Prepares a direct I/O on `bytes` bytes from byte `offset` on: see [`PageCache::begin_direct`]. A discard drops
+    /// whole dirty pages instead of writing them back.
     ///
-    /// Writes exclude each other in units of `unit_bytes` bytes, as in a file of blocks: dirty pages of the same unit are
-    /// written back before, and writers to them wait. 1 if the device has no such units.
+    /// `unit_bytes` is the unit in which writes exclude each other, such as a block of the filesystem. Dirty pages of
+    /// the same unit are written back first, and writers to them wait. 1 if the device has no such unit.
     ///
     /// [`PageCache::begin_direct`]: crate::cache::PageCache::begin_direct
     pub fn begin_direct(
@@ -43,7 +43,7 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.end_forced(tag)
     }
 
-    /// Names `waiter` in [`BufferedPath::poll_ready`] when the forced write is on the medium or has failed.
+    /// When the forced write is on the medium or has failed, [`BufferedPath::poll_ready`] names `waiter`.
     pub fn await_forced(&mut self, forced: Forced, waiter: u64) {
         self.cache.await_forced(forced, waiter);
     }

@@ -4,17 +4,17 @@ use crate::block::bio::Op;
 use crate::file::page::{Page, PageRange};
 use crate::sector::SECTOR_BYTES;
 
-/// How the pages of the cache lie on the device.
+/// The sizes of pages and blocks, and the size of the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a page, a power of two.
     pub page_bytes: u32,
     /// Direct I/O has offsets and lengths in multiples of this many bytes. Divides a page.
     pub block_bytes: u32,
-    /// Where the volume ends, in bytes.
+    /// The size of the volume in bytes.
     pub size_bytes: u64,
-    /// The device writes the last block whole, whatever lies behind the end of the volume. Otherwise the bytes after the
-    /// last whole block are written by [`Step::WriteTail`](super::Step::WriteTail).
+    /// The device writes the last block whole, including the bytes past the end of the volume. Otherwise
+    /// [`Step::WriteTail`](super::Step::WriteTail) writes the bytes after the last whole block.
     pub writes_last_block: bool,
 }
 
@@ -51,7 +51,7 @@ impl Geometry {
         self.whole_blocks_end() / SECTOR_BYTES
     }
 
-    /// Where direct I/O ends. Reads include the last block; most devices must not be written past the end of the volume.
+    /// The end of direct I/O. Reads include the last block. Writes to most devices must not pass the end of the volume.
     pub(super) const fn end_of(&self, op: Op) -> u64 {
         if self.writes_last_block || matches!(op, Op::Read) {
             self.whole_blocks_end()

@@ -1,5 +1,5 @@
-//! Page I/Os between the cache and the queue: cuts each into bios, one for each run of frames that lie side by side, and
-//! counts them until the last has completed. Does not decide which pages are read or written: see `cache/io.rs`.
+//! Page I/Os between the cache and the queue. Splits each into bios, one for each run of adjacent frames, and counts
+//! them until the last has completed. `cache/io.rs` decides which pages are read or written.
 
 use super::{BufferedPath, Frames, Geometry};
 use crate::block::bio::Op;
@@ -10,29 +10,29 @@ use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<M> {
-    /// Submit a bio to the queue. If the queue refuses it: [`BufferedPath::handle_refused`]. When it has completed:
-    /// [`BufferedPath::handle_completion`]. Unplug the queue when there are no more steps.
+    /// Submit a bio to the queue. If the queue refuses it, call [`BufferedPath::handle_refused`]. When it has
+    /// completed, call [`BufferedPath::handle_completion`]. Unplug the queue when there are no more steps.
     Submit(PageBio<M>),
     /// Zero `frame` from byte `from` to its end, before the next step.
     Zero {
-        /// A frame that is being read into. The device reads the bytes before `from`.
+        /// A frame of a read. The device fills the bytes before `from`.
         frame: Frame,
-        /// The first byte that is behind the end of the device.
+        /// The first byte past the end of the device.
         from: usize,
     },
-    /// Write bytes after the last whole block of the volume, which direct I/O cannot write, before the next step. The
-    /// outcome goes to [`BufferedPath::handle_completion`].
+    /// Before the next step, write the bytes after the last whole block of the volume, since direct I/O cannot write
+    /// them. Pass the outcome to [`BufferedPath::handle_completion`].
     WriteTail {
         /// For the completion.
         tag: IoTag,
-        /// A frame that is being written from.
+        /// The frame of the bytes.
         frame: Frame,
         /// The position of the first byte in the frame.
         from: usize,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: usize,
         /// Their offset in the volume.
         offset: u64,
@@ -42,7 +42,7 @@ pub enum Step<M> {
 /// One bio of a page I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageBio<M> {
-    /// Names the page I/O, in completions as well. All bios of an I/O have the same tag.
+    /// Identifies the page I/O, also in completions. All bios of an I/O have the same tag.
     pub tag: IoTag,
     /// [`Op::Read`], [`Op::Write`] or [`Op::Flush`].
     pub op: Op,
@@ -69,16 +69,16 @@ impl InFlight {
     const NONE: Self = Self { op: Op::Flush, bytes: 0, pieces_left: 0, error: None, resizes: 0 };
 }
 
-/// Work for the driver that it has not been given yet.
+/// Work that the driver has not polled yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Queued<M> {
     Step(Step<M>),
-    /// An I/O without a piece completes: all of its pages lie behind the end of the device.
+    /// The completion of an I/O without a piece: all of its pages lie past the end of the device.
     Complete(IoTag),
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// The next step, in the order in which steps must be carried out.
+    /// The next step, in the order of execution.
     pub fn poll_step(&mut self, now: Instant) -> Option<Step<F::Memory>> {
         if self.is_queue_full {
             return None;
@@ -98,8 +98,8 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// The queue has refused a bio of [`Step::Submit`]. Where the queue is full, the bio is submitted again after a
-    /// completion. Any other refusal is an error of the page I/O: the device is shorter than the extent, or does not
+    /// The queue has refused a bio of [`Step::Submit`]. If the queue is full, a later step submits the bio again after
+    /// a completion. Any other refusal is an error of the page I/O: the device is shorter than the extent, or does not
     /// support the operation.
     pub fn handle_refused(&mut self, bio: PageBio<F::Memory>, why: &SubmitError<F::Memory>, now: Instant) {
         if matches!(why, SubmitError::QueueFull(_)) {
@@ -131,7 +131,7 @@ impl<F: Frames> BufferedPath<F> {
         self.writes_in_flight > 0
     }
 
-    /// Enters an I/O in the table, and queues its pieces.
+    /// Adds an I/O to the table, and queues its pieces.
     pub(super) fn start(&mut self, io: PageIo, now: Instant) {
         let slot = io.tag.0 as usize;
         if self.in_flight.len() <= slot {
@@ -156,7 +156,7 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Queues a bio for each run of frames that lie side by side, as far as the device reaches.
+    /// Queues a bio for each run of adjacent frames, up to the end of the device.
     fn queue_transfer(&mut self, io: PageIo) {
         let Self { cache, frames, geometry, queued, .. } = self;
         let before = queued.len();
@@ -171,8 +171,8 @@ impl<F: Frames> BufferedPath<F> {
             let offset = page.0 * page_bytes;
             let bytes = end.saturating_sub(offset).min(page_bytes);
             if bytes < page_bytes {
-                // Before the bio of the same page: the system's page cache, through which a tail goes, takes a direct
-                // write of its page at the same time for damage.
+                // Before the bio of the same page. A tail is written through the kernel's page cache, which reports a
+                // concurrent direct write of its page as corruption.
                 let past_end = geometry.past_end(io, frame, offset, bytes);
                 queued.extend(past_end.map(Queued::Step));
             }
@@ -204,7 +204,7 @@ impl<F: Frames> BufferedPath<F> {
             let moved = if error.is_none() { bytes } else { 0 };
             self.readahead.on_completed(bytes, moved, now);
         }
-        // A read that was in flight while the end of the volume moved may meet the new end.
+        // A read that was in flight while the end of the volume moved may fail at the new end.
         if op == Op::Read && error == Some(IoError::EndOfDevice) && resizes != self.resizes {
             self.cache.handle_cut_off(tag);
         } else {
@@ -212,7 +212,7 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Pages that were read ahead in vain shrink the window of their stream.
+    /// Pages that were read ahead and evicted unused shrink the window of their stream.
     fn report_evicted(&mut self) {
         while let Some(page) = self.cache.poll_evicted_unused() {
             self.readahead.on_evicted_unused(page);
@@ -221,7 +221,7 @@ impl<F: Frames> BufferedPath<F> {
 }
 
 impl Geometry {
-    /// The work on a page of which the device reaches only the first `bytes` bytes.
+    /// The step for a page of which only the first `bytes` bytes are on the device.
     fn past_end<M>(&self, io: PageIo, frame: Frame, offset: u64, bytes: u64) -> Option<Step<M>> {
         let from = bytes as usize;
         if io.op == Op::Read {

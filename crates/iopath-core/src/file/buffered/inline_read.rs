@@ -1,5 +1,5 @@
-//! Reads that the calling thread performs itself, by a system call of its own, past the queue. Takes such a read out of
-//! the steps; whether a read may pass the queue is for the driver to decide.
+//! Reads that bypass the queue: the calling thread performs them by a system call of its own. Removes such a read from
+//! the steps. The driver decides whether a read may bypass the queue.
 
 use super::in_flight::Queued;
 use super::{BufferedPath, Frames, Step};
@@ -10,11 +10,11 @@ use crate::sector::Extent;
 use crate::time::Instant;
 use arrayvec::ArrayVec;
 
-/// A read of adjacent pages, and the memory of their frames. When the caller has carried it out, the outcome
-/// of the whole goes to [`BufferedPath::handle_completion`].
+/// A read of adjacent pages, and the memory of their frames. The caller executes it, and passes the outcome of the
+/// whole to [`BufferedPath::handle_completion`].
 #[derive(Debug)]
 pub struct InlineRead<M, const SEGMENTS_MAX: usize> {
-    /// Names the page I/O.
+    /// Identifies the page I/O.
     pub tag: IoTag,
     /// The sectors.
     pub extent: Extent,
@@ -23,11 +23,11 @@ pub struct InlineRead<M, const SEGMENTS_MAX: usize> {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Starts I/O up to the read of `page`, and takes that read out of the steps for the caller to carry out, unless it
-    /// has more segments than that or is not to be started now. The other steps must be carried out before.
+    /// Starts I/O up to the read of `page`. Removes that read from the steps and returns it, unless it has more than
+    /// `SEGMENTS_MAX` segments or cannot start now. Execute the other steps first.
     ///
-    /// While the queue is full it takes none: [`BufferedPath::poll_step`] returns no step then, and the frame of the last
-    /// page would not be zeroed behind the end of the volume before the read completes.
+    /// Returns none while the queue is full. [`BufferedPath::poll_step`] returns no step then, so the frame of the last
+    /// page would not be zeroed past the end of the volume before the read completes.
     pub fn take_inline_read<const SEGMENTS_MAX: usize>(
         &mut self,
         page: Page,
@@ -46,7 +46,7 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Takes the bios of the I/O that was queued last out of the queue, which had `before` entries before.
+    /// Removes the bios of the last queued I/O. `before` is the number of entries before that I/O.
     fn take_queued<const SEGMENTS_MAX: usize>(
         &mut self,
         tag: IoTag,
@@ -64,15 +64,15 @@ impl<F: Frames> BufferedPath<F> {
         }
         let segments = bios().filter_map(|bio| bio.memory).collect();
         let extent = Extent::new(first.start(), last.end().0 - first.start().0)?;
-        // Its other steps zero frames. They come first: the queue may refuse a bio of an earlier I/O, and no step behind
-        // that bio would be carried out before the read.
+        // The other steps of the read zero frames. They move to the front: if the queue refused a bio of an earlier
+        // I/O, no step after that bio would be executed before the read.
         for _ in before..self.queued.len() {
             let Some(queued) = self.queued.pop_back() else { break };
             if !matches!(queued, Queued::Step(Step::Submit(_))) {
                 self.queued.push_front(queued);
             }
         }
-        // One completion stands for all of them.
+        // The caller reports one completion for all of them.
         self.slot(tag).pieces_left = 1;
         Some(InlineRead { tag, extent, segments })
     }

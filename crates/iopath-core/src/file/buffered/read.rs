@@ -1,4 +1,4 @@
-//! Reads that do not find their page without the lock, and readahead.
+//! Readahead, and reads whose page was not found without the lock.
 
 use super::{BufferedPath, Frames};
 use crate::file::cache::{Frame, Lookup};
@@ -6,15 +6,14 @@ use crate::file::page::PageRange;
 use crate::file::readahead::Window;
 use crate::time::Instant;
 
-/// How a read goes on.
+/// The next step of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadStep {
     /// The first page of the range is in this frame, which is pinned for the caller.
     Pinned(Frame),
     /// [`BufferedPath::poll_ready`] names the waiter later: `Pinned`, `Failed`, or `Retry` to call again.
     Wait {
-        /// The caller's page starts a read with which nothing is read ahead: the caller may perform it itself, see
-        /// [`BufferedPath::take_inline_read`].
+        /// The page starts a read without readahead. The caller may perform it: see [`BufferedPath::take_inline_read`].
         is_single: bool,
     },
     /// The volume ends before the range.
@@ -22,7 +21,7 @@ pub enum ReadStep {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Reads the first page of `range`; the caller goes on to the end of the range.
+    /// Reads the first page of `range`; the caller continues to the end of the range.
     pub fn read(&mut self, range: PageRange, waiter: u64, now: Instant) -> ReadStep {
         let page = range.start();
         if page >= self.geometry.end() {
@@ -47,7 +46,7 @@ impl<F: Frames> BufferedPath<F> {
         ReadStep::Wait { is_single: window.async_pages() == 0 }
     }
 
-    /// A read has reached a page that readahead marked, the first of `range`: the next window is due.
+    /// A read has reached a page with a readahead marker, the first of `range`: the next window is due.
     pub fn handle_marker(&mut self, range: PageRange, now: Instant) {
         let Self { cache, readahead, .. } = self;
         if let Some(window) = readahead.on_marker(range, |page| cache.is_cached(page), now) {

@@ -1,13 +1,13 @@
-//! A volume that changes its size while it is in use. The caller resizes the file; this keeps cached pages and reads in
-//! flight consistent with it.
+//! A change of the size of a volume in use. The caller resizes the file; this module keeps cached pages and reads in
+//! flight consistent with the file.
 //!
 //! ```text
-//!   begin_resize ─▶ page of the nearer end: written back, writers wait ─▶ pages behind the new end: dropped
+//!   begin_resize ─▶ page of the nearer end: written back, writers wait ─▶ pages past the new end: dropped
 //!                ─▶ a nearer end is set ─▶ Resize: the caller resizes the file ─▶ end_resize: a farther end is set
 //! ```
 //!
-//! No read is submitted beyond the end of the file: a nearer end is set before the file is cut, a farther one after it
-//! has grown.
+//! No read is submitted past the end of the file. A nearer end is set before the file is truncated, a farther end after
+//! the file was extended.
 
 use super::{BufferedPath, Frames};
 use crate::block::bio::Op;
@@ -20,27 +20,28 @@ use crate::file::page::{Page, PageRange};
 pub struct Resize {
     size_bytes: u64,
     old_bytes: u64,
-    /// The page that is cut inside. It goes to the device whole and is read from there again, with zeroes at its end.
+    /// The page that contains the nearer end. It is written back whole and read again, with zeroes past the end.
     cut_page: Option<DirectTag>,
-    /// The pages behind the new end.
-    behind: Option<DirectTag>,
+    /// The pages past the new end.
+    past_end: Option<DirectTag>,
 }
 
-/// What the caller of a resize does next.
+/// The next action of the caller of a resize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResizeStep {
-    /// [`BufferedPath::poll_ready`] names the waiter; its outcome goes to [`BufferedPath::handle_resize_outcome`].
+    /// Wait until [`BufferedPath::poll_ready`] names the waiter, then pass its outcome to
+    /// [`BufferedPath::handle_resize_outcome`].
     Wait,
-    /// Set the capacity of the queue to [`Geometry::sectors`](super::Geometry::sectors) and resize the file, then
+    /// Set the capacity of the queue to [`Geometry::sectors`](super::Geometry::sectors), resize the file, then call
     /// [`BufferedPath::end_resize`].
     Resize,
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// The volume is to end at `size_bytes`. Dirty pages behind that are dropped.
+    /// Begins to move the end of the volume to `size_bytes`. Drops dirty pages past that end.
     pub fn begin_resize(&mut self, size_bytes: u64, waiter: u64) -> (Resize, ResizeStep) {
         let old_bytes = self.geometry.size_bytes;
-        let mut resize = Resize { size_bytes, old_bytes, cut_page: None, behind: None };
+        let mut resize = Resize { size_bytes, old_bytes, cut_page: None, past_end: None };
         let kept_bytes = size_bytes.min(old_bytes);
         if !kept_bytes.is_multiple_of(u64::from(self.geometry.page_bytes)) {
             match self.begin_direct(Op::WriteZeroes, kept_bytes, 1, 1, waiter) {
@@ -48,14 +49,14 @@ impl<F: Frames> BufferedPath<F> {
                 DirectStep::Wait => return (resize, ResizeStep::Wait),
             }
         }
-        let step = self.drop_behind(&mut resize, waiter);
+        let step = self.drop_past_end(&mut resize, waiter);
         (resize, step)
     }
 
-    /// The outcome of the wait after [`ResizeStep::Wait`].
+    /// Continues after [`ResizeStep::Wait`], with the outcome of the wait.
     ///
     /// # Errors
-    /// The page that is cut inside could not be written back. The resize has ended, and nothing has changed.
+    /// The page that contains the nearer end could not be written back. The resize has ended without a change.
     ///
     /// # Panics
     /// If it is the outcome of another kind of call: a bug of the caller.
@@ -69,7 +70,7 @@ impl<F: Frames> BufferedPath<F> {
         match outcome {
             Outcome::Direct(tag) if is_for_cut_page => {
                 resize.cut_page = Some(tag);
-                Ok(self.drop_behind(resize, waiter))
+                Ok(self.drop_past_end(resize, waiter))
             }
             Outcome::Direct(tag) => Ok(self.go(resize, tag)),
             Outcome::Failed(error) => Err(error),
@@ -77,21 +78,22 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// The caller has resized the file, or could not. Afterwards the caller sets the capacity of the queue again.
+    /// Ends a resize. `is_resized` states whether the caller has resized the file. Set the capacity of the queue again
+    /// afterwards.
     ///
-    /// If the file could not be cut, the dirty pages that were dropped for it are lost: every flush fails until
-    /// [`BufferedPath::accept_loss`]. Reads that were made meanwhile may have seen zeroes behind the nearer end: they must
-    /// be repeated.
+    /// If the file could not be truncated, the dropped dirty pages are lost: every flush fails until
+    /// [`BufferedPath::accept_loss`]. Reads during the resize may have returned zeroes past the nearer end, and must be
+    /// repeated.
     ///
     /// # Panics
-    /// If it still waits: a bug of the caller.
+    /// If the resize still waits: a bug of the caller.
     #[expect(clippy::needless_pass_by_value, reason = "the resize ends here")]
     pub fn end_resize(&mut self, resize: Resize, is_resized: bool) {
         let is_cut = resize.is_cut();
-        let Resize { size_bytes, old_bytes, cut_page, behind } = resize;
-        let behind = behind.expect("a resize ends before it may begin");
+        let Resize { size_bytes, old_bytes, cut_page, past_end } = resize;
+        let past_end = past_end.expect("a resize ends before it may begin");
         if !is_resized && is_cut {
-            self.cache.fail_truncate(behind, IoError::Os(IoError::Media.errno()));
+            self.cache.fail_truncate(past_end, IoError::Os(IoError::Media.errno()));
             let first = Page(size_bytes / u64::from(self.geometry.page_bytes));
             self.cache.invalidate(PageRange::between(first, Page::MAX));
             self.set_size(old_bytes);
@@ -99,23 +101,23 @@ impl<F: Frames> BufferedPath<F> {
             if is_resized {
                 self.set_size(size_bytes);
             }
-            self.cache.end_direct(behind);
+            self.cache.end_direct(past_end);
         }
         if let Some(cut_page) = cut_page {
             self.cache.end_direct(cut_page);
         }
     }
 
-    /// The volume ends at `size_bytes` from now on, if it ended before: the file is that long already, and the added bytes
-    /// read as zeroes. Waits for nothing, unlike a resize: for writes that append. The caller sets the capacity of the queue
-    /// afterwards.
+    /// Moves the end of the volume to `size_bytes`, unless it is there or farther. The file must have that length
+    /// already, and the added bytes must read as zeroes. For writes that append: unlike a resize, this never waits. Set
+    /// the capacity of the queue afterwards.
     pub fn extend(&mut self, size_bytes: u64) {
         if size_bytes > self.geometry.size_bytes {
             self.set_size(size_bytes);
         }
     }
 
-    fn drop_behind(&mut self, resize: &mut Resize, waiter: u64) -> ResizeStep {
+    fn drop_past_end(&mut self, resize: &mut Resize, waiter: u64) -> ResizeStep {
         let end = Page(resize.size_bytes.div_ceil(u64::from(self.geometry.page_bytes)));
         match self.cache.begin_truncate(end, waiter) {
             DirectStep::Go(tag) => self.go(resize, tag),
@@ -124,7 +126,7 @@ impl<F: Frames> BufferedPath<F> {
     }
 
     fn go(&mut self, resize: &mut Resize, tag: DirectTag) -> ResizeStep {
-        resize.behind = Some(tag);
+        resize.past_end = Some(tag);
         if resize.is_cut() {
             self.set_size(resize.size_bytes);
         }
@@ -146,7 +148,7 @@ impl<F: Frames> BufferedPath<F> {
 }
 
 impl Resize {
-    /// Whether the volume is to become shorter.
+    /// Whether the volume becomes shorter.
     pub const fn is_cut(&self) -> bool {
         self.size_bytes < self.old_bytes
     }

@@ -1,40 +1,40 @@
-//! The patience of a caller that lacks a frame: when it checks again, and when it fails.
+//! The timeouts of a caller that lacks a frame: the time of its next check, and the time at which it fails.
 
 use super::{BufferedPath, Frames};
 use crate::error::IoError;
 use crate::time::{Duration, Instant};
 
-/// A caller that lacks a frame fails after so much time without I/O in flight: all frames are borrowed for good.
+/// A caller that lacks a frame fails after this time without I/O in flight: all frames are borrowed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same where write-back fails. A failed page is retried earlier than that, and more than once.
+/// The same while write-back fails. A failed page is retried several times before.
 const UNWRITABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The first interval between checks. A reader that only copies a page does not report its end, but has left the frame
-/// by then unless the scheduler suspended it. So each further interval is twice as long.
+/// The first interval between checks. A reader that only copies a page does not report that it has left the frame. It
+/// has left the frame by then, unless the scheduler suspended it. So each further interval is twice as long.
 const CHECK_MIN: Duration = Duration::from_micros(100);
 
 /// The longest interval.
 const CHECK_MAX: Duration = Duration::from_millis(10);
 
-/// How long one caller has lacked a frame.
+/// The time for which one caller has lacked a frame.
 #[derive(Debug)]
 pub struct Starvation {
     idle: Duration,
     interval: Duration,
 }
 
-/// No frame is free, and none will be.
+/// The reason why no frame will become free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoFrame {
     /// All frames are borrowed.
     AllBorrowed {
-        /// How many there are.
+        /// The number of frames.
         pages: u32,
     },
     /// Dirty pages cannot be written back.
     Unwritable {
-        /// How many of them failed.
+        /// The number of pages whose write-back failed.
         pages: u32,
         /// The last error.
         source: IoError,
@@ -48,27 +48,28 @@ impl Default for Starvation {
 }
 
 impl Starvation {
-    /// When the caller checks for a frame next ([`BufferedPath::handle_unpinned`]), unless its outcome comes earlier.
+    /// The time of the caller's next check for a frame ([`BufferedPath::handle_unpinned`]), unless its outcome is known
+    /// earlier.
     pub fn next_check(&mut self, now: Instant) -> Instant {
         let check = now + self.interval;
         self.interval = (self.interval * 2).min(CHECK_MAX);
         check
     }
 
-    /// The caller has waited for so long with no I/O in flight.
+    /// Adds a time for which the caller has waited with no I/O in flight.
     pub fn handle_idle(&mut self, duration: Duration) {
         self.idle += duration;
     }
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Whether `waiter` waits for any frame: then it waits by a [`Starvation`].
+    /// Whether `waiter` waits for any frame. If so, the caller uses a [`Starvation`] for its waits.
     pub fn is_starved(&self, waiter: u64) -> bool {
         self.cache.is_starved(waiter)
     }
 
-    /// Whether the patience of `waiter` has ended: it does not wait any more, and its call fails.
-    pub fn give_up(&mut self, waiter: u64, starvation: &Starvation) -> Option<NoFrame> {
+    /// If `waiter` has timed out, removes it and returns the reason: its call fails.
+    pub fn fail_starved(&mut self, waiter: u64, starvation: &Starvation) -> Option<NoFrame> {
         let has_failed = starvation.idle >= UNWRITABLE_PATIENCE;
         let unwritable = if has_failed { self.cache.unwritable() } else { None };
         let error = match unwritable {

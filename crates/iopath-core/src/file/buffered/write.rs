@@ -1,4 +1,4 @@
-//! Writes of any bytes: takes pages for them, a few at a time, which the caller fills and releases.
+//! Writes of any bytes. Takes pages for them, a few at a time; the caller fills and releases the pages.
 //!
 //! ```text
 //!   take_pages ──▶ caller fills the pieces ──▶ release_pages ──┬─▶ all taken: take_pause
@@ -6,7 +6,7 @@
 //!       └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A writer releases its pages before it waits: two writers never hold what the other waits for.
+//! A writer releases its pages before it waits, so two writers cannot wait for each other.
 
 use super::{BufferedPath, Frames, Geometry};
 use crate::error::IoError;
@@ -15,10 +15,10 @@ use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 
-/// The most pages that a writer holds at a time.
+/// The maximum number of pages that a writer holds at a time.
 const PIECES_MAX: usize = 32;
 
-/// A shorter pause is postponed: to fall asleep and wake up costs more.
+/// Shorter pauses accumulate, since to fall asleep and wake up costs more than such a pause.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// A write in progress.
@@ -26,36 +26,36 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 pub struct BufferedWrite {
     offset: u64,
     bytes: usize,
-    /// How many of the bytes have pages: they are written, or their pages are held.
+    /// The number of bytes that have pages: they are written, or the writer holds their pages.
     taken: usize,
     is_streamed: bool,
     pieces: ArrayVec<WritePiece, PIECES_MAX>,
 }
 
-/// A part of the bytes, and the page that they go to.
+/// A part of the bytes, and the page for them.
 #[derive(Debug, Clone, Copy)]
 pub struct WritePiece {
-    /// The frame, which the writer has to itself until [`BufferedPath::release_pages`].
+    /// The frame. No other thread accesses it until [`BufferedPath::release_pages`].
     pub frame: Frame,
-    /// Copy the whole page from this frame first, and unpin it.
+    /// If set: first copy the whole page from this frame, and unpin this frame.
     pub copy_from: Option<Frame>,
     /// The position of the bytes in the page.
     pub to: usize,
     /// The position of the bytes in the write.
     pub start: usize,
-    /// Where the bytes end in the write.
+    /// The end of the bytes in the write.
     pub end: usize,
-    /// Zero the rest of the page behind the bytes: it is behind the end of the volume.
+    /// Zero the rest of the page after the bytes: it lies past the end of the volume.
     pub is_rest_zero: bool,
 }
 
-/// What a writer does next.
+/// The next action of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeStep {
     /// Fill the pieces and release them; if bytes are left, take pages again.
     Fill,
-    /// Fill the pieces and release them, then wait: [`BufferedPath::poll_ready`] names the waiter, and its outcome goes to
-    /// [`BufferedWrite::handle_outcome`].
+    /// Fill the pieces and release them, then wait until [`BufferedPath::poll_ready`] names the waiter. Pass its
+    /// outcome to [`BufferedWrite::handle_outcome`].
     FillThenWait,
 }
 
@@ -63,7 +63,7 @@ impl BufferedWrite {
     /// A write of `bytes` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`IoError::EndOfDevice`] if that is past the last byte that has an offset.
+    /// [`IoError::EndOfDevice`] if the write ends past the highest offset.
     pub fn new(offset: u64, bytes: usize) -> Result<Self, IoError> {
         offset.checked_add(bytes as u64).ok_or(IoError::EndOfDevice)?;
         Ok(Self { offset, bytes, taken: 0, is_streamed: false, pieces: ArrayVec::new() })
@@ -89,17 +89,17 @@ impl BufferedWrite {
         self.taken == self.bytes
     }
 
-    /// The outcome of the wait after [`TakeStep::FillThenWait`].
+    /// Continues after [`TakeStep::FillThenWait`], with the outcome of the wait.
     ///
     /// # Errors
-    /// The page could not be read. A first part of the bytes may be written.
+    /// The page could not be read. A first part of the bytes may have been written.
     ///
     /// # Panics
     /// If it is the outcome of another kind of call: a bug of the caller.
     pub fn handle_outcome(&mut self, outcome: Outcome, geometry: &Geometry) -> Result<(), IoError> {
         match outcome {
             Outcome::Writable(frame) => {
-                // The end may have moved: it does not matter to a page that the writer already holds.
+                // The end may have moved. That does not concern a page that the writer already holds.
                 let (_, _, piece) = self.next_piece(&Geometry { size_bytes: u64::MAX, ..*geometry })?;
                 self.hold(WritePiece { frame, ..piece });
                 Ok(())
@@ -139,7 +139,7 @@ impl BufferedWrite {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Takes pages until all bytes have one, the writer holds as many as it may, or it has to wait for one.
+    /// Takes pages until all bytes have pages, the writer holds the maximum, or it must wait for a page.
     ///
     /// # Errors
     /// [`IoError::EndOfDevice`] if the next byte is past the end of the volume and no page is held.
@@ -149,7 +149,7 @@ impl<F: Frames> BufferedPath<F> {
         while !write.is_all_taken() && !write.pieces.is_full() {
             let (page, part, piece) = match write.next_piece(&self.geometry) {
                 Ok(next) => next,
-                // The volume has shrunk. The bytes in the pages that are held are written, the rest is refused.
+                // The volume has shrunk. The writer fills the pages that it holds; the rest is refused.
                 Err(_) if !write.pieces.is_empty() => return Ok(TakeStep::Fill),
                 Err(error) => return Err(error),
             };
@@ -167,7 +167,8 @@ impl<F: Frames> BufferedPath<F> {
             }
         }
         if write.is_streamed {
-            // The next write of the stream will most likely ask for these. The copy of this one comes first.
+            // The next write of the stream will probably need this page. The copy of the current write overlaps the
+            // prefetch.
             let (next, _) = self.geometry.locate(write.offset + write.taken as u64);
             let pages = PageRange::new(next, write.pieces.len() as u64);
             pages.iter().for_each(|page| self.cache.prefetch(page));
@@ -175,14 +176,14 @@ impl<F: Frames> BufferedPath<F> {
         Ok(TakeStep::Fill)
     }
 
-    /// The pages that the writer holds are filled: they are dirty from now on.
+    /// Releases the filled pages of the writer; they become dirty.
     pub fn release_pages(&mut self, write: &mut BufferedWrite, now: Instant) {
         for piece in write.pieces.drain(..) {
             self.pause_owed += self.cache.end_write(piece.frame, now);
         }
     }
 
-    /// How long a writer pauses after its write, since writers are faster than the device; `None` for not at all.
+    /// The pause of a writer after its write, which slows writers down to the speed of the device; `None` for no pause.
     pub fn take_pause(&mut self) -> Option<Duration> {
         (self.pause_owed >= PAUSE_MIN).then(|| std::mem::take(&mut self.pause_owed))
     }

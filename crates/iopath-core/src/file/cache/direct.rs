@@ -1,5 +1,5 @@
-//! Direct I/O on a cached volume, and a volume that shrinks (rule 2 of the path): which caller waits for which, and when
-//! pages are written back and dropped. Neither submits the direct I/O nor accesses its bytes.
+//! The coherency of direct I/O, and of truncation, with the page cache (rule 2 of the path). Decides which caller
+//! waits, and when pages are written back and dropped. It neither submits the direct I/O nor accesses its bytes.
 //!
 //! ```text
 //!   read              dirty pages are written back ──▶ Go
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! While a write is registered, no buffered writer can enter a page of its range. So no page there becomes dirty, and
-//! write-back cannot put old bytes over those of the direct write. Readers and readahead are never blocked. Pages that they
-//! read between Go and the end may be old; they are dropped at the end, before any caller learns of the completion. Only
-//! whole pages take part: if the direct I/O covers a part of a page, the rest is on the device by then.
+//! write-back cannot put old bytes over those of the direct write. Readers and readahead are never blocked. Pages that
+//! they read between Go and the end may be old. These pages are dropped at the end, before the completion is reported
+//! to any caller. The range is in whole pages: if the direct I/O covers a part of a page, the rest of the page is on
+//! the device by then.
 //!
-//! The direct I/O never flushes the device: a write that is to be on the medium ends with [`PageCache::end_forced`]
-//! (`forced.rs`).
+//! The direct I/O never flushes the device. A forced write ends with [`PageCache::end_forced`] (`forced.rs`).
 //!
 //! A read waits for the pages that were dirty at its call, recorded by epoch as for a flush. A write waits for the writers
 //! that were in its range at its call; no others can enter. Neither waits for a pin, or for another direct I/O.
@@ -25,30 +25,30 @@ use crate::file::page::{Page, PageRange};
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// Names a direct I/O from its go-ahead until it has completed.
+/// Identifies a direct I/O from [`DirectStep::Go`] to its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirectTag(u32);
 
 impl DirectTag {
-    /// A read's: no caller waits for its end.
+    /// The tag of every read: no caller waits for the end of a read.
     const READ: Self = Self(u32::MAX);
 }
 
-/// How a direct I/O goes on.
+/// The next step of a direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectStep {
     /// Submit it now, then [`PageCache::end_direct`].
     Go(DirectTag),
-    /// [`PageCache::poll_ready`] will name the waiter: [`Outcome::Direct`] means go, [`Outcome::Failed`] that the range
-    /// could not be written back and that nothing has begun.
+    /// Wait until [`PageCache::poll_ready`] names the waiter. [`Outcome::Direct`] means go. [`Outcome::Failed`] means
+    /// that the range could not be written back, and the direct I/O has not begun.
     Wait,
 }
 
-/// All direct I/Os that wait or that writers wait for.
+/// The direct I/Os that wait, and those for which writers wait.
 #[derive(Debug)]
 pub(super) struct Directs {
     open: Slab<Direct>,
-    /// How many of those are not reads.
+    /// The number of these that are not reads.
     registered: u32,
     /// Writers that wait, each with its page.
     blocked: Vec<(Page, u64)>,
@@ -64,7 +64,7 @@ struct Direct {
     stage: Stage,
     /// A truncation that has dropped dirty pages.
     dropped_dirty: bool,
-    /// Flushes of the device that had failed when it began there.
+    /// The number of failed device flushes when the direct I/O began.
     failures: u64,
 }
 
@@ -77,7 +77,7 @@ enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// So many frames of its range are held by writers.
+    /// Writers hold this many frames of its range.
     Writers(u32),
     /// Pages of its range are being written back.
     WriteBack,
@@ -97,14 +97,14 @@ impl Default for Directs {
 }
 
 impl PageCache {
-    /// A direct read, write, discard or write of zeroes is to begin; `range` is every page that it touches. Poll
+    /// Prepares a direct read, write, discard or write of zeroes; `range` is every page that it touches. Poll
     /// [`PageCache::poll_io`] and [`PageCache::poll_ready`] afterwards, as after [`PageCache::end_direct`].
     ///
-    /// A direct write is submitted without forced unit access, see [`PageCache::end_forced`].
+    /// Submit a direct write without forced unit access: see [`PageCache::end_forced`].
     ///
     /// After [`DirectStep::Go`] the device holds all bytes that were written through the cache before. Until
-    /// [`PageCache::end_direct`] no writer can enter a page of the range, unless the direct I/O is a read. A caller that holds
-    /// pages of a write must not wait for this: it waits for those pages.
+    /// [`PageCache::end_direct`] no writer can enter a page of the range, unless the direct I/O is a read. A caller
+    /// that holds pages of a write must not wait for the direct I/O, since the direct I/O waits for those pages.
     ///
     /// O(1) if no page is dirty (read) or cached (all others), else O(pages of the range).
     ///
@@ -132,43 +132,43 @@ impl PageCache {
         DirectStep::Wait
     }
 
-    /// The volume is to end before page `end`: pages from there on are dropped, dirty ones too. After [`DirectStep::Go`] no
-    /// write of such a page is in flight or will be: the caller cuts the volume, then [`PageCache::end_direct`]. It never
-    /// fails.
+    /// Prepares a truncation of the volume to end before page `end`. Drops all pages from `end` on, including dirty
+    /// pages. After [`DirectStep::Go`], no write of such a page is or will be in flight: truncate the volume, then call
+    /// [`PageCache::end_direct`]. The preparation never fails.
     ///
-    /// The caller zeroes the rest of a last page that is cut inside, by a write. If the volume cannot be cut:
-    /// [`PageCache::fail_truncate`].
+    /// If the volume ends inside its last page, the caller zeroes the rest of that page by a write. If the volume
+    /// cannot be truncated, call [`PageCache::fail_truncate`].
     pub fn begin_truncate(&mut self, end: Page, waiter: u64) -> DirectStep {
         let step = self.register(Kind::Truncate, PageRange::between(end, Page::MAX), waiter);
         self.advance_directs();
         step
     }
 
-    /// A direct I/O has completed, successfully or not. Call it before any caller learns of that: a buffered read that starts
-    /// after this sees the device.
+    /// Call this when a direct I/O has completed, successfully or not, before the completion is reported to any caller.
+    /// A buffered read that starts afterwards sees the contents of the device.
     ///
     /// # Panics
-    /// If it had completed before or had not begun: a bug of the caller.
+    /// If the direct I/O has completed before or has not begun: a bug of the caller.
     pub fn end_direct(&mut self, tag: DirectTag) {
         if tag != DirectTag::READ {
             self.end_registered(tag);
         }
     }
 
-    /// As [`PageCache::end_direct`], not of a read. Returns the number of flushes of the device that had failed when it
+    /// As [`PageCache::end_direct`], except for reads. Returns the number of failed device flushes when the direct I/O
     /// began.
     pub(super) fn end_registered(&mut self, tag: DirectTag) -> u64 {
         assert_ne!(tag, DirectTag::READ, "a direct read is not registered");
         let Direct { range, stage, failures, .. } = self.directs.remove(tag.0 as usize);
         assert_eq!(stage, Stage::Going, "a direct I/O over {range} ends before it may go");
         self.drop_for_direct(range);
-        // A flush of the device that fails may lose it like a page that has left the cache.
+        // A failing device flush may lose this write, like a page that has left the cache.
         self.flushes.page_leaves(self.flushes.next_number());
         self.unblock();
         failures
     }
 
-    /// A truncation has ended without a change of the volume. Dirty pages that were dropped are lost, or may be: every flush
+    /// Ends a truncation that did not change the volume. Dirty pages that were dropped may be lost, so every flush
     /// fails with `error` until [`PageCache::forget_loss`].
     ///
     /// # Panics
@@ -180,7 +180,7 @@ impl PageCache {
         self.end_direct(tag);
     }
 
-    /// Whether a writer must wait until direct I/O on `page` has completed; then `waiter` does.
+    /// Whether a writer must wait until direct I/O on `page` has completed. If so, `waiter` waits.
     pub(super) fn is_blocked(&mut self, page: Page, waiter: u64) -> bool {
         let is_blocked = self.directs.blocks(page);
         if is_blocked {
@@ -205,7 +205,7 @@ impl PageCache {
         self.advance_directs();
     }
 
-    /// Direct I/Os whose write-back has completed may begin, or fail.
+    /// Starts direct I/Os whose write-back has completed, or fails them.
     pub(super) fn advance_directs(&mut self) {
         while let Some((key, error)) = self.directs.written.pop_front() {
             let Direct { kind, waiter, .. } = self.directs.open[key];
@@ -219,7 +219,7 @@ impl PageCache {
                     self.unblock();
                     Outcome::Failed(error)
                 }
-                // Pages that cannot be written are no loss in a range that is cut off.
+                // In a truncated range, pages that cannot be written are no loss.
                 (Kind::Write, None) | (Kind::Truncate, _) => {
                     self.go(key);
                     Outcome::Direct(DirectTag(key as u32))
@@ -242,11 +242,11 @@ impl PageCache {
         DirectStep::Wait
     }
 
-    /// No writer is in the range any more. Whether the direct I/O may begin.
+    /// Continues a direct I/O when no writer is left in its range. Returns whether it may begin.
     fn write_back_or_go(&mut self, key: usize) -> bool {
         let Direct { kind, range, .. } = self.directs.open[key];
         if kind == Kind::Truncate {
-            // A page in flight is dropped, too: it is not written again if that fails.
+            // A page in flight is dropped, too, and not written again if its write fails.
             self.directs.open[key].dropped_dirty = self.pages_owed(range) > 0;
             self.drop_range(range, true);
         }
@@ -281,7 +281,7 @@ impl PageCache {
         self.free.len() + self.orphans.len() == self.config.frames
     }
 
-    /// Writers that are no longer blocked try again.
+    /// Makes writers that are no longer blocked retry.
     fn unblock(&mut self) {
         let mut blocked = std::mem::take(&mut self.directs.blocked);
         blocked.retain(|(page, waiter)| {
@@ -294,8 +294,8 @@ impl PageCache {
         self.directs.blocked = blocked;
     }
 
-    /// Whether a direct I/O on `page` is past its write-back: cached bytes are only a copy then, and must not become dirty
-    /// whatever the device lost.
+    /// Whether a direct I/O on `page` has completed its write-back. Cached bytes are only a copy then, and must not
+    /// become dirty even if the device lost bytes.
     pub(super) fn is_under_direct(&self, page: Page) -> bool {
         self.directs.registered().any(|(_, direct)| direct.is_cleared() && direct.range.contains(page))
     }
@@ -323,7 +323,7 @@ impl Directs {
         self.registered().any(|(_, direct)| direct.range.contains(page))
     }
 
-    /// Whether direct writes are at the device.
+    /// Whether direct writes are in flight.
     pub(super) fn is_writing(&self) -> bool {
         self.registered().any(|(_, direct)| direct.stage == Stage::Going && direct.kind == Kind::Write)
     }

@@ -1,12 +1,12 @@
-//! Flushes: the pages that each one covers, when the device is flushed for it, and its outcome.
+//! Flushes of the cache: the pages that a flush covers, the flush of the device for it, and its outcome.
 //!
-//! A flush covers the pages that were dirty at its call, recorded by epoch: every flush begins a new epoch, and a page keeps
-//! the epoch in which it became dirty until it is written. So each page that becomes dirty later costs a flush only one
-//! check, on its one sweep over the sectors.
+//! A flush covers the pages that were dirty at its call, recorded by epoch. Every flush begins a new epoch, and a page
+//! keeps the epoch in which it became dirty until it is written. So a page that becomes dirty later costs a flush only
+//! one check during its sweep over the sectors.
 //!
-//! The device is flushed here and nowhere else, one flush at a time: direct writes that are to be on the medium request
-//! such a flush (`forced.rs`). So the outcome of every earlier flush of the device is known when a flush ends, and none can
-//! report success although an earlier one has lost its bytes.
+//! Only this file flushes the device, one flush at a time. Forced direct writes request such a flush (`forced.rs`). So
+//! when a flush ends, the outcome of every earlier device flush is known. No flush reports success after an earlier one
+//! has lost its bytes.
 
 use super::io::{IoSlot, NextWrite};
 use super::{Meta, Outcome, PageCache, Ready, State};
@@ -20,20 +20,21 @@ use slab::Slab;
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     open: Slab<Flush>,
-    /// Waiters whose pages are written: for the next flush of the device, and for the one that is running.
+    /// Waiters whose pages are written: those for the next device flush (`waiting`), and those for the running one
+    /// (`covered`).
     waiting: Vec<ForDevice>,
     covered: Vec<ForDevice>,
     is_running: bool,
-    /// Flushes of the device that began, the last that succeeded, and the last that forced writes need.
+    /// Numbers of device flushes: the last begun, the last that succeeded, and the last that forced writes need.
     begun: u64,
     good: u64,
     wanted: u64,
-    /// How many flushes of the device failed, and the error of the last.
+    /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
-    /// Whether pages left the cache whose last write-back the running flush covers, or the next.
+    /// Whether pages have left the cache whose last write-back is covered by the running device flush, and by the next.
     gone: [bool; 2],
-    /// Bytes are lost that were reported as written back.
+    /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,
 }
 
@@ -41,31 +42,31 @@ pub(super) struct Flushes {
 #[derive(Debug, Clone, Copy)]
 struct ForDevice {
     waiter: u64,
-    /// Whether an earlier loss fails it. A forced write reports on its own bytes only.
+    /// Whether an earlier loss makes it fail. A forced write reports on its own bytes only.
     fails_by_loss: bool,
 }
 
 #[derive(Debug)]
 struct Flush {
-    then: Then,
+    then: AfterPages,
     range: PageRange,
     /// Covers pages that became dirty in this epoch or before.
     epoch: u64,
-    /// Pages yet to be written.
+    /// The number of pages still to be written.
     pages_left: u64,
-    /// Covered pages that are yet to be submitted lie here or above.
+    /// Covered pages still to be submitted lie at this page or above.
     cursor: Page,
     error: Option<IoError>,
 }
 
-/// What follows when the pages of a flush are written.
+/// The next step after the pages of a flush are written.
 #[derive(Debug, Clone, Copy)]
-enum Then {
-    /// A flush of the device, then the waiter's outcome.
+enum AfterPages {
+    /// Flush the device, then set the waiter's outcome.
     FlushDevice(u64),
-    /// The waiter's outcome.
+    /// Set the waiter's outcome.
     Complete(u64),
-    /// A direct I/O, by its key.
+    /// Continue a direct I/O, by its key.
     Direct(usize),
 }
 
@@ -76,38 +77,39 @@ impl Flush {
 }
 
 impl PageCache {
-    /// Every write that ended before goes to the medium: [`Outcome::Done`] or [`Outcome::Failed`] for `waiter`.
+    /// Brings every write that ended before to the medium. The outcome of `waiter` is [`Outcome::Done`] or
+    /// [`Outcome::Failed`].
     pub fn flush(&mut self, waiter: u64) {
         self.flush_range(PageRange::ALL, waiter);
     }
 
     /// As [`PageCache::flush`] for the writes to pages of `range`.
     pub fn flush_range(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, Then::FlushDevice(waiter));
+        self.start_flush(range, AfterPages::FlushDevice(waiter));
     }
 
     /// Writes the dirty pages of `range` to the device, not necessarily to the medium.
     pub fn write_back(&mut self, range: PageRange, waiter: u64) {
-        self.start_flush(range, Then::Complete(waiter));
+        self.start_flush(range, AfterPages::Complete(waiter));
     }
 
-    /// Whether bytes were lost that no flush can bring back: then every flush fails.
+    /// The error that lost bytes which no flush can restore. While there is one, every flush fails.
     pub const fn loss(&self) -> Option<IoError> {
         self.flushes.lost
     }
 
-    /// The caller has handled the loss: flushes can succeed again.
+    /// Clears the loss after the caller has handled it, so that flushes can succeed again.
     pub fn forget_loss(&mut self) {
         self.flushes.lost = None;
     }
 
-    /// As [`PageCache::write_back`] for a direct I/O, whose range has that many pages to write.
+    /// As [`PageCache::write_back`], for a direct I/O whose range has `pages_owed` pages to write.
     pub(super) fn write_back_for(&mut self, direct: usize, range: PageRange, pages_owed: u64) {
-        assert!(pages_owed > 0, "nothing of {range} is to be written back");
-        self.open_flush(range, pages_owed, Then::Direct(direct));
+        assert!(pages_owed > 0, "no page of {range} is to be written back");
+        self.open_flush(range, pages_owed, AfterPages::Direct(direct));
     }
 
-    fn start_flush(&mut self, range: PageRange, then: Then) {
+    fn start_flush(&mut self, range: PageRange, then: AfterPages) {
         let pages_left = self.pages_owed(range);
         let key = self.open_flush(range, pages_left, then);
         if pages_left == 0 {
@@ -115,14 +117,14 @@ impl PageCache {
         }
     }
 
-    fn open_flush(&mut self, range: PageRange, pages_left: u64, then: Then) -> usize {
+    fn open_flush(&mut self, range: PageRange, pages_left: u64, then: AfterPages) -> usize {
         let epoch = self.epoch;
         self.epoch += 1;
         let flush = Flush { then, range, epoch, pages_left, cursor: range.start(), error: None };
         self.flushes.open.insert(flush)
     }
 
-    /// How many page writes must complete until the device has all bytes of `range` that are dirty now.
+    /// The number of page writes that must complete until the device has all bytes of `range` that are dirty now.
     pub(super) fn pages_owed(&self, range: PageRange) -> u64 {
         if self.unsaved == 0 {
             return 0;
@@ -159,7 +161,7 @@ impl PageCache {
         None
     }
 
-    /// A page that became dirty in `epoch` is written, dropped, or cannot be written.
+    /// Processes a page that became dirty in `epoch` and was written or dropped, or cannot be written.
     pub(super) fn page_done(&mut self, page: Page, epoch: u64, error: Option<IoError>) {
         let mut key = 0;
         while let Some(next) = self.flushes.next_covering(key, page, epoch) {
@@ -173,26 +175,27 @@ impl PageCache {
         }
     }
 
-    /// All pages of a flush are written, or some cannot be.
+    /// Processes the end of the page writes of a flush.
     fn end_pages(&mut self, key: usize) {
         let Flush { then, error, .. } = self.flushes.open.remove(key);
         match (then, error) {
-            (Then::Direct(direct), error) => self.directs.written(direct, error),
-            (Then::FlushDevice(waiter), None) => {
+            (AfterPages::Direct(direct), error) => self.directs.written(direct, error),
+            (AfterPages::FlushDevice(waiter), None) => {
                 self.flushes.waiting.push(ForDevice { waiter, fails_by_loss: true });
             }
-            (Then::FlushDevice(waiter) | Then::Complete(waiter), error) => {
+            (AfterPages::FlushDevice(waiter) | AfterPages::Complete(waiter), error) => {
                 let outcome = error.map_or(Outcome::Done, Outcome::Failed);
                 self.ready.push_back(Ready { waiter, outcome });
             }
         }
     }
 
-    /// Bytes that the device took since its last good flush may be lost. All flushes in flight fail.
+    /// Processes a failed device flush: bytes written since the last good flush may be lost. All flushes in flight
+    /// fail.
     fn lose_unflushed(&mut self, error: IoError, now: Instant) {
         self.flushes.failures += 1;
         self.flushes.failure = Some(error);
-        // Every forced write that waits for a later flush has failed with this one.
+        // Every forced write that waits for a later flush fails with this one.
         self.flushes.wanted = self.flushes.begun;
         let has_left = std::mem::take(&mut self.flushes.gone).contains(&true);
         let is_lossy = has_left || self.directs.is_writing();
@@ -205,7 +208,7 @@ impl PageCache {
         self.ready.extend(self.flushes.waiting.drain(..).map(failed));
     }
 
-    /// The device has been flushed, or could not be.
+    /// Processes the end of a device flush.
     pub(super) fn end_device_flush(&mut self, result: Result<(), IoError>, now: Instant) {
         self.flushes.is_running = false;
         match result {
@@ -221,14 +224,15 @@ impl PageCache {
         self.ready.extend(self.flushes.covered.drain(..).map(ready));
     }
 
-    /// The device may have lost all bytes it took since its last good flush, also those it took while it failed. Pages that
-    /// left the cache and were read again have no record of that: if there may be such pages (`all`), all pages are written
-    /// again, and pages being read, from before the loss or after it, are read again. Pages being written are written again.
+    /// Makes pages dirty again after a failed device flush. The device may have lost all bytes written since its last
+    /// good flush, including bytes written during the failed flush. Pages that left the cache and were read again have
+    /// no record of their write. If there may be such pages (`all`), all pages are written again, and pages being read
+    /// are read again, since their bytes may be from before the loss. Pages being written are written again.
     fn dirty_again(&mut self, error: IoError, all: bool, now: Instant) {
         for frame in 0..self.frames.len() as u32 {
             let Meta { page, state, flushed_by, in_main, is_held, is_orphan, .. } = *self.meta(frame);
             match state {
-                State::Writing => self.meta(frame).doubt = Some(error),
+                State::Writing => self.meta(frame).flush_error = Some(error),
                 State::Reading if all && !is_orphan => {
                     self.drop_frame(frame, false);
                     continue;
@@ -256,7 +260,7 @@ impl PageCache {
 }
 
 impl Flushes {
-    /// Whether the device must be flushed now; counts the flush as begun.
+    /// Whether a device flush must begin now. If so, counts it as begun.
     pub(super) fn begin_device_flush(&mut self) -> bool {
         let is_needed = !self.waiting.is_empty() || self.wanted > self.begun;
         if self.is_running || !is_needed {
@@ -269,28 +273,28 @@ impl Flushes {
         true
     }
 
-    /// The number of the flush of the device that covers a write that ends now.
+    /// The number of the device flush that covers a write that ends now.
     pub(super) const fn next_number(&self) -> u64 {
         self.begun + 1
     }
 
-    /// Bytes are lost: every flush fails from now on.
+    /// Records a loss of bytes: every later flush fails.
     pub(super) fn lose(&mut self, error: IoError) {
         self.lost.get_or_insert(error);
     }
 
-    /// How many flushes of the device failed so far.
+    /// The number of failed device flushes so far.
     pub(super) const fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Requests the next flush of the device; its number.
+    /// Requests the next device flush. Returns its number.
     pub(super) fn want_next(&mut self) -> u64 {
         self.wanted = self.next_number();
         self.wanted
     }
 
-    /// The outcome of flush `number` of the device for a write that began after `failures` failures.
+    /// The outcome of device flush `number` for a write that began after `failures` failures.
     pub(super) fn outcome_of(&self, number: u64, failures: u64) -> Option<Result<(), IoError>> {
         match self.failure {
             Some(error) if self.failures != failures => Some(Err(error)),
@@ -298,15 +302,15 @@ impl Flushes {
         }
     }
 
-    /// A waiter for flush `number` of the device, which is running or the next.
+    /// Adds a waiter for device flush `number`, which is the running or the next one.
     pub(super) fn join(&mut self, number: u64, waiter: u64) {
         let is_next = number > self.begun;
-        assert!(is_next || self.is_running, "flush {number} is over");
+        assert!(is_next || self.is_running, "flush {number} has completed");
         let at = ForDevice { waiter, fails_by_loss: false };
         if is_next { self.waiting.push(at) } else { self.covered.push(at) }
     }
 
-    /// A page leaves the cache whose last write-back flush `flushed_by` covers.
+    /// Records that a page leaves the cache whose last write-back is covered by device flush `flushed_by`.
     pub(super) fn page_leaves(&mut self, flushed_by: u64) {
         if flushed_by > self.good {
             let is_next = flushed_by > self.begun;
@@ -314,14 +318,15 @@ impl Flushes {
         }
     }
 
-    /// Pages that a flush counted as written may be lost. They are dirty again, in an epoch that it does not cover.
+    /// Fails all flushes: pages that they counted as written may be lost. These pages are dirty again, in a later
+    /// epoch.
     fn fail_all(&mut self, error: IoError) {
         for (_, flush) in &mut self.open {
             flush.error.get_or_insert(error);
         }
     }
 
-    /// A page of that epoch waits to be written, perhaps at a position that sweeps have passed.
+    /// Moves the sweeps of flushes back to a page of that epoch, which waits to be written.
     pub(super) fn reopen(&mut self, page: Page, epoch: u64) {
         for (_, flush) in &mut self.open {
             if flush.covers(page, epoch) {

@@ -1,5 +1,4 @@
-//! Records which pages were evicted recently, without their bytes. A page that is requested while it is recorded was evicted
-//! too early.
+//! Records the numbers of recently evicted pages. If a recorded page is requested, it was evicted too early.
 
 use super::GOLDEN;
 use crate::file::page::Page;
@@ -7,21 +6,21 @@ use prefetch_index::prefetch_index;
 
 /// The last `capacity` evicted pages, approximately: a full bucket drops its oldest entry early.
 ///
-/// A page is identified by 32 bits of its hash; one in 10^9 other pages is mistaken for it. Fixed memory, O(1).
+/// Identifies a page by 32 bits of its hash, and mistakes one in 10^9 other pages for it. Fixed memory, O(1).
 #[derive(Debug)]
 pub(super) struct Ghost {
     buckets: Box<[[Entry; Self::WAYS]]>,
     shift: u32,
     capacity: u32,
-    /// Counts evictions.
-    turn: u32,
+    /// The number of evictions.
+    evictions: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
     fingerprint: u32,
-    /// When it was evicted; 0 for an empty entry.
-    turn: u32,
+    /// The number of evictions when it was evicted; 0 for an empty entry.
+    evictions: u32,
 }
 
 impl Ghost {
@@ -33,26 +32,27 @@ impl Ghost {
             buckets: vec![[Entry::default(); Self::WAYS]; buckets].into(),
             shift: 64 - buckets.trailing_zeros(),
             capacity,
-            turn: 0,
+            evictions: 0,
         }
     }
 
     pub(super) fn insert(&mut self, page: Page) {
         // 0 marks empty entries, so the count skips it when it wraps.
-        self.turn = self.turn.wrapping_add(1).max(1);
-        let turn = self.turn;
-        let (bucket, fingerprint) = self.place(page);
-        let oldest = bucket.iter_mut().max_by_key(|entry| age(turn, **entry)).expect("a bucket has entries");
-        *oldest = Entry { fingerprint, turn };
+        self.evictions = self.evictions.wrapping_add(1).max(1);
+        let evictions = self.evictions;
+        let (bucket, fingerprint) = self.bucket_mut(page);
+        let oldest =
+            bucket.iter_mut().max_by_key(|entry| age(evictions, **entry)).expect("a bucket has entries");
+        *oldest = Entry { fingerprint, evictions };
     }
 
     /// Whether `page` is recorded; removes it.
     pub(super) fn take(&mut self, page: Page) -> bool {
-        let (turn, capacity) = (self.turn, self.capacity);
-        let (bucket, fingerprint) = self.place(page);
-        let found = bucket.iter_mut().find(|entry| entry.turn != 0 && entry.fingerprint == fingerprint);
+        let (evictions, capacity) = (self.evictions, self.capacity);
+        let (bucket, fingerprint) = self.bucket_mut(page);
+        let found = bucket.iter_mut().find(|entry| entry.evictions != 0 && entry.fingerprint == fingerprint);
         let Some(entry) = found else { return false };
-        let is_recent = age(turn, *entry) < capacity;
+        let is_recent = age(evictions, *entry) < capacity;
         *entry = Entry::default();
         is_recent
     }
@@ -62,7 +62,7 @@ impl Ghost {
         prefetch_index(&self.buckets, self.home(page).0);
     }
 
-    fn place(&mut self, page: Page) -> (&mut [Entry; Self::WAYS], u32) {
+    fn bucket_mut(&mut self, page: Page) -> (&mut [Entry; Self::WAYS], u32) {
         let (bucket, fingerprint) = self.home(page);
         (&mut self.buckets[bucket], fingerprint)
     }
@@ -74,9 +74,9 @@ impl Ghost {
     }
 }
 
-/// How many evictions ago; an empty entry is older than any.
-const fn age(turn: u32, entry: Entry) -> u32 {
-    if entry.turn == 0 { u32::MAX } else { turn.wrapping_sub(entry.turn) }
+/// The number of evictions since; an empty entry is older than any.
+const fn age(evictions: u32, entry: Entry) -> u32 {
+    if entry.evictions == 0 { u32::MAX } else { evictions.wrapping_sub(entry.evictions) }
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
         (0..5000).for_each(|page| ghost.insert(Page(page * 7)));
         let known = (4000..5000).filter(|page| ghost.take(Page(page * 7))).count();
         assert!(known > 950, "{known} of 1000");
-        assert!((0..4000).all(|page| !ghost.take(Page(page * 7))), "older ones are forgotten");
+        assert!((0..4000).all(|page| !ghost.take(Page(page * 7))), "older pages are not recorded");
         assert!(!ghost.take(Page(4999 * 7)), "taken once");
     }
 }

@@ -1,20 +1,20 @@
-//! The data of a hit: the look-up from page to frame, and the state word of each frame. Both are atomic, so that any number
-//! of threads look up and pin while one thread, which has the state machine, changes them. Has neither the memory nor the
-//! state of pages: a page that is absent here may be in the middle of a read.
+//! The data for a hit: the look-up from page to frame, and the state word of each frame. Both are atomic: any number of
+//! threads look up and pin while one thread, which holds the lock of the state machine, changes them. It has neither
+//! the memory nor the state of pages: a page that is absent here may be in the middle of a read.
 //!
 //! ```text
 //!   word   │ 31 VALID │ 30 MARKED │ 29 … 0 pins │
 //! ```
 //!
-//! A reader finds the frame, adds a pin, and only then checks that the frame is valid and still has the page; if not, it
-//! removes the pin and takes the slow path. Eviction clears VALID in the same atomic step in which it sees that there are no
-//! pins. So a frame that is pinned and valid does not change until it is unpinned. A look-up that meets a table entry that
-//! is being moved may miss a cached page; the slow path finds it.
+//! A reader finds the frame, adds a pin, and only then checks that the frame is valid and still has the page. If the
+//! check fails, the reader removes the pin and takes the slow path. Eviction checks for pins and clears VALID in one
+//! atomic step. So a frame that is pinned and valid does not change until it is unpinned. A look-up may miss a cached
+//! page while its table entry is being moved; the slow path finds the page.
 //!
-//! A copying reader ([`Hot::visit`]) writes to no cache line of other threads, so that hits scale: it does not pin the frame,
-//! but publishes it in its own [`Lane`], a hazard slot. A thread that retires a frame clears VALID first and then checks all
-//! lanes; the reader writes its lane first and then checks VALID. All four steps are sequentially consistent, so at least one
-//! of the two sees the other (hazard pointers: Michael, 2004).
+//! A copying reader ([`Hot::visit`]) writes to no cache line of other threads, so that hits scale. It does not pin the
+//! frame; it publishes the frame in its own [`Lane`], a hazard slot. A thread that retires a frame clears VALID first
+//! and then checks all lanes; a reader writes its lane first and then checks VALID. All four steps are sequentially
+//! consistent, so at least one of the two threads sees the other (hazard pointers: Michael, 2004).
 
 use super::table::Table;
 use super::{Frame, NO_FRAME};
@@ -31,8 +31,8 @@ const TOUCHES_MAX: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a thread may wait for the frame"]
 pub struct Absent {
-    /// The look-up has pinned the frame of another page for a moment, and a thread waits for a frame: as for [`Hot::unpin`],
-    /// call [`super::PageCache::handle_unpinned`].
+    /// Whether the look-up has pinned and unpinned the frame of another page while a thread waits for a frame. If so,
+    /// call [`super::PageCache::handle_unpinned`], as after [`Hot::unpin`].
     pub frees_frame: bool,
 }
 
@@ -42,14 +42,14 @@ pub struct Hot {
     table: Table,
     frames: Box<[HotFrame]>,
     lanes: Box<[Lane]>,
-    /// Lanes from this one on have never been used.
+    /// The lanes from this index on have never been used.
     lanes_end: AtomicUsize,
     /// A thread waits for a frame: the thread that removes the last pin of one reports it.
     is_starved: AtomicBool,
     is_clean: Alone<AtomicBool>,
 }
 
-/// In cache lines of its own: it changes while hits read the neighbouring fields.
+/// A value in cache lines of its own, since it changes while hits read other fields.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone<T>(T);
@@ -58,9 +58,9 @@ struct Alone<T>(T);
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lane {
-    /// The frame that its thread is in, or `NO_FRAME`.
+    /// The frame that its thread reads, or `NO_FRAME`.
     frame: AtomicU32,
-    /// Visits. Changed only by the thread that is in a frame.
+    /// The number of visits. Only the thread in the lane changes it.
     visits: AtomicU64,
 }
 
@@ -74,9 +74,9 @@ struct HotFrame {
 /// A page that stays cached until it is unpinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pinned {
-    /// Where its bytes are.
+    /// The frame with its bytes.
     pub frame: Frame,
-    /// Readahead must learn that the page has been reached. Reported once.
+    /// The page had a readahead marker: report it to readahead. Set for one caller only.
     pub is_marked: bool,
 }
 
@@ -86,7 +86,7 @@ impl Default for Lane {
     }
 }
 
-/// Leaves the frame, also by a panic.
+/// Leaves the frame on drop, also during a panic.
 struct Visit<'a>(&'a Lane);
 
 impl Drop for Visit<'_> {
@@ -96,7 +96,8 @@ impl Drop for Visit<'_> {
 }
 
 impl Hot {
-    /// Further threads share lanes: while one is in a frame, another with the same lane pins instead.
+    /// The number of lanes. With more threads, threads share lanes. If the lane is in use, a thread pins the frame
+    /// instead.
     pub const LANES: usize = 64;
 
     pub(super) fn new(frames: u32) -> Self {
@@ -115,14 +116,14 @@ impl Hot {
         }
     }
 
-    /// Calls `act` on the frame of `page` if it is cached: a complete hit. Counts a touch. The frame does not change until `act`
-    /// returns, which must be soon: threads that wait for a frame are not notified.
+    /// Calls `act` on the frame of `page` if it is cached: a complete hit. Counts a touch. The frame does not change
+    /// until `act` returns. `act` must return soon, since its end does not notify threads that wait for a frame.
     ///
-    /// `lane` is the calling thread's number. `ahead` is called with the frame as soon as it is known, to prefetch its bytes
-    /// while this loads the frame's state from memory.
+    /// `lane` is the calling thread's number. `ahead` is called as soon as the frame is known, so that it can prefetch
+    /// the bytes while this function loads the frame's state.
     ///
-    /// No lock, no system call, no allocation, and no write to what other threads write unless the page was hardly
-    /// touched before.
+    /// No lock, no system call, no allocation. Writes to memory shared with other threads only for the first few
+    /// touches of a page.
     #[inline]
     pub fn visit<R>(
         &self,
@@ -148,7 +149,7 @@ impl Hot {
         Some(act(hot.touched(frame, word)))
     }
 
-    /// Pages found by [`Hot::visit`] so far.
+    /// The number of pages found by [`Hot::visit`] so far.
     pub fn visits(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.visits.load(Ordering::Relaxed)).sum()
     }
@@ -178,15 +179,15 @@ impl Hot {
     #[inline]
     fn lane(&self, thread: usize) -> &Lane {
         let number = thread % Self::LANES;
-        // Sequentially consistent: another thread of this number may have raised it, and a thread that checks all lanes
-        // after this one was written must see that.
+        // Sequentially consistent: another thread may have increased it for this lane. A thread that checks all lanes
+        // after this lane is written must see the increase.
         if number >= self.lanes_end.load(Ordering::SeqCst) {
             self.lanes_end.fetch_max(number + 1, Ordering::SeqCst);
         }
         &self.lanes[number]
     }
 
-    /// Removes a pin. Whether a thread waits for a frame and this may be one: then call
+    /// Removes a pin. Returns whether a thread waits for a frame and this one may be free; then call
     /// [`super::PageCache::handle_unpinned`].
     #[inline]
     pub fn unpin(&self, frame: Frame) -> bool {
@@ -195,21 +196,21 @@ impl Hot {
         word & PINS == 1 && self.is_starved.load(Ordering::SeqCst)
     }
 
-    /// Whether no page is dirty or being written: then a direct read may go without the lock.
+    /// Whether no page is dirty or being written. If so, a direct read needs no lock.
     ///
-    /// A writer clears this before the page can be read and before its write returns. It is set after the last write-back has
-    /// completed. So a direct read that starts after a write returned, or after a read returned its bytes, either finds
-    /// `false`, or the device has the bytes. A write that ends after this check was in progress when the direct read started,
-    /// and need not be visible to it.
+    /// A writer clears this flag before the page can be read and before its write returns. The flag is set after the
+    /// last write-back has completed. Take a direct read that starts after a write returned, or after a read returned
+    /// its bytes. Either the read finds `false`, or the device has the bytes. A write that ends after this check was in
+    /// progress when the direct read started, so the direct read may miss it.
     ///
-    /// Direct writes have no such short cut: an empty cache does not keep a writer out while the direct write is in flight, so
-    /// its range must be registered, which takes the lock.
+    /// Direct writes have no such short cut. Only a registered range keeps writers out while the direct write is in
+    /// flight, and registration needs the lock.
     #[inline]
     pub fn is_clean(&self) -> bool {
         self.is_clean.0.load(Ordering::Acquire)
     }
 
-    /// Writes only a change, so that the cache line stays with its readers.
+    /// Writes only if the value changes, so that the cache line stays shared.
     pub(super) fn set_clean(&self, is_clean: bool) {
         if self.is_clean.0.load(Ordering::Relaxed) != is_clean {
             self.is_clean.0.store(is_clean, Ordering::Release);
@@ -222,7 +223,7 @@ impl Hot {
         self.table.find(page, |frame| self.page_in(frame)).map(|Frame(frame)| frame)
     }
 
-    /// Makes the processor prefetch the memory that a look-up of `page` needs.
+    /// Prefetches the memory for a look-up of `page`.
     pub(super) fn prefetch(&self, page: Page) {
         self.table.prefetch(page);
     }
@@ -252,7 +253,7 @@ impl Hot {
         self.frames[frame as usize].word.fetch_and(!(VALID | MARKED), Ordering::SeqCst);
     }
 
-    /// Keeps readers out of the frame if it has none; whether it does.
+    /// If the frame has no readers, keeps new readers out. Returns whether it did.
     pub(super) fn try_retire(&self, frame: u32) -> bool {
         let word = &self.frames[frame as usize].word;
         let retire = |word: u32| (word & PINS == 0).then_some(word & !(VALID | MARKED));
@@ -264,13 +265,13 @@ impl Hot {
         true
     }
 
-    /// Whether a reader is in the frame by its lane. Call it after VALID was cleared.
+    /// Whether a lane names the frame. Call it after VALID was cleared.
     fn is_visited(&self, frame: u32) -> bool {
         let lanes = &self.lanes[..self.lanes_end.load(Ordering::SeqCst)];
         lanes.iter().any(|lane| lane.frame.load(Ordering::SeqCst) == frame)
     }
 
-    /// Pins a frame whether or not it may be read: for the state machine.
+    /// Pins a frame in any state; for the state machine.
     pub(super) fn pin(&self, frame: u32) {
         self.frames[frame as usize].word.fetch_add(1, Ordering::Acquire);
     }
@@ -293,7 +294,7 @@ impl Hot {
         self.frames[frame as usize].touches.store(touches, Ordering::Relaxed);
     }
 
-    /// Whether a thread waits for a frame: then the removal of a last pin is reported.
+    /// Sets whether a thread waits for a frame. If so, [`Hot::unpin`] reports the removal of a last pin.
     pub(super) fn set_starved(&self, is_starved: bool) {
         self.is_starved.store(is_starved, Ordering::SeqCst);
     }
@@ -306,7 +307,7 @@ impl Hot {
 }
 
 impl HotFrame {
-    /// A reader enters: counts the touch, and removes the mark.
+    /// Counts a touch, and removes the marker.
     #[inline]
     fn touched(&self, frame: u32, word: u32) -> Pinned {
         let touches = self.touches.load(Ordering::Relaxed);
@@ -331,7 +332,7 @@ mod tests {
         hot.publish(2, 0, true);
         let pinned = hot.try_pin(Page(7)).unwrap();
         assert!(pinned.is_marked && pinned.frame == Frame(2));
-        assert!(!hot.try_pin(Page(7)).unwrap().is_marked, "a mark is told once");
+        assert!(!hot.try_pin(Page(7)).unwrap().is_marked, "a mark is reported once");
         assert!(!hot.try_retire(2));
         hot.unpin(Frame(2));
         hot.unpin(Frame(2));
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!(hot.try_pin(Page(7)), Err(Absent { frees_frame: false }));
     }
 
-    /// The pin prevented an eviction for a moment: another thread may have failed to evict meanwhile.
+    /// During the pin, another thread may have failed to evict the frame.
     #[test]
     fn a_look_up_that_pins_the_wrong_frame_reports_the_release() {
         let hot = Hot::new(4);
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(hot.visit(5, Page(7), |_| (), |_| ()), None);
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             hot.publish(2, 0, false);
-            hot.visit(5, Page(7), |_| (), |_| panic!("in the frame"));
+            hot.visit(5, Page(7), |_| (), |_| panic!("during a visit"));
         }));
         assert!(panics.is_err() && hot.try_retire(2));
     }

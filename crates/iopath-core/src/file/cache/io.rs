@@ -1,5 +1,5 @@
-//! I/O of the cache: runs of pages to read, runs to write back and when, and the effect of completions. Does not know memory
-//! or bios: see `buffered/in_flight.rs`.
+//! I/O of the cache: chooses runs of pages to read and to write back, and processes completions.
+//! `buffered/in_flight.rs` makes bios of them.
 
 use super::{CacheConfig, Frame, Meta, Outcome, PageCache, State};
 use crate::block::bio::Op;
@@ -9,18 +9,18 @@ use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 use slab::Slab;
 
-/// Names an I/O until it completes.
+/// Identifies an I/O until it completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IoTag(pub u32);
 
 /// One read or write of a run of pages, or a flush of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageIo {
-    /// For [`PageCache::handle_completion`].
+    /// The tag for [`PageCache::handle_completion`].
     pub tag: IoTag,
     /// [`Op::Read`], [`Op::Write`] or [`Op::Flush`].
     pub op: Op,
-    /// Which pages; none for a flush. Their frames: [`PageCache::frames_of`].
+    /// The pages; none for a flush. [`PageCache::frames_of`] returns their frames.
     pub pages: PageRange,
 }
 
@@ -47,27 +47,27 @@ pub(super) struct NextWrite {
 pub(super) struct Writeback {
     reads: u32,
     writes: u32,
-    /// Frames that are being written whose page is in another frame or dropped.
+    /// The number of frames being written whose page is in another frame or was dropped.
     orphans: u32,
-    /// Where the sweep over the sectors continues.
+    /// The position at which the sweep over the sectors continues.
     sweep: u64,
-    /// The dirty share was exceeded, and half of it is not yet reached.
+    /// The share of dirty pages has exceeded the threshold and has not yet fallen to half of it.
     is_on: bool,
     /// The error of the last page that could not be written.
     error: Option<IoError>,
 }
 
 impl Writeback {
-    /// Whether an earlier write of `page` is in flight. A page has one write in flight at a time, so that older bytes never
-    /// overwrite newer ones, whatever order the device and the path to it keep.
+    /// Whether an earlier write of `page` is in flight. A page has one write in flight at a time. So older bytes never
+    /// overwrite newer ones, even if the device or the path to it reorders writes.
     pub(super) fn holds_back(&self, page: Page, ios: &Slab<IoSlot>) -> bool {
-        // Without orphans each page that is being written is in the frame of that write, and in no other.
+        // Without orphans, each page being written is in the frame of that write and in no other frame.
         self.orphans > 0 && ios.iter().any(|(_, io)| io.op == Op::Write && io.pages.contains(page))
     }
 }
 
 impl PageCache {
-    /// The next I/O, unless as many are in flight as may be. Reads before flushes before writes.
+    /// The next I/O, unless the maximum is in flight. Reads go first, then flushes, then writes.
     pub fn poll_io(&mut self, now: Instant) -> Option<PageIo> {
         let CacheConfig { reads_max, writes_max, .. } = self.config;
         if self.writeback.reads < reads_max && !self.to_read.is_empty() {
@@ -87,31 +87,31 @@ impl PageCache {
         self.links.iter(&self.ios[tag.0 as usize].list).map(Frame)
     }
 
-    /// When [`PageCache::poll_io`] has an I/O although none has completed: a page has been dirty for long enough, or a
-    /// failed page is due for a retry.
+    /// The time at which [`PageCache::poll_io`] has an I/O without a completion: a page has been dirty for `expire`, or
+    /// a failed page is due for a retry.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.writeback.writes == self.config.writes_max {
             return None;
         }
-        let may_go = |frame: &u32| !self.frames[*frame as usize].is_held && !self.is_behind_a_write(*frame);
+        let may_go =
+            |frame: &u32| !self.frames[*frame as usize].is_held && !self.awaits_earlier_write(*frame);
         let mut oldest_first =
             self.links.iter(&self.aged).filter(may_go).map(|frame| &self.frames[frame as usize]);
         if self.starved.is_empty() {
             return Some(oldest_first.next()?.since + self.config.expire);
         }
-        // Pages that have not failed are written at once. Failed ones need not lie in the order of their failures.
+        // Pages that have not failed are written at once. Failed pages are in no order of time.
         oldest_first
             .map(|meta| if meta.is_failed { meta.since + self.retry_after() } else { meta.since })
             .min()
     }
 
-    /// How long a failed page stays as it is before it is written again, to avoid a hot loop. Shorter while a caller waits
-    /// for a frame.
+    /// The delay before a failed page is written again, to avoid a hot loop. Shorter while a caller waits for a frame.
     fn retry_after(&self) -> Duration {
         if self.starved.is_empty() { self.config.expire } else { self.config.expire / 100 }
     }
 
-    /// How many pages could not be written when that was last tried, and the last error. O(frames).
+    /// The number of pages whose last write failed, and the last error. O(frames).
     pub fn unwritable(&self) -> Option<(u32, IoError)> {
         let pages = self.frames.iter().filter(|meta| meta.is_failed).count() as u32;
         self.writeback.error.filter(|_| pages > 0).map(|error| (pages, error))
@@ -120,7 +120,7 @@ impl PageCache {
     /// An I/O has completed.
     ///
     /// # Panics
-    /// If it had completed before: a bug of the caller.
+    /// If the I/O has completed before: a bug of the caller.
     pub fn handle_completion(&mut self, tag: IoTag, result: Result<(), IoError>, now: Instant) {
         let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
         let pages = list.len();
@@ -134,7 +134,7 @@ impl PageCache {
             self.throttle.completed(bytes, if result.is_ok() { bytes } else { 0 }, now);
         }
         while let Some(frame) = self.links.pop_front(&mut list) {
-            match (op, result, self.frames[frame as usize].doubt) {
+            match (op, result, self.frames[frame as usize].flush_error) {
                 (Op::Read, Ok(()), _) => self.end_read(frame),
                 (Op::Read, Err(error), _) => self.fail_read(frame, error, pages > 1),
                 (_, Ok(()), None) => self.end_page_write(frame),
@@ -145,16 +145,17 @@ impl PageCache {
         }
         self.hot.set_clean(self.unsaved == 0);
         self.advance_directs();
-        self.feed_starved();
+        self.wake_starved();
     }
 
-    /// A read met the end of a volume that shrank meanwhile: its pages are absent, and their waiters try again.
+    /// Completes a read that failed at the end of a volume that shrank meanwhile. Its pages become absent, and their
+    /// waiters retry.
     ///
     /// # Panics
-    /// If the I/O had completed before, or is no read: a bug of the caller.
+    /// If the I/O has completed before, or is no read: a bug of the caller.
     pub fn handle_cut_off(&mut self, tag: IoTag) {
         let IoSlot { op, mut list, .. } = self.ios.remove(tag.0 as usize);
-        assert_eq!(op, Op::Read, "what is cut off is read");
+        assert_eq!(op, Op::Read, "only a read is cut off");
         self.writeback.reads -= 1;
         while let Some(frame) = self.links.pop_front(&mut list) {
             if !self.meta(frame).is_orphan {
@@ -163,7 +164,7 @@ impl PageCache {
             }
             self.release(frame);
         }
-        self.feed_starved();
+        self.wake_starved();
     }
 
     fn start_io(&mut self, op: Op, first: Page, list: List) -> PageIo {
@@ -172,7 +173,7 @@ impl PageCache {
         PageIo { tag, op, pages }
     }
 
-    /// The page that was requested first, with its successors that were requested next.
+    /// Starts a read of the page that was requested first, and of its successors if these were requested next.
     fn start_read(&mut self) -> PageIo {
         let mut list = List::EMPTY;
         let mut first = Page(0);
@@ -197,8 +198,8 @@ impl PageCache {
         self.start_io(Op::Read, first, list)
     }
 
-    /// A run of dirty pages: for a flush first, then behind streams unless a page has been dirty for long enough, then by age
-    /// or share of the frames.
+    /// Starts a write of a run of dirty pages. Flushes go first, then write-behind of streams unless a page has been
+    /// dirty for `expire`, then pages by age or by their share of the frames.
     fn start_write(&mut self, now: Instant) -> Option<PageIo> {
         let next = self.next_for_flush();
         let next = if self.has_old(now) { next } else { next.or_else(|| self.next_passed()) };
@@ -207,11 +208,11 @@ impl PageCache {
         let mut list = List::EMPTY;
         let mut next = Some(frame);
         while let Some(frame) = next {
-            self.unfile_dirty(frame);
+            self.dequeue_dirty(frame);
             self.links.push_back(&mut list, frame);
             let meta = self.meta(frame);
             meta.state = State::Writing;
-            meta.doubt = None;
+            meta.flush_error = None;
             if meta.is_alone || list.len() == self.config.io_pages_max {
                 break;
             }
@@ -220,7 +221,7 @@ impl PageCache {
             let follower = there.filter(|(other, _)| *other == page.0 && page < end);
             let joins = |frame: &u32| {
                 let meta = &self.frames[*frame as usize];
-                !meta.is_alone && meta.epoch <= epoch && !self.is_behind_a_write(*frame)
+                !meta.is_alone && meta.epoch <= epoch && !self.awaits_earlier_write(*frame)
             };
             next = follower.map(|(_, frame)| frame).filter(joins);
         }
@@ -230,13 +231,13 @@ impl PageCache {
         Some(self.start_io(Op::Write, first, list))
     }
 
-    /// The next dirty frame behind a stream. Failed pages are left to age, to avoid a hot loop.
+    /// The next dirty frame that a stream has passed. Skips failed pages, to avoid a hot loop: they are written by age.
     fn next_passed(&mut self) -> Option<NextWrite> {
         loop {
             let range = self.behind.next()?;
             let mut there = self.dirty.range(range.start().0..range.end().0);
             let may_go =
-                |frame: u32| !self.frames[frame as usize].is_failed && !self.is_behind_a_write(frame);
+                |frame: u32| !self.frames[frame as usize].is_failed && !self.awaits_earlier_write(frame);
             if let Some((page, frame)) = there.find(|(_, frame)| may_go(*frame)) {
                 self.behind.take(Page(page) + 1);
                 return Some(NextWrite { page: Page(page), frame, epoch: u64::MAX, end: range.end() });
@@ -245,7 +246,7 @@ impl PageCache {
         }
     }
 
-    /// The next dirty frame on the one-way sweep over the sectors, if there is a reason to write any.
+    /// The next dirty frame on the one-way sweep over the sectors, if write-back is due.
     fn next_for_background(&mut self, now: Instant) -> Option<NextWrite> {
         let dirty = self.dirty.len() as u32;
         let start = self.throttle.background();
@@ -258,12 +259,12 @@ impl PageCache {
         let wait = self.retry_after();
         let is_due = |frame: &u32| {
             let meta = &self.frames[*frame as usize];
-            (!meta.is_failed || meta.since + wait <= now) && !self.is_behind_a_write(*frame)
+            (!meta.is_failed || meta.since + wait <= now) && !self.awaits_earlier_write(*frame)
         };
-        // A stream that stays ahead of the sweep must not keep it from old pages.
+        // A stream ahead of the sweep must not keep the sweep from old pages.
         let is_old = |frame: &u32| {
             let since = self.frames[*frame as usize].since;
-            since + self.config.expire <= now && !self.is_behind_a_write(*frame)
+            since + self.config.expire <= now && !self.awaits_earlier_write(*frame)
         };
         let sweep =
             || self.dirty.range(self.writeback.sweep..).chain(self.dirty.range(..self.writeback.sweep));
@@ -273,24 +274,24 @@ impl PageCache {
         Some(NextWrite { page: Page(next.0), frame: next.1, epoch: u64::MAX, end: Page::MAX })
     }
 
-    /// Whether a page has been dirty for long enough.
+    /// Whether a page has been dirty for `expire`.
     fn has_old(&self, now: Instant) -> bool {
         let oldest = self.aged.front().map(|frame| &self.frames[frame as usize]);
         oldest.is_some_and(|meta| meta.since + self.config.expire <= now)
     }
 
-    /// Whether an earlier write of the frame's page is at the device.
-    fn is_behind_a_write(&self, frame: u32) -> bool {
+    /// Whether an earlier write of the frame's page is in flight.
+    fn awaits_earlier_write(&self, frame: u32) -> bool {
         self.writeback.holds_back(self.frames[frame as usize].page, &self.ios)
     }
 
-    /// A frame that is being written loses its page, to another frame or for good.
+    /// Takes the page from a frame that is being written: it was moved or dropped.
     pub(super) fn orphan_write(&mut self, frame: u32) {
         self.meta(frame).is_orphan = true;
         self.writeback.orphans += 1;
     }
 
-    /// The write of an orphan has completed: a newer write of its page may begin.
+    /// Processes the completed write of an orphan: a newer write of its page may begin.
     fn end_orphan_write(&mut self, frame: u32) {
         let page = self.meta(frame).page;
         self.writeback.orphans -= 1;
@@ -310,18 +311,18 @@ impl PageCache {
         let meta = self.meta(frame);
         meta.state = State::Clean;
         meta.is_alone = false;
-        self.file_clean(frame);
-        if !self.give_to_writer(frame) {
+        self.enqueue_clean(frame);
+        if !self.assign_to_writer(frame) {
             self.publish(frame);
         }
     }
 
-    /// The page could not be read. If it was read with others and a caller waits for it, it is read again alone.
+    /// Processes a failed read of a page. If it was read with others and a caller waits for it, reads it again alone.
     fn fail_read(&mut self, frame: u32, error: IoError, was_with_others: bool) {
         let Meta { is_orphan, waiters, .. } = *self.meta(frame);
         if is_orphan {
             self.release(frame);
-        } else if was_with_others && waiters != super::NOBODY {
+        } else if was_with_others && waiters != super::NO_WAITER {
             self.meta(frame).state = State::ToRead;
             self.meta(frame).is_alone = true;
             self.links.push_back(&mut self.to_read, frame);
@@ -342,23 +343,23 @@ impl PageCache {
         meta.flushed_by = flushed_by;
         if old.is_orphan {
             self.unsaved -= 1;
-            // Dropped or not, it is on the device and may be read from there.
+            // The page is on the device and may be read from there, also if it was dropped from the cache.
             self.flushes.page_leaves(flushed_by);
             self.end_orphan_write(frame);
         } else {
             meta.state = State::Clean;
             self.unsaved -= 1;
-            self.file_clean(frame);
+            self.enqueue_clean(frame);
         }
         self.page_done(old.page, old.epoch, None);
     }
 
-    /// A run failed: each of its pages is written again alone, since the neighbour of a bad sector is not bad. Or it
-    /// succeeded, and a flush of the device failed meanwhile.
+    /// Writes a page again. Either its run failed; then each page of the run is written alone, since the neighbour of a
+    /// bad sector is not bad. Or the run succeeded, and a device flush failed meanwhile.
     fn write_again(&mut self, frame: u32, error: IoError, is_alone: bool, now: Instant) {
         let old = *self.meta(frame);
         if old.is_orphan {
-            // Its bytes are in another frame or dropped: it is not written again.
+            // Not written again: its page is in another frame or was dropped.
             self.fail_write(frame, error, now);
             return;
         }
@@ -366,17 +367,17 @@ impl PageCache {
         meta.state = State::Dirty;
         meta.is_alone |= is_alone;
         self.links.push_back(&mut self.aged, frame);
-        self.file_dirty(frame);
+        self.enqueue_dirty(frame);
     }
 
-    /// The page cannot be written. It stays dirty, and the flushes that cover it fail.
+    /// Processes a page that cannot be written. It stays dirty, and the flushes that cover it fail.
     fn fail_write(&mut self, frame: u32, error: IoError, now: Instant) {
         self.stats.writes_failed += 1;
         self.writeback.error = Some(error);
         let old = *self.meta(frame);
         self.unsaved -= 1;
-        // A page that was dropped meanwhile is no loss. A page that was moved is: its bytes are in the new frame, which
-        // counted as written.
+        // A page that was dropped meanwhile is no loss. A page that was moved is a loss: its bytes are in the new
+        // frame, which counted as written.
         let moved_to = if old.is_orphan { self.hot.find(old.page) } else { None };
         let is_lost = !old.is_orphan || moved_to.is_some();
         if old.is_orphan {

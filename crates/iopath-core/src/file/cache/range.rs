@@ -1,4 +1,4 @@
-//! Ranges of pages leave the cache: for discards and advice, and for direct I/O and truncation (`direct.rs`).
+//! Drops ranges of pages from the cache, for discards, advice, direct I/O and truncation (`direct.rs`).
 
 use super::{Meta, Outcome, PageCache, State};
 use crate::file::page::PageRange;
@@ -6,23 +6,23 @@ use crate::file::page::PageRange;
 /// The effect on the pages of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// Pages that have left the cache.
+    /// The number of pages that left the cache.
     pub dropped: u64,
     /// Pages that stay: dirty, or held by a writer.
     pub kept: u64,
 }
 
 impl PageCache {
-    /// Drops the clean pages of `range`. Borrowed ones stay readable for their borrowers, and later reads see the device.
-    /// Pages that are being read are dropped when the read completes.
+    /// Drops the clean pages of `range`, so that later reads see the device. Borrowed pages stay readable for their
+    /// borrowers. Pages being read are dropped when the read completes.
     pub fn invalidate(&mut self, range: PageRange) -> Dropped {
         let dropped = self.drop_range(range, false);
         self.advance_directs();
         dropped
     }
 
-    /// Drops pages of `range`, dirty ones too, errors included. A page that a writer holds stays: a volume that shrinks needs
-    /// [`PageCache::begin_truncate`].
+    /// Drops the pages of `range`, including dirty pages and their errors. A page that a writer holds stays: use
+    /// [`PageCache::begin_truncate`] for a volume that shrinks.
     pub fn discard(&mut self, range: PageRange) -> Dropped {
         let dropped = self.drop_range(range, true);
         self.advance_directs();
@@ -51,11 +51,11 @@ impl PageCache {
             }
         }
         self.hot.set_clean(self.unsaved == 0);
-        self.feed_starved();
+        self.wake_starved();
         dropped
     }
 
-    /// Whether the page of a frame is dropped.
+    /// Drops the page of a frame. Returns whether it did.
     pub(super) fn drop_frame(&mut self, frame: u32, and_dirty: bool) -> bool {
         let old = *self.meta(frame);
         if old.is_held || (old.is_unsaved() && !and_dirty) {
@@ -73,7 +73,7 @@ impl PageCache {
                 self.release(frame);
             }
             State::Dirty => {
-                self.unfile_dirty(frame);
+                self.dequeue_dirty(frame);
                 self.unsaved -= 1;
                 self.release(frame);
             }

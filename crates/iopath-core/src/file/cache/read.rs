@@ -1,18 +1,18 @@
 //! Reads: look-ups under the lock, readahead, and callers that wait for pages.
 
-use super::{Absent, Frame, Lookup, NOBODY, Outcome, PageCache, Ready, State, Waiting};
+use super::{Absent, Frame, Lookup, NO_WAITER, Outcome, PageCache, Ready, State, Waiting};
 use crate::file::page::{Page, PageRange};
 
 impl PageCache {
-    /// Looks `page` up, and starts a read if it is absent. After [`Lookup::Wait`], [`PageCache::poll_ready`] returns `waiter`
-    /// with the page pinned, with an error, or to try again.
+    /// Looks `page` up, and starts a read if it is absent. After [`Lookup::Wait`], [`PageCache::poll_ready`] returns
+    /// `waiter` with the pinned page, with an error, or with [`Outcome::Retry`].
     pub fn read(&mut self, page: Page, waiter: u64) -> Lookup {
         match self.hot.try_pin(page) {
             Ok(pinned) => {
                 self.stats.hits += 1;
                 return Lookup::Hit(pinned);
             }
-            Err(Absent { frees_frame: true }) => self.feed_starved(),
+            Err(Absent { frees_frame: true }) => self.wake_starved(),
             Err(_) => {}
         }
         self.wait_for_page(page, waiter, true);
@@ -24,10 +24,10 @@ impl PageCache {
         self.hot.find(page).is_some()
     }
 
-    /// Starts reads of the pages of a window that are absent; how many. Ends when no frame is free. The first read that reaches
-    /// a page for which `is_marked` is true reports that.
+    /// Starts reads of the absent pages of a window, and returns their number. Stops when no frame is free. The first
+    /// read that reaches a page for which `is_marked` is true reports the marker.
     pub fn read_ahead(&mut self, pages: PageRange, is_marked: impl Fn(Page) -> bool) -> u64 {
-        /// Far enough for the memory to arrive in time, near enough for it not to be evicted again.
+        /// Far enough that the memory arrives in time, near enough that it stays in the processor's cache.
         const PREFETCH_PAGES: u64 = 16;
         let mut taken = 0;
         for page in pages.iter() {
@@ -46,30 +46,31 @@ impl PageCache {
         taken
     }
 
-    /// Removes the mark of a page that is being read; whether it had one, which is reported to
+    /// Removes the marker of a page that is being read. Returns whether it had one; then call
     /// [`crate::file::readahead::Readahead::on_marker`].
     pub fn take_mark(&mut self, page: Page) -> bool {
         let Some(frame) = self.hot.find(page) else { return false };
         std::mem::take(&mut self.meta(frame).is_marked)
     }
 
-    /// Whether `waiter` waits for any frame. Then call [`PageCache::handle_unpinned`] from time to time: a reader that only
-    /// copies a page ([`Hot::visit`](super::Hot::visit)) does not report its end.
+    /// Whether `waiter` waits for any frame. If so, call [`PageCache::handle_unpinned`] from time to time: a reader
+    /// that only copies a page ([`Hot::visit`](super::Hot::visit)) does not report that it has left the frame.
     pub fn is_starved(&self, waiter: u64) -> bool {
         self.starved.contains(&waiter)
     }
 
-    /// `waiter` stops to wait for any frame; whether it did wait.
+    /// Ends the wait of `waiter` for any frame. Returns whether it waited.
     pub fn stop_starving(&mut self, waiter: u64) -> bool {
-        let Some(place) = self.starved.iter().position(|starved| *starved == waiter) else { return false };
-        self.starved.remove(place);
+        let Some(index) = self.starved.iter().position(|starved| *starved == waiter) else { return false };
+        self.starved.remove(index);
         self.hot.set_starved(!self.starved.is_empty());
         true
     }
 
-    /// A frame has lost its last pin while a caller waited for one: [`super::Hot::unpin`] has reported it.
+    /// Call this when [`super::Hot::unpin`] has reported that a frame lost its last pin while a caller waits for a
+    /// frame.
     pub fn handle_unpinned(&mut self) {
-        self.feed_starved();
+        self.wake_starved();
     }
 
     /// Waits for `page`, and starts a read if it is absent.
@@ -85,7 +86,7 @@ impl PageCache {
                 self.links.push_back(&mut self.to_read, frame);
                 self.wait_for(frame, waiter, wants_pin);
             }
-            None => self.starve(waiter),
+            None => self.wait_for_frame(waiter),
         }
     }
 
@@ -96,7 +97,7 @@ impl PageCache {
 
     /// Admits readers to a frame, and sets the outcomes of its waiters.
     pub(super) fn publish(&mut self, frame: u32) {
-        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
+        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NO_WAITER);
         let is_marked = std::mem::take(&mut self.meta(frame).is_marked);
         let pins = self.complete(waiters, |waiting| {
             if waiting.wants_pin { Outcome::Pinned(Frame(frame)) } else { Outcome::Retry }
@@ -104,23 +105,23 @@ impl PageCache {
         self.hot.publish(frame, pins, is_marked);
     }
 
-    /// Gives a page that has just been read to the first writer that waits for it, unless readers wait as well. If the writer
-    /// had to try again, the page could be evicted before that, and again without end. During direct I/O the writer tries
-    /// again nevertheless, and waits for its end.
-    pub(super) fn give_to_writer(&mut self, frame: u32) -> bool {
+    /// Assigns a page that has just been read to the first writer that waits for it, unless readers wait as well. If
+    /// the writer had to retry, the page could be evicted before each retry, without end. During direct I/O the writer
+    /// retries nevertheless, and waits for the end of the direct I/O.
+    pub(super) fn assign_to_writer(&mut self, frame: u32) -> bool {
         if self.directs.blocks(self.frames[frame as usize].page) {
             return false;
         }
         let first = self.meta(frame).waiters;
         let mut next = first;
-        while next != NOBODY {
+        while next != NO_WAITER {
             let waiting = self.waiting[next as usize];
             if waiting.wants_pin {
                 return false;
             }
             next = waiting.next;
         }
-        if first == NOBODY {
+        if first == NO_WAITER {
             return false;
         }
         let Waiting { token, next, .. } = self.waiting.remove(first as usize);
@@ -130,16 +131,16 @@ impl PageCache {
         true
     }
 
-    /// Sets the outcome of all waiters of a frame that gets no page.
+    /// Sets the outcome of all waiters of a frame whose page is not available.
     pub(super) fn dismiss(&mut self, frame: u32, outcome: Outcome) {
-        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NOBODY);
+        let waiters = std::mem::replace(&mut self.meta(frame).waiters, NO_WAITER);
         self.complete(waiters, |_| outcome);
     }
 
-    /// Sets the outcomes of a list of waiters; how many got a pin.
+    /// Sets the outcomes of a list of waiters. Returns the number of pins among them.
     fn complete(&mut self, mut waiter: u32, outcome: impl Fn(&Waiting) -> Outcome) -> u32 {
         let mut pins = 0;
-        while waiter != NOBODY {
+        while waiter != NO_WAITER {
             let waiting = self.waiting.remove(waiter as usize);
             let outcome = outcome(&waiting);
             pins += u32::from(matches!(outcome, Outcome::Pinned(_)));
@@ -150,16 +151,16 @@ impl PageCache {
     }
 
     /// Waits for any frame.
-    pub(super) fn starve(&mut self, waiter: u64) {
+    pub(super) fn wait_for_frame(&mut self, waiter: u64) {
         self.stats.starved += 1;
         self.starved.push_back(waiter);
         self.hot.set_starved(true);
-        // A thread may have removed the last pin of a frame before it saw that.
-        self.feed_starved();
+        // A thread may have removed the last pin of a frame before it saw the new waiter.
+        self.wake_starved();
     }
 
-    /// If a frame is free, the callers that wait for one try again.
-    pub(super) fn feed_starved(&mut self) {
+    /// If a frame is free, makes the callers that wait for a frame retry.
+    pub(super) fn wake_starved(&mut self) {
         if self.starved.is_empty() {
             return;
         }

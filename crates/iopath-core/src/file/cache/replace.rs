@@ -26,7 +26,7 @@ pub(super) struct Replacement {
     small_max: u32,
 }
 
-/// What eviction reads and changes of the frames in its queues.
+/// The access of eviction to the frames in its queues.
 pub(super) trait Residents {
     /// Retires a frame if it has no readers and was touched less than `enough` times.
     fn judge(&mut self, frame: u32, enough: u8) -> Verdict;
@@ -41,16 +41,16 @@ pub(super) trait Residents {
 /// The decision on a frame that eviction checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Touched often enough to stay.
+    /// The page was touched often enough to stay.
     Touched,
-    /// Pinned: may not be evicted.
+    /// The page is pinned and must not be evicted.
     Pinned,
-    /// May be evicted: no reader can pin it any more.
+    /// The page may be evicted: no reader can pin it any more.
     Retired,
 }
 
 impl Replacement {
-    /// Touches in `small` that make a page a resident of `main`.
+    /// The number of touches in `small` that move a page to `main`.
     const PROMOTE_TOUCHES: u8 = 1;
 
     pub(super) fn new(frames: u32) -> Self {
@@ -58,12 +58,12 @@ impl Replacement {
         Self { small: List::EMPTY, main: List::EMPTY, ghost: Ghost::new(frames), small_max }
     }
 
-    /// Whether `page`, which is being read, belongs into `main` at once.
+    /// Whether `page`, which is being read, enters `main` directly.
     pub(super) fn is_known(&mut self, page: Page) -> bool {
         self.ghost.take(page)
     }
 
-    /// Makes the processor prefetch the memory that [`Replacement::is_known`] needs.
+    /// Prefetches the memory for [`Replacement::is_known`].
     pub(super) fn prefetch(&self, page: Page) {
         self.ghost.prefetch(page);
     }
@@ -94,8 +94,8 @@ impl Replacement {
         self.small.len() + self.main.len()
     }
 
-    /// Removes the frame to evict. Ends after four checks of each frame, even if all are pinned. If all of one queue are
-    /// pinned, a frame of the other is evicted.
+    /// Chooses the frame to evict and removes it from its queue. Ends after four checks of each frame, even if all are
+    /// pinned. If all frames of one queue are pinned, evicts a frame of the other.
     pub(super) fn evict(&mut self, links: &mut Links, residents: &mut impl Residents) -> Option<u32> {
         let (mut small_pinned, mut main_pinned) = (0, 0);
         for _ in 0..self.len() * 4 {

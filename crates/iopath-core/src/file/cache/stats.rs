@@ -8,7 +8,7 @@ use super::{PageCache, State};
 pub struct CacheStats {
     /// Reads through the state machine that found their page.
     pub hits: u64,
-    /// Reads and partial writes that did not, and started a read.
+    /// Reads and partial writes that did not find their page and started a read.
     pub misses: u64,
     /// Reads and writes that found their page being read.
     pub joins: u64,
@@ -20,13 +20,13 @@ pub struct CacheStats {
     pub writes_failed: u64,
     /// Pages that readahead requested.
     pub readahead: u64,
-    /// Of those, pages that were used.
+    /// Pages read ahead that were used.
     pub readahead_used: u64,
-    /// Of those, pages that left the cache unused.
+    /// Pages read ahead that left the cache unused.
     pub readahead_wasted: u64,
     /// Clean pages that were evicted.
     pub evicted: u64,
-    /// Calls that found no frame: all dirty, pinned or in flight.
+    /// Calls that found no free frame: all frames were dirty, pinned or in flight.
     pub starved: u64,
     /// Writes that moved a pinned page to another frame.
     pub moved: u64,

@@ -1,5 +1,5 @@
-//! A hash table from pages to frame numbers that any number of threads look up while one changes it. It stores no pages: the
-//! caller supplies the page of a frame.
+//! A hash table from pages to frame numbers. One thread changes it while any number of threads look up. It stores no
+//! page numbers: the caller supplies the page of a frame.
 //!
 //! ```text
 //!            line 0        line 1        line 2             pages 16n to 16n+15 start in one line of the processor's
@@ -9,8 +9,8 @@
 //!                └─────────┘ └───────────┘                  after the last line the next place from the first line on
 //! ```
 //!
-//! Adjacent pages, which streams look up one after another, share a line. Each place is a table of linear probing of its own,
-//! so that a run of adjacent pages makes no cluster that other look-ups must probe.
+//! Adjacent pages share a line, since streams look them up one after another. Each place within the lines is a separate
+//! table with linear probing. So a run of adjacent pages forms no cluster that other look-ups must probe.
 
 use super::{Frame, GOLDEN, NO_FRAME};
 use crate::file::page::Page;
@@ -54,7 +54,7 @@ impl Table {
         }
     }
 
-    /// Makes the processor prefetch the line of `page`.
+    /// Prefetches the line of `page`.
     pub(super) fn prefetch(&self, page: Page) {
         prefetch_index(&self.lines, self.home(page) / PLACES);
     }
@@ -82,7 +82,7 @@ impl Table {
                 break;
             }
             let wanted = self.home(page_in(Frame(moving)));
-            // It may move to the hole unless its home lies after the hole, up to where it is.
+            // The entry may move to the hole, unless its home lies between the hole and its slot.
             if self.steps(wanted, slot) >= self.steps(hole, slot) {
                 self.slot(hole).store(moving, Ordering::Release);
                 hole = slot;
@@ -109,7 +109,7 @@ impl Table {
         if next < end { next } else { (next - end + 1) % PLACES }
     }
 
-    /// How many steps of probing from one slot to another.
+    /// The number of probing steps from one slot to another.
     const fn steps(&self, from: usize, to: usize) -> usize {
         let lines = self.lines.len();
         let (from, to) = (from % PLACES * lines + from / PLACES, to % PLACES * lines + to / PLACES);
@@ -123,7 +123,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// A table, and which page is in each frame.
+    /// A table, and the page in each frame.
     struct Pages {
         table: Table,
         pages: Vec<Option<Page>>,
@@ -152,8 +152,8 @@ mod tests {
             self.pages[frame as usize] = None;
         }
 
-        /// How many frames are looked at to find a page, in the mean.
-        fn looks(&self) -> f64 {
+        /// The mean number of frames checked to find a page.
+        fn mean_checks(&self) -> f64 {
             let looks = std::cell::Cell::new(0_u32);
             let pages: Vec<_> = self.pages.iter().flatten().collect();
             for page in &pages {
@@ -173,7 +173,7 @@ mod tests {
         for frames in [1, 2, 15, 64] {
             let mut table = Pages::new(frames);
             for _ in 0..if cfg!(miri) { 500 } else { 50_000 } {
-                // Few pages that meet, or neighbours, or pages that are all alike but for their lines.
+                // Few pages with collisions, adjacent pages, or pages that differ only in their lines.
                 let page = Page(rng.random_range(0..200_u64) * [1, 16, 4096][rng.random_range(0..3)]);
                 let there = table.pages.iter().position(|other| *other == Some(page));
                 assert_eq!(table.find(page), there.map(|frame| Frame(frame as u32)), "seed {seed}");
@@ -201,7 +201,7 @@ mod tests {
         for (what, page) in patterns {
             let mut table = Pages::new(FRAMES);
             (0..FRAMES).for_each(|number| table.insert(Page(page(u64::from(number))), number));
-            assert!(table.looks() < 1.8, "{what}: {} looks", table.looks());
+            assert!(table.mean_checks() < 1.8, "{what}: {} looks", table.mean_checks());
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Slows writers, the more the closer dirty pages come to their limit. Computes pauses; the driver carries them out.
+//! Computes the pauses of writers, which grow as the number of dirty pages approaches its limit. The driver executes
+//! the pauses.
 //!
 //! ```text
-//!  pause ▲                       │        One writer settles where a page takes as long to write as to write
-//!  /page │                     ╱ │        back: in the middle. Two settle at two thirds, n at n/(n+1): they
+//!  pause ▲                       │        One writer reaches balance where a page takes as long to write as to write
+//!  /page │                     ╱ │        back: in the middle. Two reach it at two thirds, n at n/(n+1): they
 //!        │                  ╱    │        approach the limit, and never stop.
 //!        │            ╱          │
 //!        └────┬──────────────────┴──▶ dirty
@@ -25,11 +26,11 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// The assumed rate of write-back until it has been measured.
+    /// The assumed rate of write-back before the first measurement.
     const RATE_UNKNOWN: u64 = 100 << 20;
-    /// A measurement covers at least so much busy time of the device.
+    /// The minimum busy time of the device in a measurement.
     const ROUND_MIN: Duration = Duration::from_millis(20);
-    /// The longest pause for a page, however slow the device is.
+    /// The maximum pause for a page, for any device.
     const PAUSE_MAX: Duration = Duration::from_millis(100);
 
     pub(super) fn new(config: &CacheConfig) -> Self {
@@ -44,7 +45,7 @@ impl Throttle {
         }
     }
 
-    /// Dirty pages from which on write-back runs.
+    /// The number of dirty pages above which write-back runs.
     pub(super) const fn background(&self) -> u32 {
         self.background
     }
@@ -61,7 +62,7 @@ impl Throttle {
         }
     }
 
-    /// The pause of a writer that made a page dirty, with `dirty` dirty pages in all.
+    /// The pause of a writer that made a page dirty; `dirty` is the number of all dirty pages.
     pub(super) fn pause(&self, dirty: u32) -> Duration {
         let above = u64::from(dirty.saturating_sub(self.background));
         if above == 0 {

@@ -1,6 +1,6 @@
-//! Write-behind: detects writers that go through the volume page by page, and returns the pages behind them, one request
-//! at a time, to be written at once. Writes nothing itself: see `io.rs`. Pages that were cached when they were written, or
-//! shortly before, are left to age and share: they are likely to be written again.
+//! Write-behind: detects sequential writers, and returns the pages that they have passed, one request at a time, for
+//! immediate write-back (`io.rs`). Excludes pages that were cached when they were written, or shortly before: they are
+//! likely to be written again, so they are written back by age and share.
 //!
 //! ```text
 //!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take
@@ -9,24 +9,23 @@
 use crate::file::page::{Page, PageRange};
 use std::collections::VecDeque;
 
-/// The streams, and the pages behind them.
+/// The streams, and the pages that they have passed.
 #[derive(Debug)]
 pub(super) struct WriteBehind {
     streams: [PageRange; Self::STREAMS],
     /// The stream of the last page.
     last: usize,
     request_pages: u64,
-    /// Ranges behind the streams that are not yet being written. Some of their pages may have been written for other
-    /// reasons.
+    /// Passed ranges that are not yet being written. Some of their pages may have been written back for other reasons.
     passed: VecDeque<PageRange>,
 }
 
 impl WriteBehind {
-    /// How many interleaved writers are detected. A page of no stream is compared with all of them, so they fit two cache
-    /// lines.
+    /// The number of interleaved writers that are detected. A page of no stream is compared with all of them, so they
+    /// fit two cache lines.
     const STREAMS: usize = 8;
-    /// The most ranges that wait for the device; further ones are left to age and share. Equals the default depth of a
-    /// queue (`QueueConfig::depth`): more would only wait.
+    /// The maximum number of ranges that wait for the device; pages of further ranges are written back by age and
+    /// share. Equals the default depth of a queue (`QueueConfig::depth`): more ranges would only wait.
     const PASSED_MAX: usize = 64;
 
     /// `request_pages` is the device's best request.
@@ -44,10 +43,10 @@ impl WriteBehind {
         self.stream_at(page).is_some()
     }
 
-    /// A page that was not cached before has been written whole.
+    /// Records a whole write of a page that was not cached before.
     pub(super) fn follow(&mut self, page: Page) {
         let number = self.stream_at(page).unwrap_or_else(|| {
-            // Replaces the stream that was continued longest ago, or nearly.
+            // Replaces approximately the stream that was continued longest ago.
             let number = (self.last + Self::STREAMS - 1) % Self::STREAMS;
             self.streams[number] = PageRange::new(page, 0);
             number
@@ -64,12 +63,12 @@ impl WriteBehind {
         *stream = PageRange::new(stream.end(), 0);
     }
 
-    /// The range to be written next.
+    /// The next range to be written.
     pub(super) fn next(&self) -> Option<PageRange> {
         self.passed.front().copied()
     }
 
-    /// Pages of [`WriteBehind::next`] up to `end` are being written, or need not be.
+    /// Removes the pages of [`WriteBehind::next`] up to `end`: they are being written, or need not be.
     pub(super) fn take(&mut self, end: Page) {
         let Some(range) = self.passed.front_mut() else { return };
         *range = PageRange::between(end, range.end());
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_beyond_the_limit_are_left_out() {
+    fn ranges_beyond_the_limit_are_omitted() {
         let mut behind = WriteBehind::new(2);
         (0..1000).for_each(|page| behind.follow(Page(page)));
         let passed = passed(&mut behind);
