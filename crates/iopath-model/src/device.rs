@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Memory, Op, Tag};
 
 use crate::cloud::Cloud;
+use crate::disk::Disk;
 use crate::mechanism::{Mechanism, Nanos, Request};
 use crate::model::{Model, Spec};
 
@@ -23,7 +24,7 @@ const OVERFLOW: IoError = IoError::Os(75);
 #[derive(Debug)]
 pub struct ModelDevice<M> {
     limits: Limits,
-    mechanism: Box<Any>,
+    mechanism: Any,
     /// Requests that no mechanism has seen.
     failed: VecDeque<Completion>,
     in_flight: u32,
@@ -35,16 +36,18 @@ pub struct ModelDevice<M> {
 /// The mechanisms, dispatched without an indirect call.
 #[derive(Debug)]
 enum Any {
-    Cloud(Cloud),
+    Disk(Box<Disk>),
+    Cloud(Box<Cloud>),
 }
 
 impl<M: Memory> ModelDevice<M> {
     /// The device of `model`. All that is random in it comes from `seed`.
     pub fn new(model: &Model, seed: u64) -> Self {
         let limits = model.limits().clone();
-        let mechanism = Box::new(match model.spec() {
-            Spec::Cloud(spec) => Any::Cloud(Cloud::new(spec, limits.depth_max, seed)),
-        });
+        let mechanism = match model.spec() {
+            Spec::Disk(spec) => Any::Disk(Box::new(Disk::new(spec))),
+            Spec::Cloud(spec) => Any::Cloud(Box::new(Cloud::new(spec, limits.depth_max, seed))),
+        };
         let failed = VecDeque::with_capacity(limits.depth_max as usize);
         Self { limits, mechanism, failed, in_flight: 0, memory: PhantomData, now: 0 }
     }
@@ -73,6 +76,7 @@ impl<M: Memory> ModelDevice<M> {
 macro_rules! mechanism {
     ($of:expr, $mechanism:ident => $call:expr) => {
         match $of {
+            Any::Disk($mechanism) => $call,
             Any::Cloud($mechanism) => $call,
         }
     };
@@ -96,14 +100,14 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
             self.failed.push_back(Completion { tag: io.tag, result: Err(error) });
             return Ok(());
         }
-        let request = Request { tag: io.tag, op: io.op, extent: io.extent };
-        mechanism!(&mut *self.mechanism, mechanism => mechanism.submit(request, now));
+        let request = Request { tag: io.tag, op: io.op, extent: io.extent, fua: io.fua };
+        mechanism!(&mut self.mechanism, mechanism => mechanism.submit(request, now));
         Ok(())
     }
 
     fn commit(&mut self, now: Instant) {
         self.now = now.as_nanos().max(self.now);
-        mechanism!(&mut *self.mechanism, mechanism => mechanism.commit(self.now));
+        mechanism!(&mut self.mechanism, mechanism => mechanism.commit(self.now));
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
@@ -111,7 +115,7 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         let done = if let Some(failed) = self.failed.pop_front() {
             failed
         } else {
-            let tag: Tag = mechanism!(&mut *self.mechanism, mechanism => mechanism.poll(self.now))?;
+            let tag: Tag = mechanism!(&mut self.mechanism, mechanism => mechanism.poll(self.now))?;
             Completion { tag, result: Ok(()) }
         };
         self.in_flight -= 1;
@@ -122,6 +126,6 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         if !self.failed.is_empty() {
             return Some(Instant::from_nanos(self.now));
         }
-        mechanism!(&*self.mechanism, mechanism => mechanism.next_event()).map(Instant::from_nanos)
+        mechanism!(&self.mechanism, mechanism => mechanism.next_event()).map(Instant::from_nanos)
     }
 }

@@ -1,14 +1,14 @@
 //! Reads parameters from a TOML file, its preset and values set from outside. A message names file, line, parameter, range
 //! and unit. Which parameters a model has is `model.rs` and the file of its kind.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range as Span;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ModelError, Position};
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Setting, Values};
 
 /// A model file above the preset on which it is based.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Document<'t> {
     /// The file first.
     layers: Vec<Layer<'t>>,
     overrides: Vec<Override<'t>>,
+    /// The parameters read so far.
+    settings: RefCell<Vec<Setting>>,
 }
 
 #[derive(Debug)]
@@ -25,7 +27,7 @@ struct Layer<'t> {
     table: DeTable<'t>,
 }
 
-/// A value from outside the file, by the path of its parameter: `seek_average_ms`, `zone.0.tracks`.
+/// A value from outside the file, by the path of its parameter: `seek_average_ms`, `zone.0.cylinders`.
 #[derive(Debug)]
 struct Override<'t> {
     path: &'t str,
@@ -41,7 +43,8 @@ impl<'t> Document<'t> {
     ) -> Result<Self, ModelError> {
         let overrides =
             overrides.iter().map(|&(path, value)| Override { path, value, is_used: Cell::new(false) });
-        let mut document = Self { layers: Vec::new(), overrides: overrides.collect() };
+        let (layers, settings) = (Vec::new(), RefCell::default());
+        let mut document = Self { layers, overrides: overrides.collect(), settings };
         document.add_layer(file, text)?;
         Ok(document)
     }
@@ -60,6 +63,11 @@ impl<'t> Document<'t> {
     pub(crate) fn root(&self) -> Section<'_> {
         let tables = self.layers.iter().map(|layer| Place { layer, table: &layer.table, span: 0..0 });
         Section { document: self, path: String::new(), tables: tables.collect() }
+    }
+
+    /// The parameters read so far, with their values and sources.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        self.settings.take()
     }
 
     /// Refuses a value from outside that no parameter used.
@@ -116,13 +124,34 @@ impl<'d> Section<'d> {
             }
             self.check_sources(place, parameters)?;
         }
-        let values = parameters.iter().map(|parameter| Ok((parameter, self.value(parameter)?)));
-        Ok(Values(values.collect::<Result<_, _>>()?))
+        let mut values = Vec::with_capacity(parameters.len());
+        for parameter in parameters {
+            let value = self.value(parameter)?;
+            values.push((parameter, value));
+            let source = self.source(parameter.name).map(str::to_owned);
+            let setting = Setting { path: self.full(parameter.name), parameter: *parameter, value, source };
+            self.document.settings.borrow_mut().push(setting);
+        }
+        Ok(Values(values))
     }
 
     /// The name with the tables that contain it.
     pub(crate) fn full(&self, name: &str) -> String {
         format!("{}{name}", self.path)
+    }
+
+    /// The tables `[[name]]` of the first file that has any.
+    pub(crate) fn tables(&self, name: &str) -> Result<Vec<Section<'d>>, ModelError> {
+        let found = self.tables.iter().find_map(|place| Some((place, place.table.get(name)?)));
+        let Some((place, value)) = found else { return Ok(Vec::new()) };
+        let wrong = || self.wrong_type(place, name, value, "a list of tables: `[[…]]`");
+        let DeValue::Array(array) = value.get_ref() else { return Err(wrong()) };
+        let section = |(index, value): (usize, &'d Spanned<DeValue<'d>>)| {
+            let DeValue::Table(table) = value.get_ref() else { return Err(wrong()) };
+            let tables = vec![Place { layer: place.layer, table, span: value.span() }];
+            Ok(Section { document: self.document, path: format!("{}{name}.{index}.", self.path), tables })
+        };
+        array.iter().enumerate().map(section).collect()
     }
 
     /// The string `name`, if any file has it.
@@ -136,7 +165,7 @@ impl<'d> Section<'d> {
     }
 
     /// Where a value comes from, as the file that holds it says.
-    pub(crate) fn source(&self, name: &str) -> Option<&'d str> {
+    fn source(&self, name: &str) -> Option<&'d str> {
         if self.overrides(name).is_some() {
             return Some("set from outside the file");
         }

@@ -30,6 +30,7 @@
 mod bucket;
 mod cloud;
 mod device;
+mod disk;
 mod document;
 mod error;
 mod mechanism;
@@ -38,5 +39,5 @@ mod parameter;
 
 pub use device::ModelDevice;
 pub use error::ModelError;
-pub use model::{Kind, Model, Preset, Setting};
-pub use parameter::{Parameter, Unit};
+pub use model::{Kind, Model, Preset};
+pub use parameter::{Parameter, Setting, Unit};

@@ -17,6 +17,7 @@ pub(crate) struct Request {
     pub(crate) tag: Tag,
     pub(crate) op: Op,
     pub(crate) extent: Extent,
+    pub(crate) fua: bool,
 }
 
 /// A device that exists only in time.

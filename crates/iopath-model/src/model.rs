@@ -4,9 +4,10 @@
 use iopath_core::Limits;
 
 use crate::cloud;
+use crate::disk;
 use crate::document::{Document, Section};
 use crate::error::ModelError;
-use crate::parameter::Parameter;
+use crate::parameter::{Parameter, Setting};
 
 /// A kind of model.
 #[derive(Debug, Clone, Copy)]
@@ -22,19 +23,30 @@ pub struct Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: &'static [Self] = &[Self {
-        name: "cloud",
-        about: "a virtual disk: latency, and caps on I/Os and bytes a second with burst credits",
-        tables: &[("", cloud::PARAMETERS)],
-        read: |section| {
-            let (spec, limits) = cloud::Spec::read(section, ROOT_KEYS)?;
-            Ok((Spec::Cloud(spec), limits))
+    pub const ALL: &'static [Self] = &[
+        Self {
+            name: "disk",
+            about: "a rotating disk: zones, seeks, rotation, track buffer, write cache and command queue",
+            tables: &[("", disk::PARAMETERS), ("zone", disk::ZONE)],
+            read: |section| {
+                let (spec, limits) = disk::Spec::read(section, ROOT_KEYS)?;
+                Ok((Spec::Disk(Box::new(spec)), limits))
+            },
         },
-    }];
+        Self {
+            name: "cloud",
+            about: "a virtual disk: latency, and caps on I/Os and bytes a second with burst credits",
+            tables: &[("", cloud::PARAMETERS)],
+            read: |section| {
+                let (spec, limits) = cloud::Spec::read(section, ROOT_KEYS)?;
+                Ok((Spec::Cloud(spec), limits))
+            },
+        },
+    ];
 }
 
 /// Keys of a file that are no parameters.
-const ROOT_KEYS: &[&str] = &["kind", "base", "about"];
+const ROOT_KEYS: &[&str] = &["kind", "base", "about", "zone"];
 
 /// A model that comes with the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +59,13 @@ pub struct Preset {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: &'static [Self] = &[Self { name: "cloud", text: include_str!("../presets/cloud.toml") }];
+    pub const ALL: &'static [Self] = &[
+        Self { name: "ide-2001", text: include_str!("../presets/ide-2001.toml") },
+        Self { name: "fc15k-2002", text: include_str!("../presets/fc15k-2002.toml") },
+        Self { name: "sata-2006", text: include_str!("../presets/sata-2006.toml") },
+        Self { name: "hdd-20tb", text: include_str!("../presets/hdd-20tb.toml") },
+        Self { name: "cloud", text: include_str!("../presets/cloud.toml") },
+    ];
 
     /// The preset of this name.
     ///
@@ -64,6 +82,7 @@ impl Preset {
 /// The parameters of the kinds, checked.
 #[derive(Debug, Clone)]
 pub(crate) enum Spec {
+    Disk(Box<disk::Spec>),
     Cloud(cloud::Spec),
 }
 
@@ -76,19 +95,6 @@ pub struct Model {
     limits: Limits,
     settings: Vec<Setting>,
     spec: Spec,
-}
-
-/// A parameter of a model, its value, and the source of the value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Setting {
-    /// The parameter with the tables that contain it: `seek_average_ms`, `zone.0.tracks`.
-    pub path: String,
-    /// Name, unit and range.
-    pub parameter: Parameter,
-    /// The value, in that unit.
-    pub value: f64,
-    /// The data sheet or the assumption from which the value comes, if the file names it.
-    pub source: Option<String>,
 }
 
 impl Model {
@@ -117,7 +123,7 @@ impl Model {
         Self::parse_with(file_name, text, &[])
     }
 
-    /// The model of a file, with other values for some parameters: their paths (`seek_average_ms`, `zone.0.tracks`) and
+    /// The model of a file, with other values for some parameters: their paths (`seek_average_ms`, `zone.0.cylinders`) and
     /// the numbers as text.
     ///
     /// # Errors
@@ -138,7 +144,7 @@ impl Model {
             root.conflict("kind", format!("there is no kind `{wanted}`; one of: {}", kinds()))
         })?;
         let (spec, limits) = (kind.read)(&root)?;
-        let settings = settings(&root, kind)?;
+        let settings = document.settings();
         document.check_overrides()?;
         let name = file_name.rsplit('/').next().unwrap_or(file_name).trim_end_matches(".toml").to_owned();
         let about = root.string("about")?.unwrap_or(kind.about).to_owned();
@@ -170,7 +176,7 @@ impl Model {
         &self.limits
     }
 
-    /// Every parameter with its value and source, in the order of the tables of [`Kind::tables`].
+    /// Every parameter with its value and source, in the order of the tables of [`Kind`].
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
@@ -178,15 +184,4 @@ impl Model {
     pub(crate) const fn spec(&self) -> &Spec {
         &self.spec
     }
-}
-
-fn settings(root: &Section<'_>, kind: &Kind) -> Result<Vec<Setting>, ModelError> {
-    let mut settings = Vec::new();
-    for &(_, parameters) in kind.tables {
-        for (parameter, value) in root.read(parameters, ROOT_KEYS)?.0 {
-            let source = root.source(parameter.name).map(str::to_owned);
-            settings.push(Setting { path: root.full(parameter.name), parameter: *parameter, value, source });
-        }
-    }
-    Ok(settings)
 }

@@ -133,6 +133,19 @@ impl Unit {
     }
 }
 
+/// A parameter of a model, its value, and the source of the value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The parameter with the tables that contain it: `seek_average_ms`, `zone.0.cylinders`.
+    pub path: String,
+    /// Name, unit and range.
+    pub parameter: Parameter,
+    /// The value, in that unit.
+    pub value: f64,
+    /// The data sheet or the assumption from which the value comes, if the file names it.
+    pub source: Option<String>,
+}
+
 /// The values of the parameters of one table.
 #[derive(Debug, Clone)]
 pub(crate) struct Values(pub(crate) Vec<(&'static Parameter, f64)>);

@@ -1,0 +1,372 @@
+//! A rotating disk: one arm over zoned tracks, a buffer that reads ahead, a write cache, and a queue from which the
+//! request with the shortest positioning time goes next.
+//!
+//! Each request costs the controller its command overhead, one request after another. A read whose sectors are in the
+//! buffer, or a write that fits into the cache, goes over the interface at once. The others wait for the arm: it seeks,
+//! waits for the sector, and passes it. After a read the heads continue to read ahead until another request needs the arm.
+//!
+//! Not modelled: defects, retries, thermal calibration, zones of shingled tracks, and a media cache.
+
+mod dirty;
+mod geometry;
+mod position;
+mod seek;
+mod segments;
+mod spec;
+
+use std::collections::VecDeque;
+
+use iopath_core::{Op, Tag};
+
+use crate::mechanism::{Completions, Mechanism, Nanos, Request};
+use dirty::Dirty;
+use position::{Arm, Stream};
+use segments::Segments;
+
+pub(crate) use spec::{PARAMETERS, Spec, ZONE};
+
+/// A request that waits for the arm, or for room in the write cache.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    tag: Tag,
+    is_write: bool,
+    start: u64,
+    end: u64,
+    /// The controller has decoded it, and a write has its data.
+    ready: Nanos,
+    arrived: Nanos,
+    place: geometry::Place,
+}
+
+/// What the arm does now.
+#[derive(Debug, Clone, Copy)]
+enum Job {
+    Read { tag: Tag, end: u64, sectors: u64, since: Nanos },
+    Write { tag: Tag },
+    Destage,
+}
+
+/// What the arm does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The entry of the queue.
+    Entry(usize),
+    /// The run of the write cache.
+    Run(usize),
+}
+
+/// A rotating disk in time.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    spec: Spec,
+    arm: Arm,
+    segments: Segments,
+    dirty: Dirty,
+    queue: Vec<Entry>,
+    /// Writes for which the cache has no room.
+    waiting: VecDeque<Entry>,
+    job: Option<(Nanos, Job)>,
+    controller_free: Nanos,
+    interface_free: Nanos,
+    last_request: Nanos,
+    completions: Completions,
+    /// The next internal event.
+    wake: Option<Nanos>,
+}
+
+impl Disk {
+    pub(crate) fn new(spec: &Spec) -> Self {
+        let depth = spec.queue_depth;
+        Self {
+            arm: Arm::new(&spec.mechanics),
+            segments: Segments::new(spec.segments, spec.segment_sectors),
+            dirty: Dirty::new(spec.cache_sectors, spec.cache_runs),
+            queue: Vec::with_capacity(depth as usize),
+            waiting: VecDeque::with_capacity(depth as usize),
+            job: None,
+            controller_free: 0,
+            interface_free: 0,
+            last_request: 0,
+            completions: Completions::with_capacity(depth),
+            wake: None,
+            spec: spec.clone(),
+        }
+    }
+
+    /// Runs all internal events up to `now`.
+    fn advance(&mut self, now: Nanos) {
+        while let Some(at) = self.wake.filter(|&at| at <= now) {
+            self.step(at);
+        }
+    }
+
+    /// What happens at one time: the job ends, room and flushes follow from it, and the arm begins the next.
+    fn step(&mut self, at: Nanos) {
+        if let Some((_, job)) = self.job.take_if(|(until, _)| *until <= at) {
+            self.finish(job, at);
+        }
+        if self.job.is_none() {
+            self.start(at);
+        }
+        self.wake = self.next_step();
+    }
+
+    /// The end of the job, or the time at which an idle arm may have something to do.
+    fn next_step(&self) -> Option<Nanos> {
+        if let Some((until, _)) = self.job {
+            return Some(until);
+        }
+        let ready = self.queue.iter().map(|entry| entry.ready).min();
+        let destage = (!self.dirty.is_empty()).then(|| self.destage_at());
+        [ready, destage].into_iter().flatten().min()
+    }
+
+    /// When an otherwise idle arm writes cached sectors.
+    fn destage_at(&self) -> Nanos {
+        let is_urgent =
+            !self.waiting.is_empty() || self.dirty.flush_up_to().is_some() || self.dirty.is_half_full();
+        if is_urgent { 0 } else { self.last_request + self.spec.destage_delay }
+    }
+
+    fn finish(&mut self, job: Job, at: Nanos) {
+        match job {
+            Job::Read { tag, end, sectors, since } => {
+                self.segments.extend(self.arm.stream_segment(), end);
+                let done = self.transfer(since, sectors).max(at);
+                self.interface_free = done;
+                self.completions.push(tag, done);
+            }
+            Job::Write { tag } => self.completions.push(tag, at),
+            Job::Destage => {
+                self.dirty.written();
+                self.accept_waiting(at);
+            }
+        }
+        while let Some(tag) = self.dirty.pop_flushed() {
+            self.completions.push(tag, at.max(self.controller_free));
+        }
+    }
+
+    /// The cache accepts the writes that have room now, in their order.
+    fn accept_waiting(&mut self, at: Nanos) {
+        while let Some(entry) = self.waiting.front().copied() {
+            if !self.dirty.has_room(entry.end - entry.start) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.accept(&entry, at.max(entry.ready));
+        }
+    }
+
+    fn accept(&mut self, entry: &Entry, at: Nanos) {
+        let done = self.transfer(at, entry.end - entry.start);
+        self.dirty.insert(entry.start, entry.end, &mut self.arm.geometry);
+        self.completions.push(entry.tag, done);
+    }
+
+    /// Uses the interface for so many sectors, no earlier than `from`; the end of the transfer.
+    fn transfer(&mut self, from: Nanos, sectors: u64) -> Nanos {
+        self.interface_free = self.interface_free.max(from) + ((sectors * self.spec.sector_interface) >> 16);
+        self.interface_free
+    }
+
+    /// The controller decodes a command; when it has done so.
+    fn decode(&mut self, overhead: Nanos, now: Nanos) -> Nanos {
+        self.controller_free = self.controller_free.max(now) + overhead;
+        self.controller_free
+    }
+
+    fn submit_write(&mut self, tag: Tag, start: u64, end: u64, fua: bool, now: Nanos) {
+        let stream = self.arm.stream.filter(|_| self.job.is_none());
+        if stream.is_some_and(|stream| start < stream.limit && self.segments.get(stream.segment).start < end)
+        {
+            self.end_stream(now);
+        }
+        self.segments.invalidate(start, end);
+        let mut entry =
+            Entry { tag, is_write: true, start, end, ready: 0, arrived: now, place: self.arm.place };
+        if self.dirty.is_on() && !fua {
+            entry.ready = self.decode(self.spec.buffered_overhead, now);
+            if self.waiting.is_empty() && self.dirty.has_room(end - start) {
+                self.accept(&entry, entry.ready);
+            } else {
+                self.waiting.push_back(entry);
+            }
+        } else {
+            let ready = self.decode(self.spec.overhead, now);
+            entry.ready = self.transfer(ready, end - start);
+            entry.place = self.arm.geometry.place(start);
+            self.queue.push(entry);
+        }
+    }
+
+    /// Begins the next job of an idle arm.
+    fn start(&mut self, at: Nanos) {
+        match self.choose(at) {
+            Some(Next::Entry(index)) => {
+                let entry = self.queue.swap_remove(index);
+                self.job = Some(if entry.is_write { self.write(&entry, at) } else { self.read(&entry, at) });
+            }
+            Some(Next::Run(index)) => {
+                self.end_stream(at);
+                let run = self.dirty.take(index, self.spec.destage_sectors, &mut self.arm.geometry);
+                let until = self.arm.pass(run.place, run.end, true, at);
+                self.job = Some((until, Job::Destage));
+            }
+            None => {}
+        }
+    }
+
+    /// Which of the ready requests and cached runs goes next: the shortest positioning time, but the oldest request first
+    /// where it has waited longer than `queue_age_max_ms`. Cached runs compete with requests only where one waits for them.
+    fn choose(&mut self, at: Nanos) -> Option<Next> {
+        let has_ready = self.queue.iter().any(|entry| entry.ready <= at);
+        let is_awaited = !self.waiting.is_empty() || self.dirty.flush_up_to().is_some();
+        let may_destage =
+            !self.dirty.is_empty() && if has_ready { is_awaited } else { self.destage_at() <= at };
+        if !has_ready && !may_destage {
+            return None;
+        }
+        if let ([entry], false) = (&self.queue[..], may_destage) {
+            return (entry.ready <= at).then_some(Next::Entry(0));
+        }
+        let mut best = None;
+        let from = self.arm.origin(at);
+        if has_ready {
+            let oldest = self.queue.iter().enumerate().filter(|(_, entry)| entry.ready <= at);
+            let oldest = oldest.min_by_key(|(_, entry)| entry.arrived)?;
+            if oldest.1.arrived + self.spec.queue_age_max < at {
+                return Some(Next::Entry(oldest.0));
+            }
+            for (index, entry) in self.queue.iter().enumerate() {
+                if entry.ready > at {
+                    continue;
+                }
+                let is_streamed = !entry.is_write && self.is_streamed(entry.start, at);
+                let time =
+                    if is_streamed { 0 } else { self.arm.positioning(&from, entry.place, entry.is_write) };
+                if best.is_none_or(|(least, _)| time < least) {
+                    best = Some((time, Next::Entry(index)));
+                }
+            }
+        }
+        if may_destage {
+            let up_to = self.dirty.flush_up_to().unwrap_or(u64::MAX);
+            for (index, run) in self.dirty.runs().iter().enumerate() {
+                if run.oldest > up_to {
+                    continue;
+                }
+                let time = self.arm.positioning(&from, run.place, true);
+                if best.is_none_or(|(least, _)| time < least) {
+                    best = Some((time, Next::Run(index)));
+                }
+            }
+        }
+        best.map(|(_, next)| next)
+    }
+
+    /// Whether the heads read ahead towards this sector.
+    fn is_streamed(&self, start: u64, at: Nanos) -> bool {
+        self.arm.stream.as_ref().is_some_and(|stream| {
+            at < stream.stop && self.segments.get(stream.segment).start <= start && start <= stream.limit
+        })
+    }
+
+    /// A read by the arm. It continues the stream, or begins one at the first sector that no segment has.
+    fn read(&mut self, entry: &Entry, at: Nanos) -> (Nanos, Job) {
+        let limit = (entry.end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
+        let is_streamed = self.is_streamed(entry.start, at);
+        if !is_streamed {
+            self.end_stream(at);
+            let found =
+                self.segments.find(entry.start).filter(|&index| self.segments.get(index).end < entry.end);
+            let segment = found.unwrap_or_else(|| self.segments.begin(entry.start));
+            let from = self.segments.get(segment).end.max(entry.start);
+            self.arm.begin_stream(segment, from, at);
+        }
+        let until = self.arm.stream_to(entry.end, limit).max(at);
+        let job = Job::Read { tag: entry.tag, end: entry.end, sectors: entry.end - entry.start, since: at };
+        (until, job)
+    }
+
+    fn write(&mut self, entry: &Entry, at: Nanos) -> (Nanos, Job) {
+        self.end_stream(at);
+        (self.arm.pass(entry.place, entry.end, true, at), Job::Write { tag: entry.tag })
+    }
+
+    /// The heads stop reading ahead; the segment keeps what they have read.
+    fn end_stream(&mut self, at: Nanos) {
+        if let Some((segment, end)) = self.arm.end_stream(at) {
+            self.segments.extend(segment, end);
+        }
+    }
+
+    /// Whether the buffer has all sectors of a read. The stream then reads on behind it.
+    fn is_buffered(&mut self, start: u64, end: u64, now: Nanos) -> bool {
+        if self.dirty.contains(start, end) {
+            return true;
+        }
+        let stream = self.arm.stream.as_ref().map(|stream| stream.segment);
+        let Some(segment) = self.segments.find(start) else { return false };
+        if stream != Some(segment) {
+            return self.segments.get(segment).end >= end;
+        }
+        let Some(Stream { limit, .. }) = self.arm.stream else { return false };
+        if end > limit || self.arm.stream_time(end) > now {
+            return false;
+        }
+        self.segments.extend(segment, end);
+        if self.job.is_none() {
+            let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
+            self.arm.read_on(limit, self.spec.readahead_sectors / 2, now);
+        }
+        true
+    }
+}
+
+impl Mechanism for Disk {
+    fn submit(&mut self, request: Request, now: Nanos) {
+        self.advance(now);
+        let Request { tag, op, extent, fua } = request;
+        let (start, end) = (extent.start().0, extent.end().0);
+        self.last_request = now;
+        match op {
+            Op::Write => self.submit_write(tag, start, end, fua, now),
+            Op::Flush => {
+                let ready = self.decode(self.spec.buffered_overhead, now);
+                self.dirty.flush(tag);
+                while let Some(tag) = self.dirty.pop_flushed() {
+                    self.completions.push(tag, ready);
+                }
+            }
+            _ if self.is_buffered(start, end, now) => {
+                let ready = self.decode(self.spec.buffered_overhead, now);
+                let done = self.transfer(ready, end - start);
+                self.completions.push(tag, done);
+            }
+            _ => {
+                let is_streamed = self.is_streamed(start, now);
+                let overhead = if is_streamed { self.spec.buffered_overhead } else { self.spec.overhead };
+                let ready = self.decode(overhead, now);
+                let place = self.arm.geometry.place(start);
+                self.queue.push(Entry { tag, is_write: false, start, end, ready, arrived: now, place });
+            }
+        }
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.advance(now);
+        if self.job.is_none() {
+            self.step(now);
+        }
+    }
+
+    fn poll(&mut self, now: Nanos) -> Option<Tag> {
+        self.advance(now);
+        self.completions.pop(now)
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        [self.completions.next(), self.wake].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,238 @@
+//! Where a sector lies: zone, cylinder, track and angle, and how long the media passes under the head from one sector to
+//! another. Seeks are `seek.rs`.
+//!
+//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. A track begins later on the
+//! turn than the one before by the time of the switch (the skew), so a transfer that crosses tracks continues without loss
+//! of a turn. Therefore one number describes a sector: the turns that a transfer of the whole disk makes up to it. Its
+//! fraction is the angle, and a difference is a duration.
+
+use crate::mechanism::Nanos;
+
+/// Turns in units of 2^-32. The lower half is the angle.
+pub(crate) type Turns = u64;
+
+/// One turn.
+pub(crate) const TURN: Turns = 1 << 32;
+
+/// A ring of cylinders with the same number of sectors on each track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Zone {
+    pub(crate) cylinders: u32,
+    pub(crate) sectors_per_track: u32,
+}
+
+/// The position of a sector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Counted from the outside over all heads.
+    pub(crate) track: u32,
+    pub(crate) cylinder: u32,
+    /// The turns up to the start of the sector.
+    pub(crate) turns: Turns,
+}
+
+#[derive(Debug, Clone)]
+struct Ring {
+    first_sector: u64,
+    first_cylinder: u32,
+    turns: Turns,
+    sectors_per_track: u32,
+    /// The width of a sector.
+    sector: Turns,
+}
+
+/// The layout of a disk, outermost zone first.
+#[derive(Debug, Clone)]
+pub(crate) struct Geometry {
+    rings: Vec<Ring>,
+    heads: u32,
+    period: Nanos,
+    /// 2^64 / `period`: turns without a division.
+    per_period: u64,
+    /// A track and the skew to the next one of its cylinder.
+    track: Turns,
+    /// The tracks of a cylinder with the skew to the next cylinder.
+    cylinder: Turns,
+    sectors: u64,
+    cylinders: u32,
+    /// The track of the last look-up.
+    memo: Span,
+}
+
+/// The sectors of a track.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    first: u64,
+    end: u64,
+    sector: Turns,
+    place: Place,
+}
+
+impl Geometry {
+    /// `period` is the time of a turn. Switching takes at most a turn.
+    pub(crate) fn new(
+        zones: &[Zone],
+        heads: u32,
+        period: Nanos,
+        head_switch: Nanos,
+        cylinder_switch: Nanos,
+    ) -> Self {
+        let skew =
+            |switch: Nanos| (u128::from(switch) * u128::from(TURN)).div_ceil(u128::from(period)) as Turns;
+        let track = TURN + skew(head_switch);
+        let cylinder = track * u64::from(heads - 1) + TURN + skew(cylinder_switch);
+        let (mut rings, mut sectors, mut cylinders, mut turns) = (Vec::new(), 0, 0, 0);
+        for zone in zones {
+            rings.push(Ring {
+                first_sector: sectors,
+                first_cylinder: cylinders,
+                turns,
+                sectors_per_track: zone.sectors_per_track,
+                sector: TURN / u64::from(zone.sectors_per_track),
+            });
+            sectors += u64::from(zone.cylinders) * u64::from(heads) * u64::from(zone.sectors_per_track);
+            turns += u64::from(zone.cylinders) * cylinder;
+            cylinders += zone.cylinders;
+        }
+        let nowhere = Span { first: 0, end: 0, sector: 0, place: Place { track: 0, cylinder: 0, turns: 0 } };
+        let per_period = u64::MAX / period;
+        Self { rings, heads, period, per_period, track, cylinder, sectors, cylinders, memo: nowhere }
+    }
+
+    pub(crate) const fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    pub(crate) const fn cylinders(&self) -> u32 {
+        self.cylinders
+    }
+
+    /// The place of a sector of the disk. No division where it lies on the track of the last look-up.
+    pub(crate) fn place(&mut self, sector: u64) -> Place {
+        if !(self.memo.first..self.memo.end).contains(&sector) {
+            self.memo = self.span(sector);
+        }
+        let Span { first, sector: width, place, .. } = self.memo;
+        Place { turns: place.turns + (sector - first) * width, ..place }
+    }
+
+    /// The turns up to the end of a sector.
+    pub(crate) fn end(&mut self, sector: u64) -> Turns {
+        self.place(sector).turns + self.memo.sector
+    }
+
+    fn span(&self, sector: u64) -> Span {
+        let ring = &self.rings[self.rings.partition_point(|ring| ring.first_sector <= sector) - 1];
+        let per_track = u64::from(ring.sectors_per_track);
+        let track = (sector - ring.first_sector) / per_track;
+        let cylinder = track / u64::from(self.heads);
+        let head = track - cylinder * u64::from(self.heads);
+        let first = ring.first_sector + track * per_track;
+        let cylinders = ring.first_cylinder + cylinder as u32;
+        let place = Place {
+            track: cylinders * self.heads + head as u32,
+            cylinder: cylinders,
+            turns: ring.turns + cylinder * self.cylinder + head * self.track,
+        };
+        Span { first, end: first + per_track, sector: ring.sector, place }
+    }
+
+    /// The first sector that does not end before `turns`: a transfer that has come so far has all sectors before it.
+    pub(crate) fn sector_at(&self, turns: Turns) -> u64 {
+        let at = self.rings.partition_point(|ring| ring.turns <= turns) - 1;
+        let ring = &self.rings[at];
+        let rest = turns - ring.turns;
+        let cylinder = rest / self.cylinder;
+        let rest = rest - cylinder * self.cylinder;
+        let head = (rest / self.track).min(u64::from(self.heads) - 1);
+        let sector = ((rest - head * self.track) / ring.sector).min(u64::from(ring.sectors_per_track));
+        let tracks = cylinder * u64::from(self.heads) + head;
+        let end = self.rings.get(at + 1).map_or(self.sectors, |next| next.first_sector);
+        (ring.first_sector + tracks * u64::from(ring.sectors_per_track) + sector).min(end)
+    }
+
+    /// How long so many turns take.
+    pub(crate) const fn time(&self, turns: Turns) -> Nanos {
+        ((turns as u128 * self.period as u128) >> 32) as Nanos
+    }
+
+    /// How far the disk turns in this time.
+    pub(crate) const fn turns(&self, time: Nanos) -> Turns {
+        ((time as u128 * self.per_period as u128) >> 32) as Turns
+    }
+
+    /// The angle under the heads at a time.
+    pub(crate) const fn angle(&self, at: Nanos) -> u32 {
+        self.turns(at % self.period) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Nanos = 10_000_000;
+
+    fn geometry() -> Geometry {
+        let zones =
+            [Zone { cylinders: 100, sectors_per_track: 500 }, Zone { cylinders: 50, sectors_per_track: 250 }];
+        Geometry::new(&zones, 4, PERIOD, 1_000_000, 1_500_000)
+    }
+
+    #[test]
+    fn sectors_fill_tracks_then_cylinders_then_zones() {
+        let mut disk = geometry();
+        assert_eq!((disk.sectors(), disk.cylinders()), (100 * 4 * 500 + 50 * 4 * 250, 150));
+        let place = |disk: &mut Geometry, sector| {
+            let Place { track, cylinder, .. } = disk.place(sector);
+            (track, cylinder)
+        };
+        assert_eq!(place(&mut disk, 0), (0, 0));
+        assert_eq!(place(&mut disk, 499), (0, 0));
+        assert_eq!(place(&mut disk, 500), (1, 0));
+        assert_eq!(place(&mut disk, 2000), (4, 1));
+        assert_eq!(place(&mut disk, 200_000), (400, 100));
+        assert_eq!(place(&mut disk, 200_250), (401, 100));
+        let last = disk.sectors() - 1;
+        assert_eq!(place(&mut disk, last), (599, 149));
+    }
+
+    #[test]
+    fn a_track_takes_a_turn_and_the_switch_to_the_next() {
+        let mut disk = geometry();
+        let time = |disk: &mut Geometry, from, to| {
+            let turns = disk.place(to).turns - disk.place(from).turns;
+            disk.time(turns)
+        };
+        let near =
+            |time: Nanos, wanted: Nanos| assert!(time.abs_diff(wanted) < 10, "{time} instead of {wanted}");
+        near(time(&mut disk, 0, 250), PERIOD / 2);
+        near(time(&mut disk, 0, 500), PERIOD + 1_000_000);
+        near(time(&mut disk, 0, 2000), 4 * PERIOD + 3 * 1_000_000 + 1_500_000);
+        near(time(&mut disk, 199_500, 200_000), PERIOD + 1_500_000);
+        let last = disk.place(499).turns;
+        assert!(disk.end(499) - last > 0 && disk.end(499) <= TURN);
+    }
+
+    #[test]
+    fn the_sector_at_a_place_is_that_sector() {
+        let mut disk = geometry();
+        for sector in [0, 1, 499, 500, 1999, 2000, 150_001, 199_999, 200_000, 200_251, 249_999] {
+            let start = disk.place(sector).turns;
+            assert_eq!(disk.sector_at(start), sector);
+            assert_eq!(disk.sector_at(start + 1), sector);
+            let end = disk.end(sector);
+            assert_eq!(disk.sector_at(end), sector + 1);
+        }
+        assert_eq!(disk.sector_at(u64::MAX >> 1), disk.sectors());
+    }
+
+    #[test]
+    fn the_angle_repeats_with_each_turn() {
+        let disk = geometry();
+        assert_eq!(disk.angle(0), 0);
+        let quarter = disk.angle(PERIOD / 4);
+        assert!(quarter.abs_diff(1 << 30) < 4 && disk.angle(7 * PERIOD + PERIOD / 4) == quarter);
+        assert_eq!(disk.time(disk.turns(12_345_678)) / 10, 1_234_567);
+    }
+}

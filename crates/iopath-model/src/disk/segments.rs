@@ -1,0 +1,96 @@
+//! The read buffer of a disk: segments of sectors in use order. What the heads read into them is `arm.rs`.
+
+/// A run of sectors in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    used: u64,
+}
+
+/// The segments. A new run replaces the segment that was used least recently.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    runs: Vec<Segment>,
+    sectors_max: u64,
+    clock: u64,
+}
+
+impl Segments {
+    /// `count` segments of `sectors_max`; a disk without buffer has a segment of no sectors.
+    pub(crate) fn new(count: u32, sectors_max: u64) -> Self {
+        let runs = vec![Segment { start: 0, end: 0, used: 0 }; count.max(1) as usize];
+        Self { runs, sectors_max, clock: 0 }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Segment {
+        self.runs[index]
+    }
+
+    /// The segment that contains `start`, or ends there.
+    pub(crate) fn find(&mut self, start: u64) -> Option<usize> {
+        let index =
+            self.runs.iter().position(|run| run.start <= start && start <= run.end && run.start < run.end)?;
+        self.touch(index);
+        Some(index)
+    }
+
+    /// Begins a run at `start` in the segment that was used least recently.
+    pub(crate) fn begin(&mut self, start: u64) -> usize {
+        let oldest = self.runs.iter().enumerate().min_by_key(|(_, run)| run.used);
+        let index = oldest.map_or(0, |(index, _)| index);
+        self.runs[index] = Segment { start, end: start, used: 0 };
+        self.touch(index);
+        index
+    }
+
+    /// The run continues to `end`; its first sectors leave the buffer where it has no room.
+    pub(crate) fn extend(&mut self, index: usize, end: u64) {
+        let run = &mut self.runs[index];
+        run.end = run.end.max(end);
+        run.start = run.start.max(run.end.saturating_sub(self.sectors_max));
+    }
+
+    /// Removes sectors that are written.
+    pub(crate) fn invalidate(&mut self, start: u64, end: u64) {
+        for run in &mut self.runs {
+            if run.start < end && start < run.end {
+                run.end = start.max(run.start);
+            }
+        }
+    }
+
+    fn touch(&mut self, index: usize) {
+        self.clock += 1;
+        self.runs[index].used = self.clock;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_slides_and_the_least_used_is_replaced() {
+        let mut segments = Segments::new(2, 100);
+        let first = segments.begin(1000);
+        segments.extend(first, 1150);
+        assert_eq!((segments.get(first).start, segments.get(first).end), (1050, 1150));
+        assert_eq!(segments.find(1150), Some(first));
+        assert_eq!(segments.find(1049), None);
+        let second = segments.begin(5000);
+        segments.extend(second, 5010);
+        assert_eq!(segments.find(1100), Some(first));
+        assert_eq!(segments.begin(9000), second);
+        assert_eq!(segments.find(5005), None);
+    }
+
+    #[test]
+    fn a_write_removes_what_it_covers_and_what_follows() {
+        let mut segments = Segments::new(1, 100);
+        let run = segments.begin(0);
+        segments.extend(run, 80);
+        segments.invalidate(40, 48);
+        assert_eq!((segments.get(run).start, segments.get(run).end), (0, 40));
+    }
+}
