@@ -20,7 +20,8 @@ use iopath_lab::{
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    described, duration, elevator, elevators_help, log_file, page_bytes, read_size, size, survey_time,
+    count, described, duration, elevator, elevators_help, log_file, page_bytes, read_size, seed, size,
+    survey_time,
 };
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
@@ -33,7 +34,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure a target on every path, and report which path, block size and depth suit it, its CPU cost and anomalies
+    /// Measure a target on each path; recommend path, block size and depth; report CPU cost and anomalies
     Survey(SurveyArgs),
     /// Measure one workload on one path, with repetitions
     Run(Box<RunArgs>),
@@ -55,7 +56,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct SurveyArgs {
-    /// A directory (for a temporary scratch file), a file or a block device (read only)
+    /// A directory (survey uses a temporary scratch file there), a file or a block device (survey only reads it)
     #[arg(default_value = ".")]
     pub(crate) target: PathBuf,
     /// Total time (90s, 5m; a plain number is seconds)
@@ -75,7 +76,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: &'static PathRow,
     /// A directory (for a temporary scratch file), a file or a block device
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "TARGET")]
     pub(crate) target: Option<PathBuf>,
     /// Direction and order of transfers
     #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
@@ -84,10 +85,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "4k", value_parser = size, value_name = "SIZE")]
     pub(crate) bs: u64,
     /// Transfers in flight per job; always 1 on synchronous paths
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
     pub(crate) iodepth: u32,
     /// Threads that run the workload concurrently
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
     pub(crate) numjobs: u32,
     /// Bytes to access from the start of the target; default: all of a file or device, 1g of a scratch file
     #[arg(long, value_parser = size, value_name = "SIZE")]
@@ -96,47 +97,48 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) runtime: Option<Duration>,
     /// Number of repetitions
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_parser = count, value_name = "N")]
     pub(crate) repeat: u32,
-    /// Read SIZE once before measuring and keep the caches; default: each repetition starts with empty caches
+    /// Read SIZE once before the measurement and keep the caches filled; default: each repetition starts with empty
+    /// caches
     #[arg(long)]
     pub(crate) warm: bool,
-    /// Measure the latency of one transfer in N only, on synchronous paths, where reading the clock costs more than a
-    /// transfer; like fio's `gtod_reduce`
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    /// Measure the latency of one transfer in N only. For synchronous paths and cached data: a transfer then takes less
+    /// time than reading the clock (compare fio's `gtod_reduce`)
+    #[arg(long, default_value_t = 1, value_parser = count, value_name = "N")]
     pub(crate) latency_every: u32,
     /// Memory of the page cache of iopath-buffered; default: 256m
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
-    /// Page size of that cache, 4k to 64k; default: 4k
+    /// Page size of the page cache of iopath-buffered, 4k to 64k; default: 4k
     #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
-    /// Readahead of that cache: auto, off or a maximum size; default: auto
+    /// Readahead of the page cache of iopath-buffered: auto, off or a maximum size; default: auto
     #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE")]
     pub(crate) readahead: Option<Readahead>,
-    /// Borrow pages of that cache instead of copying from them
+    /// Borrow pages of the page cache of iopath-buffered instead of copying them
     #[arg(long)]
     pub(crate) borrow: bool,
     /// Percentage of reads in rw and randrw
-    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    #[arg(long, default_value_t = 50, value_parser = count, value_name = "PERCENT")]
     pub(crate) rwmixread: u32,
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<ElevatorSpec>,
-    /// With an elevator other than none, which all jobs share: requests at the device at once. The elevator orders the
-    /// requests beyond. Default: as many as the disk takes, or 32
-    #[arg(long, value_name = "N")]
+    /// Maximum number of requests in flight at the device, for all jobs together. Applies to elevators other than none,
+    /// which order the waiting requests. Default: the queue depth of the disk, or 32
+    #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) device_depth: Option<u32>,
     /// The I/O engine of iopath's own paths
-    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)).try_map(|name| name.parse::<Engine>()), value_name = "E")]
+    #[arg(long, value_parser = PossibleValuesParser::new(Engine::KNOWN.iter().map(|known| known.0)).try_map(|name| name.parse::<Engine>()), value_name = "ENGINE")]
     pub(crate) engine: Option<Engine>,
     /// Seed of random offsets and content
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = seed, value_name = "N")]
     pub(crate) seed: u64,
     /// Write the request log of iopath's own paths to a file, for `iopath log`
     #[arg(long, value_name = "FILE", value_parser = log_file)]
     pub(crate) log: Option<PathBuf>,
-    /// Maximum size of that log
+    /// Maximum size of the request log
     #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
     pub(crate) log_limit: Option<u64>,
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
@@ -179,7 +181,7 @@ impl RunArgs {
 }
 
 impl Command {
-    /// The flags of this command that set a field of a workload. Messages name these.
+    /// The flags of this command for the fields of a workload. Messages name these flags.
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
             Self::Run(_) => run_flag,
@@ -221,7 +223,7 @@ fn run_flag(field: Field) -> Option<&'static str> {
     })
 }
 
-/// A survey selects all other fields itself.
+/// A survey sets all other fields itself.
 fn survey_flag(field: Field) -> Option<&'static str> {
     (field == Field::Overwrite).then_some("--overwrite")
 }
@@ -230,20 +232,20 @@ fn survey_flag(field: Field) -> Option<&'static str> {
 pub(crate) struct MapArgs {
     /// A regular file. Its content is not read
     pub(crate) file: PathBuf,
-    /// Sizes of the reads, each from the start to the end of the file
+    /// Block sizes: counts the requests of reading the whole file in blocks of each size
     #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = read_size, value_name = "SIZE,...")]
     pub(crate) bs: Vec<u64>,
-    /// When a read is submitted before an indirect block, in a block-mapped file (ext2, ext3); default: once
+    /// How a read is split before an indirect block of a block-mapped file (ext2, ext3); default: once
     #[arg(long, value_parser = PossibleValuesParser::new(Boundary::ALL.map(Boundary::name)).try_map(|name| name.parse::<Boundary>()))]
     pub(crate) boundary: Option<Boundary>,
-    /// Show all extents
+    /// Show all extents, not only the first 24
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }
 
-/// Where results go: the same options on each command that has results.
+/// The destination of results: the same options on each command that has results.
 #[derive(Debug, Args)]
 pub(crate) struct JsonArgs {
     /// Write the results as JSON to FILE and as text to stdout; without FILE, or with -, only as JSON to stdout
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_run_are_those_of_a_workload() {
+    fn run_has_the_defaults_of_a_workload() {
         let Cli { command } = Cli::try_parse_from(["iopath", "run", "--path", "kernel-buffered"]).unwrap();
         let Command::Run(args) = &command else { panic!("run parses to run") };
         let (parsed, default) = (args.workload().unwrap(), Workload::default());

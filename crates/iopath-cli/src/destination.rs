@@ -1,5 +1,5 @@
-//! Files that a command may write. Checks them before the command begins, so that no result is lost after a measurement
-//! and no file of the user is destroyed. Does not write them.
+//! Files that a command may write. Checks them before the command begins, so that a measurement does not lose its results
+//! and the command does not destroy a file of the user. Does not write the files.
 
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
@@ -15,7 +15,7 @@ pub(crate) struct Destination<'a> {
     /// The content, as messages name it.
     content: &'static str,
     option: &'static str,
-    /// Whether an existing file has such content, and may be replaced.
+    /// Whether an existing file has such content: the command may replace it.
     is_ours: fn(&Path) -> io::Result<bool>,
     force: bool,
 }
@@ -55,9 +55,10 @@ impl<'a> Destination<'a> {
             "{} is a block device: name a file for {content} ({option})",
             path.display()
         );
-        // Other kinds than files store nothing that could be overwritten: /dev/null may be named twice.
-        let other = others.iter().find(|other| kind.is_some_and(|kind| kind.is_file()) && is(other.of.path));
-        if let Some(Checked { of: other, .. }) = other {
+        // Only regular files can lose data: /dev/null may be named twice.
+        let is_file = kind.is_some_and(|kind| kind.is_file());
+        let other = others.iter().find(|other| is_file && is(other.destination.path));
+        if let Some(Checked { destination: other, .. }) = other {
             bail!(
                 "{} is the file for {} ({}): name another file for {content} ({option})",
                 path.display(),
@@ -68,15 +69,15 @@ impl<'a> Destination<'a> {
         if metadata.is_some_and(|metadata| metadata.is_file() && metadata.len() > 0) {
             self.check_replaceable()?;
         }
-        // A reader of a FIFO would take the opening and closing for all of the content.
+        // The close of a FIFO would signal the end of the data to its reader.
         if !kind.is_some_and(|kind| kind.is_fifo()) {
             OpenOptions::new().append(true).create(true).open(path).with_context(|| self.cannot_write())?;
         }
-        // A symbolic link to a missing file stays; its new target is removed.
-        Ok(Checked { of: *self, created: path.canonicalize().ok().filter(|_| kind.is_none()) })
+        // Drop removes the new target of a dangling symbolic link, not the link.
+        Ok(Checked { destination: *self, created: path.canonicalize().ok().filter(|_| kind.is_none()) })
     }
 
-    /// Fails if the file has other content than that of iopath, unless the user forces it.
+    /// Fails if another program wrote the file, unless `--force` is set.
     fn check_replaceable(&self) -> anyhow::Result<()> {
         let Self { path, content, option, is_ours, force } = *self;
         if force || is_ours(path).with_context(|| self.cannot_write())? {
@@ -93,7 +94,7 @@ impl<'a> Destination<'a> {
 /// A destination that may be written.
 #[derive(Debug)]
 struct Checked<'a> {
-    of: Destination<'a>,
+    destination: Destination<'a>,
     /// The file, if the check created it.
     created: Option<PathBuf>,
 }
@@ -106,8 +107,8 @@ impl Drop for Checked<'_> {
     }
 }
 
-/// Fails if one of the files cannot be written, is the target, is named twice, or would destroy a file of the user.
-/// Leaves no new file behind.
+/// Fails if a file cannot be written, is the target, is named twice, or holds data of the user. Removes the files that it
+/// creates.
 pub(crate) fn check(destinations: &[Destination], target: Option<&Path>) -> anyhow::Result<()> {
     let mut checked = Vec::new();
     for destination in destinations {
@@ -116,7 +117,7 @@ pub(crate) fn check(destinations: &[Destination], target: Option<&Path>) -> anyh
     Ok(())
 }
 
-/// Whether the name stands for stdout.
+/// Whether the name means stdout.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }

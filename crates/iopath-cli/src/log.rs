@@ -2,7 +2,7 @@
 
 use crate::args::{LogArgs, LogFile, SummaryArgs};
 use crate::output::{Json, plain};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use iopath_lab::table::terminal_width;
 use iopath_log::{Damage, Filter, LogError, LogReader};
@@ -50,15 +50,22 @@ fn open(file: &LogFile) -> Result<LogReader<BufReader<File>>, LogError> {
     LogReader::open(if is_stdin { Path::new("/dev/stdin") } else { &file.file })
 }
 
-/// Adds the name of the log, which its reader does not know.
+/// Adds the name of the log and a remedy where the error has none.
 fn with_name(file: &LogFile, error: LogError) -> anyhow::Error {
+    let name = file.file.display();
     match error {
+        LogError::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            anyhow!("log {name} does not exist; `iopath run --log FILE` writes a log")
+        }
+        LogError::Read { source, .. } if source.kind() == io::ErrorKind::IsADirectory => {
+            anyhow!("{name} is a directory; name a log, which `iopath run --log FILE` writes")
+        }
         LogError::Open { .. } | LogError::Output(_) => error.into(),
-        of_the_log => anyhow::Error::new(of_the_log).context(file.file.display().to_string()),
+        other => anyhow::Error::new(other).context(name.to_string()),
     }
 }
 
-/// A damaged log is read up to the damage, with a warning.
+/// Warns about damage. The log is read up to the damage.
 fn warn(file: &LogFile, damage: Option<&Damage>) {
     if let Some(damage) = damage {
         eprintln!("iopath: {}", plain(&format!("{}: {damage}", file.file.display())));

@@ -37,13 +37,13 @@ fn main() -> ExitCode {
             if let Some(error) = error.downcast_ref() {
                 return usage(error);
             }
-            let of_lab: Option<&LabError> = error.downcast_ref();
-            let line = match of_lab {
+            let lab_error: Option<&LabError> = error.downcast_ref();
+            let line = match lab_error {
                 Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
                 _ => output::one_line(&error),
             };
             eprintln!("iopath: {line}");
-            let is_usage = of_lab.is_some_and(LabError::is_usage);
+            let is_usage = lab_error.is_some_and(LabError::is_usage);
             ExitCode::from(if is_usage { USAGE } else { FAILURE })
         }
     }
@@ -65,8 +65,8 @@ fn run(command: &Command) -> anyhow::Result<()> {
     }
 }
 
-/// Writes requested help to stdout, which is a success. Writes help to stderr if the command is missing, and an invalid
-/// argument as one line to stderr.
+/// Requested help goes to stdout and is a success. Help for a missing command, and one line about an invalid argument, go
+/// to stderr.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !error.use_stderr() {
@@ -82,14 +82,14 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// The message for an option of `iopath run` that `iopath survey` lacks because it selects the values itself.
+/// The message for an option of `iopath run` on `iopath survey`, which selects these values itself.
 fn option_of_run(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_survey = std::env::args_os().nth(1).is_some_and(|command| command == "survey");
     let cli = Cli::command();
-    let of_run = cli.find_subcommand("run")?.get_arguments().filter_map(clap::Arg::get_long);
-    let is_known = of_run.into_iter().any(|long| option.strip_prefix("--") == Some(long));
+    let run_options = cli.find_subcommand("run")?.get_arguments().filter_map(clap::Arg::get_long);
+    let is_known = run_options.into_iter().any(|long| option.strip_prefix("--") == Some(long));
     (error.kind() == ErrorKind::UnknownArgument && is_survey && is_known).then(|| {
         format!(
             "survey selects paths, block sizes and depths itself and has no {option}; use iopath run {option}"

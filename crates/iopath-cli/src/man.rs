@@ -29,7 +29,7 @@ fn page() -> anyhow::Result<String> {
     Ok(page + &String::from_utf8(version)?)
 }
 
-/// The section of a command. Its own sections become subsections.
+/// The section of a command. The sections of its own page become subsections.
 fn section(command: &Command) -> anyhow::Result<String> {
     let man = Man::new(command.clone());
     let mut body = Vec::new();

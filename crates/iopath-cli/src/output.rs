@@ -9,15 +9,15 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Where results go.
+/// The destination of results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Json<'a> {
     args: &'a JsonArgs,
 }
 
 impl<'a> Json<'a> {
-    /// Fails before any measurement if the results or the log could not be written, or would replace the target, each
-    /// other or a file of the user.
+    /// Fails, before any measurement, if the results or the log cannot be written, or would replace the target, each other
+    /// or a file of the user.
     pub(crate) fn new(args: &'a JsonArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
         let log = log.map(|path| Destination::log(path, args.force));
         let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(log).collect();
@@ -72,13 +72,13 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Writes to stdout. Fails if it is full or closed.
+/// Writes to stdout. Fails if stdout is full or closed.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
-/// Escapes control characters, which a file name may contain, for a terminal.
+/// Escapes control characters for a terminal: a file name may contain them.
 pub(crate) fn plain(line: &str) -> String {
     let escape = |char: char| match char {
         '\n' => " ".to_owned(),
@@ -115,7 +115,7 @@ pub(crate) fn usage_line(text: &str) -> String {
     format!("{}; see --help", joined.trim_start_matches("error: "))
 }
 
-/// Whether the reader of stdout has closed it, which is not a failure.
+/// Whether the reader of stdout has closed the pipe. That is not a failure.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is_broken = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -13,8 +13,8 @@ const NOBODY: u32 = 65534;
 /// The shells' options for the limit of processes: bash and POSIX have `-u`, dash has `-p`.
 const PROCESSES: &str = "ulimit -u 20 2>/dev/null || ulimit -p 20";
 
-/// Runs the program under the limit that the shell command `limit` sets, without root's rights. Exit code and last line of stderr; none where this machine
-/// cannot run it so.
+/// Runs the program as an unprivileged user, under the limit that the shell command `limit` sets. Returns the exit code and
+/// the last line of stderr; none where this machine does not permit it.
 fn limited(limit: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
     let script = format!("{{ {limit}; }} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -36,7 +36,7 @@ fn limited(limit: &str, args: &[&str]) -> Option<(Option<i32>, String)> {
     }
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(ended, "it waits for ever under {limit}: {stderr}");
+    assert!(ended, "the program hangs under {limit}: {stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
     if stderr.contains("ermission denied") {
         eprintln!("skipped: user {NOBODY} may not run the program: {stderr}");
@@ -89,7 +89,7 @@ fn too_many_jobs_for_the_limit_of_open_files_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_directory_that_stores_no_files_is_not_said_to_be_full() {
+fn a_filesystem_that_stores_no_files_is_not_reported_as_full() {
     for (directory, filesystem) in [("/proc", "proc"), ("/sys", "sysfs")] {
         let target = ["--target", directory, "--size", "1m"];
         let run = support::iopath(&["run", "--path", "kernel-buffered"]).args(target).output().unwrap();

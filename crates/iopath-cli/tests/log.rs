@@ -42,7 +42,7 @@ fn summary_dump_and_result_of_a_run_agree() {
         assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
         String::from_utf8(dump.stdout).unwrap().lines().count() as u64
     };
-    assert_eq!(dump(&[]), summary["selected"].as_u64().unwrap(), "one line for each step");
+    assert_eq!(dump(&[]), summary["selected"].as_u64().unwrap(), "one line for each event");
     let completed = dump(&["--event", "complete"]);
     assert!(
         (ios..ios * 2).contains(&completed),
@@ -84,7 +84,11 @@ fn other_files_are_refused_in_one_line() {
         (vec!["log", "/nowhere"], 1, "/nowhere"),
         (vec!["log"], 2, "<FILE>"),
         (vec!["log", text.to_str().unwrap(), "--event", "coffee"], 2, "coffee"),
-        (vec!["run", "--path", "kernel-direct", "--target", "/tmp", "--log", "x"], 2, "takes no --log"),
+        (
+            vec!["run", "--path", "kernel-direct", "--target", "/tmp", "--log", "x"],
+            2,
+            "does not accept --log",
+        ),
     ] {
         let run = iopath(&args).output().unwrap();
         let stderr = String::from_utf8(run.stderr).unwrap();
@@ -131,7 +135,7 @@ fn a_filter_that_matches_nothing_is_one_line_with_the_content_of_the_log() {
 }
 
 #[test]
-fn repetitions_of_a_run_are_told_apart() {
+fn repetitions_of_a_run_are_distinguished() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let log = logged(&directory, "1");
     let summary =

@@ -206,7 +206,7 @@ fn an_unaligned_block_size_is_refused_with_the_alignment() {
         return eprintln!("skipped: no FIEMAP or no direct I/O here: {stderr}");
     }
     assert!(
-        stderr.contains("--bs 1000 is out of range: a multiple of") && stderr.lines().count() == 1,
+        stderr.contains("--bs 1000 is not valid; use a multiple of") && stderr.lines().count() == 1,
         "{stderr}"
     );
 }

@@ -170,7 +170,7 @@ fn json_goes_to_stdout_without_a_file_on_every_command() {
     }
 }
 
-/// What `nohup` does: SIGHUP is ignored when the program starts.
+/// SIGHUP is ignored when the program starts, as under `nohup`.
 #[test]
 fn an_ignored_hangup_stays_ignored() {
     let Some(directory) = scratch_directory() else { return };

@@ -166,10 +166,10 @@ fn an_option_of_run_is_refused_with_the_command_that_has_it() {
     assert_refused(&survey(Path::new("."), &["--bogus"]), 2, &["unexpected argument '--bogus'"]);
 }
 
-/// A tmpfs of so many MiB; unmounted when dropped.
-struct Small(tempfile::TempDir);
+/// A tmpfs of a given size in MiB; unmounted when dropped.
+struct SmallFilesystem(tempfile::TempDir);
 
-impl Small {
+impl SmallFilesystem {
     fn new(mib: u64) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let size = format!("size={mib}m");
@@ -179,7 +179,7 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFilesystem {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
@@ -187,7 +187,7 @@ impl Drop for Small {
 
 #[test]
 fn a_full_filesystem_is_refused_with_options_that_survey_has() {
-    let Some(small) = Small::new(33) else { return eprintln!("skipped: no tmpfs can be mounted") };
+    let Some(small) = SmallFilesystem::new(33) else { return eprintln!("skipped: no tmpfs can be mounted") };
     let output = survey(small.0.path(), &["--time", "2s"]);
     assert_refused(&output, 1, &["a scratch file", "name another directory"]);
     assert!(!text(&output.stderr).contains("--size"), "{}", text(&output.stderr));

@@ -11,21 +11,21 @@ pub const CACHE_BYTES: u64 = 256 << 20;
 /// The default size of a page, in bytes.
 pub const PAGE_BYTES: u32 = 4 << 10;
 
-/// The settings of a path's own page cache; an unset one has its default.
+/// Settings of iopath's page cache. An unset value means the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheSettings {
-    /// Its memory, in bytes.
+    /// The memory of the cache, in bytes.
     pub cache_bytes: Option<u64>,
     /// The size of a page, in bytes.
     pub page_bytes: Option<u32>,
-    /// Its readahead.
+    /// The readahead of the cache.
     pub readahead: Option<Readahead>,
     /// Whether reads borrow the cached bytes instead of copying them.
     pub borrow: bool,
 }
 
 impl CacheSettings {
-    /// Its memory, in bytes.
+    /// The memory of the cache, in bytes.
     pub fn cache_bytes(&self) -> u64 {
         self.cache_bytes.unwrap_or(CACHE_BYTES)
     }
@@ -35,7 +35,7 @@ impl CacheSettings {
         self.page_bytes.unwrap_or(PAGE_BYTES)
     }
 
-    /// Its readahead.
+    /// The readahead of the cache.
     pub fn readahead(&self) -> Readahead {
         self.readahead.unwrap_or_default()
     }
@@ -91,7 +91,7 @@ pub(crate) fn used_between(before: &BufferedStats, after: &BufferedStats) -> Cac
 }
 
 impl std::iter::Sum for CacheUse {
-    /// The sum of counts, and the last of states.
+    /// Adds the counters. `dirty`, `writing` and `readahead_bytes` are those of the last item.
     fn sum<I: Iterator<Item = Self>>(uses: I) -> Self {
         uses.fold(Self::default(), |sum, one| Self {
             hits: sum.hits + one.hits,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_differences_and_sums_and_states_are_the_last() {
+    fn counters_are_subtracted_and_added_and_the_last_state_is_kept() {
         let stats = |hits, dirty| BufferedStats {
             hits,
             cache: iopath_core::cache::CacheStats {

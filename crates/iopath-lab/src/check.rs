@@ -1,4 +1,4 @@
-//! Checks a workload against what its path can do. Does not examine the target: `target.rs` does.
+//! Checks a workload against the capabilities of its path. Does not examine the target: `target.rs` does.
 
 use iopath_core::SECTOR_BYTES;
 
@@ -31,19 +31,19 @@ impl Workload {
         self.check_cache()
     }
 
-    /// A queue of iopath transfers whole sectors; a page cache before it takes any size.
+    /// iopath's queue transfers whole sectors. A page cache in front of the queue accepts any size.
     fn check_block(&self) -> Result<(), WorkloadError> {
         let multiple = self.path.capabilities.block_multiple();
         if self.block_size.bytes().is_multiple_of(multiple) {
             return Ok(());
         }
-        let range = format!("a multiple of {SECTOR_BYTES}, a sector, on iopath's own paths");
+        let range = format!("a multiple of {SECTOR_BYTES} bytes (one sector)");
         Err(WorkloadError::OutOfRange { field: Field::BlockSize, value: self.block_size.into(), range })
     }
 
     fn check_sampling(&self) -> Result<(), WorkloadError> {
         if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
-            return Err(WorkloadError::AllTimed { path: self.path.name });
+            return Err(WorkloadError::SamplingUnsupported { path: self.path.name });
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Workload {
         }
         let least = PAGES_MIN * u64::from(page);
         if cache < least {
-            let range = format!("{} or more, {PAGES_MIN} pages", format_size(least));
+            let range = format!("{} or more ({PAGES_MIN} pages)", format_size(least));
             return Err(WorkloadError::OutOfRange { field: Field::CacheSize, value: cache, range });
         }
         Ok(())
@@ -90,11 +90,11 @@ impl Workload {
         if size_bytes >= self.size_bytes_min() {
             return Ok(());
         }
-        let range = format!("{} or more, one block per job", format_size(self.size_bytes_min()));
+        let range = format!("{} or more (one block per job)", format_size(self.size_bytes_min()));
         Err(WorkloadError::OutOfRange { field: Field::Size, value: size_bytes, range })
     }
 
-    /// Checks that a page cache of iopath holds the range whose hits are to be measured.
+    /// Checks that the whole range of a warm workload fits in iopath's page cache.
     pub(crate) fn check_warm(&self, size_bytes: u64) -> Result<(), WorkloadError> {
         if !self.warm || !self.path.capabilities.cache {
             return Ok(());
@@ -104,11 +104,11 @@ impl Workload {
         if needed <= self.cache.cache_bytes() {
             return Ok(());
         }
-        Err(WorkloadError::NotAllCached { needed, cache: self.cache.cache_bytes() })
+        Err(WorkloadError::CacheTooSmall { needed, cache: self.cache.cache_bytes() })
     }
 
-    /// Checks that the buffers fit the memory, before the kernel has to kill a process for them. `available` is the
-    /// memory in bytes; unknown memory passes.
+    /// Checks that the buffers fit in memory, so that the kernel does not kill a process for lack of it. `available` is
+    /// the memory in bytes; without a value, the check passes.
     pub(crate) fn check_memory(&self, available: Option<u64>) -> Result<(), WorkloadError> {
         let in_flight = u64::from(self.depth_in_flight()).saturating_mul(self.jobs.into());
         let buffers = u64::from(self.block_size).saturating_mul(in_flight);
@@ -121,7 +121,7 @@ impl Workload {
     }
 }
 
-/// A path without a page cache of iopath accepts none of its settings.
+/// A path without iopath's page cache accepts no settings of that cache.
 fn check_no_cache(path: &PathRow, cache: &CacheSettings) -> Result<(), WorkloadError> {
     let CacheSettings { cache_bytes, page_bytes, readahead, borrow } = *cache;
     let given = [
@@ -170,7 +170,7 @@ mod tests {
         let workload = |path| Workload { block_size: BlockSize::constant(1000), ..on(path) };
         for path in ["iopath-direct", "iopath-raw", "null"] {
             let text = refused(&workload(path));
-            assert!(text.starts_with("block size 1000 is out of range: a multiple of 512"), "{text}");
+            assert!(text.starts_with("block size 1000 is not valid; use a multiple of 512 bytes"), "{text}");
         }
         workload("iopath-buffered").check().unwrap();
         workload("kernel-buffered").check().unwrap();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_range_holds_a_block_for_each_job() {
         let text = refused(&Workload { size_bytes: Some(100), ..on("null") });
-        assert!(text.starts_with("size 100 is out of range: 4 KiB"), "{text}");
+        assert!(text.starts_with("size 100 is not valid; use 4 KiB"), "{text}");
         Workload::default().check_size(4096).unwrap();
         Workload { jobs: Jobs::constant(2), ..Workload::default() }.check_size(4096).unwrap_err();
     }
@@ -188,9 +188,9 @@ mod tests {
     fn a_kernel_path_accepts_neither_elevator_nor_engine() {
         let elevator = Some("none".parse().unwrap());
         let text = refused(&Workload { elevator, ..Workload::default() });
-        assert!(text.starts_with("path kernel-buffered takes no elevator (`none`)"), "{text}");
+        assert!(text.starts_with("path kernel-buffered does not accept elevator (`none`)"), "{text}");
         let text = refused(&Workload { engine: Some(Engine::Threads), ..Workload::default() });
-        assert!(text.starts_with("path kernel-buffered takes no engine (`threads`)"), "{text}");
+        assert!(text.starts_with("path kernel-buffered does not accept engine (`threads`)"), "{text}");
     }
 
     #[test]
@@ -203,7 +203,8 @@ mod tests {
             (CacheSettings { borrow: true, ..none }, "borrowing"),
         ] {
             let text = refused(&Workload { cache, ..Workload::default() });
-            let named = format!("path kernel-buffered has no iopath page cache and takes no {setting};");
+            let named =
+                format!("path kernel-buffered has no iopath page cache and does not accept {setting};");
             assert!(text.starts_with(&named), "{text}");
             cached(cache).check().unwrap();
         }
@@ -215,12 +216,12 @@ mod tests {
         for (workload, named) in [
             (
                 cached(CacheSettings { page_bytes: Some(5000), ..none }),
-                "page size 5000 is out of range: a power",
+                "page size 5000 is not valid; use a power",
             ),
-            (cached(CacheSettings { page_bytes: Some(1 << 17), ..none }), "page size 131072 is out of range"),
+            (cached(CacheSettings { page_bytes: Some(1 << 17), ..none }), "page size 131072 is not valid"),
             (
                 cached(CacheSettings { cache_bytes: Some(1000), ..none }),
-                "cache size 1000 is out of range: 64 KiB",
+                "cache size 1000 is not valid; use 64 KiB",
             ),
             (
                 Workload { rw: Rw::Write, ..cached(CacheSettings { borrow: true, ..none }) },
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_of_more_than_the_cache_holds_are_refused() {
+    fn a_warm_range_larger_than_the_cache_is_refused() {
         let cache = CacheSettings {
             cache_bytes: Some(1 << 20),
             page_bytes: Some(64 << 10),

@@ -1,4 +1,4 @@
-//! The conditions and repeats of a measurement, as its verdicts and warnings read them. Decides nothing.
+//! The conditions and repetitions of a measurement: the input of `served.rs` and `warnings.rs`.
 
 use crate::engine::Measured;
 use crate::path::Capabilities;
@@ -22,14 +22,14 @@ impl Conditions<'_> {
     }
 }
 
-/// One repeat, with the pages that were in the page cache when it began; none if they were not counted.
+/// One repetition, with the pages that were in the page cache when it began; none if they were not counted.
 #[derive(Debug)]
 pub(crate) struct Repeated {
     pub(crate) measured: Measured,
     pub(crate) resident: Option<Resident>,
 }
 
-/// Measurements that were not taken, for tests.
+/// Measurements with given figures, for tests.
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::{Host, Measured, Repeated};
@@ -43,7 +43,7 @@ pub(crate) mod fixtures {
         Host { kernel, cpu, cores: 2, memory_bytes: 1, idle_busy_cpus: Some(idle_busy_cpus) }
     }
 
-    /// A repeat that read and wrote so many bytes, and the bytes that storage read and wrote for it.
+    /// A repetition with the bytes that it read and wrote, and the bytes that storage read and wrote for it.
     pub(crate) fn repeated([read_bytes, written_bytes]: [u64; 2], storage: Option<[u64; 2]>) -> Repeated {
         let measured = Measured {
             read_bytes,

@@ -1,5 +1,5 @@
-//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process. Their differences over a run
-//! are computed here, and interpreted elsewhere.
+//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process. Computes their differences
+//! over a run; does not interpret them.
 
 use std::fs;
 use std::io;
@@ -69,9 +69,9 @@ impl DiskCounters {
 }
 
 impl DiskCounters {
-    /// The part of a disk's transfers that a process caused. Where other processes used the disk meanwhile, requests are
-    /// attributed in proportion to bytes. A process can have caused more bytes than the disk moved: rewrites of a dirty
-    /// page are one write.
+    /// The part of a disk's transfers that a process caused. If other processes used the disk as well, requests are
+    /// attributed in proportion to bytes. The process can count more bytes than the disk: several writes to one dirty page
+    /// reach the disk as one write.
     pub(crate) fn caused_by(self, process: ProcessIo) -> Self {
         let (reads, read_bytes) = share(self.reads, self.read_bytes, process.read_bytes);
         let (writes, written_bytes) = share(self.writes, self.written_bytes, process.written_bytes);
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_is_all_but_idle_waiting_and_stolen() {
+    fn busy_time_excludes_idle_iowait_and_steal_time() {
         let stat = "cpu  100 20 300 4000 500 6 74 800 50 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nintr 5\n";
         assert_eq!(parse_busy_seconds(stat), Some(5.0));
         assert_eq!(parse_busy_seconds("intr 5\n"), None);

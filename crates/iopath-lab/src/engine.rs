@@ -15,7 +15,7 @@ use iopath_os::{CpuTimes, process_cpu_times};
 use crate::cache::used_between;
 use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
 use crate::error::LabError;
-use crate::job::drive::{self, Clock, JobError, Moved, Terms};
+use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::{JobResult, latencies};
 use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
@@ -43,8 +43,8 @@ pub(crate) struct Measured {
     pub(crate) system_seconds: f64,
     /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
     pub(crate) machine_busy_seconds: Option<f64>,
-    /// The transfers of the disk: those of this process where the process submits them, else of all processes. None where
-    /// there is no single disk.
+    /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
+    /// disk.
     pub(crate) device: Option<DiskCounters>,
     /// Bytes that the storage transferred; none where no counter shows them.
     pub(crate) storage: Option<StorageBytes>,
@@ -62,7 +62,7 @@ pub(crate) fn measure(
     repetition: u32,
     progress: &mut dyn Progress,
 ) -> Result<Measured, LabError> {
-    let crew = Crew {
+    let jobs = Jobs {
         path,
         workload,
         target,
@@ -75,21 +75,21 @@ pub(crate) fn measure(
     let (sender, outcomes) = mpsc::channel();
     let before = path.cache_stats();
     let measured = thread::scope(|scope| {
-        // However this ends, threads that wait at the gate must leave: the scope waits for them.
-        let _leave = Leave(&crew.gate);
+        // On every exit, the threads at the gate must end: the scope waits for them.
+        let _leave = Leave(&jobs.gate);
         for job in 0..workload.jobs.get() {
-            let (crew, sender) = (&crew, sender.clone());
+            let (jobs, sender) = (&jobs, sender.clone());
             let thread = thread::Builder::new().name(format!("iopath-job-{job}"));
-            let spawned = thread.spawn_scoped(scope, move || crew.work(job, &sender));
+            let spawned = thread.spawn_scoped(scope, move || jobs.run_thread(job, &sender));
             spawned.map_err(|source| LabError::NoThread { job, jobs: workload.jobs.get(), source })?;
         }
-        crew.conduct(&outcomes, progress)
+        jobs.coordinate(&outcomes, progress)
     });
     let used = before.zip(path.cache_stats()).map(|(before, after)| used_between(&before, &after));
     Ok(Measured { cache: used, ..measured? })
 }
 
-/// The report of a job's thread. A panic is reported as well, or the conductor would wait for that thread forever.
+/// The report of a job's thread. A thread also reports a panic: otherwise the coordinator would wait for it forever.
 enum Outcome {
     Connected(Vec<String>),
     NotConnected(LabError),
@@ -97,7 +97,8 @@ enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The phases of a repetition, in order. Connections are made before and dropped after the phase that is measured.
+/// The phases of a repetition, in order. The measured phase is `Run`: threads connect before it and drop their connections
+/// after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Phase {
     #[default]
@@ -105,11 +106,11 @@ enum Phase {
     Run,
     /// The counters were read: connections may be dropped.
     Drop,
-    /// The repetition has ended, or a job has no thread or no connection: no job runs.
+    /// The repetition has ended, or a job has no thread or no connection: threads end.
     Leave,
 }
 
-/// Where jobs wait for the next phase. Only the conductor sets it, so that any number of threads can wait.
+/// Jobs wait here for the next phase, which only the coordinator sets. The number of waiting threads is not fixed.
 #[derive(Debug, Default)]
 struct Gate {
     phase: Mutex<Phase>,
@@ -140,22 +141,22 @@ impl Drop for Leave<'_> {
 }
 
 /// The jobs of one repetition.
-struct Crew<'a> {
+struct Jobs<'a> {
     path: &'a dyn IoPath,
     workload: &'a Workload,
     target: &'a Target,
     repetition: u32,
     gate: Gate,
-    /// Set when a job failed: the others end soon.
+    /// Set when a job fails: the others then stop.
     stop: AtomicBool,
     moved: Vec<Moved>,
     clock: Clock,
 }
 
-impl Crew<'_> {
+impl Jobs<'_> {
     /// The thread of a job.
-    fn work(&self, job: u32, outcomes: &Sender<Outcome>) {
-        // The conductor may have left because another thread could not be started.
+    fn run_thread(&self, job: u32, outcomes: &Sender<Outcome>) {
+        // A closed channel is no error: the coordinator returns early if another thread cannot be started.
         let report = |outcome| {
             let _ = outcomes.send(outcome);
         };
@@ -194,7 +195,7 @@ impl Crew<'_> {
     fn run(&self, job: u32, connection: &mut dyn Connection) -> Result<JobResult, JobError> {
         let plan = Plan::new(self.workload, self.target.size_bytes(), self.repetition, job);
         let runtime = self.workload.end.time();
-        let terms = Terms {
+        let context = JobContext {
             runtime_ns: runtime.and_then(|runtime| u64::try_from(runtime.as_nanos()).ok()),
             flush: self.workload.rw.writes(),
             clock: self.clock,
@@ -202,13 +203,13 @@ impl Crew<'_> {
             moved: &self.moved[job as usize],
         };
         match self.workload.latency_sampling {
-            LatencySampling::ALL => drive::run(connection, plan, &terms),
-            every => drive::run_sampled(connection, plan, &terms, every.get(), self.seed(job)),
+            LatencySampling::ALL => drive::run(connection, plan, &context),
+            every => drive::run_sampled(connection, plan, &context, every.get(), self.seed(job)),
         }
     }
 
-    /// The calling thread: sets the phases, reads the counters and reports progress.
-    fn conduct(
+    /// Runs on the calling thread: sets the phases, reads the counters and reports progress.
+    fn coordinate(
         &self,
         outcomes: &Receiver<Outcome>,
         progress: &mut dyn Progress,
@@ -267,7 +268,7 @@ struct Counters {
     machine_busy_seconds: Option<f64>,
     device: Option<DiskCounters>,
     storage: Option<StorageBytes>,
-    /// None where others submit the I/O on behalf of this process.
+    /// None if the kernel or a server submits the I/O instead of this process.
     io: Option<ProcessIo>,
 }
 

@@ -1,5 +1,5 @@
-//! Failures of a measurement, each in one line that names the thing, the value and the remedy. Workloads that are refused
-//! before anything runs are in `refusal.rs`.
+//! Failures of a measurement. Each message is one line with the object, the value and the remedy. Workloads that are
+//! refused before they run are in `refusal.rs`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
 
-/// Why a measurement could not begin or did not complete.
+/// A failure of a measurement, before it begins or while it runs.
 ///
 /// The messages are complete: they include the text of their sources.
 #[derive(Debug, Error)]
@@ -23,19 +23,19 @@ pub enum LabError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The file does not exist.
-    #[error("{} does not exist; give a directory to have a scratch file made there", target.display())]
+    #[error("{} does not exist; name a file or device, or a directory for a scratch file", target.display())]
     Missing {
         /// The target as given.
         target: PathBuf,
     },
-    /// The file does not exist, and a directory would not suit.
+    /// The file does not exist, and the command needs a regular file.
     #[error("{} does not exist; name a regular file", target.display())]
     NoFile {
         /// The target as given.
         target: PathBuf,
     },
-    /// The file existed when the run began.
-    #[error("{} is gone: it was removed or renamed since the run began", target.display())]
+    /// The target disappeared during the run.
+    #[error("{} is gone: it was removed or renamed during the run", target.display())]
     Gone {
         /// The target.
         target: PathBuf,
@@ -87,8 +87,8 @@ pub enum LabError {
         /// The least size in bytes.
         needed: u64,
     },
-    /// A name that its table does not contain.
-    #[error("there is no {kind} `{name}`; known are {}", known.join(", "))]
+    /// An unknown name.
+    #[error("unknown {kind} `{name}`; use one of: {}", known.join(", "))]
     Unknown {
         /// The table: path or pattern.
         kind: &'static str,
@@ -97,7 +97,7 @@ pub enum LabError {
         /// The names in the table.
         known: Vec<String>,
     },
-    /// The system starts no more threads.
+    /// The system cannot start another thread.
     #[error(
         "cannot start the thread of job {} of {jobs}: {source}; raise the limit of processes and threads (ulimit -u, \
          or pids.max of the control group), or use fewer jobs", job + 1
@@ -117,7 +117,7 @@ pub enum LabError {
         source: io::Error,
     },
     /// A transfer failed during the measurement.
-    #[error("{direction} of {} at offset {offset} of {} failed: {source}; {}", format_size(u64::from(*bytes)),
+    #[error("the {direction} of {} at offset {offset} of {} failed: {source}; {}", format_size(u64::from(*bytes)),
         target.display(), advice(source), direction = direction_name(*direction))]
     Transfer {
         /// The target.
@@ -181,7 +181,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Whether the arguments are at fault on every machine and target.
+    /// Whether the arguments are invalid on every machine and target.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Workload(error) => error.is_usage(),
@@ -190,7 +190,7 @@ impl LabError {
         }
     }
 
-    /// For `map_err`: an operation that the system refused, and its object.
+    /// For `map_err`: the operation that the system refused, and its object.
     pub fn io(action: &'static str, target: &Path) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
         move |source| match source.kind() {
@@ -199,7 +199,7 @@ impl LabError {
         }
     }
 
-    /// The same for opening, where a refusal depends on the kind of access.
+    /// For `map_err` of an open: a missing permission depends on the kind of access.
     pub fn open(target: &Path, writes: bool) -> impl FnOnce(io::Error) -> Self {
         let target = target.to_owned();
         let access = if writes { "reading and writing" } else { "reading" };
@@ -212,8 +212,8 @@ impl LabError {
 
 fn direction_name(direction: Direction) -> &'static str {
     match direction {
-        Direction::Read => "reading",
-        Direction::Write => "writing",
+        Direction::Read => "read",
+        Direction::Write => "write",
     }
 }
 
@@ -228,7 +228,7 @@ fn limit_advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A refusal of `io_uring` has several causes, and each has its own remedy.
+/// The message for a refusal of `io_uring`: each cause has its own remedy.
 fn uring_refused(source: &io::Error) -> String {
     let limit = limit_advice(source);
     if limit.is_empty() {
@@ -244,18 +244,20 @@ fn uring_refused(source: &io::Error) -> String {
 fn advice(error: &io::Error) -> &'static str {
     use rustix::io::Errno;
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => return "it ends before that: it shrank since the run began",
-        io::ErrorKind::WriteZero => return "the device accepts no more bytes",
+        io::ErrorKind::UnexpectedEof => return "the target ends before this offset: it shrank during the run",
+        io::ErrorKind::WriteZero => return "the device is full; access fewer bytes",
         _ => {}
     }
     match Errno::from_io_error(error) {
         Some(Errno::NODEV) => "ENODEV: the device is gone",
-        Some(Errno::NXIO) => "ENXIO: the device is gone or the offset lies beyond its end",
-        Some(Errno::STALE) => "ESTALE: the server no longer knows the file; mount it again",
-        Some(Errno::IO) => "EIO: the device fails or is gone; the kernel's log (dmesg) names the cause",
-        Some(Errno::INVAL) => "EINVAL: offset, length or memory does not suit direct I/O there",
+        Some(Errno::NXIO) => "ENXIO: the device is gone, or the offset lies beyond its end",
+        Some(Errno::STALE) => "ESTALE: the file no longer exists on the server; mount the filesystem again",
+        Some(Errno::IO) => "EIO: the device failed or is gone; the kernel's log (dmesg) has the cause",
+        Some(Errno::INVAL) => {
+            "EINVAL: the target refuses direct I/O at this offset, length or memory address"
+        }
         Some(Errno::NOSPC) => "ENOSPC: free some space, or access fewer bytes",
-        _ => "the kernel's log (dmesg) may name the cause",
+        _ => "the kernel's log (dmesg) may have the cause",
     }
 }
 
@@ -276,7 +278,7 @@ mod tests {
                 source: io::Error::from_raw_os_error(errno),
             };
             let text = error.to_string();
-            assert!(text.starts_with("reading of 4 KiB at offset 8192 of /dev/sdz failed: "), "{text}");
+            assert!(text.starts_with("the read of 4 KiB at offset 8192 of /dev/sdz failed: "), "{text}");
             assert!(text.contains(name), "{text}");
         }
     }

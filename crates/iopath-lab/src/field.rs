@@ -1,7 +1,7 @@
 //! The fields of a workload, as errors name them. Holds no values: those are in `workload.rs`.
 //!
-//! An error names a [`Field`], and the caller decides how its users know that field: the program writes its own
-//! flags, a library user reads [`Field::name`].
+//! An error holds a [`Field`]. The caller maps it to a name that its users know: the program to a flag, a library to
+//! [`Field::name`].
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub enum Field {
     Borrow,
     /// The I/O scheduler.
     Elevator,
-    /// Requests at the device at once.
+    /// Requests in flight at the device.
     DeviceDepth,
     /// The I/O engine.
     Engine,
@@ -52,7 +52,7 @@ pub enum Field {
     Overwrite,
 }
 
-/// How a caller's users know a field; none where the caller has no such setting, and a message then leaves it out.
+/// The caller's name of a field, such as a flag. None if the caller has no such setting: messages then omit the field.
 pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
@@ -120,7 +120,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// The known names of some fields as a list: `--bs, --iodepth or --cache`. None where the caller knows none of them.
+/// A list of the caller's names of some fields: `--bs, --iodepth or --cache`. None if the caller has none of them.
 pub(crate) fn one_of(fields: &[Field], names: FieldNames) -> Option<String> {
     let known: Vec<&str> = fields.iter().filter_map(|&field| names(field)).collect();
     let (last, rest) = known.split_last()?;

@@ -51,7 +51,7 @@ fn memory(meminfo: &str, field: &str) -> Option<u64> {
 }
 
 impl TargetFacts {
-    /// The facts of a target; none where there is none.
+    /// The facts of a target; none for [`Target::none`].
     pub fn of(target: &Target) -> Option<Self> {
         let info = target.info()?;
         Some(Self {

@@ -1,5 +1,5 @@
-//! One job as a state machine: which transfer is next, which are in flight, when to end, and what was measured. It has
-//! neither thread nor clock: `now` is an argument, so a virtual clock can drive it as the threads of `engine.rs` do.
+//! One job as a state machine: selects the next transfer, tracks the transfers in flight, ends the job, and records the
+//! measurements. Has no thread and no clock: `now` is an argument, so threads or a virtual clock can drive it.
 //!
 //! ```text
 //!             poll_transfer(now) ──▶ (slot, transfer) ──▶ connection or modelled device
@@ -18,7 +18,7 @@ use tally::Tally;
 use crate::path::{Direction, Transfer};
 use crate::plan::Plan;
 
-/// When a job ends, beyond the end of its plan.
+/// The time limit of a job. The end of the plan also ends a job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     /// On the clock of `now`, in nanoseconds; `u64::MAX` for none.
@@ -75,8 +75,8 @@ impl Job {
         }
     }
 
-    /// The next transfer to submit and its slot. None while all slots are in flight, and for good when the plan is
-    /// complete, the deadline has passed or the job was stopped.
+    /// The next transfer to submit and its slot. None while all slots are in flight. After the end of the plan, the
+    /// deadline or [`Job::stop`], always none.
     #[inline]
     pub(crate) fn poll_transfer(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
         self.is_stopped |= self.deadline.is_reached(now_ns);
@@ -101,8 +101,8 @@ impl Job {
         self.free.push(slot);
     }
 
-    /// When [`Job::poll_transfer`] changes its answer without a completion: at the deadline, after which it has none. None
-    /// where only a completion changes it.
+    /// The deadline, after which [`Job::poll_transfer`] returns none. None if there is no deadline or the job has stopped:
+    /// then only a completion changes the state.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "threads wait for completions; a virtual clock jumps to this")
@@ -111,7 +111,7 @@ impl Job {
         self.deadline.timeout().filter(|_| !self.is_stopped)
     }
 
-    /// Ends the job: no further transfers, those in flight complete.
+    /// Ends the job: no further transfers. The transfers in flight complete.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }

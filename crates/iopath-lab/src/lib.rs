@@ -1,8 +1,8 @@
-//! The lab: measures any block I/O path, and reports its cost and the reliability of the figures.
+//! The lab: measures any block I/O path, and reports its cost and the validity of the figures.
 //!
-//! [`run`] measures one [`Workload`]. A caller that measures many makes a [`Lab`] once and a [`Target`] for the bytes, and
-//! calls [`Lab::run`]. Paths are rows of [`paths::PATHS`]; results have the form of [`result`]. The lab prints nothing;
-//! [`table`] formats results for people.
+//! [`run`] measures one [`Workload`]. To measure several, create one [`Lab`] and a [`Target`], and call [`Lab::run`] for
+//! each. Paths are rows of [`paths::PATHS`]; results have the schema of [`result`]. The lab does not print; [`table`]
+//! formats results as text.
 
 pub mod cache;
 mod check;
@@ -50,7 +50,7 @@ pub use workload::{
     Workload,
 };
 
-/// Measures one workload on this machine: finds or makes its target, repeats, and removes a scratch file.
+/// Measures one workload on this machine: prepares its target, measures all repetitions, and removes the scratch file.
 ///
 /// # Errors
 /// [`LabError`]: the workload is refused, or a transfer failed.
@@ -58,7 +58,7 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
     report(workload, progress).map(|mut report| report.runs.remove(0))
 }
 
-/// The same as a report, with the facts of machine and target.
+/// Measures one workload as [`run`] does. Returns a report, with the facts of machine and target.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,5 +1,5 @@
-//! Maps a file to its extents on the device, and counts the requests of direct reads. Reads metadata only, no byte of the
-//! file. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
+//! Maps a file to its extents on the device, and counts the requests of direct reads. Reads the metadata of the file, not
+//! its content. `map/requests.rs` counts the requests, `map/view.rs` prints the map.
 
 mod requests;
 mod view;
@@ -29,11 +29,11 @@ pub struct MapOptions {
     pub file: PathBuf,
     /// Block sizes of the reads to count, in bytes.
     pub block_bytes: Vec<u64>,
-    /// The treatment of boundaries; unset is the correct one.
+    /// The treatment of boundaries; unset means `once`.
     pub boundary: Option<Boundary>,
 }
 
-/// The extents of a file and the requests of reads: the whole of the output of `--json`.
+/// The extents of a file and the requests of reads: the complete output of `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileMap {
     /// [`SCHEMA`].
@@ -109,12 +109,12 @@ impl From<Boundary> for BoundaryName {
 }
 
 impl FileMap {
-    /// As JSON, indented, ending in a newline.
+    /// The map as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings and numbers have a form in JSON") + "\n"
+        serde_json::to_string_pretty(self).expect("JSON can represent all fields") + "\n"
     }
 
-    /// The number of extents of which reads access the disk.
+    /// The number of extents whose reads access the disk.
     pub fn written(&self) -> usize {
         let is_written = |extent: &&MapExtent| {
             extent.physical_bytes.is_some() && !extent.flags.iter().any(|flag| flag == "unwritten")
@@ -206,7 +206,7 @@ fn warnings(
         warnings.push("physical offsets are addresses of the btrfs volume, not of its disks".to_owned());
     }
     if let Backing::None { reason } = &target.backing {
-        warnings.push(format!("the disk is not known ({reason}), nor are its limits"));
+        warnings.push(format!("the disk and its limits are not known: {reason}"));
     }
     if found.iter().any(|extent| !extent.has_known_offset()) {
         warnings.push(

@@ -22,7 +22,7 @@ pub struct PathRow {
     pub name: &'static str,
     /// A description of one line.
     pub about: &'static str,
-    /// What the path has and can do. Checks and warnings read these, never the name.
+    /// The capabilities of the path. Checks and warnings use these, never the name.
     pub capabilities: Capabilities,
     /// Opens a target.
     pub open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError>,
@@ -34,7 +34,7 @@ impl fmt::Debug for PathRow {
     }
 }
 
-/// What a path has and can do.
+/// The capabilities of a path.
 #[expect(clippy::struct_excessive_bools, reason = "the columns of a table, independent of each other")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
@@ -42,16 +42,16 @@ pub struct Capabilities {
     pub needs_target: bool,
     /// Bypasses every page cache, so that block sizes have to suit the device.
     pub direct: bool,
-    /// A job waits for each transfer before it starts the next: more transfers in flight need more jobs.
+    /// A job waits for each transfer before it starts the next. More jobs keep more transfers in flight.
     pub synchronous: bool,
     /// Has a request queue of iopath: accepts an elevator, an I/O engine and a request log.
     pub queue: bool,
-    /// Has a page cache of iopath: accepts its settings, lets reads borrow, and takes transfers of any size.
+    /// Has a page cache of iopath: accepts its settings, borrowing reads, and transfers of any size.
     pub cache: bool,
 }
 
 impl Capabilities {
-    /// The number of bytes that a block has to be a multiple of on every target.
+    /// Block sizes must be a multiple of this number of bytes, on every target.
     pub fn block_multiple(self) -> u32 {
         if self.queue && !self.cache { SECTOR_BYTES as u32 } else { 1 }
     }
@@ -61,16 +61,16 @@ impl Capabilities {
         self.direct || self.cache
     }
 
-    /// Whether a page cache, the kernel's or iopath's, can answer a read of the path.
+    /// Whether a page cache, the kernel's or iopath's, can serve a read of the path.
     pub fn is_cached(self) -> bool {
         self.needs_target && !self.direct
     }
 }
 
-/// What a path is opened with.
+/// The parameters for opening a path.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenSpec<'a> {
-    /// The file or device; present exactly where the path needs a target.
+    /// The file or device; present if and only if the path needs a target.
     pub target: Option<&'a Path>,
     /// Whether the workload writes.
     pub writes: bool,
@@ -80,11 +80,12 @@ pub struct OpenSpec<'a> {
     pub depth: u32,
     /// The elevator, for a path with a queue; unset is `none`.
     pub elevator: Option<&'a ElevatorSpec>,
-    /// With another elevator: requests at the device at once, for all jobs together; unset is as many as the device takes.
+    /// With an elevator other than `none`: maximum requests in flight at the device, for all jobs together; unset is the
+    /// device's own queue depth.
     pub device_depth: Option<u32>,
     /// The I/O engine, for a path with a queue.
     pub engine: Engine,
-    /// The page cache, for a path with one of iopath.
+    /// The settings of iopath's page cache, for a path that has it.
     pub cache: &'a CacheSettings,
     /// Receives the events of each queue, for a path with a queue.
     pub log: Option<&'a Arc<LogWriter>>,
@@ -107,7 +108,7 @@ impl OpenSpec<'_> {
 
 /// An open path. Shared by all jobs of a run.
 pub trait IoPath: Send + Sync {
-    /// Makes the connection of one job, on that job's thread and before the measurement begins.
+    /// Connects one job, on the thread of the job and before the measurement begins.
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError>;
 
     /// Empties the path's own cache before a cold repetition. Called without connections and outside the measurement.
@@ -115,7 +116,7 @@ pub trait IoPath: Send + Sync {
         Ok(())
     }
 
-    /// Counters of the path's own page cache; none where it has none.
+    /// Counters of the path's own page cache, if it has one.
     fn cache_stats(&self) -> Option<BufferedStats> {
         None
     }
@@ -138,8 +139,8 @@ pub struct JobSpec {
 
 /// The connection of one job to the target, with a buffer for each slot. Stays on the thread that made it.
 ///
-/// The job calls `submit` for every free slot, then `reap` once, and so on: `submit` may only queue the transfer, so that
-/// `reap` submits many with one system call.
+/// The job calls `submit` for every free slot, then `reap` once, and repeats. `submit` may queue the transfer, and leave it
+/// to `reap` to submit many transfers with one system call.
 pub trait Connection {
     /// The number of slots; slots are numbered from 0.
     fn depth(&self) -> u32;
@@ -151,9 +152,9 @@ pub trait Connection {
     /// transfers in flight. An error of the path itself ends the run; the error of one transfer is in its `Done`.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()>;
 
-    /// Runs transfers in slot 0, one after another, and stops at the first error, which it returns with its transfer.
-    /// Called with nothing in flight, and only on synchronous paths, where the lab has to cost little per transfer.
-    /// `done` is scratch space, empty before and after.
+    /// Runs transfers in slot 0, one after another. Stops at the first error, and returns it with its transfer. Called with
+    /// nothing in flight, and only on synchronous paths: saves the lab two virtual calls per transfer. `done` is scratch
+    /// space, empty before and after.
     fn run_each(
         &mut self,
         transfers: &[Transfer],
@@ -170,7 +171,7 @@ pub trait Connection {
     /// Returns when all written bytes are on the medium. Called with nothing in flight.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Facts about this connection that a reader of the results has to know, such as a missing kernel feature.
+    /// Warnings for the reader of the results, such as a missing kernel feature.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_a_target_has_no_cache_that_answers() {
+    fn a_path_without_a_target_is_not_cached() {
         let null = Capabilities {
             needs_target: false,
             direct: false,

@@ -1,5 +1,5 @@
-//! The table of the paths that can be measured. Each path is one file below `paths/` and one row here; files without a row
-//! hold what several paths share.
+//! The table of measurable paths. Each path is one file below `paths/` and one row here; files without a row contain code
+//! shared by several paths.
 
 mod batch;
 pub(crate) mod iopath_buffered;
@@ -53,8 +53,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_path_is_refused_with_the_known_ones() {
+    fn an_unknown_path_is_refused_with_a_list_of_paths() {
         let text = find_path("kernel").unwrap_err().to_string();
-        assert!(text.starts_with("there is no path `kernel`; known are kernel-buffered, "), "{text}");
+        assert!(text.starts_with("unknown path `kernel`; use one of: kernel-buffered, "), "{text}");
     }
 }

@@ -84,9 +84,6 @@ mod tests {
             assert!(rw.reads() || rw.writes());
         }
         let text = "trim".parse::<Rw>().unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "there is no pattern `trim`; known are read, write, randread, randwrite, rw, randrw"
-        );
+        assert_eq!(text, "unknown pattern `trim`; use one of: read, write, randread, randwrite, rw, randrw");
     }
 }

@@ -1,4 +1,5 @@
-//! The sequence of transfers of one job: offsets, directions and their order, the same from the same seed. Runs none.
+//! The sequence of transfers of one job: offsets, directions and order. The same seed gives the same sequence. Does not run
+//! transfers.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -8,9 +9,9 @@ use crate::workload::Workload;
 
 /// The transfers of one job in one repetition.
 ///
-/// A sequential job accesses its own share of the blocks in order, and starts again at the first if the workload moves
-/// more than one pass. A random job draws each block independently and uniformly from the whole target: a block may come
-/// twice and another not at all. A mixed workload draws the direction of each transfer.
+/// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload has
+/// more than one pass. A random job draws each block independently and uniformly from the whole target: it may access some
+/// blocks twice and others never. A mixed workload draws the direction of each transfer.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,
@@ -59,7 +60,7 @@ impl Plan {
             mix,
             block_bytes,
             left: match workload.end.bytes() {
-                // Per job, and one block at least.
+                // At least one block per job.
                 Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
                 None if workload.end.time().is_some() => u64::MAX,
                 None => end - first,
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn random_jobs_do_as_many_transfers_anywhere_in_the_target() {
+    fn random_jobs_divide_the_transfers_and_draw_from_the_whole_target() {
         let workload = workload(Rw::RandRead, 2);
         let drawn: Vec<u64> =
             Plan::new(&workload, 1000 * 4096, 0, 0).map(|transfer| transfer.offset).collect();
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_to_move_may_be_fewer_or_more_than_there_are() {
+    fn the_bytes_to_move_may_be_less_or_more_than_the_target() {
         let offsets = |end| {
             let workload = Workload { end, ..workload(Rw::Read, 1) };
             Plan::new(&workload, 3 * 4096, 0, 0).map(|transfer| transfer.offset / 4096).collect::<Vec<_>>()

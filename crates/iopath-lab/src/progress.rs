@@ -1,4 +1,4 @@
-//! The progress of a measurement, reported to its caller. Draws nothing: the program does.
+//! The progress of a measurement, reported to its caller. Does not draw it: the program does.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,15 +29,15 @@ pub enum Stage {
         /// The number of repetitions.
         count: u32,
     },
-    /// One of several workloads that are measured in turns.
+    /// One of several workloads that take turns.
     Turn {
         /// The workload, in words.
-        what: String,
+        workload: String,
         /// The round of turns, from 1.
         round: u32,
-        /// The greatest number of rounds.
+        /// The maximum number of rounds.
         rounds: u32,
-        /// The remaining time of all workloads.
+        /// The remaining time for all workloads.
         left: Duration,
     },
 }
@@ -48,12 +48,12 @@ impl fmt::Display for Stage {
             Self::Scratch { directory, bytes } => {
                 write!(f, "writing a scratch file of {} in {}", format_size(*bytes), directory.display())
             }
-            Self::Idle => f.write_str("measuring the idle machine"),
+            Self::Idle => f.write_str("measuring the idle load of the machine"),
             Self::DropCache => f.write_str("dropping the page cache"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
-            Self::Turn { what, round, rounds, left } => {
-                write!(f, "round {round} of {rounds}, {} s left: {what}", left.as_secs())
+            Self::Turn { workload, round, rounds, left } => {
+                write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())
             }
         }
     }
@@ -64,7 +64,7 @@ pub trait Progress {
     /// A stage begins.
     fn stage(&mut self, stage: &Stage);
 
-    /// The done share of the present stage, from 0 to 1.
+    /// The completed share of the current stage, from 0 to 1.
     fn advance(&mut self, done: f64);
 }
 

@@ -29,7 +29,11 @@ mod tests {
     fn sequences_are_pinned() {
         let mut generator = generator(1, [2, 3]);
         let drawn: Vec<u64> = (0..4).map(|_| below(&mut generator, 1000)).collect();
-        assert_eq!(drawn, [289, 341, 313, 880], "a change here makes old runs unrepeatable");
+        assert_eq!(
+            drawn,
+            [289, 341, 313, 880],
+            "a different sequence changes the transfers of existing seeds"
+        );
     }
 
     #[test]
@@ -42,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn every_block_is_drawn_about_as_often() {
+    fn draws_are_uniform() {
         let mut generator = generator(7, [0, 0]);
         let mut counts = [0u32; 10];
         for _ in 0..10_000 {

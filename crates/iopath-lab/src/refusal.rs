@@ -1,5 +1,5 @@
-//! Why a workload is refused before anything is measured. Each reason names the fields at fault. Failures of the
-//! machine and of transfers are in `error.rs`.
+//! Reasons to refuse a workload before it runs. Each reason names the invalid fields. Failures of the machine and of
+//! transfers are in `error.rs`.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::field::{Field, FieldNames, one_of};
 use crate::size::format_size;
 
-/// A workload that cannot be measured as it is, in one line that names the fields to change.
+/// A workload that cannot be measured. The message is one line with the fields to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkloadError {
     /// A number is out of its range.
@@ -20,12 +20,12 @@ pub enum WorkloadError {
         /// The values it accepts.
         range: String,
     },
-    /// The path moves bytes of a target, and the workload has none.
+    /// The path needs a target, and the workload has none.
     NoTarget {
         /// The path's name.
         path: &'static str,
     },
-    /// The path has no request queue of iopath, and so neither an elevator, nor an engine, nor a log.
+    /// The path has no request queue of iopath, and therefore no elevator, engine or log.
     NoQueue {
         /// The path's name.
         path: &'static str,
@@ -34,7 +34,7 @@ pub enum WorkloadError {
         /// Its value.
         value: String,
     },
-    /// The path has no page cache of iopath, and so none of its settings.
+    /// The path has no page cache of iopath, and therefore no settings of it.
     NoCache {
         /// The path's name.
         path: &'static str,
@@ -46,13 +46,13 @@ pub enum WorkloadError {
         /// The pattern.
         pattern: &'static str,
     },
-    /// The path completes transfers in batches, where measuring every latency costs no more than some.
-    AllTimed {
+    /// The path completes transfers in batches, with one reading of the clock per batch: sampling would save nothing.
+    SamplingUnsupported {
         /// The path's name.
         path: &'static str,
     },
-    /// The bytes whose hits are to be measured do not fit the cache.
-    NotAllCached {
+    /// The range of a warm workload does not fit in the cache.
+    CacheTooSmall {
         /// The bytes to access, in whole pages.
         needed: u64,
         /// The cache's size in bytes.
@@ -93,7 +93,7 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// Whether the arguments contradict each other on every machine and target.
+    /// Whether the workload is invalid on every machine and target.
     pub fn is_usage(&self) -> bool {
         !matches!(
             self,
@@ -106,30 +106,31 @@ impl WorkloadError {
         let name = |field: Field| names(field).unwrap_or_else(|| field.name());
         match self {
             Self::OutOfRange { field, value, range } => {
-                format!("{} {value} is out of range: {range}", name(*field))
+                format!("{} {value} is not valid; use {range}", name(*field))
             }
             Self::NoTarget { path } => format!(
-                "path {path} needs a target: a directory (a scratch file is made there and removed), a file or a \
-                 block device"
+                "path {path} needs a {}: a directory (for a temporary scratch file), a file or a block device",
+                name(Field::Target)
             ),
             Self::NoQueue { path, field, value } => format!(
-                "path {path} takes no {} (`{value}`); omit it, or use one of iopath's own paths",
+                "path {path} does not accept {} (`{value}`); omit it, or use null or an iopath-* path",
                 name(*field)
             ),
             Self::NoCache { path, field } => format!(
-                "path {path} has no iopath page cache and takes no {}; omit it, or use path iopath-buffered",
+                "path {path} has no iopath page cache and does not accept {}; omit it, or use path iopath-buffered",
                 name(*field)
             ),
             Self::NothingToBorrow { pattern } => format!(
                 "{} applies to reads, and pattern `{pattern}` has none; omit it, or use a pattern that reads",
                 name(Field::Borrow)
             ),
-            Self::AllTimed { path } => format!(
-                "path {path} completes transfers in batches and takes no {}; omit it, or use a synchronous path",
+            Self::SamplingUnsupported { path } => format!(
+                "path {path} completes transfers in batches and does not accept {}; omit it, or use a synchronous path \
+                 such as kernel-direct",
                 name(Field::LatencySampling)
             ),
-            Self::NotAllCached { needed, cache } => format!(
-                "{} measures hits, and the {} to access do not fit the cache of {}; use a larger {} or a smaller {}",
+            Self::CacheTooSmall { needed, cache } => format!(
+                "{} measures hits, and the {} to access do not fit in the cache of {}; use a larger {} or a smaller {}",
                 name(Field::Warm),
                 format_size(*needed),
                 format_size(*cache),
@@ -144,12 +145,12 @@ impl WorkloadError {
                 or_smaller(&[Field::Size, Field::BlockSize, Field::Jobs], names)
             ),
             Self::Overwrite { target } => format!(
-                "writing to {} destroys its contents; give a directory to use a scratch file, or set {}",
+                "writing to {} destroys its contents; name a directory to use a scratch file, or set {}",
                 target.display(),
                 name(Field::Overwrite)
             ),
             Self::NoSpace { directory, needed, margin, free } => format!(
-                "a scratch file in {} needs {} and a margin of {}, but only {} are free; free some space or name \
+                "a scratch file in {} needs {} and a reserve of {}, but only {} are free; free some space or name \
                  another directory{}",
                 directory.display(),
                 format_size(*needed),
@@ -169,7 +170,7 @@ impl WorkloadError {
     }
 }
 
-/// The end of a message that ends with a remedy already; empty where the caller has none of the fields.
+/// A further remedy for the end of a message; empty if the caller has none of the fields.
 fn or_smaller(fields: &[Field], names: FieldNames) -> String {
     one_of(fields, names).map_or_else(String::new, |fields| format!(", or use a smaller {fields}"))
 }
@@ -189,9 +190,9 @@ mod tests {
     #[test]
     fn a_message_uses_the_names_of_its_caller() {
         let error = WorkloadError::OutOfRange { field: Field::Depth, value: 0, range: "1 to 8".to_owned() };
-        assert_eq!(error.to_string(), "depth 0 is out of range: 1 to 8");
+        assert_eq!(error.to_string(), "depth 0 is not valid; use 1 to 8");
         let flags: FieldNames = |field| (field == Field::Depth).then_some("--iodepth");
-        assert_eq!(error.message(flags), "--iodepth 0 is out of range: 1 to 8");
+        assert_eq!(error.message(flags), "--iodepth 0 is not valid; use 1 to 8");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The name and version of the schema.
 pub const SCHEMA: &str = "iopath.result/1";
 
-/// All results of a command: the whole of the output of `--json`.
+/// All results of a command: the complete output of `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -27,9 +27,9 @@ impl Report {
         Self { schema: SCHEMA.to_owned(), host, target, runs, findings: Vec::new() }
     }
 
-    /// The report as JSON, indented, ending in a newline.
+    /// The report as indented JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
-        let json = serde_json::to_string_pretty(self).expect("strings and numbers have a form in JSON");
+        let json = serde_json::to_string_pretty(self).expect("JSON can represent all fields");
         json + "\n"
     }
 }
@@ -45,8 +45,8 @@ pub struct Host {
     pub cores: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// CPUs that other programs kept busy before the first run, which is subtracted from the machine's CPU time; none
-    /// without `/proc/stat`.
+    /// CPUs that other programs kept busy before the first run; subtracted from the machine's CPU time. None without
+    /// `/proc/stat`.
     pub idle_busy_cpus: Option<f64>,
 }
 
@@ -72,7 +72,7 @@ pub struct TargetFacts {
 /// The disk beneath a target, as sysfs describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskFacts {
-    /// The kernel's name of it.
+    /// The kernel's name of the disk.
     pub name: String,
     /// The model name that the drive reports.
     pub model: Option<String>,
@@ -118,7 +118,7 @@ pub struct RunResult {
     pub bytes_per_second: Spread,
     /// Transfers per second.
     pub iops: Spread,
-    /// One transfer in this many was timed, drawn at random: [`Latency`] covers those, all other fields all transfers.
+    /// One transfer in this many was timed, drawn at random. [`Latency`] covers the timed transfers, other fields cover all.
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
@@ -140,9 +140,9 @@ pub struct RunResult {
 pub enum ServedBy {
     /// Storage transferred 90% of the bytes or more that a cold run needs.
     Storage,
-    /// It transferred less: a cache, a hole, compression or memory served the rest.
+    /// Storage transferred less: a cache, a hole, compression or memory served the rest.
     Memory,
-    /// No counter shows it.
+    /// No counter shows the transfers of storage.
     Unknown,
 }
 
@@ -267,15 +267,15 @@ pub struct CacheFacts {
 pub struct CacheUse {
     /// Reads that found their page in the cache, counted per page.
     pub hits: u64,
-    /// Reads and partial writes that did not.
+    /// Reads and partial writes that did not find their page.
     pub misses: u64,
     /// Reads and writes that found a transfer of their page in flight.
     pub joins: u64,
     /// Pages read before they were requested: by readahead, or as the rest of a longer read.
     pub readahead: u64,
-    /// Those of them that were read later.
+    /// Pages of `readahead` that were read later.
     pub readahead_used: u64,
-    /// Those of them that were evicted unread.
+    /// Pages of `readahead` that were evicted unread.
     pub readahead_wasted: u64,
     /// Pages read from the device.
     pub pages_read: u64,

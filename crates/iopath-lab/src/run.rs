@@ -22,8 +22,8 @@ use crate::target::Target;
 use crate::warnings;
 use crate::workload::{DeviceDepth, End, Jobs, LogSettings, Rw, Workload};
 
-/// How long the idle machine is sampled by default. `/proc/stat` counts in ticks of 10 ms per CPU, so the idle rate is
-/// known to 0.02 CPUs per CPU.
+/// The default duration of the sample of the idle machine. `/proc/stat` counts in ticks of 10 ms per CPU, so the sample has
+/// a resolution of 0.02 CPUs per CPU.
 pub const IDLE_SAMPLE: Duration = Duration::from_millis(500);
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -35,8 +35,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Inspects the machine, and samples for `idle_sample` the CPU time of other programs. The sample is taken once for all
-    /// measurements: programs that start later count as CPU cost.
+    /// Inspects the machine, and samples the CPU time of other programs for `idle_sample`. The sample covers all
+    /// measurements: CPU time of programs that start later counts as CPU cost.
     pub fn new(idle_sample: Duration, progress: &mut dyn Progress) -> Self {
         progress.stage(&Stage::Idle);
         Self { host: Host::here(idle_busy_cpus(idle_sample).ok()) }
@@ -80,7 +80,7 @@ impl Lab {
     /// The result of the repetitions measured so far.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no repetition was measured.
     pub(crate) fn summarize(&self, series: &Series) -> RunResult {
         let Series { ref workload, target, ref measured } = *series;
         let depth = workload.depth_in_flight();
@@ -141,7 +141,7 @@ impl Lab {
     }
 }
 
-/// The repetitions of one workload that were measured so far. Other workloads may be measured in between.
+/// The repetitions of one workload so far. The caller may measure other workloads in between.
 pub(crate) struct Series<'a> {
     workload: Workload,
     target: &'a Target,
@@ -149,7 +149,7 @@ pub(crate) struct Series<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Checks that the workload can be measured on the target.
+    /// Checks that the workload suits the target.
     pub(crate) fn new(workload: &Workload, target: &'a Target) -> Result<Self, LabError> {
         workload.check()?;
         workload.check_size(target.size_bytes())?;
@@ -210,8 +210,8 @@ impl<'a> Series<'a> {
     }
 }
 
-/// The unmeasured run before a warm measurement. It reads the range once, so that the cache holds it. Where no page cache
-/// takes part, or the range exceeds memory, it runs the workload itself, for caches further down.
+/// The unmeasured run before a warm measurement. It reads the range once into the page cache. On a path without a page
+/// cache, or if the range exceeds memory, it runs the workload itself, to fill the caches of the device.
 fn warm_up(workload: &Workload, target: &Target) -> Workload {
     let is_in_memory = memory_available_bytes().is_none_or(|available| target.size_bytes() < available);
     if !workload.path.capabilities.is_cached() || !is_in_memory {
@@ -236,11 +236,14 @@ fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWrite
     Ok(Some(Arc::new(LogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?)))
 }
 
-/// A warning about records that the log lacks.
+/// A warning about missing records of the log.
 fn missed(totals: &Totals) -> Option<String> {
     let Totals { records, missed, .. } = *totals;
     (missed > 0).then(|| {
-        format!("the log lacks {missed} records of {}: the disk or CPU did not keep up", records + missed)
+        format!(
+            "the log lacks {missed} of {} records: the disk or CPU was too slow for them; log to a faster disk",
+            records + missed
+        )
     })
 }
 

@@ -1,7 +1,8 @@
-//! Scratch files: the only files that the lab writes without permission. Created, filled, and always removed.
+//! Scratch files: the only files that the lab writes without permission. Creates, fills and removes them.
 //!
-//! A scratch file is removed on drop, and on SIGINT, SIGTERM and SIGHUP: a thread of `signal-hook` waits for them, so that
-//! no code of ours runs in a signal handler. After SIGKILL or a crash, the next scratch file in the directory removes it.
+//! A scratch file is removed on drop, and on SIGINT, SIGTERM and SIGHUP. A thread waits for these signals through
+//! `signal-hook`, so that none of our code runs in a signal handler. If SIGKILL or a crash leaves a file, the next creation
+//! of a scratch file in the directory removes it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +30,7 @@ const PREFIX: &str = ".iopath-scratch-";
 /// The file is written in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The greatest space that stays free beside a scratch file, in bytes; a small filesystem keeps 5% free.
+/// The maximum reserve that a scratch file leaves free, in bytes. On a small filesystem the reserve is 5%.
 const MARGIN_BYTES_MAX: u64 = 1 << 30;
 
 /// The scratch files of this process, for the thread that removes them on a signal.
@@ -101,13 +102,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The next run in the directory tries again to remove a file that stays.
+        // If this fails, the next run in the directory tries again.
         let _ = fs::remove_file(&self.path);
         forget(&self.path);
     }
 }
 
-/// The error of a file that could not be created, with its cause where the filesystem explains it.
+/// The error of a file that could not be created. Names the filesystem if it is the cause.
 fn no_file(directory: &Path, source: io::Error) -> LabError {
     let target = directory.to_owned();
     if stores_no_files(directory) {
@@ -124,7 +125,7 @@ fn no_file(directory: &Path, source: io::Error) -> LabError {
     }
 }
 
-/// Whether a filesystem has no blocks, as procfs and sysfs: its files are not stored.
+/// Whether a filesystem has no blocks and stores no files, such as procfs and sysfs.
 fn stores_no_files(directory: &Path) -> bool {
     statvfs(directory).is_ok_and(|stat| stat.f_blocks == 0)
 }
@@ -137,7 +138,8 @@ fn forget(path: &Path) {
     present().retain(|present| present != path);
 }
 
-/// Refuses a file that would fill the filesystem. A filesystem without blocks passes: the creation of the file decides.
+/// Refuses a file that would fill the filesystem. Does not refuse a filesystem without blocks: the creation of the file
+/// decides.
 fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     let stat = statvfs(directory)
         .map_err(|errno| LabError::io("read the free space of", directory)(errno.into()))?;
@@ -152,8 +154,8 @@ fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
     Err(WorkloadError::NoSpace { directory: directory.to_owned(), needed, margin, free }.into())
 }
 
-/// Signals that end the process. An ignored one is left out, and stays ignored: `nohup` ignores SIGHUP, and a shell
-/// ignores SIGINT for its background jobs.
+/// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its
+/// background jobs.
 fn ending_signals() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -178,8 +180,8 @@ fn remove_on_signal() {
     });
 }
 
-/// Removes scratch files of dead processes: those without an entry in `/proc` whose file is not locked. The lock protects
-/// files of processes in other namespaces.
+/// Removes scratch files whose process has no entry in `/proc` and that are not locked. The lock protects files of
+/// processes in other namespaces.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {

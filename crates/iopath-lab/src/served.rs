@@ -1,5 +1,5 @@
 //! Decides whether storage or memory served a cold measurement: compares the bytes that the workload has to transfer
-//! with the bytes that the storage did transfer. Does not read the counters: see `storage.rs`.
+//! with the bytes that the storage transferred. Does not read the counters: see `storage.rs`.
 
 use crate::conditions::{Conditions, Repeated};
 use crate::result::ServedBy;
@@ -23,14 +23,14 @@ pub(crate) struct Served {
     pub(crate) reasons: Vec<String>,
 }
 
-/// The verdict on a measurement; none on a warm one, which memory is meant to serve, and where there is no target.
-pub(crate) fn served(under: &Conditions, repeats: &[Repeated]) -> Option<Served> {
-    if under.workload.warm || !under.path().needs_target {
+/// The verdict on a cold measurement. None for a warm one, which memory should serve, and without a target.
+pub(crate) fn served(conditions: &Conditions, repeats: &[Repeated]) -> Option<Served> {
+    if conditions.workload.warm || !conditions.path().needs_target {
         return None;
     }
     let transferred = repeats.iter().map(|repeat| repeat.measured.storage).sum::<Option<StorageBytes>>();
-    let Some(transferred) = transferred else { return Some(uncounted(under, repeats)) };
-    let needed = needed(under, repeats);
+    let Some(transferred) = transferred else { return Some(uncounted(conditions, repeats)) };
+    let needed = needed(conditions, repeats);
     let mut reasons = Vec::new();
     if needed.read >= BYTES_MIN && (transferred.read as f64) < needed.read * SHARE_MIN {
         reasons.push(format!(
@@ -46,34 +46,34 @@ pub(crate) fn served(under: &Conditions, repeats: &[Repeated]) -> Option<Served>
             format_size(needed.written as u64)
         ));
     }
-    reasons.extend(read_again(under, repeats));
-    reasons.extend(rewritten(under, repeats));
+    reasons.extend(read_again(conditions, repeats));
+    reasons.extend(rewritten(conditions, repeats));
     if !reasons.is_empty() {
         return Some(Served { by: ServedBy::Memory, reasons });
     }
     if needed.read < BYTES_MIN && needed.written < BYTES_MIN {
-        return Some(uncounted(under, repeats));
+        return Some(uncounted(conditions, repeats));
     }
     Some(Served { by: ServedBy::Storage, reasons })
 }
 
-/// The verdict where no counter shows the transfers of the storage: by the pages that could not be dropped.
-fn uncounted(under: &Conditions, repeats: &[Repeated]) -> Served {
-    let reads_pages = under.workload.rw.reads() && !under.path().direct && !under.path().cache;
+/// The verdict if no counter shows the transfers of the storage: judges by the pages that stayed in the page cache.
+fn uncounted(conditions: &Conditions, repeats: &[Repeated]) -> Served {
+    let reads_pages = conditions.workload.rw.reads() && !conditions.path().direct && !conditions.path().cache;
     let resident = repeats.iter().filter_map(|repeat| repeat.resident);
     let bytes =
         resident.map(|found| if reads_pages { found.all() } else { found.bytes_beneath }).max().unwrap_or(0);
-    let share = bytes as f64 / under.target.size_bytes() as f64;
+    let share = bytes as f64 / conditions.target.size_bytes() as f64;
     let mut reasons = Vec::new();
-    if under.workload.rw.reads() && share > RESIDENT_SHARE_MAX {
+    if conditions.workload.rw.reads() && share > RESIDENT_SHARE_MAX {
         reasons.push(format!(
             "not cold: {} ({:.1}%) of the target stayed in the page cache",
             format_size(bytes),
             share * 100.0
         ));
     }
-    reasons.extend(read_again(under, repeats));
-    reasons.extend(rewritten(under, repeats));
+    reasons.extend(read_again(conditions, repeats));
+    reasons.extend(rewritten(conditions, repeats));
     let by = if reasons.is_empty() { ServedBy::Unknown } else { ServedBy::Memory };
     Served { by, reasons }
 }
@@ -85,21 +85,21 @@ struct Needed {
     written: f64,
 }
 
-/// The bytes that the storage has to transfer at least, if no cache holds any at the start.
-fn needed(under: &Conditions, repeats: &[Repeated]) -> Needed {
+/// The minimum of bytes that the storage has to transfer if all caches are empty at the start.
+fn needed(conditions: &Conditions, repeats: &[Repeated]) -> Needed {
     repeats.iter().fold(Needed::default(), |sum, Repeated { measured, .. }| Needed {
-        read: sum.read + least_bytes(under, measured.read_bytes),
-        written: sum.written + least_bytes(under, measured.written_bytes),
+        read: sum.read + least_bytes(conditions, measured.read_bytes),
+        written: sum.written + least_bytes(conditions, measured.written_bytes),
     })
 }
 
-/// The bytes of the storage that transfers of `bytes` access at least: all on a direct path, each block once through
-/// a page cache.
-fn least_bytes(under: &Conditions, bytes: u64) -> f64 {
-    let (bytes, size) = (bytes as f64, under.target.size_bytes() as f64);
-    if under.path().direct {
+/// The minimum of bytes that the storage has to transfer for `bytes` of a run: all of them on a direct path, each block
+/// once through a page cache.
+fn least_bytes(conditions: &Conditions, bytes: u64) -> f64 {
+    let (bytes, size) = (bytes as f64, conditions.target.size_bytes() as f64);
+    if conditions.path().direct {
         bytes
-    } else if under.workload.rw.is_random() {
+    } else if conditions.workload.rw.is_random() {
         // n draws of N blocks find N(1 - (1 - 1/N)^n) different ones, about N(1 - e^(-n/N)).
         size * -(-bytes / size).exp_m1()
     } else {
@@ -107,43 +107,44 @@ fn least_bytes(under: &Conditions, bytes: u64) -> f64 {
     }
 }
 
-/// A cold run that reads more than the target has, through a cache that holds the bytes after the first pass. Nothing
-/// where the storage read the bytes again.
-fn read_again(under: &Conditions, repeats: &[Repeated]) -> Option<String> {
-    let most = most_again(under, repeats, |bytes| bytes.read, |measured| measured.measured.read_bytes)?;
+/// A reason if a cold run reads more bytes than the target has, through a cache that can serve all passes after the first.
+/// None if the storage read the bytes again.
+fn read_again(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
+    let most = most_again(conditions, repeats, |bytes| bytes.read, |measured| measured.measured.read_bytes)?;
     Some(format!(
-        "{} were read of {}: memory may have served all reads but the first; use a larger target, a shorter \
-         --runtime, or --warm to measure hits",
+        "the run read {} from a target of {}: memory may have served all passes after the first; use a larger target, \
+         a shorter --runtime, or --warm to measure hits",
         format_size(most),
-        format_size(under.target.size_bytes())
+        format_size(conditions.target.size_bytes())
     ))
 }
 
-/// A run that writes more than the target has, through a cache that replaces the bytes before they reach the storage.
-fn rewritten(under: &Conditions, repeats: &[Repeated]) -> Option<String> {
-    let most = most_again(under, repeats, |bytes| bytes.written, |measured| measured.measured.written_bytes)?;
+/// A reason if a run writes more bytes than the target has, through a cache that replaces bytes before storage writes them.
+fn rewritten(conditions: &Conditions, repeats: &[Repeated]) -> Option<String> {
+    let most =
+        most_again(conditions, repeats, |bytes| bytes.written, |measured| measured.measured.written_bytes)?;
     Some(format!(
-        "{} were written to {}: later writes replaced cached bytes before storage wrote them; use a larger target or a \
-         shorter --runtime",
+        "the run wrote {} to a target of {}: later writes replaced cached bytes before storage wrote them; use a larger \
+         target or a shorter --runtime",
         format_size(most),
-        format_size(under.target.size_bytes())
+        format_size(conditions.target.size_bytes())
     ))
 }
 
-/// The most bytes that one repeat moved in several passes over the target without as many transfers of the storage.
+/// The most bytes that one repetition moved in several passes over the target while storage transferred fewer.
 fn most_again(
-    under: &Conditions,
+    conditions: &Conditions,
     repeats: &[Repeated],
     transferred: fn(StorageBytes) -> u64,
     moved: fn(&Repeated) -> u64,
 ) -> Option<u64> {
-    let has_cache = under.path().is_cached();
+    let has_cache = conditions.path().is_cached();
     let again = repeats.iter().filter(|repeat| {
         let bytes = moved(repeat);
         let by_storage = repeat.measured.storage.map_or(0, transferred);
-        bytes > under.target.size_bytes() && (by_storage as f64) < bytes as f64 * SHARE_MIN
+        bytes > conditions.target.size_bytes() && (by_storage as f64) < bytes as f64 * SHARE_MIN
     });
-    again.map(moved).max().filter(|_| has_cache && !under.workload.warm)
+    again.map(moved).max().filter(|_| has_cache && !conditions.workload.warm)
 }
 
 #[cfg(test)]
@@ -158,8 +159,8 @@ mod tests {
     /// The verdict on a workload over 100 MiB.
     fn verdict(workload: &Workload, repeats: &[Repeated]) -> Option<Served> {
         let (target, host) = (Target::none(100 * MIB), host(0.0));
-        let under = Conditions { workload, target: &target, host: &host };
-        served(&under, repeats)
+        let conditions = Conditions { workload, target: &target, host: &host };
+        served(&conditions, repeats)
     }
 
     fn workload(path: &str, rw: Rw) -> Workload {
@@ -176,7 +177,7 @@ mod tests {
         served.reasons[0].clone()
     }
 
-    /// Reads (storage transfers the second number of bytes).
+    /// A repetition that reads `bytes`, of which storage transfers `by_storage`.
     fn read(bytes: u64, by_storage: u64) -> Repeated {
         repeated([bytes, 0], Some([by_storage, 0]))
     }
@@ -212,8 +213,8 @@ mod tests {
             for rw in [Rw::Read, Rw::RandRead] {
                 assert_eq!(
                     reason(verdict(&workload(path, rw), &[once(), twice()])),
-                    "200 MiB were read of 100 MiB: memory may have served all reads but the first; use a larger \
-                     target, a shorter --runtime, or --warm to measure hits",
+                    "the run read 200 MiB from a target of 100 MiB: memory may have served all passes after the first; \
+                     use a larger target, a shorter --runtime, or --warm to measure hits",
                     "{path}"
                 );
             }
@@ -228,7 +229,10 @@ mod tests {
     fn rewrites_that_a_cache_absorbs_are_noticed() {
         for path in ["kernel-mmap", "kernel-buffered", "iopath-buffered"] {
             let said = reason(verdict(&workload(path, Rw::Write), &[written(3000 * MIB, 150 * MIB)]));
-            assert!(said.starts_with("2.93 GiB were written to 100 MiB: later writes replaced"), "{said}");
+            assert!(
+                said.starts_with("the run wrote 2.93 GiB to a target of 100 MiB: later writes replaced"),
+                "{said}"
+            );
             assert_eq!(
                 verdict(&workload(path, Rw::Write), &[written(300 * MIB, 300 * MIB)]),
                 Some(by_storage())

@@ -1,14 +1,13 @@
-//! Sizes as fio reads and people write them. Knows bytes only: rates are written where they are shown.
+//! Parses and formats sizes in bytes, with the suffixes of fio. Does not format rates.
 
 use thiserror::Error;
 
-/// A size that cannot be read.
+/// A text that is not a size.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("`{0}` is no size; write bytes, or a number with k, m, g or t (powers of 1024): 4096, 4k, 1m, 2g")]
+#[error("`{0}` is not a size; write bytes, or a number with k, m, g or t (powers of 1024): 4096, 4k, 1m, 2g")]
 pub struct BadSize(String);
 
-/// What may follow the number, and the power of two it stands for. As in fio with its default `kb_base=1024`, `kb`
-/// and `kib` both mean 1024.
+/// The suffixes, with their powers of two. As in fio with its default `kb_base=1024`, `kb` and `kib` both mean 1024.
 const UNITS: [(&str, u32); 17] = [
     ("", 0),
     ("b", 0),
@@ -29,7 +28,7 @@ const UNITS: [(&str, u32); 17] = [
     ("pib", 50),
 ];
 
-/// Reads a size in bytes: `4096`, `4k`, `1M`, `2 GiB`.
+/// Parses a size in bytes: `4096`, `4k`, `1M`, `2 GiB`.
 pub fn parse_size(text: &str) -> Result<u64, BadSize> {
     let bad = || BadSize(text.to_owned());
     let trimmed = text.trim();
@@ -41,8 +40,8 @@ pub fn parse_size(text: &str) -> Result<u64, BadSize> {
     number.checked_mul(1 << power).ok_or_else(bad)
 }
 
-/// Writes a size for people: `4 KiB`, `1.5 GiB`, `1000 bytes`. Exact where the digits say so: a size that is not a
-/// hundredth of a unit is given in bytes below 1 MiB and rounded above.
+/// Formats a size: `4 KiB`, `1.5 GiB`, `1000 bytes`. Below 1 MiB the text is exact: a size that needs more than two decimals
+/// is given in bytes. Larger sizes are rounded to two decimals.
 pub fn format_size(bytes: u64) -> String {
     let (unit, power) = match bytes {
         1 => return "1 byte".to_owned(),
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_fio_reads() {
+    fn parses_the_suffixes_of_fio() {
         for (text, bytes) in [
             ("4096", 4096),
             ("4k", 4096),
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_and_names_the_value() {
+    fn an_error_names_the_value() {
         for text in ["", "k", "4x", "-1", "1.5k", "99999999t", "4 k k", "0x10"] {
             let error = parse_size(text).unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")), "{error}");
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_it_reads_where_exact() {
+    fn formats_exactly_below_one_mib() {
         for (bytes, text) in [
             (0, "0 bytes"),
             (1, "1 byte"),

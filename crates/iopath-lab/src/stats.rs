@@ -1,5 +1,4 @@
-//! Mean, deviation and confidence interval of a few repeats. Not for latencies, of which there are millions: those are
-//! histograms.
+//! Mean, deviation and confidence interval of a few repetitions. Not for millions of latencies: these are histograms.
 
 /// Statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +51,7 @@ fn median(values: &[f64]) -> f64 {
 
 /// The 97.5% quantile of Student's t distribution: half the width, in standard errors, of a two-sided 95% interval.
 /// Up to 30 degrees of freedom from the table, above by the Cornish-Fisher expansion around the normal quantile
-/// (Abramowitz and Stegun 26.7.5), which is right to four digits there.
+/// (Abramowitz and Stegun 26.7.5), which is exact to four digits there.
 fn t95(degrees: usize) -> f64 {
     const Z: f64 = 1.959_964;
     const TABLE: [f64; 30] = [

@@ -1,5 +1,5 @@
-//! The storage of a target: empties the page caches above it before a cold repeat, and counts the bytes that it
-//! transfers during one. What the counts say of a measurement is decided in `warnings.rs`.
+//! The storage of a target: empties the page caches above it before a cold repetition, and counts the bytes that storage
+//! transfers during a repetition. `served.rs` interprets the counts.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,7 +15,7 @@ use crate::error::LabError;
 /// Network interfaces that carry no data from outside of the machine.
 const LOOPBACK: &str = "lo";
 
-/// Block devices that are no storage of their own: their bytes are in memory or on another device.
+/// Block devices without storage of their own: their bytes are in memory or on another device.
 const NOT_STORAGE: [&str; 5] = ["loop", "ram", "zram", "dm-", "md"];
 
 /// Bytes that storage transferred.
@@ -67,7 +67,7 @@ impl From<ProcessIo> for StorageBytes {
 pub(crate) struct Resident {
     /// Of the target itself.
     pub(crate) bytes: u64,
-    /// Of files beneath it, from which reads are served that the target's own pages do not serve.
+    /// Of files beneath the target: they serve reads that miss the target's own pages.
     pub(crate) bytes_beneath: u64,
 }
 
@@ -91,30 +91,30 @@ struct Cache {
     path: PathBuf,
     /// Pages are dropped up to this offset.
     end: u64,
-    /// Pages that the last drop left.
+    /// Pages that remained in the page cache after the last drop.
     stayed: AtomicU64,
 }
 
-/// Where transfers of the storage are counted.
+/// The counter of transfers of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Counter {
-    /// In this process: its threads submit the I/O.
+    /// Of this process: its threads submit the I/O.
     Process,
-    /// At these disks. Empty for memory, which transfers nothing.
+    /// Of these disks. Empty for memory, which transfers nothing.
     Disks(Vec<String>),
-    /// At all disks and network interfaces of the machine: a server does the I/O.
+    /// Of all disks and network interfaces of the machine: a server does the I/O.
     Machine,
-    /// Nowhere.
+    /// No counter.
     None,
 }
 
 impl Storage {
-    /// Of no target.
+    /// For a path without a target.
     pub(crate) fn none() -> Self {
         Self { caches: Vec::new(), counter: Counter::None }
     }
 
-    /// Of the first `size_bytes` of a target.
+    /// For the first `size_bytes` of a target.
     pub(crate) fn of(target: &Target, size_bytes: u64) -> Self {
         let Beneath { cached_files, disks, submitter } = Beneath::of(target);
         let cache = |path: PathBuf, end| Cache { path, end, stayed: AtomicU64::new(0) };
@@ -140,13 +140,13 @@ impl Storage {
         self.counter == Counter::Process
     }
 
-    /// Drops the target's pages from the page cache, and those of the files beneath it. Returns the bytes that are
-    /// still resident; none where there is no target.
+    /// Drops the pages of the target and of the files beneath it from the page cache. Returns the bytes that are still
+    /// resident; none without a target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
         let Some((own, beneath)) = self.caches.split_first() else { return Ok(None) };
         let mut resident = Resident { bytes: own.drop_pages()?, bytes_beneath: 0 };
         for cache in beneath {
-            // Files of other users and mount namespaces may be closed to this process.
+            // This process may lack access to files of other users and mount namespaces.
             resident.bytes_beneath += cache.drop_pages().unwrap_or(0);
         }
         Ok(Some(resident))
@@ -172,7 +172,7 @@ impl Cache {
     /// Returns the bytes that are still resident.
     fn drop_pages(&self) -> Result<u64, LabError> {
         let file = File::open(&self.path).map_err(|source| match source.kind() {
-            // It was there when the target was inspected.
+            // The file existed when the target was inspected.
             io::ErrorKind::NotFound => LabError::Gone { target: self.path.clone() },
             _ => LabError::open(&self.path, false)(source),
         })?;
@@ -183,7 +183,7 @@ impl Cache {
     }
 }
 
-/// All transfers of disks. Devices made of others are left out, or bytes would count twice.
+/// All transfers of disks. Excludes devices that lie on other devices: their bytes would count twice.
 fn all_disks() -> StorageBytes {
     let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = disks.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,6 +1,6 @@
-//! A survey recommends path, block size and depth for a target, states the CPU cost and names anomalies. It measures
-//! many short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs` their
-//! order, `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
+//! A survey recommends path, block size and depth for a target, and reports the CPU cost and anomalies. It measures many
+//! short workloads in turns within a given time. `survey/plan.rs` selects the workloads, `survey/schedule.rs` their order,
+//! `survey/findings.rs` interprets the figures, `survey/view.rs` prints them.
 
 mod compare;
 mod figures;
@@ -28,42 +28,42 @@ use crate::workload::{BlockSize, End, Repetitions, Rw, Workload};
 use compare::CpuOf;
 use figures::{EngineFacts, Facts, Figures};
 use findings::findings;
-use plan::{Cell, HIT_BYTES, Plan, Terms};
+use plan::{Cell, Constraints, HIT_BYTES, Plan};
 use schedule::Schedule;
 
 /// The default time limit of a survey.
 pub const DEFAULT_TIME: Duration = Duration::from_secs(90);
 
-/// The shortest time limit that gives figures.
+/// The minimum time limit.
 pub const TIME_MIN: Duration = Duration::from_secs(2);
 
-/// No turn begins after this share of the time: transfers in flight have to complete, and a stall has to fit.
+/// Turns end within this share of the time. The rest is a reserve for transfers in flight and for stalls.
 const BEGIN_SHARE: f64 = 0.95;
 
-/// The share of the time for writing the scratch file, at the speed of a small one.
+/// The share of the time for writing the scratch file, at the measured speed.
 const SCRATCH_SHARE: f64 = 0.08;
 
-/// Sizes of scratch files: the small one that shows the speed, and the range of the real one.
+/// Sizes of scratch files: the small file that measures the speed, and the range of the real file.
 const PROBE_BYTES: u64 = 16 << 20;
 const SCRATCH_BYTES_MIN: u64 = 32 << 20;
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
 
-/// A scratch file takes at most this part of the free space, if the smallest one fits.
+/// A scratch file has at most this part of the free space, but at least `SCRATCH_BYTES_MIN`.
 const FREE_PART: u64 = 4;
 
 /// The smallest target: a few blocks of the smallest size.
 const TARGET_BYTES_MIN: u64 = 64 << 10;
 
-/// How long a user's target is read to measure its speed.
+/// The duration of reading a user's target to measure its speed.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 
-/// How long the idle load is measured before each round.
+/// The duration of the sample of the idle load before each round.
 const ROUND_IDLE_SAMPLE: Duration = Duration::from_millis(200);
 
 /// The options of a survey.
 #[derive(Debug, Clone)]
 pub struct SurveyOptions {
-    /// A directory (a scratch file is made there and removed), a file or a block device.
+    /// A directory (for a temporary scratch file), a file or a block device.
     pub target: PathBuf,
     /// The time limit.
     pub time: Duration,
@@ -78,7 +78,7 @@ pub struct Survey {
     pub report: Report,
     /// Measurements that were left out, with the reasons.
     pub left_out: Vec<String>,
-    /// Most repetitions of a cell, and the time of each.
+    /// The maximum repetitions of a cell, and the time of each.
     rounds: u32,
     slice: Duration,
     cpu_of: CpuOf,
@@ -94,7 +94,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     let (target, speed) = prepare(info, options, &lab, progress)?;
     let mut facts = facts_of(&target, &lab);
     let deadline = options.time.mul_f64(BEGIN_SHARE);
-    let terms = Terms {
+    let constraints = Constraints {
         time: deadline.saturating_sub(clock.elapsed()),
         speed,
         size_bytes: target.size_bytes(),
@@ -104,8 +104,8 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     };
     let none = Target::none(target.size_bytes());
     let part = target.first(HIT_BYTES);
-    let mut turns = Turns::new(&terms, &target, &part, &none)?;
-    turns.take(clock, deadline, &mut facts, progress)?;
+    let mut turns = Turns::new(&constraints, &target, &part, &none)?;
+    turns.measure(clock, deadline, &mut facts, progress)?;
     let Turns { plan, series, mut left_out, .. } = turns;
     let mut runs: Vec<RunResult> =
         series.iter().filter(|series| !series.is_empty()).map(|series| lab.summarize(series)).collect();
@@ -190,10 +190,15 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(terms: &Terms, target: &'a Target, part: &'a Target, none: &'a Target) -> Result<Self, LabError> {
-        let plan = Plan::new(terms);
+    fn new(
+        constraints: &Constraints,
+        target: &'a Target,
+        part: &'a Target,
+        none: &'a Target,
+    ) -> Result<Self, LabError> {
+        let plan = Plan::new(constraints);
         let new = |cell: &Cell| {
-            let workload = cell.workload(terms, plan.slice)?;
+            let workload = cell.workload(constraints, plan.slice)?;
             let target = match cell.hit {
                 Some(_) => part,
                 None if workload.path.capabilities.needs_target => target,
@@ -202,12 +207,12 @@ impl<'a> Turns<'a> {
             Series::new(&workload, target)
         };
         let series = plan.cells.iter().map(new).collect::<Result<_, LabError>>()?;
-        let (costs, left_out) = (plan.costs(terms.speed), plan.left_out.clone());
+        let (costs, left_out) = (plan.costs(constraints.speed), plan.left_out.clone());
         Ok(Self { plan, series, costs, left_out })
     }
 
     /// Measures in turns until the deadline. Measures the load by other programs before each round.
-    fn take(
+    fn measure(
         &mut self,
         clock: Instant,
         deadline: Duration,
@@ -219,12 +224,12 @@ impl<'a> Turns<'a> {
         while let Some(turn) = schedule.poll_turn(clock.elapsed()) {
             if turn.round > round {
                 round = turn.round;
-                facts.busy_cpus = busier(facts.busy_cpus, idle_busy_cpus(ROUND_IDLE_SAMPLE).ok());
+                facts.busy_cpus = max_load(facts.busy_cpus, idle_busy_cpus(ROUND_IDLE_SAMPLE).ok());
             }
             let cell = self.plan.cells[turn.cell];
             let left = schedule.left(clock.elapsed());
-            let (what, rounds) = (cell.to_string(), self.plan.rounds);
-            progress.stage(&Stage::Turn { what, round, rounds, left });
+            let (workload, rounds) = (cell.to_string(), self.plan.rounds);
+            progress.stage(&Stage::Turn { workload, round, rounds, left });
             let begun = Instant::now();
             let series = &mut self.series[turn.cell];
             let measured = series.open(None).and_then(|path| {
@@ -249,8 +254,8 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// The larger of two values; none if either is not known.
-fn busier(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+/// The larger of two loads; none if one is not known.
+fn max_load(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one.max(other))
 }
 
@@ -259,14 +264,14 @@ fn is_refusal(error: &LabError) -> bool {
     matches!(error, LabError::UringRefused { .. } | LabError::Direct(_))
 }
 
-/// Cells that were not measured for lack of time, besides those that the plan left out.
+/// Cells of the plan that were not measured for lack of time.
 fn unmeasured(cells: &[Cell], series: &[Series], left_out: &[String]) -> Option<String> {
     let refused = |cell: &Cell| left_out.iter().any(|left| left.starts_with(&format!("{}: ", cell.path)));
     let missed =
         cells.iter().zip(series).filter(|(cell, series)| series.is_empty() && !refused(cell)).count();
     (missed > 0).then(|| {
         format!(
-            "{missed} of {} measurements: no time, because the storage is slower than at first; use a longer --time",
+            "{missed} of {} measurements: not enough time, because the storage became slower; use a longer --time",
             cells.len()
         )
     })
@@ -289,7 +294,7 @@ fn facts_of(target: &Target, lab: &Lab) -> Facts {
     }
 }
 
-/// The reason why no disk is known; none if one is.
+/// The reason why no single disk is known; none if a disk is known.
 fn no_disk(target: &TargetInfo) -> Option<String> {
     match &target.backing {
         Backing::Disk(_) => None,
@@ -297,7 +302,7 @@ fn no_disk(target: &TargetInfo) -> Option<String> {
     }
 }
 
-/// None where the target cannot be opened as a volume.
+/// None if the target cannot be opened as a volume.
 fn engine_facts(file: &Path) -> Option<EngineFacts> {
     let volume = Volume::open(file, &iopath::Options::new()).ok()?;
     let facts = volume.facts();
@@ -305,14 +310,14 @@ fn engine_facts(file: &Path) -> Option<EngineFacts> {
     Some(EngineFacts { name: facts.engine.to_owned(), fallback })
 }
 
-/// The order of runs in the report: that of the tables.
+/// The key by which the report orders runs, as the tables do.
 fn order(run: &RunResult) -> (bool, usize, u32, u32, usize) {
     let rw = Rw::ALL.iter().position(|rw| rw.name() == run.rw).unwrap_or(usize::MAX);
     let path = PATHS.iter().position(|row| row.name == run.path).unwrap_or(usize::MAX);
     (run.warm, rw, run.block_bytes, run.io_depth, path)
 }
 
-/// Reports the progress of the whole survey: turns without their stages, and the elapsed share of the time limit.
+/// Reports the progress of the whole survey: turns, without the stages of each turn, and the elapsed share of the time.
 struct Overall<'a> {
     inner: &'a mut dyn Progress,
     clock: Instant,
@@ -347,9 +352,9 @@ mod tests {
     }
 
     #[test]
-    fn the_load_by_others_is_known_only_if_each_sample_is() {
-        assert_eq!(busier(Some(0.1), Some(0.2)), Some(0.2));
-        assert_eq!(busier(Some(0.1), None), None);
+    fn the_load_is_known_only_if_each_sample_is_known() {
+        assert_eq!(max_load(Some(0.1), Some(0.2)), Some(0.2));
+        assert_eq!(max_load(Some(0.1), None), None);
     }
 
     #[test]

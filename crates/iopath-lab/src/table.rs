@@ -1,4 +1,4 @@
-//! Results as a table for people. Formats; computes nothing.
+//! Formats results as a table of text.
 
 use std::env;
 use std::io::IsTerminal;
@@ -28,29 +28,29 @@ const COLUMNS: [&str; 13] = [
 /// The first of [`COLUMNS`] that holds numbers.
 const FIRST_NUMBER: usize = 2;
 
-/// Whether a stream gets colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty (no-color.org)
-/// or the terminal is `dumb`. The one place that decides this.
+/// Whether a stream may have colours and progress bars: a terminal, unless `NO_COLOR` is set and not empty (no-color.org)
+/// or the terminal is `dumb`. All output uses this function.
 pub fn is_fancy(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     stream.is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// One line for each result, units in the head: MB/s is 10^6 bytes per second, GiB 2^30 bytes; `±95%` is half the 95%
-/// confidence interval of MB/s over MB/s; device I/O is the mean size of the disk's requests, `-` without requests.
+/// One line for each result, with units in the head. MB/s is 10^6 bytes per second, GiB 2^30 bytes. `±95%` is half the 95%
+/// confidence interval of MB/s, divided by MB/s. `device I/O` is the mean size of the disk's requests, `-` without requests.
 ///
-/// A line below the table names the sampling of latencies, unless all I/Os were timed.
+/// If only a sample of latencies was measured, a line below the table states it.
 ///
-/// If a line is wider than `width` columns of text, each result has a column instead.
+/// If a line is wider than `width`, each result has a column instead.
 pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let rows: Vec<_> = runs.iter().map(cells).collect();
     let lines = one_line_each(&rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
-    table + &timed(runs)
+    table + &sampling(runs)
 }
 
-/// The share of I/Os that were timed, if not all were.
-fn timed(runs: &[RunResult]) -> String {
+/// Lines about the sampling of latencies.
+fn sampling(runs: &[RunResult]) -> String {
     let mut every: Vec<u32> = runs.iter().map(|run| run.latency_every).filter(|&every| every > 1).collect();
     every.sort_unstable();
     every.dedup();
@@ -80,15 +80,15 @@ fn one_column_each(rows: &[[String; COLUMNS.len()]]) -> String {
     table.trim_fmt()
 }
 
-/// A table with a rule under its head and no other lines.
+/// A table with a rule below its head and no other rules.
 pub(crate) fn ruled() -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_style(TableComponent::HeaderLines, '─');
     table
 }
 
-/// The width of the output in columns of text: the environment variable `COLUMNS` if it is set, else the terminal on
-/// stdout; none if there is no terminal.
+/// The width of the output in characters: the environment variable `COLUMNS` if set, else the width of the terminal on
+/// stdout; none without a terminal.
 pub fn terminal_width() -> Option<u16> {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     columns.filter(|columns| *columns > 0).or_else(|| Table::new().width())

@@ -1,5 +1,5 @@
-//! The target of a measurement: a scratch file, an existing file or block device, or none. Decides which bytes
-//! may be accessed; transfers none.
+//! The target of a measurement: a scratch file, an existing file or block device, or none. Decides which bytes a workload
+//! may access. Does not transfer them.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::workload::{DEFAULT_SIZE_BYTES, Workload};
 /// The properties of a file or device, as the system reports them.
 pub use iopath_os::target::Target as TargetInfo;
 
-/// The size of a scratch file that only shows which alignment direct I/O needs in its directory.
+/// The size of the scratch file that tests the alignment of direct I/O in a directory.
 const PROBE_BYTES: u64 = 64 << 10;
 
 /// The bytes that workloads access. One target serves any number of workloads, one after another.
@@ -32,12 +32,12 @@ pub struct Target {
     unwritten: Option<u64>,
     /// The page caches above the bytes, and the counter of their transfers.
     storage: Storage,
-    /// Keeps others from mounting a block device that is written to.
+    /// Prevents mounts of a block device during writes to it.
     _claim: Option<File>,
 }
 
 impl Target {
-    /// Finds or makes the target of a workload.
+    /// Opens or creates the target of a workload.
     ///
     /// # Errors
     /// [`LabError`]: the workload is invalid, or the target does not suit it.
@@ -53,7 +53,7 @@ impl Target {
             let size_bytes = workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES);
             workload.check_size(size_bytes)?;
             workload.check_warm(size_bytes)?;
-            // Filling a large file can take minutes: a small one shows first whether direct I/O suits.
+            // Filling a large file can take minutes: test the alignment with a small one first.
             if path.capabilities.needs_direct_io() {
                 Self::scratch(target, PROBE_BYTES, workload.seed, &mut Silent)?.check_alignment(workload)?;
             }
@@ -63,7 +63,7 @@ impl Target {
         }
     }
 
-    /// No target, for paths that transfer no bytes of one.
+    /// No target, for paths without one.
     pub fn none(size_bytes: u64) -> Self {
         Self {
             info: None,
@@ -78,7 +78,7 @@ impl Target {
     /// A scratch file in a directory, removed on drop.
     ///
     /// # Errors
-    /// [`LabError`]: the directory takes no file of that size.
+    /// [`LabError`]: a file of that size cannot be created in the directory.
     pub fn scratch(
         directory: &Path,
         size_bytes: u64,
@@ -97,14 +97,14 @@ impl Target {
         Ok(Self { scratch: Some(scratch), ..Self::of(info, size_bytes) })
     }
 
-    /// The first `size_bytes` of this target, for reads while this one exists.
+    /// The first `size_bytes` of this target, for reads while this target exists.
     pub(crate) fn first(&self, size_bytes: u64) -> Self {
         let size_bytes = size_bytes.min(self.size_bytes);
         let storage = self.info.as_ref().map_or_else(Storage::none, |info| Storage::of(info, size_bytes));
         Self { info: self.info.clone(), unwritten: self.unwritten, storage, ..Self::none(size_bytes) }
     }
 
-    /// A user's file or block device. It is written to only with permission, and only if nothing else uses it.
+    /// A user's file or block device. Writes need permission, and no other user of the device.
     fn existing(info: TargetInfo, workload: &Workload) -> Result<Self, LabError> {
         let mut claim = None;
         if workload.rw.writes() {
@@ -127,12 +127,12 @@ impl Target {
         Self { info: Some(info), unwritten, storage, ..Self::none(size_bytes) }
     }
 
-    /// The file or device; none where there is no target.
+    /// The file or device; none without a target.
     pub fn file(&self) -> Option<&Path> {
         self.info.as_ref().map(|info| info.path.as_path())
     }
 
-    /// Its properties; none where there is no target.
+    /// The properties of the file or device; none without a target.
     pub fn info(&self) -> Option<&TargetInfo> {
         self.info.as_ref()
     }
@@ -147,7 +147,7 @@ impl Target {
         self.size_bytes
     }
 
-    /// The kernel's name of the disk beneath; none where there is no single disk.
+    /// The kernel's name of the disk beneath; none without a single disk.
     pub fn disk(&self) -> Option<&str> {
         self.info.as_ref().and_then(|info| info.backing.disk()).map(|disk| disk.name.as_str())
     }
@@ -167,7 +167,7 @@ impl Target {
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
 
-    /// Refuses blocks that direct I/O does not accept. A page cache of iopath accepts any block, but needs direct I/O
+    /// Refuses blocks that are not aligned for direct I/O. A page cache of iopath accepts any block, but uses direct I/O
     /// itself.
     pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
         let path = workload.path.capabilities;
@@ -185,8 +185,7 @@ impl Target {
         &self.storage
     }
 
-    /// Drops the target's pages from the page cache, and returns the bytes that are still resident; none where there
-    /// is no target.
+    /// Drops the target's pages from the page cache, and returns the bytes that are still resident; none without a target.
     pub(crate) fn drop_cached(&self) -> Result<Option<Resident>, LabError> {
         self.storage.drop_cached()
     }

@@ -1,5 +1,5 @@
-//! The numbers of a workload as types that hold only valid values. A number out of range is refused where the value is
-//! made, in an error that names its field.
+//! The numbers of a workload as types with ranges. The constructor refuses a number out of range, with an error that names
+//! its field.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ macro_rules! ranged {
         pub struct $name(u32);
 
         impl $name {
-            /// The least value.
+            /// The minimum value.
             pub const MIN: u32 = *$range.start();
 
-            /// The greatest value.
+            /// The maximum value.
             pub const MAX: u32 = *$range.end();
 
             /// Checks the range.
@@ -33,7 +33,7 @@ macro_rules! ranged {
                 }
             }
 
-            /// A constant of the caller's.
+            /// A constant, checked at compile time if it is used in one.
             ///
             /// # Panics
             /// If it is out of range.
@@ -64,28 +64,28 @@ macro_rules! ranged {
 }
 
 ranged! {
-    /// The size of each transfer in bytes. The greatest is the largest buffer of `io_uring`.
+    /// The size of each transfer in bytes. The maximum is the largest buffer of `io_uring`.
     BlockSize, Field::BlockSize, 1..=1u32 << 30,
     format!("1 byte to {}", format_size(Self::MAX.into()))
 }
 
 ranged! {
-    /// Transfers that each job keeps in flight. The greatest is the most buffers that `io_uring` registers.
+    /// Transfers that each job keeps in flight. The maximum is the number of buffers that `io_uring` can register.
     Depth, Field::Depth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
-    /// Requests at the device at once.
+    /// Requests in flight at the device.
     DeviceDepth, Field::DeviceDepth, 1..=1u32 << 14, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
-    /// Jobs, each of which is a thread.
+    /// Jobs: one thread each.
     Jobs, Field::Jobs, 1..=4096u32, format!("1 to {}", Self::MAX)
 }
 
 ranged! {
-    /// How many times a workload is measured.
+    /// The number of measurements of a workload.
     Repetitions, Field::Repetitions, 1..=u32::MAX, "1 or more".to_owned()
 }
 
@@ -95,7 +95,7 @@ ranged! {
 }
 
 ranged! {
-    /// Transfers per measured latency: 1 measures each. The greatest bounds how late a job notices that it has to stop.
+    /// Transfers per measured latency: 1 measures each. The maximum bounds the delay with which a job stops.
     LatencySampling, Field::LatencySampling, 1..=1u32 << 16, format!("1 to {}", Self::MAX)
 }
 
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn a_number_out_of_range_is_refused_by_the_name_of_its_field() {
         for (error, named) in [
-            (BlockSize::new(0u32).unwrap_err(), "block size 0 is out of range: 1 byte to 1 GiB"),
-            (BlockSize::new(1u64 << 40).unwrap_err(), "block size 1099511627776 is out of range"),
-            (Depth::new(0u32).unwrap_err(), "depth 0 is out of range: 1 to 16384"),
-            (Jobs::new(5000u32).unwrap_err(), "number of jobs 5000 is out of range: 1 to 4096"),
-            (LatencySampling::new(0u32).unwrap_err(), "latency sampling 0 is out of range: 1 to 65536"),
-            (Repetitions::new(0u32).unwrap_err(), "number of repetitions 0 is out of range: 1 or more"),
-            (ReadShare::new(101u32).unwrap_err(), "share of reads 101 is out of range: 0 to 100"),
+            (BlockSize::new(0u32).unwrap_err(), "block size 0 is not valid; use 1 byte to 1 GiB"),
+            (BlockSize::new(1u64 << 40).unwrap_err(), "block size 1099511627776 is not valid"),
+            (Depth::new(0u32).unwrap_err(), "depth 0 is not valid; use 1 to 16384"),
+            (Jobs::new(5000u32).unwrap_err(), "number of jobs 5000 is not valid; use 1 to 4096"),
+            (LatencySampling::new(0u32).unwrap_err(), "latency sampling 0 is not valid; use 1 to 65536"),
+            (Repetitions::new(0u32).unwrap_err(), "number of repetitions 0 is not valid; use 1 or more"),
+            (ReadShare::new(101u32).unwrap_err(), "share of reads 101 is not valid; use 0 to 100"),
         ] {
             assert!(error.is_usage() && error.to_string().starts_with(named), "{error}");
         }

@@ -1,71 +1,71 @@
-//! Warnings about a measurement: a cache that served it, a busy machine, repeats that differ. Computes from figures
-//! only, and changes none.
+//! Warnings about a measurement: memory served it, the machine was busy, repetitions differ. Does not change the figures.
 
 use crate::conditions::{Conditions, Repeated};
 use crate::result::{CacheUse, Repeat};
 use crate::served::Served;
 use crate::stats::Summary;
 
-/// Repeats with a larger coefficient of variation draw a warning.
+/// A warning is issued above this coefficient of variation of the repetitions.
 pub(crate) const CV_MAX: f64 = 0.10;
 
-/// Other programs that keep more of each CPU busy than this draw a warning.
+/// A warning is issued if other programs use more than this share of the CPUs.
 const IDLE_BUSY_MAX: f64 = 0.05;
 
 /// All warnings about a measurement.
 pub(crate) fn warnings(
-    under: &Conditions,
+    conditions: &Conditions,
     served: Option<&Served>,
     repeated: &[Repeated],
     repeats: &[Repeat],
 ) -> Vec<String> {
     let mut warnings: Vec<String> =
         repeated.first().map_or_else(Vec::new, |repeat| repeat.measured.warnings.clone());
-    warnings.extend(depth(under));
+    warnings.extend(depth(conditions));
     warnings.extend(served.into_iter().flat_map(|served| served.reasons.iter().cloned()));
-    warnings.extend(not_warm(under, repeated));
-    warnings.extend(unwritten(under));
-    warnings.extend(compressed(under));
-    warnings.extend(busy(under));
+    warnings.extend(not_warm(conditions, repeated));
+    warnings.extend(unwritten(conditions));
+    warnings.extend(compressed(conditions));
+    warnings.extend(busy(conditions));
     warnings.extend(variation(repeats));
     warnings
 }
 
-fn depth(under: &Conditions) -> Option<String> {
-    let wanted = under.workload.depth.get();
-    (under.workload.depth_in_flight() < wanted).then(|| {
+fn depth(conditions: &Conditions) -> Option<String> {
+    let wanted = conditions.workload.depth.get();
+    (conditions.workload.depth_in_flight() < wanted).then(|| {
         format!(
-            "path {} is synchronous: depth 1 was measured, not {wanted}; more jobs keep more transfers in flight",
-            under.workload.path.name
+            "path {} is synchronous: depth 1 was measured, not {wanted}; use more jobs to keep more transfers in flight",
+            conditions.workload.path.name
         )
     })
 }
 
 /// Misses in a warm run.
-fn not_warm(under: &Conditions, repeated: &[Repeated]) -> Option<String> {
+fn not_warm(conditions: &Conditions, repeated: &[Repeated]) -> Option<String> {
     let used: CacheUse = repeated.iter().map(|repeat| repeat.measured.cache).sum::<Option<_>>()?;
     let (missed, all) = (used.misses + used.joins, used.hits + used.misses + used.joins);
-    (under.workload.warm && missed > 0)
+    (conditions.workload.warm && missed > 0)
         .then(|| format!("not warm: {missed} of {all} pages were not in the cache; use a larger --cache"))
 }
 
-fn unwritten(under: &Conditions) -> Option<String> {
-    let offset = under.target.unwritten().filter(|_| under.workload.rw.reads())?;
+fn unwritten(conditions: &Conditions) -> Option<String> {
+    let offset = conditions.target.unwritten().filter(|_| conditions.workload.rw.reads())?;
     Some(format!(
         "the file has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk"
     ))
 }
 
-/// A user's file may hold compressible bytes; a scratch file does not.
-fn compressed(under: &Conditions) -> Option<String> {
-    let filesystem = under.target.info()?.filesystem.as_ref().filter(|_| !under.target.is_scratch())?;
+/// A user's file may have compressible content; a scratch file does not.
+fn compressed(conditions: &Conditions) -> Option<String> {
+    let filesystem =
+        conditions.target.info()?.filesystem.as_ref().filter(|_| !conditions.target.is_scratch())?;
     filesystem.compresses().then(|| {
-        format!("{} compresses: the disk transfers fewer bytes than are counted here", filesystem.name)
+        format!("{} compresses: the disk transfers fewer bytes than the run counts", filesystem.name)
     })
 }
 
-fn busy(under: &Conditions) -> Option<String> {
-    let (busy, cores) = (under.host.idle_busy_cpus?, under.host.cores);
+fn busy(conditions: &Conditions) -> Option<String> {
+    let (busy, cores) = (conditions.host.idle_busy_cpus?, conditions.host.cores);
     (busy > IDLE_BUSY_MAX * f64::from(cores)).then(|| {
         format!("the machine was busy before the run: other programs used {busy:.2} of {cores} CPUs")
     })
@@ -76,7 +76,7 @@ fn variation(repeats: &[Repeat]) -> Option<String> {
     let cv = Summary::of(&rates)?.cv()?;
     (cv > CV_MAX).then(|| {
         format!(
-            "CV of the repeats is {:.0}%: use a longer --runtime or more repetitions (--repeat)",
+            "CV of the repetitions is {:.0}%: use a longer --runtime or more repetitions (--repeat)",
             cv * 100.0
         )
     })
@@ -123,26 +123,27 @@ mod tests {
         let (path, depth) = (find_path(path).unwrap(), Depth::new(4_u32).unwrap());
         let workload = Workload { path, depth, ..Workload::default() };
         let (target, host) = (Target::none(100 * MIB), host(idle));
-        let under = Conditions { workload: &workload, target: &target, host: &host };
+        let conditions = Conditions { workload: &workload, target: &target, host: &host };
         let repeated = [repeated([100 * MIB, 0], Some([read_by_storage, 0]))];
-        warnings(&under, served(&under, &repeated).as_ref(), &repeated, &rates.map(repeat))
+        warnings(&conditions, served(&conditions, &repeated).as_ref(), &repeated, &rates.map(repeat))
     }
 
     #[test]
-    fn a_good_measurement_draws_no_warning() {
+    fn a_good_measurement_has_no_warning() {
         assert_eq!(warned("kernel-uring", 0.05, 99 * MIB, [100.0, 105.0]), Vec::<String>::new());
     }
 
     #[test]
-    fn a_synchronous_path_memory_a_busy_machine_and_variation_draw_warnings() {
+    fn a_synchronous_path_memory_a_busy_machine_and_variation_cause_warnings() {
         assert_eq!(
             warned("kernel-direct", 0.5, 25 * MIB, [100.0, 150.0]),
             [
-                "path kernel-direct is synchronous: depth 1 was measured, not 4; more jobs keep more transfers in flight",
+                "path kernel-direct is synchronous: depth 1 was measured, not 4; use more jobs to keep more transfers in \
+                 flight",
                 "storage read 25 MiB of the 100 MiB that a cold run needs: memory (a cache, a hole, compression) served \
                  the rest",
                 "the machine was busy before the run: other programs used 0.50 of 2 CPUs",
-                "CV of the repeats is 28%: use a longer --runtime or more repetitions (--repeat)",
+                "CV of the repetitions is 28%: use a longer --runtime or more repetitions (--repeat)",
             ]
         );
     }

@@ -12,25 +12,25 @@ use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
 pub use crate::values::{BlockSize, Depth, DeviceDepth, Jobs, LatencySampling, ReadShare, Repetitions};
 
-/// The size that is accessed where neither the workload nor the target has one, in bytes.
+/// The default size of a scratch file, and of a path without a target, in bytes.
 pub const DEFAULT_SIZE_BYTES: u64 = 1 << 30;
 
 /// When a repetition ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum End {
-    /// When as many bytes were moved as the workload accesses: one pass, if sequential.
+    /// After as many bytes as the workload accesses: one pass, if sequential.
     #[default]
     Pass,
-    /// When so many bytes were moved, fewer or more than one pass. fio calls it `io_size`.
+    /// After this number of bytes, less or more than one pass. fio calls it `io_size`.
     Bytes(u64),
-    /// When so much time has passed.
+    /// After this time.
     Time(Duration),
-    /// At the earlier of both.
+    /// After the time or the bytes, whichever is first.
     TimeOrBytes(Duration, u64),
 }
 
 impl End {
-    /// The condition that the parts which are set describe.
+    /// The condition for an optional time and an optional number of bytes.
     pub fn new(time: Option<Duration>, bytes: Option<u64>) -> Self {
         match (time, bytes) {
             (None, None) => Self::Pass,
@@ -57,21 +57,21 @@ impl End {
     }
 }
 
-/// Where the request log is written.
+/// The destination of the request log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
     /// The file.
     pub file: PathBuf,
-    /// Its greatest size in bytes; unset is the log's own default.
+    /// Its maximum size in bytes; unset is the log's own default.
     pub limit_bytes: Option<u64>,
 }
 
-/// One measurement. `iopath run` makes it of its arguments.
+/// One measurement. `iopath run` builds it from its arguments.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The path: a row of [`crate::paths::PATHS`], or a row of the caller's own.
     pub path: &'static PathRow,
-    /// A directory (a scratch file is made there and removed), a file or a block device.
+    /// A directory (for a temporary scratch file), a file or a block device.
     pub target: Option<PathBuf>,
     /// Direction and order of the transfers.
     pub rw: Rw,
@@ -86,10 +86,10 @@ pub struct Workload {
     pub size_bytes: Option<u64>,
     /// When each repetition ends.
     pub end: End,
-    /// How many times the workload is measured.
+    /// The number of measurements.
     pub repetitions: Repetitions,
-    /// Whether caches stay filled: the range is read once, unmeasured, before the first repetition. Unset, the target's
-    /// pages are dropped from the kernel's page cache before each repetition, and iopath's page cache is empty.
+    /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
+    /// drops the target's pages from the kernel's page cache, and empties iopath's page cache, before each repetition.
     pub warm: bool,
     /// Transfers of a job per measured latency; all transfers are counted. More than 1 is for synchronous paths, where
     /// reading the clock can take longer than a transfer.
@@ -100,12 +100,12 @@ pub struct Workload {
     pub read_share: ReadShare,
     /// The elevator, on a path with a queue of iopath; unset is `none`.
     pub elevator: Option<ElevatorSpec>,
-    /// With an elevator other than `none`: requests at the device at once, for all jobs together. Unset is as many as the
-    /// device takes.
+    /// With an elevator other than `none`: maximum requests in flight at the device, for all jobs together. Unset is the
+    /// queue depth of the device.
     pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,
-    /// The page cache, on a path with one of iopath.
+    /// The settings of iopath's page cache, on a path that has it.
     pub cache: CacheSettings,
     /// The request log, on a path with a queue of iopath.
     pub log: Option<LogSettings>,
@@ -114,7 +114,7 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// A sequential, cold read of everything in blocks of 4 KiB, three times, as a plain program reads.
+    /// A sequential, cold read of the whole target in blocks of 4 KiB with `pread(2)`, three times.
     fn default() -> Self {
         Self {
             path: &kernel_buffered::ROW,
@@ -141,12 +141,12 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// The transfers that a job has in flight on this path.
+    /// The transfers in flight per job on this path.
     pub fn depth_in_flight(&self) -> u32 {
         if self.path.capabilities.synchronous { 1 } else { self.depth.get() }
     }
 
-    /// The fewest bytes that the workload can access: one block per job.
+    /// The minimum number of bytes that the workload can access: one block per job.
     pub(crate) fn size_bytes_min(&self) -> u64 {
         u64::from(self.block_size) * u64::from(self.jobs)
     }

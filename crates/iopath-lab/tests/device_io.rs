@@ -1,4 +1,5 @@
-//! Device I/O of a run while another process uses the disk. The only test of its program: the counters are of the process.
+//! Device I/O of a run while another process uses the disk. The only test of its program, because the counters cover the
+//! whole process.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +11,7 @@ use iopath_lab::{End, Lab, LabError, Repetitions, Target, Workload};
 
 const MIB: u64 = 1 << 20;
 
-/// Reads a file past the page cache, again and again, until it is dropped.
+/// A process that reads a file with direct I/O in a loop until it is dropped.
 struct OtherProcess(std::process::Child);
 
 impl OtherProcess {

@@ -1,4 +1,4 @@
-//! The engine on paths that fail on purpose: it reports the failure, and never waits for a job that has ended.
+//! The engine on paths that fail on purpose: it reports the failure, and does not wait for a job that has ended.
 
 use std::io;
 use std::time::Duration;
@@ -19,26 +19,26 @@ enum Failure {
     Flush,
 }
 
-struct Odd(Failure);
+struct FailingPath(Failure);
 
-struct OddConnection {
+struct FailingConnection {
     failure: Failure,
     depth: u32,
     submitted: Vec<u32>,
 }
 
-impl IoPath for Odd {
+impl IoPath for FailingPath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
         let failure = if job.job == 1 { self.0 } else { Failure::None };
         match failure {
-            Failure::Connect => Err(WorkloadError::NoTarget { path: "odd" }.into()),
+            Failure::Connect => Err(WorkloadError::NoTarget { path: "failing" }.into()),
             Failure::ConnectPanics => panic!("connecting"),
-            _ => Ok(Box::new(OddConnection { failure, depth: job.depth, submitted: Vec::new() })),
+            _ => Ok(Box::new(FailingConnection { failure, depth: job.depth, submitted: Vec::new() })),
         }
     }
 }
 
-impl Connection for OddConnection {
+impl Connection for FailingConnection {
     fn depth(&self) -> u32 {
         self.depth
     }
@@ -49,7 +49,7 @@ impl Connection for OddConnection {
         Ok(())
     }
 
-    /// Completes all but the first, the last submitted first, to see that slots may come back in any order.
+    /// Completes all transfers except the first, in reverse order: slots may complete in any order.
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         match self.failure {
             Failure::ReapPanics => panic!("reaping"),
@@ -74,22 +74,22 @@ impl Connection for OddConnection {
     }
 
     fn warnings(&self) -> Vec<String> {
-        vec!["an odd path".to_owned()]
+        vec!["a warning".to_owned()]
     }
 }
 
 fn row(failure: Failure) -> &'static PathRow {
     let open: fn(&OpenSpec) -> Result<Box<dyn IoPath>, LabError> = match failure {
-        Failure::None => |_| Ok(Box::new(Odd(Failure::None))),
-        Failure::Connect => |_| Ok(Box::new(Odd(Failure::Connect))),
-        Failure::ConnectPanics => |_| Ok(Box::new(Odd(Failure::ConnectPanics))),
-        Failure::Transfer => |_| Ok(Box::new(Odd(Failure::Transfer))),
-        Failure::ReapPanics => |_| Ok(Box::new(Odd(Failure::ReapPanics))),
-        Failure::Flush => |_| Ok(Box::new(Odd(Failure::Flush))),
+        Failure::None => |_| Ok(Box::new(FailingPath(Failure::None))),
+        Failure::Connect => |_| Ok(Box::new(FailingPath(Failure::Connect))),
+        Failure::ConnectPanics => |_| Ok(Box::new(FailingPath(Failure::ConnectPanics))),
+        Failure::Transfer => |_| Ok(Box::new(FailingPath(Failure::Transfer))),
+        Failure::ReapPanics => |_| Ok(Box::new(FailingPath(Failure::ReapPanics))),
+        Failure::Flush => |_| Ok(Box::new(FailingPath(Failure::Flush))),
     };
     let capabilities =
         Capabilities { needs_target: false, direct: false, synchronous: false, queue: false, cache: false };
-    Box::leak(Box::new(PathRow { name: "odd", about: "fails", capabilities, open }))
+    Box::leak(Box::new(PathRow { name: "failing", about: "fails", capabilities, open }))
 }
 
 fn run(failure: Failure, workload: &Workload) -> Result<RunResult, LabError> {
@@ -107,19 +107,15 @@ fn three_jobs(end: End) -> Workload {
 fn every_transfer_is_counted_once_in_any_order_of_completion() {
     let result = run(Failure::None, &three_jobs(End::Pass)).unwrap();
     assert_eq!((result.ios, result.bytes, result.repeats.len()), (200, 200 * 4096, 2));
-    assert_eq!(
-        result.warnings.iter().filter(|warning| *warning == "an odd path").count(),
-        1,
-        "reported once"
-    );
+    assert_eq!(result.warnings.iter().filter(|warning| *warning == "a warning").count(), 1, "reported once");
 }
 
 #[test]
 fn an_error_in_one_job_ends_them_all() {
     let minute = End::Time(Duration::from_secs(60));
     for (failure, end, text) in [
-        (Failure::Connect, minute, "path odd needs a target"),
-        (Failure::Transfer, minute, "writing of 4 KiB at offset "),
+        (Failure::Connect, minute, "path failing needs a target"),
+        (Failure::Transfer, minute, "the write of 4 KiB at offset "),
         (Failure::Flush, End::Time(Duration::from_millis(10)), "cannot flush "),
     ] {
         let error = run(failure, &three_jobs(end)).unwrap_err().to_string();

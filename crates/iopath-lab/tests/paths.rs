@@ -24,7 +24,7 @@ fn run(workload: &Workload) -> Result<RunResult, LabError> {
     Lab::new(Duration::from_millis(1), &mut Silent).run(workload, &target, &mut Silent)
 }
 
-/// The same. None, with a message, where this machine lacks direct I/O or `io_uring`.
+/// As [`run`]. None, with a message, if this machine lacks direct I/O or `io_uring`.
 fn run_here(workload: &Workload) -> Option<RunResult> {
     match run(workload) {
         Ok(result) => Some(result),
@@ -107,7 +107,7 @@ fn a_run_bound_by_time_takes_that_time() {
             Workload { end, repetitions: ONCE, size_bytes: Some(size_bytes), ..workload(row, file.path()) };
         let Some(result) = run_here(&workload) else { continue };
         assert!((0.2..10.0).contains(&result.seconds), "{}: {}", row.name, result.seconds);
-        assert!(result.ios > 4, "{}: it continues after the last block: {}", row.name, result.ios);
+        assert!(result.ios > 4, "{}: the job continues after the last block: {}", row.name, result.ios);
     }
 }
 
@@ -141,7 +141,7 @@ fn invalid_input_is_named_in_one_line() {
         ),
         (Workload { target: Some("/dev/null".into()), ..good.clone() }, &["/dev/null", "character device"]),
         (Workload { size_bytes: Some(MIB + 1), ..good.clone() }, &["holds 1 MiB", "smaller size"]),
-        (Workload { size_bytes: Some(4096), ..good.clone() }, &["size 4096", "16 KiB or more"]),
+        (Workload { size_bytes: Some(4096), ..good.clone() }, &["size 4096", "use 16 KiB or more"]),
         (
             Workload { block_size: BlockSize::constant(1000), size_bytes: Some(MIB), ..direct },
             &["1000 bytes", "multiple of", "use "],
@@ -202,7 +202,7 @@ fn a_target_that_shrinks_while_it_is_read_is_an_error_at_an_offset() {
             Err(LabError::UringRefused { .. } | LabError::Direct(_)) => continue,
             other => other.unwrap_err().to_string(),
         };
-        assert!(error.starts_with("reading of 16 KiB at offset 524288 of "), "{}: {error}", row.name);
+        assert!(error.starts_with("the read of 16 KiB at offset 524288 of "), "{}: {error}", row.name);
     }
 }
 
@@ -258,12 +258,12 @@ fn an_iopath_cache_is_empty_before_each_cold_repetition() {
 fn an_iopath_cache_accepts_any_block_size_and_refuses_hits_that_do_not_fit() {
     let file = file_of(MIB);
     let row = find_path("iopath-buffered").unwrap();
-    let odd =
+    let unaligned =
         Workload { block_size: BlockSize::constant(1000), size_bytes: None, ..workload(row, file.path()) };
-    let Some(result) = run_here(&odd) else { return };
+    let Some(result) = run_here(&unaligned) else { return };
     assert_eq!(result.bytes, 2 * (MIB / 1000 * 1000));
-    let cache = CacheSettings { cache_bytes: Some(MIB / 2), ..odd.cache };
-    let error = run(&Workload { warm: true, cache, ..odd }).unwrap_err();
+    let cache = CacheSettings { cache_bytes: Some(MIB / 2), ..unaligned.cache };
+    let error = run(&Workload { warm: true, cache, ..unaligned }).unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("the 1 MiB to access"), "{error}");
 }
 

@@ -28,7 +28,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Starts a child, and waits until it has a scratch file in the directory.
 fn child_with_scratch(directory: &Path) -> Child {
-    // A signal that is ignored at the start stays ignored: as in a background job of a shell.
+    // Restore default actions: in a background job of a shell, ignored signals stay ignored.
     let child = Command::new("env")
         .arg("--default-signal=INT,TERM,HUP")
         .arg(env::current_exe().unwrap())

@@ -1,14 +1,14 @@
 //! The command line of `iopath log`. Not the command itself: see `crate::log`.
 
 use super::JsonArgs;
-use super::values::{event, moment, repeat, sectors, stream};
+use super::values::{event, repeat, sectors, stream, time_offset};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use iopath_core::Extent;
 use iopath_core::log::Event;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A summary without a subcommand, or a dump.
+/// `iopath log FILE` prints a summary, `iopath log dump FILE` prints the events.
 #[derive(Debug)]
 pub(crate) enum LogArgs {
     Summary(SummaryArgs),
@@ -25,11 +25,11 @@ pub(crate) struct SummaryArgs {
 
 #[derive(Debug, Subcommand)]
 enum LogCommand {
-    /// Write one line for each step
+    /// Write one line for each event
     Dump(LogFile),
 }
 
-/// Implemented by hand: a command line has either a subcommand or a file, which a derived struct cannot express.
+/// Not derived: a derived struct cannot express a command line with either a subcommand or a file.
 impl Args for LogArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         LogCommand::augment_subcommands(SummaryArgs::augment_args(command))
@@ -62,22 +62,22 @@ impl FromArgMatches for LogArgs {
 pub(crate) struct LogFile {
     /// The log; - is stdin
     pub(crate) file: PathBuf,
-    /// Only steps from this time on, counted from the beginning of the log (5s, 500ms; a plain number is seconds)
-    #[arg(long, value_parser = moment, value_name = "TIME")]
+    /// Only events at or after this time from the start of the log (5s, 500ms; a plain number is seconds)
+    #[arg(long, value_parser = time_offset, value_name = "TIME")]
     pub(crate) from: Option<Duration>,
-    /// Only steps before this time, counted from the beginning of the log
-    #[arg(long, value_parser = moment, value_name = "TIME")]
+    /// Only events before this time from the start of the log
+    #[arg(long, value_parser = time_offset, value_name = "TIME")]
     pub(crate) to: Option<Duration>,
-    /// Only this stream (the number of the job); may be repeated
+    /// Only events of this stream (the number of the job, from 0); may be repeated
     #[arg(long, value_parser = stream, value_name = "N")]
     pub(crate) stream: Vec<u32>,
-    /// Only steps that overlap these sectors, first and count: 2048+8
+    /// Only events that overlap these sectors, first and count: 2048+8
     #[arg(long, value_parser = sectors, value_name = "FIRST+COUNT")]
     pub(crate) sectors: Option<Extent>,
-    /// Only this event; may be repeated
+    /// Only events of this kind; may be repeated
     #[arg(long, value_parser = event, value_name = "NAME")]
     pub(crate) event: Vec<Event>,
-    /// Only this repetition of a measurement, from 1; may be repeated
+    /// Only events of this repetition of a run, from 1; may be repeated
     #[arg(long, value_parser = repeat, value_name = "N")]
     pub(crate) repeat: Vec<u32>,
 }

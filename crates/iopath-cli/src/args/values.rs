@@ -33,9 +33,19 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|error| error.to_string())
 }
 
+/// A whole number below 2^32. The workload checks its range.
+pub(super) fn count(text: &str) -> Result<u32, String> {
+    seed(text)?.try_into().map_err(|_| format!("`{text}` is too large; the maximum is {}", u32::MAX))
+}
+
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number; write 32, for example"))
+}
+
 pub(super) fn page_bytes(text: &str) -> Result<u32, String> {
     let bytes = size(text)?;
-    u32::try_from(bytes).map_err(|_| format!("{bytes} bytes is more than a page may have; use 4k to 64k"))
+    u32::try_from(bytes)
+        .map_err(|_| format!("{bytes} bytes exceed the maximum size of a page; use 4k to 64k"))
 }
 
 pub(super) fn survey_time(text: &str) -> Result<Duration, String> {
@@ -50,15 +60,15 @@ pub(super) fn survey_time(text: &str) -> Result<Duration, String> {
     ))
 }
 
-/// A point in time, counted from a beginning.
-pub(super) fn moment(text: &str) -> Result<Duration, String> {
+/// A time from the start; 0 is valid.
+pub(super) fn time_offset(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let parsed = seconds.map_or_else(|| humantime::parse_duration(text), Ok);
     parsed.map_err(|_| format!("`{text}` is not a time; write 5s, 500ms, 1m or a number of seconds"))
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    match moment(text) {
+    match time_offset(text) {
         Ok(duration) if duration.is_zero() => {
             Err("the time must be longer than 0; write 1s, for example".to_owned())
         }
@@ -67,7 +77,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn stream(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a stream; write its number"))
+    text.parse().map_err(|_| format!("`{text}` is not a stream; write its number, from 0"))
 }
 
 pub(super) fn sectors(text: &str) -> Result<Extent, String> {
@@ -75,7 +85,7 @@ pub(super) fn sectors(text: &str) -> Result<Extent, String> {
         text.split_once('+').and_then(|(first, count)| Some((first.parse().ok()?, count.parse().ok()?)));
     let extent = parts.and_then(|(first, count)| Extent::new(Sector(first), count));
     extent.filter(|extent| !extent.is_empty()).ok_or_else(|| {
-        format!("`{text}` is not a range of sectors; write the first sector and a count from 1 on: 2048+8")
+        format!("`{text}` is not a range of sectors; write the first sector and a count of 1 or more: 2048+8")
     })
 }
 

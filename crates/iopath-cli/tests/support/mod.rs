@@ -18,8 +18,8 @@ pub(crate) fn iopath(args: &[&str]) -> Command {
     command
 }
 
-/// The same command with the default actions of SIGINT, SIGTERM and SIGHUP, which the program leaves ignored if they are
-/// ignored at its start: `nohup` and shells that start background jobs ignore some of them.
+/// The same command with the default actions of SIGINT, SIGTERM and SIGHUP. `nohup` and background jobs of a shell start
+/// the tests with some of these signals ignored, and the program would leave them ignored.
 pub(crate) fn with_default_signals(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal=INT,TERM,HUP").arg(command.get_program()).args(command.get_args());

@@ -1,5 +1,5 @@
-//! Drives a job on a connection, by the real clock: the inner loop of each job's thread. Its cost counts in every
-//! measurement, so it neither allocates, locks nor formats, and reads the clock once per batch. What a job does is decided
+//! Drives a job on a connection with the real clock: the inner loop of each job's thread. Every measurement includes the
+//! cost of this loop, so it does not allocate, lock or format, and reads the clock once per batch. The state machines are
 //! in `job.rs` and `job/sampled.rs`.
 
 use std::io;
@@ -30,14 +30,14 @@ impl Clock {
     }
 }
 
-/// The bytes that a job has moved, for the progress bar. Each has its own cache line, so that jobs do not slow each other.
+/// The bytes that a job has moved, for the progress bar. Aligned, to avoid false sharing between jobs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Moved {
     pub(crate) bytes: AtomicU64,
 }
 
-/// Why a job ended early.
+/// The reason for the early end of a job.
 #[derive(Debug)]
 pub(crate) enum JobError {
     /// A transfer failed.
@@ -46,10 +46,10 @@ pub(crate) enum JobError {
     Path(&'static str, io::Error),
 }
 
-/// The conditions of a job beside its plan.
+/// The limits and shared state of a job, in addition to its plan.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms<'a> {
-    /// The limit in time; unset, the plan ends the job.
+pub(crate) struct JobContext<'a> {
+    /// The time limit; unset, the plan ends the job.
     pub(crate) runtime_ns: Option<u64>,
     /// Whether a final flush counts as part of the job.
     pub(crate) flush: bool,
@@ -59,15 +59,15 @@ pub(crate) struct Terms<'a> {
     pub(crate) moved: &'a Moved,
 }
 
-impl Terms<'_> {
-    /// Publishes the progress. True if the job has to stop.
+impl JobContext<'_> {
+    /// Publishes the progress. Returns true if the job has to stop.
     #[inline]
     fn publish(&self, moved_bytes: u64) -> bool {
         self.moved.bytes.store(moved_bytes, Ordering::Relaxed);
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends a job that has nothing in flight: flushes if that belongs to the job.
+    /// Ends a job that has nothing in flight, with a flush if the job writes.
     fn finish(&self, connection: &mut dyn Connection, tally: Tally) -> Result<JobResult, JobError> {
         if self.flush {
             connection.flush().map_err(|error| JobError::Path("flush", error))?;
@@ -77,26 +77,30 @@ impl Terms<'_> {
 }
 
 /// Runs a job that measures every latency.
-pub(crate) fn run(connection: &mut dyn Connection, plan: Plan, terms: &Terms) -> Result<JobResult, JobError> {
+pub(crate) fn run(
+    connection: &mut dyn Connection,
+    plan: Plan,
+    context: &JobContext,
+) -> Result<JobResult, JobError> {
     let depth = connection.depth();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
-    let mut now_ns = terms.clock.now_ns();
-    let mut job = Job::new(plan, depth, terms.runtime_ns, now_ns);
+    let mut now_ns = context.clock.now_ns();
+    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns);
     loop {
-        // The slots became free when the last batch was reaped: one reading of the clock serves as both times.
+        // The reap freed the slots: its reading of the clock is also the submission time.
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
             connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))?;
         }
         if job.is_idle() {
-            return terms.finish(connection, job.into_tally());
+            return context.finish(connection, job.into_tally());
         }
         connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
-        now_ns = terms.clock.now_ns();
+        now_ns = context.clock.now_ns();
         for Done { slot, result } in done.drain(..) {
             result.map_err(|error| JobError::Transfer(job.transfer(slot), error))?;
             job.handle_done(slot, now_ns);
         }
-        if terms.publish(job.moved_bytes()) {
+        if context.publish(job.moved_bytes()) {
             job.stop();
         }
     }
@@ -106,23 +110,23 @@ pub(crate) fn run(connection: &mut dyn Connection, plan: Plan, terms: &Terms) ->
 pub(crate) fn run_sampled(
     connection: &mut dyn Connection,
     plan: Plan,
-    terms: &Terms,
+    context: &JobContext,
     every: u32,
     seed: u64,
 ) -> Result<JobResult, JobError> {
     let mut done: Vec<Done> = Vec::with_capacity(1);
-    let mut now_ns = terms.clock.now_ns();
-    let mut job = SampledJob::new(plan, every, seed, terms.runtime_ns, now_ns);
+    let mut now_ns = context.clock.now_ns();
+    let mut job = SampledJob::new(plan, every, seed, context.runtime_ns, now_ns);
     while let Some(transfers) = job.poll_run(now_ns) {
         let ran = connection.run_each(transfers, &mut done);
         ran.map_err(|(transfer, error)| JobError::Transfer(transfer, error))?;
         if job.needs_clock() {
-            now_ns = terms.clock.now_ns();
+            now_ns = context.clock.now_ns();
         }
         job.handle_run(now_ns);
-        if terms.publish(job.moved_bytes()) {
+        if context.publish(job.moved_bytes()) {
             job.stop();
         }
     }
-    terms.finish(connection, job.into_tally())
+    context.finish(connection, job.into_tally())
 }

@@ -1,9 +1,9 @@
-//! The job that measures one latency in many, as a state machine: for synchronous paths whose transfers take less time
-//! than reading the clock. The transfer to measure is drawn at random in each group, so that no pattern of the workload can
-//! coincide with it. The job that measures every latency is in `job.rs`.
+//! A job that measures one latency per group of transfers, as a state machine. For synchronous paths on which a transfer
+//! takes less time than reading the clock. A random draw selects the measured transfer of each group, so that it cannot
+//! coincide with a pattern of the workload. The job that measures every latency is in `job.rs`.
 //!
-//! Transfers come in runs, to be made one after another. A run ends where the driver has to read the clock: before and
-//! after the measured transfer. The job never waits, so it has no timeout.
+//! The job returns transfers in runs. The driver makes the transfers of a run one after another, and reads the clock
+//! between runs: before and after a measured transfer. The job never waits, so it has no timeout.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::random::{below, generator};
 /// Separates this generator from the plan's, which has the same seed.
 const PURPOSE: u64 = 0x5A3;
 
-/// Transfers drawn at once, so that the cost of drawing them is outside of the measured transfers.
+/// Transfers that the plan draws at once, outside of the measured transfers.
 const BLOCK: usize = 512;
 
 /// A job of depth 1 that measures one transfer of each group of `every`.
@@ -68,9 +68,9 @@ impl SampledJob {
         }
     }
 
-    /// The next transfers to make, one after another: those before the next measured transfer, or that one. None when the
-    /// plan is complete, and at the end of the group in which the deadline passed or the job was stopped: every group has
-    /// its latency.
+    /// The next run: the transfers before the next measured transfer, or the measured transfer alone. None at the end of
+    /// the plan, and at the end of the group in which the deadline passed or the job was stopped, so that each group has a
+    /// measured latency.
     pub(crate) fn poll_run(&mut self, now_ns: u64) -> Option<&[Transfer]> {
         self.is_stopped |= self.deadline.is_reached(now_ns);
         if self.polled == self.block.len() && !self.is_stopped {
@@ -78,7 +78,7 @@ impl SampledJob {
             self.block.extend(self.plan.by_ref().take(self.block_len));
             (self.polled, self.group_end) = (0, 0);
         }
-        // A run continues into the next group, up to the transfer that is measured there.
+        // A run continues into the next group, up to its measured transfer.
         if self.measured.is_none() && !self.is_stopped && self.group_end < self.block.len() {
             self.begin_group();
         }
@@ -100,13 +100,13 @@ impl SampledJob {
         Some(&self.block[self.run.clone()])
     }
 
-    /// Whether the driver has to read the clock after this run: a measured transfer ends there or may begin there. After
-    /// other runs the last reading serves.
+    /// Whether the driver has to read the clock after this run: a measured transfer ends or may begin at this point. After
+    /// other runs the driver passes the last reading.
     pub(crate) fn needs_clock(&self) -> bool {
         self.is_measured || self.measured.is_some() || self.polled == self.block.len()
     }
 
-    /// The run has completed: counts it, and measures its latency if it is the drawn one.
+    /// The run has completed: counts it. Records its latency if its transfer is the measured one.
     pub(crate) fn handle_run(&mut self, now_ns: u64) {
         self.tally.count_all(&self.block[self.run.clone()]);
         if self.is_measured {

@@ -1,10 +1,10 @@
-//! The sums and latencies of one job. Knows no slots and no clock.
+//! The sums and latencies of one job. Independent of slots and clock.
 
 use hdrhistogram::Histogram;
 
 use crate::path::{Direction, Transfer};
 
-/// Greater latencies are recorded as this: an hour, in nanoseconds.
+/// The histogram records longer latencies as this value: one hour, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// A histogram of latencies: three significant digits, up to [`LATENCY_MAX_NS`].
@@ -32,15 +32,16 @@ pub(crate) struct Tally {
     written_bytes: u64,
     ios: u64,
     latency_ns: Histogram<u64>,
-    /// Equal latencies in a row, which transfers of one batch have. They enter the histogram together.
-    alike_ns: u64,
-    alike: u64,
+    /// The last latency and how often it occurred in a row: the transfers of one batch have equal latencies. The histogram
+    /// records them together.
+    last_ns: u64,
+    last_count: u64,
 }
 
 impl Tally {
     pub(crate) fn new(started_ns: u64) -> Self {
         let latency_ns = latencies();
-        Self { started_ns, read_bytes: 0, written_bytes: 0, ios: 0, latency_ns, alike_ns: 0, alike: 0 }
+        Self { started_ns, read_bytes: 0, written_bytes: 0, ios: 0, latency_ns, last_ns: 0, last_count: 0 }
     }
 
     /// Counts a transfer, without its latency.
@@ -70,18 +71,18 @@ impl Tally {
     /// Records a latency.
     #[inline]
     pub(crate) fn measure(&mut self, latency_ns: u64) {
-        if latency_ns != self.alike_ns {
-            self.record_alike();
-            self.alike_ns = latency_ns;
+        if latency_ns != self.last_ns {
+            self.record_last();
+            self.last_ns = latency_ns;
         }
-        self.alike += 1;
+        self.last_count += 1;
     }
 
-    fn record_alike(&mut self) {
-        if self.alike > 0 {
-            self.latency_ns.saturating_record_n(self.alike_ns, self.alike);
+    fn record_last(&mut self) {
+        if self.last_count > 0 {
+            self.latency_ns.saturating_record_n(self.last_ns, self.last_count);
         }
-        self.alike = 0;
+        self.last_count = 0;
     }
 
     pub(crate) fn moved_bytes(&self) -> u64 {
@@ -90,7 +91,7 @@ impl Tally {
 
     /// The result of a job that ended at `now_ns`.
     pub(crate) fn finish(mut self, now_ns: u64) -> JobResult {
-        self.record_alike();
+        self.record_last();
         JobResult {
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,

@@ -39,7 +39,7 @@ fn workload(rw: Rw, end: End) -> Workload {
     Workload { rw, end, ..Workload::default() }
 }
 
-/// Runs a job over `blocks` blocks by jumping from event to event. The result and the transfers in order.
+/// Runs a job over `blocks` blocks; the clock jumps from event to event. Returns the result and the transfers in order.
 fn simulate(
     workload: &Workload,
     blocks: u64,
@@ -132,7 +132,7 @@ fn a_seed_decides_every_transfer() {
     assert_ne!(with_seed(1), with_seed(2));
 }
 
-/// Runs a job that samples latencies on a device of fixed service time. Sees the time only where the job asks for it.
+/// Runs a job that samples latencies on a device of fixed service time. Reads the clock only if the job needs it.
 fn simulate_sampled(workload: &Workload, blocks: u64, every: u32) -> JobResult {
     let runtime_ns = workload.end.time().map(|time| time.as_nanos() as u64);
     let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
@@ -169,7 +169,7 @@ fn one_latency_of_each_group_is_measured_and_is_that_of_one_transfer() {
 fn a_sampled_job_stops_at_the_end_of_a_group() {
     let end = End::Time(Duration::from_micros(10));
     let result = simulate_sampled(&workload(Rw::Read, end), 2_000, 64);
-    // 100 transfers fit: the second group is the first that can notice, the third does so at the latest.
+    // The deadline passes after 100 transfers: the job notices it at the end of the second or third group.
     assert!([128, 192].contains(&result.ios), "{}", result.ios);
     assert_eq!(result.latency_ns.len(), result.ios / 64);
 }

@@ -17,7 +17,7 @@ use crate::field::Field;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
 
-/// The most reads that are counted, which bounds the time for a large file.
+/// The maximum number of reads that are counted: bounds the time for a large file.
 const READS_MAX: u64 = 1 << 22;
 
 /// The requests of sequential reads of one block size, from the start of the file.
@@ -27,13 +27,13 @@ pub struct Requests {
     pub block_bytes: u64,
     /// The number of reads.
     pub reads: u64,
-    /// Bytes of the file that they cover: all, or those of four million reads.
+    /// Bytes of the file that the reads cover: all bytes, or those of the first four million reads.
     pub covered_bytes: u64,
     /// Requests at the disk.
     pub requests: u64,
-    /// Bytes that these read.
+    /// Bytes of these requests.
     pub request_bytes: u64,
-    /// The most requests of one read.
+    /// The maximum number of requests per read.
     pub requests_of_a_read_max: u64,
     /// Bytes in holes and unwritten extents: zeroes without a request.
     pub zero_bytes: u64,
@@ -82,7 +82,7 @@ impl Layout {
         Self { map, other, disk, shape, extents }
     }
 
-    /// The limits of reads. Without a known disk, requests have the size that iopath submits.
+    /// The limits of reads. Without a known disk, the maximum size of iopath's own requests applies.
     pub(super) fn read_limits(&self, align_bytes: u32, boundary: Option<Boundary>) -> ReadLimits {
         let disk = self.disk.as_ref();
         ReadLimits {
@@ -98,8 +98,8 @@ impl Layout {
     /// Bytes of `file` without a known offset.
     fn other_bytes(&self, file: FileRange) -> u64 {
         let first = self.other.partition_point(|other| other.end() <= file.start());
-        let meeting = self.other[first..].iter().take_while(|other| other.start() < file.end());
-        meeting.map(|other| other.and(file).bytes()).sum()
+        let overlapping = self.other[first..].iter().take_while(|other| other.start() < file.end());
+        overlapping.map(|other| other.and(file).bytes()).sum()
     }
 
     /// Indirect blocks that lead to the blocks of `file`, each once.

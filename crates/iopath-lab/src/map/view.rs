@@ -1,5 +1,5 @@
-//! Prints a map: a line about the file, a table of extents and holes, a table of requests. Computes nothing that is not in
-//! the map.
+//! Formats a map: a line about the file, a table of extents and holes, a table of requests. Counts no requests: see
+//! `map/requests.rs`.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::{BoundaryName, FileMap, MapExtent, Requests};
 use crate::size::format_size;
 use crate::table::{mean_size, ruled};
 
-/// The most rows of the table of extents, unless the caller asks for all.
+/// The maximum number of rows in the table of extents, unless the caller requests all.
 const ROWS_MAX: usize = 24;
 
 impl FileMap {
-    /// The whole as text; every extent if `all`.
+    /// The map as text, with every extent if `all` is set.
     pub fn text(&self, all: bool) -> String {
         let mut text = self.heading();
         let rows = self.rows();
@@ -109,11 +109,11 @@ impl FileMap {
 }
 
 fn row(extent: &MapExtent) -> Vec<String> {
-    // The position in the table shows that.
+    // `last` is visible from the position in the table.
     let flags: Vec<&str> = extent.flags.iter().map(String::as_str).filter(|flag| *flag != "last").collect();
-    let what = if flags.is_empty() { "written".to_owned() } else { flags.join(", ") };
+    let state = if flags.is_empty() { "written".to_owned() } else { flags.join(", ") };
     let physical = extent.physical_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-    vec![extent.logical_bytes.to_string(), physical, format_size(extent.bytes), what]
+    vec![extent.logical_bytes.to_string(), physical, format_size(extent.bytes), state]
 }
 
 fn request_row(requests: &Requests) -> Vec<String> {
@@ -138,11 +138,11 @@ fn at_boundaries(boundary: BoundaryName) -> &'static str {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A table of which the first `numbers` columns are numbers.
+/// A table whose first `numbers` columns are numbers.
 fn table(columns: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let mut table = ruled();
     table.set_header(columns).add_rows(rows);

@@ -16,7 +16,7 @@ use crate::random;
 
 /// Opens a target as a volume for batches.
 pub(super) fn open(spec: &OpenSpec, mode: IoMode) -> Result<Box<dyn IoPath>, LabError> {
-    // The lab has checked and claimed a target that is written to.
+    // The lab has already checked and claimed the target.
     let options = Options::new().mode(mode).write(spec.writes).claim(false).engine(spec.engine);
     let mut options = options.elevator(spec.elevator_text()).depth(spec.depth);
     if let Some(requests) = spec.device_depth {
@@ -33,12 +33,12 @@ struct VolumePath {
 
 impl IoPath for VolumePath {
     fn connect(&self, job: &JobSpec) -> Result<Box<dyn Connection>, LabError> {
-        // Gathering completions costs latency and saves system calls: the choice of a caller that wants throughput.
+        // Gather completions for throughput: fewer system calls, at the cost of latency.
         let gather = (job.depth * 3 / 8).max(1);
         let options =
             BatchOptions::new(job.depth, job.block_bytes as usize).gather(gather).stream(Stream(job.job));
         let mut batch = self.volume.local_batch(&options)?;
-        // One queue, one log: with an elevator all jobs share the queue.
+        // Each queue has one log. With an elevator, all jobs share one queue.
         let has_queue = job.job == 0 || self.volume.elevator().name() == "none";
         if let Some(log) = self.log.as_ref().filter(|_| has_queue) {
             batch.start_log(Box::new(log.add_queue()));
@@ -52,10 +52,10 @@ impl IoPath for VolumePath {
     }
 }
 
-/// A batch. Its tokens are the slots.
+/// A batch. The token of a request is its slot.
 struct BatchConnection {
     batch: LocalBatch,
-    /// Any buffer serves any slot.
+    /// Free buffers, for any slot.
     idle: Vec<PoolBuf>,
     stamp: Stamp,
     depth: u32,
@@ -102,7 +102,7 @@ impl Connection for BatchConnection {
     }
 }
 
-/// The system's error where there is one, for its errno.
+/// The system's error if there is one, to keep its errno.
 pub(super) fn io_error(error: Error) -> io::Error {
     match error.kind() {
         ErrorKind::Io(source) => system_error(source),

@@ -1,5 +1,5 @@
-//! iopath's buffered path: one volume with a page cache, which all jobs share as they share the kernel's. Each job waits
-//! for each of its transfers.
+//! iopath's buffered path: one volume with a page cache, shared by all jobs like the kernel's page cache. A job has one
+//! transfer in flight.
 
 use std::hint::black_box;
 use std::io;
@@ -31,7 +31,7 @@ pub(crate) static ROW: PathRow = PathRow {
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
     let cache = spec.cache;
-    // The lab has checked and claimed a target that is written to.
+    // The lab has already checked and claimed the target.
     let options = Options::new().mode(IoMode::Buffered).write(spec.writes).claim(false).engine(spec.engine);
     let mut options = options
         .elevator(spec.elevator_text())
@@ -55,7 +55,7 @@ fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
 struct BufferedPath {
     target: PathBuf,
     options: Options,
-    /// Set where reads borrow: the distance of the bytes that are read, one in each page.
+    /// Set if reads borrow pages: the stride of the bytes that the job reads, one byte per page.
     touch_bytes: Option<usize>,
     log: Option<Arc<LogWriter>>,
     opened: Mutex<Opened>,
@@ -108,7 +108,7 @@ impl IoPath for BufferedPath {
         {
             let mut opened = self.lock();
             if opened.is_used {
-                // Close first: memory may not hold two caches.
+                // Close the volume first: two caches may not fit in memory.
                 opened.volume = None;
             }
         }

@@ -8,7 +8,7 @@ use crate::path::{Capabilities, PathRow};
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
     name: "iopath-direct",
-    about: "a volume's batches: queue, merging and elevator in user space, no page cache",
+    about: "batches of a volume: queue, merging and elevator in user space, no page cache",
     capabilities: Capabilities {
         needs_target: true,
         direct: true,

@@ -8,7 +8,7 @@ use crate::path::{Capabilities, PathRow};
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
     name: "iopath-raw",
-    about: "the same without the semantics of a file: whole blocks of a device",
+    about: "iopath-direct with device semantics: transfers of whole blocks, complete or failed",
     capabilities: Capabilities {
         needs_target: true,
         direct: true,

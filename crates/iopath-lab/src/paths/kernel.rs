@@ -1,4 +1,4 @@
-//! The open file that the kernel's own paths share, and the connection of the synchronous ones. The system calls are in
+//! Shared by the kernel's own paths: the open file, and the connection of synchronous paths. The system calls are in
 //! `iopath_os::kernel`.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::random;
 /// Makes the connection of a job from its own descriptor of the file and its buffers.
 type Connect = fn(&KernelFile, File, Slots) -> Result<Box<dyn Connection>, LabError>;
 
-/// An open file or device, and how jobs access it.
+/// An open file or device, with the constructor of its connections.
 pub(super) struct KernelFile {
     connect: Connect,
     file: File,

@@ -21,7 +21,7 @@ pub(crate) static ROW: PathRow = PathRow {
 };
 
 fn open(spec: &OpenSpec) -> Result<Box<dyn IoPath>, LabError> {
-    // Without direct I/O any offset is aligned.
+    // Without direct I/O, the alignment is 1.
     let connect =
         |_: &KernelFile, file, slots| Ok(Box::new(OneAtATime::new(Pread::new(file, 1), slots)) as _);
     Ok(Box::new(KernelFile::open(spec, false, connect)?))

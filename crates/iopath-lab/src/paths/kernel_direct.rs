@@ -1,4 +1,4 @@
-//! `pread(2)` and `pwrite(2)` with `O_DIRECT`: the page cache is bypassed.
+//! `pread(2)` and `pwrite(2)` with `O_DIRECT`, which bypasses the page cache.
 
 use iopath_os::kernel::{OneAtATime, Pread};
 

@@ -1,4 +1,4 @@
-//! A memory-mapped file: bytes are copied from and to the mapping, without a system call.
+//! A memory-mapped file: the job copies bytes from and to the mapping, without a system call.
 
 use iopath_os::kernel::{Mmap, OneAtATime};
 
@@ -9,7 +9,7 @@ use crate::path::{Capabilities, IoPath, OpenSpec, PathRow};
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
     name: "kernel-mmap",
-    about: "a mapped file, copied from and to: no system call, a page fault for each uncached page",
+    about: "a memory-mapped file: no system call per transfer, a page fault for each uncached page",
     capabilities: Capabilities {
         needs_target: true,
         direct: false,

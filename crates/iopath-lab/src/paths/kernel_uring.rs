@@ -51,8 +51,8 @@ impl Connection for Uring {
         if self.buffers_registered() {
             return Vec::new();
         }
-        vec!["the kernel did not register the buffers with io_uring and pins them at each transfer, which costs \
-              CPU; raise the limit of locked memory (ulimit -l)"
+        vec!["io_uring could not register the buffers, so the kernel pins them at each transfer, which costs CPU; \
+              raise the limit of locked memory (ulimit -l)"
             .to_owned()]
     }
 }

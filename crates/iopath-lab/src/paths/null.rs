@@ -1,4 +1,4 @@
-//! The request queue before a device that completes everything at once: the cost of iopath itself.
+//! The request queue in front of a device that completes each request immediately: measures the cost of iopath itself.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, Op
 /// The row of the table.
 pub(crate) static ROW: PathRow = PathRow {
     name: "null",
-    about: "the queue with no device behind it: the cost of iopath itself",
+    about: "the queue without a device: the cost of iopath itself",
     capabilities: Capabilities {
         needs_target: false,
         direct: false,
@@ -24,13 +24,13 @@ pub(crate) static ROW: PathRow = PathRow {
     open,
 };
 
-/// Requests at the device of a shared queue at once, unless set.
+/// Default of the requests in flight at the device of a shared queue.
 const DEVICE_DEPTH: u32 = 32;
 
 /// Requests that a job plugs.
 const PLUG: u32 = 32;
 
-/// Bios in the shared queue at once; more wait in the rings of their jobs.
+/// Maximum bios in the shared queue; further bios wait in the rings of their jobs.
 const SHARED_BIOS_MAX: u32 = 4096;
 
 /// A queue for each job, or one for all if there is an elevator.
@@ -72,7 +72,7 @@ impl IoPath for NullPath {
             Some(shared) => ThreadQueue::Shared(shared.client(depth, PLUG)),
             None => ThreadQueue::Own(self.own(depth)),
         };
-        // One queue, one log.
+        // Each queue has one log.
         if let Some(log) = self.log.as_ref().filter(|_| self.shared.is_none() || job.job == 0) {
             queue.start_log(Box::new(log.add_queue()));
         }
@@ -82,10 +82,10 @@ impl IoPath for NullPath {
     }
 }
 
-/// A queue. Its tokens are the slots.
+/// A queue. The token of a request is its slot.
 struct NullConnection {
     queue: ThreadQueue<Null, Null>,
-    /// Any buffer serves any slot.
+    /// Free buffers, for any slot.
     idle: Vec<PoolBuf>,
     depth: u32,
     stream: Stream,

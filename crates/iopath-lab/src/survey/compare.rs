@@ -1,27 +1,27 @@
-//! Compares measurements: which is better, and whether the difference is significant. Does not interpret them: see
+//! Compares measurements: ranks them, and tests whether a difference is significant. Does not interpret them: see
 //! `findings.rs`.
 //!
-//! The cells of a survey take turns, so that the n-th repeats of any two ran at about the same time. They are compared
-//! pair by pair: an effect on both of a pair (another user of the storage, a hot CPU) cancels out.
+//! The cells of a survey take turns, so the n-th repetitions of two cells run at about the same time. The comparison pairs
+//! these repetitions: an effect on both (another user of the storage, a hot CPU) cancels out.
 
 use crate::result::{Repeat, RunResult};
 use crate::stats::Summary;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// A measurement with this share of the fastest one's throughput is as good, significant or not.
+/// A measurement with at least this share of the highest throughput is as good as the fastest.
 const SAME: f64 = 0.95;
 
-/// A measurement with this share is as good if the difference is not significant. A slower one is not, however large
-/// its variation.
+/// A measurement with at least this share is as good if the difference is not significant. Below this share it is not, even
+/// with a large variation.
 const SAME_BY_CHANCE: f64 = 0.75;
 
 /// CPU costs within this factor, or within this difference in seconds per GiB, are the same.
 const CPU_SAME: f64 = 1.15;
 const CPU_SAME_SECONDS: f64 = 0.010;
 
-/// An interval that contains 1 and is wider than this factor to either side is inconclusive: a difference of that size
-/// may have been missed.
+/// An interval that contains 1 and exceeds this factor on either side is inconclusive: it does not exclude a difference of
+/// this size.
 const CONCLUSIVE: f64 = 1.25;
 
 /// The ratio of two quantities: geometric mean over the pairs, with its 95% confidence interval.
@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
 }
 
 impl Ratio {
-    /// Of two samples, pair by pair; values without a partner are left out. None without a pair, or if a ratio has no
+    /// The ratio of two samples, pair by pair. Ignores values without a partner. None without a pair, or if a ratio has no
     /// logarithm.
     pub(crate) fn of(over: &[f64], under: &[f64]) -> Option<Self> {
         let pairs = over.iter().zip(under);
@@ -70,7 +70,7 @@ impl Ratio {
         self.ci95.is_some_and(|[_, high]| high < bound)
     }
 
-    /// What the interval proves about the two quantities.
+    /// The outcome that follows from the interval.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.ci95 {
             None => Outcome::Single,
@@ -87,7 +87,7 @@ pub(crate) fn rates(run: &RunResult) -> Vec<f64> {
     run.repeats.iter().map(|repeat| repeat.bytes_per_second).collect()
 }
 
-/// The median, on which a single stalled repeat has no effect; 0 of an empty sample.
+/// The median, which a single stalled repetition does not change much; 0 for an empty sample.
 pub(crate) fn median(values: &[f64]) -> f64 {
     Summary::of(values).map_or(0.0, |summary| summary.median)
 }
@@ -105,9 +105,9 @@ pub(crate) fn cv(run: &RunResult) -> Option<f64> {
 /// The CPU time that counts as cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CpuOf {
-    /// Of the machine, less its idle load. It includes interrupts, kernel threads and other programs.
+    /// CPU time of the machine, less its idle load. Includes interrupts, kernel threads and other programs.
     Machine,
-    /// Of this process only, for a machine that other programs use.
+    /// CPU time of this process only, for a machine that other programs use.
     Process,
 }
 
@@ -147,14 +147,14 @@ impl CpuOf {
     }
 }
 
-/// The recommended one of several measurements of the same kind.
+/// The recommended measurement of several measurements of the same kind.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice<'a> {
-    /// The one with the highest median throughput.
+    /// The measurement with the highest median throughput.
     pub(crate) fastest: &'a RunResult,
-    /// Among `good`, the one with the lowest CPU cost, then with the fewest bytes in flight.
+    /// The measurement of `good` with the lowest CPU cost, then with the fewest bytes in flight.
     pub(crate) chosen: &'a RunResult,
-    /// All that are as good as the fastest, which is one of them.
+    /// All measurements that are as good as the fastest, including the fastest.
     pub(crate) good: Vec<&'a RunResult>,
     pub(crate) slowest: &'a RunResult,
 }
@@ -177,7 +177,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Whether a measurement is as good as the fastest one: nearly as fast, or not significantly slower.
+/// Whether a measurement is as good as the fastest: nearly as fast, or not significantly slower.
 pub(crate) fn is_as_good(run: &RunResult, fastest: &RunResult) -> bool {
     let (share, ratio) = (rate(run) / rate(fastest), Ratio::of(&rates(run), &rates(fastest)));
     let by_chance = ratio.is_none_or(|ratio| !ratio.is_below(1.0));
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn the_lowest_cost_is_chosen_and_of_equal_costs_the_smallest_block() {
-        let dear = run("kernel-buffered", Rw::Read, 1 << 20, 1, &[1000.0, 1010.0, 990.0], 0.30);
+        let costly = run("kernel-buffered", Rw::Read, 1 << 20, 1, &[1000.0, 1010.0, 990.0], 0.30);
         let large = run("kernel-uring", Rw::Read, 4 << 20, 8, &[990.0, 1000.0, 985.0], 0.05);
         let small = run("kernel-uring", Rw::Read, 1 << 20, 8, &[980.0, 990.0, 975.0], 0.052);
         let slow = run("kernel-direct", Rw::Read, 4 << 10, 1, &[100.0, 101.0, 99.0], 0.01);
-        let choice = Choice::of(&[&dear, &large, &small, &slow], CpuOf::Process).unwrap();
-        assert_eq!(choice.fastest, &dear);
+        let choice = Choice::of(&[&costly, &large, &small, &slow], CpuOf::Process).unwrap();
+        assert_eq!(choice.fastest, &costly);
         assert_eq!(choice.chosen, &small);
         assert_eq!((choice.good.len(), choice.slowest), (3, &slow));
     }
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn variation_alone_makes_no_measurement_as_good() {
         let fast = run("a", Rw::Read, 4096, 1, &[1000.0, 1000.0, 1000.0], 0.1);
-        let wild = run("b", Rw::Read, 4096, 1, &[200.0, 1500.0, 600.0], 0.1);
-        assert!(!is_as_good(&wild, &fast), "60% of the fastest is no match, however uncertain");
+        let variable = run("b", Rw::Read, 4096, 1, &[200.0, 1500.0, 600.0], 0.1);
+        assert!(!is_as_good(&variable, &fast), "60% of the fastest");
         let near = run("c", Rw::Read, 4096, 1, &[830.0, 1110.0, 780.0], 0.1);
         assert!(is_as_good(&near, &fast));
         let surely_less = run("d", Rw::Read, 4096, 1, &[930.0, 931.0, 929.0], 0.1);

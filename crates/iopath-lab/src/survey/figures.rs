@@ -1,4 +1,4 @@
-//! The figures of a survey and the facts about its target, as findings and tables read them. Interprets nothing.
+//! The figures of a survey and the facts about its target: the input of findings and tables. Does not interpret them.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::size::format_size;
 use crate::table::digits;
 use crate::workload::Rw;
 
-/// Other programs that keep more of each CPU busy than this hide the CPU cost of a measurement.
+/// If other programs use more than this share of the CPUs, the machine's CPU time does not show the cost of a measurement.
 const BUSY_MAX: f64 = 0.05;
 
 /// Facts about the target and the machine.
@@ -28,7 +28,7 @@ pub(crate) struct Facts {
     pub(crate) cores: u32,
     /// Of the machine.
     pub(crate) memory_bytes: u64,
-    /// The most CPUs that other programs kept busy between the rounds.
+    /// The maximum number of CPUs that other programs kept busy before a round.
     pub(crate) busy_cpus: Option<f64>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone)]
 pub(crate) struct EngineFacts {
     pub(crate) name: String,
-    /// The reason why it is not the best one.
+    /// The reason for a fallback to a slower engine.
     pub(crate) fallback: Option<String>,
 }
 
 impl Facts {
-    /// Whether other programs use so much of the machine that its CPU time does not show the cost of a measurement.
+    /// Whether other programs use more than [`BUSY_MAX`] of the CPUs, or their load is not known.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy_cpus.is_none_or(|busy| busy > BUSY_MAX * f64::from(self.cores))
     }
@@ -60,8 +60,8 @@ pub(crate) struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    /// The cold runs of one kind that storage served, without `null` and without iopath's page cache. Only these are
-    /// ranked and recommended.
+    /// The cold runs of one pattern that storage served, without `null` and without iopath's page cache. Only these runs
+    /// are ranked and recommended.
     pub(crate) fn of(&self, rw: Rw) -> Vec<&'a RunResult> {
         self.runs.iter().filter(|run| is_table_run(run, rw) && is_ranked(run)).collect()
     }
@@ -81,9 +81,9 @@ impl<'a> Figures<'a> {
         borrows: bool,
     ) -> Option<&'a RunResult> {
         self.runs.iter().filter(|run| is_ranked(run)).find(|run| {
-            let is_asked =
+            let is_match =
                 (run.path.as_str(), run.rw.as_str(), run.block_bytes) == (path, rw.name(), block_bytes);
-            is_asked && run.warm == is_warm && run.cache.as_ref().is_some_and(|cache| cache.borrow) == borrows
+            is_match && run.warm == is_warm && run.cache.as_ref().is_some_and(|cache| cache.borrow) == borrows
         })
     }
 
@@ -101,7 +101,7 @@ pub(crate) fn is_table_run(run: &RunResult, rw: Rw) -> bool {
     !run.warm && run.cache.is_none() && run.rw == rw.name() && run.path != "null"
 }
 
-/// Whether a run takes part in comparisons: memory did not serve it, unless it was meant to.
+/// Whether comparisons include a run: all runs except cold runs that memory served.
 pub(crate) fn is_ranked(run: &RunResult) -> bool {
     run.served_by != Some(ServedBy::Memory)
 }

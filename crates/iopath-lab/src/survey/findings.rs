@@ -1,9 +1,9 @@
-//! Interprets the figures of a survey, one row of [`FINDINGS`] for each finding. A finding states only significant
-//! differences; where there is none, it says so.
+//! Interprets the figures of a survey: one row of [`FINDINGS`] for each finding. A finding states a difference only if it
+//! is significant, and otherwise that there is none.
 //!
 //! Recommendations are in `findings/advice.rs`, page caches in `findings/caches.rs`, anomalies in
-//! `findings/anomalies.rs`, the validity of the figures in `findings/validity.rs`; what they share in
-//! `survey/figures.rs`. A new finding is a function there and a row here.
+//! `findings/anomalies.rs`, the validity of the figures in `findings/validity.rs`, shared code in `survey/figures.rs`. A new
+//! finding needs a function in one of these files and a row here.
 
 mod advice;
 mod anomalies;

@@ -1,12 +1,12 @@
-//! Schedules the turns of a survey so that it ends in time on slow storage, too. Time is an argument; measures nothing.
+//! Schedules the turns of a survey, so that it ends in time even on slow storage. Time is an argument. Does not measure.
 
 use std::time::Duration;
 
-/// Cells that take turns, round after round, so that drift affects all of them alike. No turn begins that would not end
-/// in time: in the first round such a cell is left out; later rounds end there.
+/// Cells that take turns, round after round, so that drift affects all of them alike. A turn starts only if it is expected
+/// to end before the deadline. Otherwise, the first round skips the cell, and a later round ends.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    turns: Vec<Turns>,
+    cells: Vec<CellState>,
     /// On the same clock as `now`.
     deadline: Duration,
     rounds: u32,
@@ -16,11 +16,11 @@ pub(crate) struct Schedule {
 
 /// The state of one cell.
 #[derive(Debug)]
-struct Turns {
+struct CellState {
     /// The expected time of its next turn.
     cost: Duration,
-    /// Gets no further turn.
-    out: bool,
+    /// The cell gets no further turn.
+    is_excluded: bool,
 }
 
 /// The cell to measure now.
@@ -34,29 +34,29 @@ pub(crate) struct Turn {
 impl Schedule {
     /// `costs` are the expected times of a turn of each cell.
     pub(crate) fn new(costs: &[Duration], rounds: u32, deadline: Duration) -> Self {
-        let turns = costs.iter().map(|&cost| Turns { cost, out: false }).collect();
-        Self { turns, deadline, rounds, round: 1, next: 0 }
+        let cells = costs.iter().map(|&cost| CellState { cost, is_excluded: false }).collect();
+        Self { cells, deadline, rounds, round: 1, next: 0 }
     }
 
     /// The next turn; none after the last round and when no time is left.
     pub(crate) fn poll_turn(&mut self, now: Duration) -> Option<Turn> {
         while self.round <= self.rounds {
-            while let Some(turns) = self.turns.get_mut(self.next) {
+            while let Some(state) = self.cells.get_mut(self.next) {
                 let cell = self.next;
                 self.next += 1;
-                if turns.out {
+                if state.is_excluded {
                     continue;
                 }
-                if now.saturating_add(turns.cost) <= self.deadline {
+                if now.saturating_add(state.cost) <= self.deadline {
                     return Some(Turn { cell, round: self.round });
                 }
                 if self.round > 1 {
                     self.round = self.rounds + 1;
                     return None;
                 }
-                turns.out = true;
+                state.is_excluded = true;
             }
-            if self.turns.iter().all(|turns| turns.out) {
+            if self.cells.iter().all(|state| state.is_excluded) {
                 return None;
             }
             self.round += 1;
@@ -67,12 +67,12 @@ impl Schedule {
 
     /// Records the duration of a turn, which is the expected time of the cell's next one.
     pub(crate) fn handle_measured(&mut self, turn: Turn, took: Duration) {
-        self.turns[turn.cell].cost = took;
+        self.cells[turn.cell].cost = took;
     }
 
     /// Excludes a cell that cannot be measured here.
     pub(crate) fn handle_refused(&mut self, cell: usize) {
-        self.turns[cell].out = true;
+        self.cells[cell].is_excluded = true;
     }
 
     /// The expected remaining time.
@@ -81,7 +81,7 @@ impl Schedule {
             return Duration::ZERO;
         }
         let costs = |from: usize| -> Duration {
-            self.turns.iter().skip(from).filter(|turns| !turns.out).map(|turns| turns.cost).sum()
+            self.cells.iter().skip(from).filter(|state| !state.is_excluded).map(|state| state.cost).sum()
         };
         let wanted = costs(self.next) + costs(0) * (self.rounds - self.round);
         wanted.min(self.deadline.saturating_sub(now))
@@ -94,8 +94,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs a schedule on a simulated clock, on which a turn takes as long as `took` says. Returns the number of turns of
-    /// each cell, and the time at the end.
+    /// Runs a schedule on a simulated clock. `took` returns the duration of a turn. Returns the number of turns of each
+    /// cell, and the time at the end.
     fn simulate(
         costs: &[u32],
         rounds: u32,
@@ -132,7 +132,7 @@ mod tests {
     fn on_a_disk_far_slower_than_planned_the_first_cells_are_measured() {
         let (had, end) = simulate(&[10; 6], 3, 100, |_, _| 45);
         assert_eq!(had, [1, 1, 1, 0, 0, 0]);
-        assert!(end <= 100 + 45, "one turn at most was begun without knowing: {end}");
+        assert!(end <= 100 + 45, "only the last turn exceeds the deadline: {end}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Prints a survey: two tables by block size, one of random reads, one of page caches, the findings. Computes nothing
-//! that is not in the results.
+//! Formats a survey: two tables by block size, one of random reads, one of page caches, the findings. Does not interpret
+//! the results.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use crate::table::{digits, ruled, time};
 use crate::warnings::CV_MAX;
 use crate::workload::Rw;
 
-/// Columns of text where no terminal is known, and the range for paragraphs: longer lines are hard to read.
+/// The width without a terminal, and the range for paragraphs: longer lines are hard to read.
 const WIDTH: usize = 80;
 const WIDTH_MIN: usize = 40;
 const WIDTH_MAX: usize = 100;
@@ -91,7 +91,7 @@ impl Survey {
         self.report.runs.iter().filter(|run| is_table_run(run, rw)).collect()
     }
 
-    /// The best and worst of the runs that storage served; none if there is no such run.
+    /// The best and worst run of those that storage served; none if there is no such run.
     fn choice<'a>(&self, runs: &[&'a RunResult]) -> Option<Choice<'a>> {
         let ranked: Vec<&RunResult> = runs.iter().copied().filter(|run| is_ranked(run)).collect();
         Choice::of(&ranked, self.cpu_of)
@@ -117,7 +117,7 @@ impl Survey {
         style.table(&header.collect::<Vec<_>>(), &rows.collect::<Vec<_>>(), 1)
     }
 
-    /// The kernel's page cache beside iopath's, for the workloads that were measured with both.
+    /// The kernel's page cache against iopath's, for the workloads measured with both.
     fn caches(&self, style: Style) -> String {
         let header = ["page caches: MB/s, CPU s/GiB", "kernel-buffered", "iopath-buffered"];
         let figures = |run: &RunResult| {
@@ -189,8 +189,8 @@ struct Style {
 }
 
 impl Style {
-    /// A table, in several parts one below the other where it is wider than the output. The first `keys` columns are
-    /// part of each.
+    /// A table. If it is wider than the output, its columns continue in further parts below; each part has the first `keys`
+    /// columns.
     fn table(self, header: &[Cell], rows: &[Vec<Cell>], keys: usize) -> String {
         let mut text = String::new();
         let mut first = keys;

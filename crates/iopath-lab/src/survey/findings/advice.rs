@@ -6,10 +6,10 @@ use crate::survey::figures::{Figures, is_direct, mb, name};
 use crate::table::{digits, time};
 use crate::workload::Rw;
 
-/// A smaller difference in CPU cost is not stated.
+/// Findings do not state a smaller difference in CPU cost.
 const CPU_RATIO_MIN: f64 = 1.10;
 
-/// A smaller difference in throughput is not stated.
+/// Findings do not state a smaller difference in throughput.
 const RATE_RATIO_MIN: f64 = 1.05;
 
 pub(super) fn sequential_read(figures: &Figures) -> Option<(String, String)> {
@@ -38,17 +38,17 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
     } + once(chosen);
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
-        "fastest: {}; as good (within 5%, or within 25% and not significantly slower): {} of {} combinations, of \
-         which the one with the lowest CPU cost and the fewest bytes in flight is recommended; slowest: {}",
+        "fastest: {}; slowest: {}; as good as the fastest (within 5%, or within 25% and not significantly slower): {} \
+         of {} combinations. Recommended among them: the lowest CPU cost, then the fewest bytes in flight",
         side(choice.fastest),
+        side(choice.slowest),
         choice.good.len(),
         runs.len(),
-        side(choice.slowest),
     );
     Some((text, evidence))
 }
 
-/// Whether some comparison with the fastest one is too uncertain for a statement.
+/// Whether a comparison with the fastest measurement is inconclusive.
 fn has_inconclusive(choice: &Choice) -> bool {
     let others = choice.good.iter().filter(|run| !std::ptr::eq(**run, choice.fastest));
     let ratios = others.filter_map(|run| Ratio::of(&rates(run), &rates(choice.fastest)));
@@ -113,7 +113,7 @@ pub(super) fn direct_write(figures: &Figures) -> Option<(String, String)> {
     direct_or_buffered(figures, Rw::Write, "writes", "")
 }
 
-/// Compares the best run through the page cache with the best direct one.
+/// Compares the recommended run through the page cache with the recommended direct run.
 fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, scope: &str) -> Option<(String, String)> {
     let cpu = figures.cpu();
     let (direct, buffered): (Vec<_>, Vec<_>) = figures.of(rw).into_iter().partition(|run| is_direct(run));
@@ -159,7 +159,7 @@ fn direct_or_buffered(figures: &Figures, rw: Rw, what: &str, scope: &str) -> Opt
     Some((format!("{text} {throughput}{}{scope}", once(direct)), evidence))
 }
 
-/// The caveat on a run without repeats, as a further sentence.
+/// A sentence about a run that was measured only once.
 fn once(run: &RunResult) -> &'static str {
     if run.repeats.len() > 1 {
         return "";
@@ -177,7 +177,7 @@ fn scope_of(cpu: CpuOf) -> &'static str {
     }
 }
 
-/// How the throughput of direct I/O compares, as a sentence.
+/// A sentence about the throughput of direct I/O against buffered I/O.
 fn throughput(direct: &Ratio) -> String {
     let times = digits(direct.mean);
     let is_small = direct.mean.max(1.0 / direct.mean) < RATE_RATIO_MIN;

@@ -1,4 +1,4 @@
-//! Names properties of the storage that matter for its settings, and anomalies: dips and variation.
+//! Findings on properties of the storage that affect its settings, and on anomalies: dips and variation.
 
 use crate::result::{DiskFacts, RunResult};
 use crate::size::format_size;
@@ -11,15 +11,15 @@ use crate::workload::Rw;
 /// A block size with less than this share of both neighbours' throughput is a dip.
 const DIP: f64 = 0.75;
 
-/// The gain of depth 32 that shows command queueing: its mean, and the lower end of its interval. A single disk with
-/// heads gains a factor of 2 or 3 because it sorts its own queue.
+/// The gain of depth 32 that shows command queueing: its mean, and the lower end of its interval. A single rotational disk
+/// gains a factor of 2 or 3, because it sorts its own queue.
 const GAIN_MIN: f64 = 4.0;
 const GAIN_CERTAIN: f64 = 3.0;
 
 /// A seek with rotational delay takes longer than this, in nanoseconds.
 const SEEK_MIN_NS: u64 = 1_000_000;
 
-/// A readahead of so many requests of the largest size is more than a stream needs.
+/// A readahead of this many requests of the largest size is more than a stream needs.
 const READAHEAD_REQUESTS_MAX: u64 = 8;
 
 pub(super) fn command_queueing(figures: &Figures) -> Option<(String, String)> {
@@ -75,9 +75,10 @@ pub(super) fn readahead(figures: &Figures) -> Option<(String, String)> {
     }
     (*ahead >= request * READAHEAD_REQUESTS_MAX).then(|| {
         let text = format!(
-            "The kernel's readahead on {name} is {ahead} KiB, {} times its largest request: each stream occupies that \
-             much memory, and bytes that it does not read are transferred for nothing. To change it: {setting}",
-            ahead / request
+            "The kernel's readahead on {name} is {ahead} KiB, {} times its largest request: each stream uses that much \
+             memory, and the disk transfers bytes that no stream reads. To change it: echo {} > {setting}",
+            ahead / request,
+            request
         );
         (text, evidence)
     })
@@ -137,7 +138,7 @@ pub(super) fn variation(figures: &Figures) -> Option<(String, String)> {
         Some(busy) if facts.is_busy() => {
             format!("Other programs kept up to {} of {} CPUs busy.", digits(busy), facts.cores)
         }
-        Some(_) => "No other program used much CPU: check the storage and its other users.".to_owned(),
+        Some(_) => "Other programs used little CPU: check the storage and its other users.".to_owned(),
         None => "The load by other programs is not known.".to_owned(),
     };
     let text = format!(
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn little_gain_an_uncertain_one_or_a_moving_head_prove_no_command_queueing() {
+    fn a_small_or_uncertain_gain_or_slow_seeks_do_not_show_command_queueing() {
         let facts = facts(disk());
         let find = |runs: &[RunResult]| command_queueing(&Figures { runs, facts: &facts });
         assert_eq!(find(&[random(1, &steady(0.4)), random(32, &steady(1.0))]), None, "2.5 times");

@@ -1,4 +1,4 @@
-//! Compares the kernel's page cache with iopath's. Whether a page cache is useful at all is in `advice.rs`.
+//! Compares the kernel's page cache with iopath's. The comparison of buffered with direct I/O is in `advice.rs`.
 
 use crate::result::RunResult;
 use crate::size::format_size;
@@ -7,7 +7,7 @@ use crate::survey::figures::{Figures, mb};
 use crate::table::{digits, time};
 use crate::workload::Rw;
 
-/// Block sizes of the sequential reads that are compared: the first one that was measured counts.
+/// Block sizes of the compared sequential reads: the first one that was measured counts.
 const BLOCKS: [u32; 2] = [16 << 10, 4 << 10];
 
 /// The block size of hits.
@@ -42,7 +42,7 @@ pub(super) fn cold(figures: &Figures) -> Option<(String, String)> {
         Outcome::Inconclusive | Outcome::Single => {
             "the comparison of iopath-buffered with kernel-buffered is inconclusive".to_owned()
         }
-        _ if is_cheaper => "use iopath-buffered for its lower CPU cost; throughputs are alike".to_owned(),
+        _ if is_cheaper => "use iopath-buffered for its lower CPU cost; throughputs are similar".to_owned(),
         _ => "iopath-buffered and kernel-buffered are not significantly different".to_owned(),
     };
     let text =
@@ -50,7 +50,7 @@ pub(super) fn cold(figures: &Figures) -> Option<(String, String)> {
     Some((text, format!("iopath-buffered {}, kernel-buffered {}", mb(rate(ours)), mb(rate(kernel)))))
 }
 
-/// Hits, and the uses of each page cache that no figure shows.
+/// Hits, and the proper use of each page cache.
 pub(super) fn hits(figures: &Figures) -> Option<(String, String)> {
     let of = |path: &str, borrows| figures.cached(path, Rw::RandRead, HIT_BLOCK, true, borrows);
     let (ours, kernel) = (of("iopath-buffered", false)?, of("kernel-buffered", false)?);
@@ -138,9 +138,9 @@ mod tests {
         ] {
             assert!(said(mbs, cost).contains(expected), "{}", said(mbs, cost));
         }
-        let wild =
+        let variable =
             cached(run("iopath-buffered", Rw::Read, 16 << 10, 1, &[400.0, 1900.0, 700.0], 0.1), false, false);
-        let text_of = text(&[kernel.clone(), wild], cold).unwrap();
+        let text_of = text(&[kernel.clone(), variable], cold).unwrap();
         assert!(text_of.contains("is inconclusive"), "{text_of}");
         assert_eq!(text(&[kernel], cold), None);
     }

@@ -1,4 +1,4 @@
-//! Judges the validity of the figures: whether storage served the runs, the cost of the tool itself, and the engine.
+//! Findings on the validity of the figures: whether storage served the runs, the cost of the tool itself, and the engine.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::survey::figures::{Figures, name};
 use crate::table::digits;
 use crate::workload::Rw;
 
-/// Memory served some runs, or may have.
+/// Memory served some runs, or may have served them.
 pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
     let facts = figures.facts;
     let cold: Vec<&RunResult> = figures.runs.iter().filter(|run| run.served_by.is_some()).collect();
@@ -25,7 +25,7 @@ pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
         format!("the file has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk")
     }));
     reasons.extend(facts.compressing.as_ref().map(|filesystem| {
-        format!("{filesystem} compresses: the disk transfers fewer bytes than are counted")
+        format!("{filesystem} compresses: the disk transfers fewer bytes than the run counts")
     }));
     if reasons.is_empty() {
         return None;
@@ -34,8 +34,8 @@ pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
     let text = match (by_memory.len(), cold.len()) {
         (0, _) => "Caution: memory may have served some of these runs.".to_owned(),
         (by_memory, all) => format!(
-            "Caution: memory, not storage, served {by_memory} of {all} runs. They are marked `m`, and no recommendation \
-             uses them."
+            "Caution: memory, not storage, served {by_memory} of {all} runs. Tables mark these runs with `m`; \
+             recommendations ignore them."
         ),
     };
     Some((text, reasons.join("; ")))
@@ -45,7 +45,7 @@ fn beneath(file: &Path) -> String {
     format!("the kernel reads {} beneath the target through the page cache", file.display())
 }
 
-/// The run of which storage transferred the smallest share.
+/// The run for which storage transferred the smallest share.
 fn worst(by_memory: &[&RunResult]) -> Option<String> {
     let share = |run: &RunResult| transferred(run).unwrap_or(0) as f64 / run.bytes as f64;
     let run = by_memory.iter().copied().min_by(|a, b| share(a).total_cmp(&share(b)))?;
@@ -72,7 +72,8 @@ fn transferred(run: &RunResult) -> Option<u64> {
 
 pub(super) fn no_disk(figures: &Figures) -> Option<(String, String)> {
     let reason = figures.facts.no_disk.as_ref()?;
-    let text = format!("No single disk lies beneath the target ({reason}): its requests are not counted.");
+    let text =
+        format!("The target does not lie on a single known disk ({reason}): disk requests are not counted.");
     Some((text, "neither sysfs nor the mount table names a disk".to_owned()))
 }
 

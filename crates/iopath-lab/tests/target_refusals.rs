@@ -1,4 +1,4 @@
-//! When a target is refused: before a large scratch file is written, and when it vanishes during a run.
+//! Refusals of a target: before a large scratch file is written, and after the target disappears during a run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,6 +65,6 @@ fn a_target_that_is_removed_between_two_repetitions_is_reported_as_gone() {
     let error =
         Lab::new(Duration::from_millis(1), &mut Silent).run(&workload, &target, &mut watch).unwrap_err();
     assert!(matches!(error, LabError::Gone { .. }), "{error}");
-    assert!(error.to_string().ends_with("is gone: it was removed or renamed since the run began"), "{error}");
+    assert!(error.to_string().ends_with("is gone: it was removed or renamed during the run"), "{error}");
     path.keep().unwrap();
 }
