@@ -14,7 +14,7 @@ pub enum IoError {
     #[error("the device does not support this operation")]
     Unsupported,
     /// The device no longer exists (ENODEV, ENXIO, ESTALE).
-    #[error("the device is gone; it was removed or detached while in use")]
+    #[error("the device no longer exists; it was removed or detached while in use")]
     Gone,
     /// The device or file is read-only (EROFS, EBADF, EPERM).
     #[error("the target is read-only; open it for writing")]

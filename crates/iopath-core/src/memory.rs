@@ -1,7 +1,7 @@
 //! The caller's memory as the queue sees it: its length, how to slice it, and whether two pieces are contiguous.
 //!
-//! The core never sees an address. The device defines the handle: that of `iopath-os` has a pointer, that of a model has
-//! only a length.
+//! The core never sees an address. The device defines the handle: the handle of `iopath-os` has a pointer, the handle
+//! of a model has only a length.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub trait Memory: Copy + fmt::Debug {
     /// The length in bytes.
     fn bytes(&self) -> u64;
 
-    /// The part of `bytes` bytes from `offset`. It must lie inside the whole.
+    /// The part of `bytes` bytes from `offset` on. It must lie inside this memory.
     #[must_use]
     fn slice(self, offset: u64, bytes: u64) -> Self;
 

@@ -1,4 +1,4 @@
-//! A point in time. It is not a clock: the runner of the path passes the time as an argument.
+//! A point in time. The core has no clock: the runner passes the time as an argument.
 
 use std::ops::{Add, Sub};
 
@@ -6,8 +6,7 @@ pub use core::time::Duration;
 
 /// Nanoseconds since an epoch that the runner chooses. It never decreases within one run.
 ///
-/// In real time it comes from `CLOCK_MONOTONIC`; in virtual time the runner advances it. The core gets it as the last
-/// argument.
+/// In real time it comes from `CLOCK_MONOTONIC`; in virtual time the runner advances it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 

@@ -1,6 +1,6 @@
-//! A file on a device as a device: its sectors are the file's, wherever these lie. What requests become is decided by
-//! the plans in [`mapper`](crate::mapper) and executed in `mapped/executor.rs`. Waits for nothing, and locks nothing: the
-//! mapping that engines share is reached through a [`MappedHost`].
+//! A mapped file as a device: its sectors are those of the file, and the mapping says where they lie on another device.
+//! The plans in [`mapper`](crate::mapper) turn requests into steps, and `mapped/executor.rs` executes the steps. This
+//! module neither waits nor locks: a [`MappedHost`] gives access to the mapping that engines share.
 
 mod bios;
 mod executor;
@@ -26,23 +26,26 @@ use task::Goal;
 pub use file::{EngineId, MappedError, MappedFile, MappedFileError};
 pub use host::MappedHost;
 
-/// Bios for each request that the device takes at once: a request on the file becomes several bios, some of which merge.
+/// The number of bios for each request slot of the device. A request on the file becomes several bios, some of which
+/// merge.
 const BIOS_PER_REQUEST: u32 = 4;
 
-/// The fewest bios: a request in many pieces must not wait for its own pieces, however few the device takes at once.
+/// The minimum number of bios. Even on a device with few slots, a request in many pieces must not wait for its own
+/// pieces.
 const BIOS_MIN: u32 = 64;
 
-/// Requests for each that the device takes at once: as many are merged and ordered while those are in flight.
+/// The number of requests for each request slot of the device. The queue merges and orders as many requests as are in
+/// flight.
 const REQUESTS_PER_SLOT: u32 = 2;
 
-/// A device whose sectors are a file's, on a device where they lie elsewhere.
+/// A device whose sectors are those of a mapped file.
 ///
-/// A read, write, flush, discard (which punches a hole) or write-zeroes of the file becomes what its mapping says: as
-/// few bios as the device's limits allow for each mapping; zeroes without I/O for a hole; allocated space for the first
-/// write, with zeroes around the data. A queue of its own splits and merges the bios. Writes that fill holes, punches and
-/// changes of size exclude each other on the blocks that they touch, on all engines of the file.
+/// The mapping determines the I/O on the device below. A mapped range becomes as few bios as the device's limits allow.
+/// A read of a hole returns zeroes without I/O. The first write allocates space, and writes zeroes around the data. A
+/// discard punches a hole. A queue splits and merges the bios. Writes that fill holes, punches and changes of size
+/// exclude each other on the blocks that they touch, on all engines of the file.
 ///
-/// Drop drops the device first; a real device waits for its requests. Then the tasks release what they claimed.
+/// Drop drops the device first; a real device waits for its requests. Then the tasks release their claims.
 #[derive(Debug)]
 pub struct MappedDevice<D: BlockDevice, H: MappedHost<Memory = D::Memory>> {
     executor: Executor<D, H>,
@@ -53,7 +56,7 @@ pub struct MappedDevice<D: BlockDevice, H: MappedHost<Memory = D::Memory>> {
 }
 
 impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
-    /// An engine on the file of `host`, named `id` by [`MappedFile::add_engine`]. `device` must have no request in
+    /// An engine on the file of `host`. [`MappedFile::add_engine`] returns `id`. `device` must have no request in
     /// flight.
     pub fn new(device: D, host: H, id: EngineId, boundary: Boundary) -> Result<Self, MappedError> {
         let below = device.limits().clone();
@@ -67,7 +70,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
         Ok(Self { executor, limits, is_fixed, now: Instant::ZERO })
     }
 
-    /// The device below, behind its queue.
+    /// The device below, with its queue.
     pub const fn below(&self) -> &QueuedDevice<D> {
         &self.executor.pump
     }
@@ -102,15 +105,15 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
         self.executor.completed.len() as u32
     }
 
-    /// Whether requests wait for tasks that may be another engine's.
+    /// Whether requests wait for other tasks, on this engine or another.
     pub fn is_blocked(&self) -> bool {
         self.executor.is_blocked()
     }
 
-    /// Starts to make the file longer or shorter; it completes as a request with the tag `tag`. What the file gains
-    /// reads as zeroes; what it loses is released. The resize waits for changes behind the old or the new end, and for
-    /// no other I/O. It fails with [`IoError::Unsupported`] on a file of fixed size, with EFBIG beyond the reach of the
-    /// map, and with the device's errors.
+    /// Starts a resize of the file. It completes as a request with the tag `tag`. Added bytes read as zeroes; space
+    /// past a new end is released. The resize waits for changes past the old or the new end, and for no other I/O. It
+    /// fails with [`IoError::Unsupported`] on a file of fixed size, with EFBIG if the map cannot address the size, and
+    /// with the device's errors.
     pub fn resize(&mut self, tag: Tag, size_bytes: u64, now: Instant) {
         self.now = now;
         let size_now =
@@ -123,12 +126,13 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
         self.executor.start(&io, Goal::Resize(size_bytes), now);
     }
 
-    /// The device ends after `sectors` sectors from now on: the file was resized. The device below does not change.
+    /// Sets the capacity of this device after a resize of the file. The device below does not change.
     pub const fn set_capacity(&mut self, sectors: u64) {
         self.limits.capacity = sectors;
     }
 
-    /// Collects completions of the device below, and advances all tasks that wait for them. Commit afterwards.
+    /// Collects completions of the device below, and advances all tasks that wait for them. Call
+    /// [`BlockDevice::commit`] afterwards.
     pub fn advance(&mut self, now: Instant) {
         loop {
             self.executor.pump.collect(now);
@@ -138,8 +142,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
         }
     }
 
-    /// Advances tasks and dispatches their bios, without polling the device below: another thread may wait in it for the
-    /// completions. Whether any task advanced. Commit afterwards.
+    /// Advances tasks and dispatches their bios. Does not poll the device below, since another thread may wait in it
+    /// for completions. Returns whether any task advanced. Call [`BlockDevice::commit`] afterwards.
     pub fn dispatch(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut has_advanced = false;
@@ -192,8 +196,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> BlockDevice for MappedDe
         self.executor.completed.pop_front()
     }
 
-    /// The time of the queue and the device below. Due at once while completions are ready, and when the event has
-    /// happened that a blocked task waits for.
+    /// The time of the queue and the device below. Now, if completions are ready, or if an event has occurred that a
+    /// blocked task waits for.
     fn poll_timeout(&self) -> Option<Instant> {
         let at_once = self.ready() > 0 || self.executor.is_notified();
         [at_once.then_some(self.now), self.executor.pump.poll_timeout()].into_iter().flatten().min()

@@ -1,23 +1,23 @@
-//! Where a file's bytes lie on its device: mappers, and the plans of direct reads and writes over them.
+//! The mapping of a file to its device: mappers, and the plans of direct I/O over them.
 //!
 //! A [`Mapper`] maps a range of a file to an extent of the device, a hole or unwritten space. A plan ([`ReadPlan`],
 //! [`WritePlan`], [`PunchPlan`], [`ZeroPlan`]) walks a range over a mapper and emits one [`Step`] after another: bios,
-//! zeroes, space to allocate, metadata to read. The caller executes them: see [`mapped`](crate::mapped). Nothing here does
-//! I/O or finds space; a [`Space`] does the latter.
+//! zeroes, space to allocate, metadata to read. The caller executes them: see [`mapped`](crate::mapped). This module
+//! does no I/O; a [`Space`] allocates.
 //!
 //! A mapper is one file in `mapper/` and one row in [`MAPPERS`].
 //!
 //! # No stale byte is ever visible
-//! New space still holds the bytes of its last owner. So a mapper marks it unwritten, which reads as zeroes, and it becomes
-//! written in three steps, in this order:
+//! New space still holds the bytes of its last owner. So a mapper marks new space as unwritten, which reads as zeroes.
+//! The space becomes written in three steps, in this order:
 //!
 //! 1. [`Mapper::allocate`]: the space belongs to the file, unwritten;
 //! 2. the data and zeroes for the rest of a partly written block reach the device ([`WritePlan::poll_step`]);
-//! 3. [`Mapper::commit`] the blocks that did: an error before leaves a block unwritten, which reads as zeroes.
+//! 3. [`Mapper::commit`]: the blocks that reached the device become written. After an error, the others stay unwritten.
 //!
-//! The bytes between the end of a file and the end of its last block are arbitrary. They are zeroed before the end moves
-//! over them ([`ZeroPlan::before_growth`], and [`WritePlan`] by itself). I/O in flight may still access space that a file
-//! has released: a [`Quarantine`] holds it until that I/O has completed.
+//! The bytes between the end of a file and the end of its last block are arbitrary. They are zeroed before the end
+//! moves over them (by [`ZeroPlan::before_growth`], or by a [`WritePlan`]). I/O in flight may still access space that a
+//! file has released: a [`Quarantine`] holds it until that I/O has completed.
 //!
 //! Two writes to the same new block of the filesystem must not be in flight at once: each would zero the bytes of the
 //! other. Lock [`WritePlan::footprint`] and [`PunchPlan::footprint`].
@@ -43,26 +43,26 @@ pub use space::{Quarantine, Space, Ticket};
 use crate::sector::{Extent, SECTOR_BYTES};
 use std::fmt;
 
-/// Where a run of a file lies, if anywhere.
+/// The location of a run of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// No space: reads as zeroes.
     Hole,
-    /// Space that was never written: reads as zeroes whatever the device holds there.
+    /// Space that was never written: reads as zeroes, regardless of the contents of the device.
     Unwritten(Extent),
-    /// Data, as the device holds it.
+    /// Data on the device.
     Written(Extent),
 }
 
-/// A run of a file of one kind, and in one extent of the device unless it is a hole.
+/// A run of a file, all of one kind. Unless it is a hole, it lies in one extent of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// The run.
     pub file: FileRange,
-    /// Where it lies.
+    /// Its location.
     pub location: Location,
-    /// The next block of the file is behind another metadata block (`BH_Boundary` in Linux). Concerns the *end* of the run,
-    /// not each block in it: see [`Boundary`].
+    /// A different metadata block points to the next block of the file (`BH_Boundary` in Linux). Concerns the *end* of
+    /// the run, not each block in it: see [`Boundary`].
     pub boundary: bool,
 }
 
@@ -74,12 +74,12 @@ pub struct Metadata(pub Extent);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirtyMetadata {
     /// Its extent on the device.
-    pub place: Extent,
-    /// Its bytes, as many as `place` has.
+    pub extent: Extent,
+    /// Its bytes, as many as the extent has.
     pub bytes: Box<[u8]>,
 }
 
-/// The mapping cannot be changed, or metadata is invalid.
+/// The reason why a mapping cannot be read or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
@@ -87,28 +87,28 @@ pub enum MapError {
     #[error("the metadata block at sectors {0} has to be read first")]
     Metadata(Extent),
     /// The [`Space`] is exhausted.
-    #[error("no space left for the file; free some, or wait for the I/O in flight that keeps released space")]
+    #[error("no space left for the file; free some, or wait until I/O in flight frees released space")]
     NoSpace,
-    /// This mapper's files have no holes and a fixed size.
+    /// Files of this mapper have no holes and a fixed size.
     #[error("a {0} mapping is fixed: it has no holes and cannot change its size")]
     Fixed(&'static str),
-    /// The block lies beyond the reach of the map's pointers.
+    /// The pointers of the map cannot address the block.
     #[error(
         "byte {offset} lies beyond the {max} bytes that the map can point to; use larger blocks or extents"
     )]
     TooFar {
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
         /// The largest file, in bytes.
         max: u64,
     },
     /// A pointer points beyond the device.
     #[error(
-        "the metadata block at sectors {place} points to block {pointer} of a device of {blocks}; check the filesystem"
+        "the metadata block at sectors {extent} points to block {pointer} of a device of {blocks}; check the filesystem"
     )]
     Corrupt {
         /// The metadata block.
-        place: Extent,
+        extent: Extent,
         /// The pointer.
         pointer: u32,
         /// Blocks of the device.
@@ -127,14 +127,14 @@ pub enum MapError {
 }
 
 impl From<Metadata> for MapError {
-    fn from(Metadata(place): Metadata) -> Self {
-        Self::Metadata(place)
+    fn from(Metadata(extent): Metadata) -> Self {
+        Self::Metadata(extent)
     }
 }
 
-/// Maps a file to its device. Does no I/O: it asks for metadata that it needs ([`Metadata`]).
+/// Maps a file to its device. Does no I/O: it requests the metadata that it needs ([`Metadata`]).
 ///
-/// Look-ups are in whole sectors, changes in whole blocks of the filesystem. Blocks may lie behind the file's end.
+/// Look-ups are in whole sectors, changes in whole blocks of the filesystem. A file may have blocks past its end.
 pub trait Mapper: fmt::Debug + Send {
     /// Its name in [`MAPPERS`].
     fn name(&self) -> &'static str;
@@ -145,47 +145,47 @@ pub trait Mapper: fmt::Debug + Send {
     /// The file's length in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// The run at the start of `range`, cut to it. `range` is at least one sector, in whole sectors.
+    /// The run at the start of `range`, limited to `range`, which must be at least one sector and in whole sectors.
     ///
     /// # Errors
-    /// [`Metadata`] that must be read first.
+    /// The [`Metadata`] that must be read first.
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata>;
 
-    /// Takes a metadata block that it has asked for.
+    /// Receives a metadata block that it has requested.
     ///
     /// # Errors
-    /// [`MapError::Corrupt`]; the block is not used.
-    fn handle_metadata(&mut self, place: Extent, bytes: &[u8]) -> Result<(), MapError>;
+    /// [`MapError::Corrupt`]; then the mapper ignores the block.
+    fn handle_metadata(&mut self, extent: Extent, bytes: &[u8]) -> Result<(), MapError>;
 
-    /// Allocates unwritten space for every hole in `range`, whole blocks. After an error, the file keeps the space allocated
-    /// before.
+    /// Allocates unwritten space for every hole in `range`, which is whole blocks. After an error, the file keeps the
+    /// space allocated before.
     ///
     /// # Errors
-    /// [`MapError::Metadata`] to be read first, or another error.
+    /// [`MapError::Metadata`] if metadata must be read first, or another error.
     fn allocate(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError>;
 
-    /// Marks the unwritten blocks of `range`, whole blocks, as written: their data, and the zeroes around it, are on the
-    /// device.
+    /// Marks the unwritten blocks of `range`, which is whole blocks, as written. Their data, and the zeroes around it,
+    /// must be on the device.
     ///
     /// # Errors
-    /// [`MapError::Metadata`] to be read first. Part of it may be done; the repeated call does the rest.
+    /// [`MapError::Metadata`] if metadata must be read first. A part may be done; the repeated call does the rest.
     fn commit(&mut self, range: FileRange) -> Result<(), MapError>;
 
-    /// Makes `range`, whole blocks, a hole, and releases its space.
+    /// Makes `range`, which is whole blocks, a hole, and releases its space.
     ///
     /// # Errors
-    /// As [`Mapper::allocate`]. Part of it may be done; the repeated call does the rest.
+    /// As [`Mapper::allocate`]. A part may be done; the repeated call does the rest.
     fn unmap(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError>;
 
-    /// Moves the file's end. Before growth, execute [`ZeroPlan::before_growth`]. After shrinking, [`Mapper::unmap`] of
-    /// [`Mapper::blocks_behind_end`] releases the space behind the end.
+    /// Moves the file's end. Before growth, execute [`ZeroPlan::before_growth`]. After shrinking, call
+    /// [`Mapper::unmap`] with [`Mapper::blocks_past_end`] to release the space past the end.
     ///
     /// # Errors
     /// [`MapError::Fixed`], [`MapError::TooFar`].
     fn set_size(&mut self, bytes: u64) -> Result<(), MapError>;
 
-    /// All blocks behind the file's end.
-    fn blocks_behind_end(&self) -> FileRange {
+    /// All blocks past the file's end.
+    fn blocks_past_end(&self) -> FileRange {
         FileRange::between(self.size_bytes(), u64::MAX).inward(self.block_bytes().into())
     }
 
@@ -195,11 +195,11 @@ pub trait Mapper: fmt::Debug + Send {
         false
     }
 
-    /// Drops clean metadata, so that the mapper asks for it again.
+    /// Drops clean metadata. The mapper requests it again when needed.
     fn forget_metadata(&mut self) {}
 
-    /// The next metadata block that changed since it was last written; children before their parents. A queue keeps the
-    /// order of bios to one extent, so the caller need not wait for one write before the next.
+    /// The next metadata block that changed since it was last written; children come before their parents. A queue
+    /// keeps the order of bios to one extent, so the caller need not wait between writes.
     fn poll_dirty(&mut self) -> Option<DirtyMetadata> {
         None
     }
@@ -210,9 +210,9 @@ pub trait Mapper: fmt::Debug + Send {
 pub struct FileLayout {
     /// The filesystem's block, bytes.
     pub block_bytes: u32,
-    /// The file's length, bytes: a hole, unless the mapping is fixed.
+    /// The file's length, bytes. All of it is a hole, unless the mapping is fixed.
     pub size_bytes: u64,
-    /// The size of the device, bytes. A part of a sector at the end is not used.
+    /// The size of the device, bytes. A partial sector at the end is not used.
     pub capacity_bytes: u64,
 }
 
@@ -243,12 +243,12 @@ pub const MAPPERS: &[MapperKind] = &[
     },
     MapperKind {
         name: extents::NAME,
-        about: "sorted extents with holes and unwritten ones, as ext4 and xfs have them",
+        about: "sorted extents, written or unwritten, with holes, as in ext4 and xfs",
         make: |layout| Ok(Box::new(ExtentMap::new(layout)?)),
     },
     MapperKind {
         name: indirect::NAME,
-        about: "pointers to blocks, 12 of them direct, the others behind up to three indirect blocks, as ext2 and ext3",
+        about: "pointers to blocks as in ext2 and ext3: 12 direct, the others through up to three indirect blocks",
         make: |layout| Ok(Box::new(IndirectMap::new(layout)?)),
     },
 ];

@@ -1,5 +1,5 @@
-//! Pages of a file or device by number, and runs of them: the unit of page cache and readahead. Knows neither the size of a
-//! page nor the frame of memory it lies in.
+//! Pages of a file or device by number, and runs of pages: the unit of page cache and readahead. Independent of the
+//! size of a page and of frames.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -9,10 +9,10 @@ use std::ops::{Add, Sub};
 pub struct Page(pub u64);
 
 impl Page {
-    /// The highest page number there is: no range reaches it.
+    /// The highest page number. No range contains it.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// How many pages from `earlier` to this one; zero if this one is earlier.
+    /// The number of pages from `earlier` to this one; zero if this one is earlier.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Page {
     }
 }
 
-/// A run of pages: from `start` up to, without, `end`.
+/// A run of pages: from `start` to before `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PageRange {
     start: Page,
@@ -50,23 +50,23 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// No page, at the end of all.
+    /// The empty range, at the highest page number.
     pub const EMPTY: Self = Self { start: Page::MAX, end: Page::MAX };
 
     /// Every page.
     pub const ALL: Self = Self { start: Page(0), end: Page::MAX };
 
-    /// `pages` pages from `start` on, or as many as there are.
+    /// `pages` pages from `start` on, up to the highest page number.
     pub fn new(start: Page, pages: u64) -> Self {
         Self { start, end: start + pages }
     }
 
-    /// From `start` up to, without, `end`; empty if that lies behind.
+    /// From `start` to before `end`; empty if `end` is before `start`.
     pub fn between(start: Page, end: Page) -> Self {
         Self { start, end: end.max(start) }
     }
 
-    /// The pages that `bytes` bytes at byte `offset` touch, up to the last byte there is; none for no bytes.
+    /// The pages that `bytes` bytes at byte `offset` touch, up to the highest offset; empty for no bytes.
     ///
     /// # Panics
     /// If `page_bytes` is zero: a bug of the caller.
@@ -79,8 +79,8 @@ impl PageRange {
         Self::between(start, Page(offset.saturating_add(bytes).div_ceil(page_bytes)))
     }
 
-    /// The pages that lie whole in the `bytes` bytes at byte `offset`. The last page of all, which ends with the last
-    /// byte there is, is not one of them.
+    /// The pages that lie completely in the `bytes` bytes at byte `offset`, except the page that ends at the highest
+    /// offset.
     ///
     /// # Panics
     /// If `page_bytes` is zero: a bug of the caller.
@@ -99,22 +99,22 @@ impl PageRange {
         self.end
     }
 
-    /// How many pages.
+    /// The number of pages.
     pub const fn pages(self) -> u64 {
         self.end.0 - self.start.0
     }
 
-    /// Whether there is no page in it.
+    /// Whether the range has no page.
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
-    /// Whether `page` is one of them.
+    /// Whether the range has `page`.
     pub const fn contains(self, page: Page) -> bool {
         self.start.0 <= page.0 && page.0 < self.end.0
     }
 
-    /// The pages that are in both.
+    /// The pages in both ranges.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::between(self.start.max(other.start), self.end.min(other.end))

@@ -3,12 +3,12 @@
 
 use crate::time::{Duration, Instant};
 
-/// Bytes moved, and for how long at least one byte was in flight.
+/// Bytes moved, and the time during which at least one byte was in flight.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Meter {
     /// Wider than the lengths it sums up, so that it cannot overflow.
     in_flight: u128,
-    /// Since when I/O is in flight; meaningless while none is.
+    /// The time since which I/O is in flight; meaningless while none is.
     busy_since: Instant,
     busy: Duration,
     moved: u64,
@@ -41,12 +41,12 @@ impl Meter {
         self.moved
     }
 
-    /// How long I/O was in flight since then.
+    /// The time during which I/O was in flight since then.
     pub(crate) const fn busy(&self) -> Duration {
         self.busy
     }
 
-    /// Bytes per second of busy time, and starts over; 0 where no time passed.
+    /// Bytes per second of busy time; 0 if no time passed. Resets the meter.
     pub(crate) fn take_rate(&mut self) -> u64 {
         let nanos = self.busy.as_nanos();
         let rate = (u128::from(self.moved) * 1_000_000_000).checked_div(nanos).unwrap_or(0);

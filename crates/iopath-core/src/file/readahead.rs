@@ -1,5 +1,5 @@
-//! Readahead: which pages to read before they are requested. Policy only: its input is misses and marked pages that were
-//! reached, its output a [`Window`]. It reads nothing, and asks the caller which pages are cached.
+//! Readahead: decides which pages to read before they are requested. Policy only: its input is misses and markers that
+//! a reader has reached, its output is a [`Window`]. It does no I/O, and asks the caller which pages are cached.
 //!
 //! The window of a forward stream. The reader copies from left to right:
 //!
@@ -13,37 +13,36 @@
 //!              ├──────── distance ───────────┤
 //! ```
 //!
-//! Every chunk (the device's best request, aligned) has a marker M on the first of its pages that the reader
-//! touches. Reaching a marker restores the distance: one chunk was used, one chunk is requested. So the device always has
-//! the same number of requests of the same size, and a call here is made once per chunk, not once per page.
+//! Every chunk (the device's best request, aligned) has a marker M on the first of its pages that the reader touches.
+//! Reaching a marker restores the distance: one chunk was used, one chunk is requested. So the device always has the
+//! same number of requests of the same size. The caller calls readahead once per chunk, not once per page.
 //!
-//! - *Ramp-up.* The first window is a small multiple of the first request, later ones are two or four times the
-//!   last, as in Linux `mm/readahead.c`, until the distance is reached. A reader that stops early has caused reads of
-//!   at most about twice its bytes.
+//! - *Ramp-up.* The first window is a small multiple of the first request, later ones are two or four times the last,
+//!   as in Linux `mm/readahead.c`, until the distance is reached. When a reader stops early, the device has read at
+//!   most about twice the reader's bytes.
 //! - *The distance follows the device* (`readahead/window_tuner.rs`): it doubles while that raises the measured
-//!   throughput. Streams active at once share it, each with two chunks at least, within the budget.
+//!   throughput. Active streams share the distance. Each gets at least two chunks, within the budget.
 //! - *Streams are distinguished by position* (`readahead/streams.rs`, `readahead/recent.rs`): forward, backward and
 //!   strided, up to `streams_max` interleaved. Callers pass no handle.
-//! - *Context.* Cached pages just before a miss are the trace of a stream whose state was replaced.
-//! - *Thrash.* A page that was evicted before use, or is absent although it was read ahead, halves the stream's window.
+//! - *Context.* Cached pages just before a miss indicate a stream whose state was replaced.
+//! - *Thrashing.* The window of a stream is halved when a page read ahead was evicted before use.
 //! - *Credit* (`readahead/credit.rs`) limits the cost of wrong guesses: under uniform random reads, less than 1% of
 //!   the bytes.
 //!
 //! # Why the block size causes no dip
 //!
-//! A buffered read through Linux, published in 2009 (dd, 16 KiB–64 MiB a call, remote disk, readahead 128 and
-//! 512 KiB), lost 60% of its throughput at block sizes of 512 KiB–4 MiB: 79 MiB/s at 2 MiB between 151 at
-//! 256 KiB and 204 at 64 MiB. No cause was found. The table shows two things. The dip depends on the size of requests at
-//! the same readahead: with requests of 64 KiB instead of 512 KiB a window is eight requests, not one, and the lowest
-//! value is 138 MiB/s. And early unplugging changes it little. So disk and link had too little work *at the same time*,
-//! and in that kernel the caller's block size affects that: a call larger than the window starts a window of its own, and
-//! the position of the end of a call relative to markers decides whether the next window is requested while the last is
-//! still in flight or after it.
+//! A buffered read through Linux, published in 2009 (dd, 16 KiB–64 MiB a call, remote disk, readahead 128 and 512 KiB),
+//! lost 60% of its throughput at block sizes of 512 KiB–4 MiB: 79 MiB/s at 2 MiB between 151 at 256 KiB and 204 at 64
+//! MiB. No cause was found. The table shows two things. First, the dip depends on the size of requests at the same
+//! readahead. With requests of 64 KiB instead of 512 KiB, a window is eight requests instead of one, and the lowest
+//! value is 138 MiB/s. Second, early unplugging changes little. So disk and link had too little work *at the same
+//! time*. In that kernel, the caller's block size affects this: a call larger than the window starts another window. If
+//! a call ends before a marker, the next window is requested only after the last one has completed.
 //!
-//! Here the block size has no effect. A call larger than the distance is served chunk by chunk as its pages are copied, by
-//! the same markers as small calls. It neither starts a window nor waits for its own end, the distance reaches past the
-//! end of the call, and it is never less than two requests. So at every block size the device gets the same requests at
-//! the same depth. The tests sweep 4 KiB–64 MiB over devices of several delays.
+//! Here the block size has no effect. A call larger than the distance is served chunk by chunk as its pages are copied,
+//! with the same markers as small calls. It starts no window of its own. The distance extends past the end of the call,
+//! and is never less than two requests. So at every block size the device gets the same requests at the same depth. The
+//! tests sweep 4 KiB–64 MiB over devices of several delays.
 
 mod credit;
 mod recent;
@@ -70,9 +69,9 @@ pub struct ReadaheadConfig {
     pub page_bytes: u32,
     /// The size of the device's best request: windows consist of these.
     pub request_bytes: u64,
-    /// The most bytes that are read ahead and not yet used, of all streams together. A part of the page cache.
+    /// The maximum bytes read ahead and not yet used, of all streams together. A part of the page cache.
     pub budget_bytes: u64,
-    /// How many interleaved streams are distinguished.
+    /// The maximum number of interleaved streams.
     pub streams_max: u16,
 }
 
@@ -82,15 +81,15 @@ impl Default for ReadaheadConfig {
     }
 }
 
-/// How the caller will read (`posix_fadvise`).
+/// The access pattern that the caller has announced (`posix_fadvise`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pattern {
-    /// Unknown: patterns are detected.
+    /// Unknown: readahead detects patterns.
     #[default]
     Normal,
-    /// Sequentially: the first miss starts a full window.
+    /// Sequential: the first miss starts a full window.
     Sequential,
-    /// At random: nothing is read ahead.
+    /// Random: no page is read ahead.
     Random,
 }
 
@@ -99,11 +98,11 @@ pub enum Pattern {
 pub struct ReadaheadStats {
     /// Streams detected.
     pub streams: u64,
-    /// Of those, by the pages that were cached before a miss.
+    /// Streams detected by the cached pages before a miss.
     pub by_context: u64,
     /// Windows with pages that had not been requested.
     pub windows: u64,
-    /// Such pages.
+    /// Pages in windows that had not been requested.
     pub async_pages: u64,
     /// Windows halved because pages were evicted before use.
     pub shrinks: u64,
@@ -124,7 +123,7 @@ pub struct Readahead {
 }
 
 impl Readahead {
-    /// A stream without a miss or marker for this long has no share of the distance any more.
+    /// A stream without a miss or marker for this time loses its share of the distance.
     const ACTIVE: Duration = Duration::from_secs(2);
 
     /// For a file or device of `end` pages. Allocates memory for all streams.
@@ -147,8 +146,8 @@ impl Readahead {
         }
     }
 
-    /// A read finds its page `at.start()` neither cached nor being read; it continues to `at.end()`. Returns the pages to
-    /// read: at least the first of `at`.
+    /// Handles a miss: a read of `at` found its first page neither cached nor being read. Returns the pages to read: at
+    /// least that page.
     ///
     /// `is_cached` returns whether a page is cached or being read.
     ///
@@ -177,7 +176,7 @@ impl Readahead {
         }
     }
 
-    /// A read reaches a marked page, `at.start()`, and continues to `at.end()`. Returns the pages to read now, if any.
+    /// Handles a read of `at` whose first page has a marker. Returns the pages to read now, if any.
     ///
     /// `is_cached` returns whether a page is cached or being read.
     pub fn on_marker(
@@ -193,35 +192,35 @@ impl Readahead {
         let index = match self.streams.reached_by(at) {
             Some(Reached::Alive(index)) => index,
             Some(Reached::Dead) => return None,
-            None => self.adopt(at, distance, is_cached, now)?,
+            None => self.restore(at, distance, is_cached, now)?,
         };
-        self.credit.refund(self.streams.take_stake(index));
+        self.credit.refund(self.streams.take_guessed(index));
         let window = self.streams.reach(index, at, distance, self.end, now)?;
         Some(self.count(window))
     }
 
-    /// A page that was read ahead has been evicted before use: halves the window of its stream, once until that stream is
+    /// Handles the eviction of a page before use: halves the window of its stream, at most once until that stream is
     /// active again.
     pub fn on_evicted_unused(&mut self, page: Page) {
         self.stats.shrinks += u64::from(self.streams.shrink_at(page));
     }
 
-    /// A read of `bytes` bytes was submitted. Called for reads that result from [`Window`]s, not for other I/O.
+    /// Counts a submitted read of `bytes` bytes. Call it only for reads that result from [`Window`]s.
     pub fn on_issued(&mut self, bytes: u64, now: Instant) {
         self.window_tuner.issued(bytes, now);
     }
 
-    /// A read of `bytes` bytes has completed, of which `moved` were transferred.
+    /// Counts a completed read of `bytes` bytes, of which `moved` were transferred.
     pub fn on_completed(&mut self, bytes: u64, moved: u64, now: Instant) {
         self.window_tuner.completed(bytes, moved, now);
     }
 
-    /// The file or device ends before page `end` from now on.
+    /// Sets the end of the file or device: the page after the last.
     pub fn set_end(&mut self, end: Page) {
         self.end = end;
     }
 
-    /// Sets how the caller will read.
+    /// Sets the announced access pattern.
     pub fn set_pattern(&mut self, pattern: Pattern) {
         self.pattern = pattern;
     }
@@ -231,7 +230,7 @@ impl Readahead {
         &self.stats
     }
 
-    /// The bytes that are kept in flight, as determined so far.
+    /// The bytes to keep in flight, as measured so far.
     pub const fn distance_bytes(&self) -> u64 {
         self.window_tuner.target()
     }
@@ -241,7 +240,7 @@ impl Readahead {
         self.window_tuner.rate()
     }
 
-    /// How far one stream may read ahead now.
+    /// The distance of one stream now.
     fn distance(&self, now: Instant) -> Distance {
         let active = self.streams.active_since(now, Self::ACTIVE).max(1);
         let request = self.config.request_bytes;
@@ -253,7 +252,7 @@ impl Readahead {
         Distance::new(pages(whole_requests), pages(request))
     }
 
-    /// A new stream that a miss belongs to.
+    /// Detects a new stream to which a miss belongs.
     fn found_at(
         &mut self,
         at: PageRange,
@@ -261,30 +260,30 @@ impl Readahead {
         is_cached: impl Fn(Page) -> bool,
     ) -> Option<Stream> {
         if self.pattern == Pattern::Sequential {
-            return Some(Stream::trusted(at, distance));
+            return Some(Stream::announced(at, distance));
         }
         let guess = self.recent.observe(at).filter(|guess| {
-            // A distance of less than two such requests has no room for anything but them.
+            // A distance of less than two such requests has room for these requests only.
             guess.course == Course::Forward || at.pages() <= distance.pages / 2
         });
         let history = cached_before(at.start(), distance.pages, is_cached);
         let first = stream::first_size(at.pages(), distance);
         let is_context = guess.is_none() && history > at.pages().max(3);
         let found = match guess {
-            Some(guess) => self.bet(guess.course, at, first, guess.is_certain(), distance),
+            Some(guess) => self.guessed_stream(guess.course, at, first, guess.is_certain(), distance),
             None if is_context => {
-                self.bet(Course::Forward, at, history.saturating_add(at.pages()), false, distance)
+                self.guessed_stream(Course::Forward, at, history.saturating_add(at.pages()), false, distance)
             }
-            None if at.start() == Page(0) => self.bet(Course::Forward, at, first, false, distance),
+            None if at.start() == Page(0) => self.guessed_stream(Course::Forward, at, first, false, distance),
             None => None,
         };
         self.stats.by_context += u64::from(is_context && found.is_some());
-        // A request of several chunks is read chunk by chunk, but it is no evidence for pages beyond it.
+        // A request of several chunks is read chunk by chunk, but is no evidence of a stream.
         found.or_else(|| (at.pages() > distance.chunk).then(|| Stream::of_one_request(at, distance)))
     }
 
-    /// A stream that reads ahead as much of `size` as the credit allows; `None` if that is nothing.
-    fn bet(
+    /// A new stream that reads ahead as much of `size` as the credit allows; `None` if the credit is used up.
+    fn guessed_stream(
         &mut self,
         course: Course,
         at: PageRange,
@@ -295,13 +294,13 @@ impl Readahead {
         if is_certain {
             return Some(Stream::new(course, at, size, distance));
         }
-        let stake = self.credit.stake(size.min(distance.pages).saturating_sub(at.pages()));
-        let stream = Stream::new(course, at, at.pages().saturating_add(stake), distance);
-        (stake > 0).then(|| stream.with_stake(stake))
+        let guessed = self.credit.take(size.min(distance.pages).saturating_sub(at.pages()));
+        let stream = Stream::new(course, at, at.pages().saturating_add(guessed), distance);
+        (guessed > 0).then(|| stream.with_guessed(guessed))
     }
 
-    /// A marked page without a stream, whose state was replaced. Continues at the next page that is absent.
-    fn adopt(
+    /// Handles a marker whose stream was replaced: makes a new stream that continues at the next absent page.
+    fn restore(
         &mut self,
         at: PageRange,
         distance: Distance,
@@ -326,7 +325,7 @@ impl Readahead {
     }
 }
 
-/// How many pages in a row are cached before `page`, counted up to `max`.
+/// The number of consecutive cached pages before `page`, at most `max`.
 fn cached_before(page: Page, max: u64, is_cached: impl Fn(Page) -> bool) -> u64 {
     let max = max.min(page.0);
     (1..=max).find(|back| !is_cached(page - *back)).map_or(max, |hole| hole - 1)

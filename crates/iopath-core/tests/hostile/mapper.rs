@@ -64,7 +64,7 @@ fn a_file_of_any_length_is_created_or_refused_and_resized_or_kept() {
                 Err(other) => panic!("{other}"),
             }
             let unchanged = mapper.size_bytes() == before || mapper.size_bytes() == bytes;
-            assert!(unchanged && mapper.blocks_behind_end().is_whole(mapper.block_bytes().into()));
+            assert!(unchanged && mapper.blocks_past_end().is_whole(mapper.block_bytes().into()));
         }
     }
     assert!(made > 100, "{made} files");

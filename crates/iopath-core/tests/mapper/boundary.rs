@@ -26,9 +26,9 @@ fn requests_a_mib(mapper: &mut dyn Mapper, write_mib: u64, boundary: Boundary) -
         let plan = WritePlan::new(file, mapper, &limits, boundary).unwrap();
         for step in write(mapper, &mut space, &mut medium, &limits, plan) {
             match step {
-                Step::Transfer { place, .. } => {
-                    assert!(limits.fits(Op::Write, place), "{place} is one request");
-                    *by_disk.entry(place.start().0 / CHUNK_SECTORS % MEMBERS).or_default() += 1;
+                Step::Transfer { extent, .. } => {
+                    assert!(limits.fits(Op::Write, extent), "{extent} is one request");
+                    *by_disk.entry(extent.start().0 / CHUNK_SECTORS % MEMBERS).or_default() += 1;
                 }
                 Step::Submit => {}
                 other => panic!("an extending write of whole blocks needs no {other:?}"),
@@ -73,7 +73,7 @@ fn a_boundary_for_every_block_makes_many_times_the_requests() {
     }
 }
 
-/// The steps of reading 16 MiB of a file whose indirect blocks are not in memory, metadata by its place.
+/// The steps of reading 16 MiB of a file whose indirect blocks are not in memory, metadata by its extent.
 fn cold_read(boundary: Boundary) -> Vec<Step> {
     let limits = stripe();
     let (mut space, mut medium) = (Ahead::new(8, 1 << 32), Medium::new());
@@ -85,8 +85,8 @@ fn cold_read(boundary: Boundary) -> Vec<Step> {
     let mut plan = ReadPlan::new(file, &map, &limits, boundary).unwrap();
     let mut steps = Vec::new();
     while let Some(step) = plan.poll_step(&map, &limits) {
-        if let Step::Metadata { place } = step {
-            map.handle_metadata(place, &medium[&place]).unwrap();
+        if let Step::Metadata { extent } = step {
+            map.handle_metadata(extent, &medium[&extent]).unwrap();
         }
         steps.push(step);
     }
@@ -96,7 +96,7 @@ fn cold_read(boundary: Boundary) -> Vec<Step> {
 /// How often the device is asked for something in front of what it was asked for before.
 fn turns(steps: &[Step]) -> usize {
     let places = steps.iter().filter_map(|step| match step {
-        Step::Transfer { place, .. } | Step::Metadata { place } => Some(*place),
+        Step::Transfer { extent, .. } | Step::Metadata { extent } => Some(*extent),
         _ => None,
     });
     let places: Vec<_> = places.collect();
@@ -123,7 +123,7 @@ fn without_the_flag_a_metadata_read_precedes_the_pending_data() {
     assert_eq!(turns(&steps), 4, "the device moves on to each share's metadata, and back");
     let transferred = |steps: &[Step]| -> u64 {
         let sectors = steps.iter().map(|step| match step {
-            Step::Transfer { place, .. } => place.sectors(),
+            Step::Transfer { extent, .. } => extent.sectors(),
             _ => 0,
         });
         sectors.sum()

@@ -74,20 +74,24 @@ fn written_sectors_lie_in_distinct_sectors_of_the_device() {
     for kind in MAPPERS {
         let (mut mapper, _, medium) = written(kind);
         let mut places: Vec<Extent> = Vec::new();
-        for (file, place) in runs(&mut *mapper, &medium, FILE) {
-            let Location::Written(place) = place else { panic!("{}: {file} is {place:?}", kind.name) };
-            assert_eq!(place.bytes(), file.bytes());
-            assert!(places.iter().all(|other| !other.overlaps(place)), "{}: {place}", kind.name);
-            assert!(medium.keys().all(|metadata| !metadata.overlaps(place)), "{}: {place}", kind.name);
-            places.push(place);
+        for (file, extent) in runs(&mut *mapper, &medium, FILE) {
+            let Location::Written(extent) = extent else { panic!("{}: {file} is {extent:?}", kind.name) };
+            assert_eq!(extent.bytes(), file.bytes());
+            assert!(places.iter().all(|other| !other.overlaps(extent)), "{}: {extent}", kind.name);
+            assert!(medium.keys().all(|metadata| !metadata.overlaps(extent)), "{}: {extent}", kind.name);
+            places.push(extent);
         }
         for start in (0..FILE.bytes()).step_by(7 * 512) {
             let part = FileRange::new(start, 512);
             let Ok([(_, Location::Written(one))]) = <[_; 1]>::try_from(runs(&mut *mapper, &medium, part))
             else {
-                panic!("{}: a sector in the middle of a block has a place", kind.name)
+                panic!("{}: a sector in the middle of a block has a extent", kind.name)
             };
-            assert!(places.iter().any(|place| place.overlaps(one)), "{}: {one} is part of a run", kind.name);
+            assert!(
+                places.iter().any(|extent| extent.overlaps(one)),
+                "{}: {one} is part of a run",
+                kind.name
+            );
         }
     }
 }
@@ -110,19 +114,19 @@ fn space_is_unwritten_until_commit_and_a_hole_after_unmap() {
         let (mut space, medium) = (Ahead::new(64, 1 << 20), Medium::new());
         let [part, rest] = [FileRange::new(10 * KIB, 300 * KIB), FileRange::new(100 * KIB, 210 * KIB)];
         let is = |mapper: &mut dyn Mapper, range, told: fn(Location) -> bool| {
-            assert!(runs(mapper, &medium, range).iter().all(|(_, place)| told(*place)), "{}", kind.name);
+            assert!(runs(mapper, &medium, range).iter().all(|(_, extent)| told(*extent)), "{}", kind.name);
         };
-        is(&mut *mapper, FILE, |place| place == Location::Hole);
+        is(&mut *mapper, FILE, |extent| extent == Location::Hole);
         mapper.allocate(part, &mut space).unwrap();
         let taken = (1 << 20) - space.left;
-        is(&mut *mapper, part, |place| matches!(place, Location::Unwritten(_)));
+        is(&mut *mapper, part, |extent| matches!(extent, Location::Unwritten(_)));
         mapper.allocate(part, &mut space).unwrap();
         assert_eq!((1 << 20) - space.left, taken, "{}: what has space gets none", kind.name);
         mapper.commit(rest).unwrap();
-        is(&mut *mapper, part.up_to(rest.start()), |place| matches!(place, Location::Unwritten(_)));
-        is(&mut *mapper, rest, |place| matches!(place, Location::Written(_)));
+        is(&mut *mapper, part.up_to(rest.start()), |extent| matches!(extent, Location::Unwritten(_)));
+        is(&mut *mapper, rest, |extent| matches!(extent, Location::Written(_)));
         mapper.unmap(part, &mut space).unwrap();
-        is(&mut *mapper, FILE, |place| place == Location::Hole);
+        is(&mut *mapper, FILE, |extent| extent == Location::Hole);
         assert_eq!(space.released, taken, "{}: no space is lost", kind.name);
     }
 }
@@ -138,11 +142,11 @@ fn a_read_covers_its_range_once_and_ends_with_the_file() {
             let mut at = asked.start();
             while let Some(step) = plan.poll_step(&*mapper, &limits()) {
                 match step {
-                    Step::Transfer { file, place } => {
-                        assert_eq!((file.start(), file.bytes()), (at, place.bytes()), "{}", kind.name);
+                    Step::Transfer { file, extent } => {
+                        assert_eq!((file.start(), file.bytes()), (at, extent.bytes()), "{}", kind.name);
                         at = file.end();
                     }
-                    Step::Metadata { place } => mapper.handle_metadata(place, &medium[&place]).unwrap(),
+                    Step::Metadata { extent } => mapper.handle_metadata(extent, &medium[&extent]).unwrap(),
                     Step::Submit => {}
                     other => panic!("{}: {other:?}", kind.name),
                 }

@@ -75,10 +75,10 @@ fn an_indirect_block_lies_before_the_blocks_it_points_to() {
     let mut space = Ahead::new(2, 1 << 20);
     map.allocate(blocks(0, 300), &mut space).unwrap();
     map.commit(blocks(0, 300)).unwrap();
-    let place = |first| map.map(blocks(first, 1)).unwrap().location;
+    let extent = |first| map.map(blocks(first, 1)).unwrap().location;
     assert_eq!(map.inode()[..12], std::array::from_fn::<u32, 12, _>(|block| block as u32 + 1));
-    assert_eq!((map.inode()[12], place(12)), (13, Location::Written(block(14))));
-    assert_eq!((map.inode()[13], place(268)), (270, Location::Written(block(272))));
+    assert_eq!((map.inode()[12], extent(12)), (13, Location::Written(block(14))));
+    assert_eq!((map.inode()[13], extent(268)), (270, Location::Written(block(272))));
 }
 
 #[test]
@@ -100,15 +100,15 @@ fn few_indirect_blocks_in_memory_are_enough() {
     let far = blocks(268 + 256 * 256 + 1000, 2000);
     map.allocate(far, &mut space).unwrap();
     map.commit(far).unwrap();
-    medium.extend(std::iter::from_fn(|| map.poll_dirty()).map(|dirty| (dirty.place, dirty.bytes)));
+    medium.extend(std::iter::from_fn(|| map.poll_dirty()).map(|dirty| (dirty.extent, dirty.bytes)));
     let mut small = IndirectMap::open(&whole, *map.inode()).unwrap().with_resident_max(1);
     let mut reads = 0;
     for block in 0..2000 {
         let range = FileRange::new(far.start() + block * KIB, KIB);
-        while let Err(Metadata(place)) = small.map(range) {
+        while let Err(Metadata(extent)) = small.map(range) {
             reads += 1;
             assert!(reads < 100, "it comes to an end");
-            small.handle_metadata(place, &medium[&place]).unwrap();
+            small.handle_metadata(extent, &medium[&extent]).unwrap();
         }
         assert_eq!(small.map(range), map.map(range));
     }
@@ -122,7 +122,7 @@ fn pointers_beyond_the_device_and_blocks_beyond_the_map_are_refused() {
     inode[12] = 999;
     let mut map = IndirectMap::open(&small, inode).unwrap();
     let error = map.handle_metadata(block(999), &indirect(&[5, 1000])).unwrap_err();
-    assert_eq!(error, MapError::Corrupt { place: block(999), pointer: 1000, blocks: 1000 });
+    assert_eq!(error, MapError::Corrupt { extent: block(999), pointer: 1000, blocks: 1000 });
     assert_eq!(map.resident(), 0, "nothing of it is believed");
     inode[3] = 1000;
     assert!(matches!(IndirectMap::open(&small, inode), Err(MapError::Corrupt { pointer: 1000, .. })));

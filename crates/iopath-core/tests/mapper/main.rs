@@ -16,7 +16,7 @@ fn layout(block_bytes: u32, size_bytes: u64) -> FileLayout {
     FileLayout { block_bytes, size_bytes, capacity_bytes: 512 << 32 }
 }
 
-/// Space without end, handed out from one place on, but for what the test keeps.
+/// Space without end, handed out from one extent on, but for what the test keeps.
 #[derive(Debug)]
 struct Ahead {
     next: u64,
@@ -59,8 +59,8 @@ fn write(
     while let Some(step) = plan.poll_step(mapper, limits) {
         match step {
             Step::Allocate { file } => mapper.allocate(file, space).unwrap(),
-            Step::Metadata { place } => {
-                mapper.handle_metadata(place, &medium[&place]).unwrap();
+            Step::Metadata { extent } => {
+                mapper.handle_metadata(extent, &medium[&extent]).unwrap();
                 steps.push(step);
             }
             step => steps.push(step),
@@ -69,6 +69,6 @@ fn write(
     let wrote = plan.finish();
     mapper.commit(wrote.commit).unwrap();
     mapper.set_size(wrote.size_bytes.unwrap_or(mapper.size_bytes())).unwrap();
-    medium.extend(std::iter::from_fn(|| mapper.poll_dirty()).map(|dirty| (dirty.place, dirty.bytes)));
+    medium.extend(std::iter::from_fn(|| mapper.poll_dirty()).map(|dirty| (dirty.extent, dirty.bytes)));
     steps
 }

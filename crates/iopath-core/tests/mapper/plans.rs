@@ -17,22 +17,22 @@ fn file(start: u64, bytes: u64) -> FileRange {
     FileRange::new(start, bytes)
 }
 
-fn place(offset: u64, bytes: u64) -> Extent {
+fn extent(offset: u64, bytes: u64) -> Extent {
     Extent::from_bytes(offset, bytes).unwrap()
 }
 
 fn transfer(start: u64, offset: u64, bytes: u64) -> Step {
-    Step::Transfer { file: file(start, bytes), place: place(offset, bytes) }
+    Step::Transfer { file: file(start, bytes), extent: extent(offset, bytes) }
 }
 
 /// A file of 6 blocks and a bit, from the start: written at blocks 100 and 101, again at 102, a hole, unwritten at 200,
 /// written at 300 and 301.
 fn map() -> ExtentMap {
     let mut map = ExtentMap::new(&layout(4096, 6 * BLOCK + 100)).unwrap();
-    assert!(map.add(0, place(100 * BLOCK, 2 * BLOCK), true));
-    assert!(map.add(2 * BLOCK, place(102 * BLOCK, BLOCK), true));
-    assert!(map.add(4 * BLOCK, place(200 * BLOCK, BLOCK), false));
-    assert!(map.add(5 * BLOCK, place(300 * BLOCK, 2 * BLOCK), true));
+    assert!(map.add(0, extent(100 * BLOCK, 2 * BLOCK), true));
+    assert!(map.add(2 * BLOCK, extent(102 * BLOCK, BLOCK), true));
+    assert!(map.add(4 * BLOCK, extent(200 * BLOCK, BLOCK), false));
+    assert!(map.add(5 * BLOCK, extent(300 * BLOCK, 2 * BLOCK), true));
     map
 }
 
@@ -62,7 +62,7 @@ fn a_bio_is_at_most_one_request_of_the_device() {
     let small = Limits { request_bytes_max: 5000, ..limits() };
     let lengths: Vec<u64> = read(&map(), file(512, 2 * BLOCK), &small)
         .iter()
-        .map(|step| if let Step::Transfer { place, .. } = step { place.bytes() } else { 0 })
+        .map(|step| if let Step::Transfer { extent, .. } = step { extent.bytes() } else { 0 })
         .collect();
     assert_eq!(lengths, [4608, 3584]);
     let chunks = Limits { chunk_sectors: 16, ..limits() };
@@ -80,7 +80,7 @@ fn the_rest_of_a_new_block_is_zeroed() {
     let plan = WritePlan::new(range, &map, &limits(), Boundary::Once).unwrap();
     let steps = write(&mut map, &mut space, &mut medium, &limits(), plan);
     let zeroes =
-        |start, offset, bytes| Step::ZeroBlocks { file: file(start, bytes), place: place(offset, bytes) };
+        |start, offset, bytes| Step::ZeroBlocks { file: file(start, bytes), extent: extent(offset, bytes) };
     let new = 8000 * 512;
     assert_eq!(
         steps,
@@ -152,8 +152,8 @@ fn bytes_between_the_files_end_and_a_write_behind_it_are_zeroed_first() {
     assert_eq!(
         steps,
         [
-            Step::ZeroPart { file: file(6 * BLOCK + 100, 412), place: place(end, 512), from: 100 },
-            Step::ZeroBlocks { file: file(6 * BLOCK + 512, 512), place: place(end + 512, 512) },
+            Step::ZeroPart { file: file(6 * BLOCK + 100, 412), extent: extent(end, 512), from: 100 },
+            Step::ZeroBlocks { file: file(6 * BLOCK + 512, 512), extent: extent(end + 512, 512) },
             transfer(6 * BLOCK + 1024, end + 1024, 512),
         ]
     );
@@ -170,11 +170,12 @@ fn growth_zeroes_only_the_bytes_it_makes_visible() {
     assert_eq!(grow(6 * BLOCK), []);
     let part = |bytes| Step::ZeroPart {
         file: file(6 * BLOCK + 100, bytes),
-        place: place(301 * BLOCK, 512),
+        extent: extent(301 * BLOCK, 512),
         from: 100,
     };
     assert_eq!(grow(6 * BLOCK + 200), [part(100)]);
-    let rest = Step::ZeroBlocks { file: file(6 * BLOCK + 512, 3584), place: place(301 * BLOCK + 512, 3584) };
+    let rest =
+        Step::ZeroBlocks { file: file(6 * BLOCK + 512, 3584), extent: extent(301 * BLOCK + 512, 3584) };
     assert_eq!(grow(1 << 30), [part(412), rest]);
 }
 
@@ -184,7 +185,7 @@ fn a_punch_zeroes_its_written_ends_and_releases_the_blocks_between() {
     let mut plan = PunchPlan::new(file(BLOCK + 512, 3 * BLOCK), &map, &limits()).unwrap();
     assert_eq!((plan.blocks(), plan.footprint()), (file(2 * BLOCK, 2 * BLOCK), file(BLOCK, 4 * BLOCK)));
     let steps: Vec<Step> = std::iter::from_fn(|| plan.poll_step(&map, &limits())).collect();
-    let head = Step::ZeroBlocks { file: file(BLOCK + 512, 3584), place: place(101 * BLOCK + 512, 3584) };
+    let head = Step::ZeroBlocks { file: file(BLOCK + 512, 3584), extent: extent(101 * BLOCK + 512, 3584) };
     assert_eq!(steps, [head], "the other end is unwritten");
     let inside = PunchPlan::new(file(100, 200), &map, &limits()).unwrap();
     assert!(inside.blocks().is_empty());

@@ -22,8 +22,8 @@ pub(crate) struct Disk {
     metadata: HashMap<Extent, Box<[u8]>>,
 }
 
-pub(crate) fn cells_of(place: Extent) -> Range<usize> {
-    (place.offset() / CELL) as usize..((place.offset() + place.bytes()) / CELL) as usize
+pub(crate) fn cells_of(extent: Extent) -> Range<usize> {
+    (extent.offset() / CELL) as usize..((extent.offset() + extent.bytes()) / CELL) as usize
 }
 
 impl Disk {
@@ -31,13 +31,13 @@ impl Disk {
         Self { cells: vec![STALE; (sectors * SECTOR_BYTES / CELL) as usize], metadata: HashMap::new() }
     }
 
-    pub(crate) fn write_metadata(&mut self, place: Extent, bytes: Box<[u8]>) {
-        self.cells[cells_of(place)].fill(STALE);
-        self.metadata.insert(place, bytes);
+    pub(crate) fn write_metadata(&mut self, extent: Extent, bytes: Box<[u8]>) {
+        self.cells[cells_of(extent)].fill(STALE);
+        self.metadata.insert(extent, bytes);
     }
 
-    pub(crate) fn metadata(&self, place: Extent) -> &[u8] {
-        self.metadata.get(&place).expect("metadata is read where it was written")
+    pub(crate) fn metadata(&self, extent: Extent) -> &[u8] {
+        self.metadata.get(&extent).expect("metadata is read where it was written")
     }
 }
 

@@ -256,7 +256,7 @@ impl World {
         }
         self.mapper.set_size(size_bytes).unwrap();
         self.becomes(self.window.from_offset(size_bytes), 0);
-        self.unmap(self.mapper.blocks_behind_end());
+        self.unmap(self.mapper.blocks_past_end());
         self.lived.truncations += 1;
     }
 
@@ -270,10 +270,10 @@ impl World {
             None => task.is_planned = true,
             Some(Step::Submit) => {}
             Some(Step::Metadata { .. }) if rng.random_bool(self.fails) => task.give_up(),
-            Some(Step::Metadata { place }) => self.read_metadata(place),
+            Some(Step::Metadata { extent }) => self.read_metadata(extent),
             Some(Step::Allocate { file }) => match self.mapper.allocate(file, &mut self.space) {
                 Ok(()) => {}
-                Err(MapError::Metadata(place)) => self.read_metadata(place),
+                Err(MapError::Metadata(extent)) => self.read_metadata(extent),
                 Err(MapError::NoSpace) => {
                     self.lived.out_of_space += 1;
                     task.give_up();
@@ -285,14 +285,14 @@ impl World {
         }
     }
 
-    fn read_metadata(&mut self, place: Extent) {
+    fn read_metadata(&mut self, extent: Extent) {
         self.lived.metadata_reads += 1;
-        self.mapper.handle_metadata(place, self.disk.metadata(place)).unwrap();
+        self.mapper.handle_metadata(extent, self.disk.metadata(extent)).unwrap();
     }
 
     fn write_metadata(&mut self) {
         while let Some(dirty) = self.mapper.poll_dirty() {
-            self.disk.write_metadata(dirty.place, dirty.bytes);
+            self.disk.write_metadata(dirty.extent, dirty.bytes);
         }
     }
 
@@ -304,15 +304,15 @@ impl World {
             Plan::Punch(_) | Plan::Grow(..) => 0,
         };
         let (file, cells, stamp) = match step {
-            Step::Transfer { file, place } => (file, cells_of(place), stamp),
-            Step::ZeroBlocks { file, place } => (file, cells_of(place), 0),
-            Step::ZeroPart { file, place, from } => {
-                let first = cells_of(place).start + (from / CELL) as usize;
+            Step::Transfer { file, extent } => (file, cells_of(extent), stamp),
+            Step::ZeroBlocks { file, extent } => (file, cells_of(extent), 0),
+            Step::ZeroPart { file, extent, from } => {
+                let first = cells_of(extent).start + (from / CELL) as usize;
                 (file, first..first + (file.bytes() / CELL) as usize, 0)
             }
             other => panic!("a change gives out no {other:?}"),
         };
-        assert_eq!(cells.len() as u64 * CELL, file.bytes(), "{step:?} fits its place");
+        assert_eq!(cells.len() as u64 * CELL, file.bytes(), "{step:?} fits its extent");
         // One that fails may have done a part.
         let done = if fails { rng.random_range(0..=cells.len()) } else { cells.len() };
         self.disk.cells[cells.start..cells.start + done].fill(stamp);
@@ -327,7 +327,7 @@ impl World {
         let (file, seen): (FileRange, Vec<Stamp>) = match step {
             Step::Zeroes { file } => (file, vec![0; (file.bytes() / CELL) as usize]),
             Step::Transfer { .. } if fails => return,
-            Step::Transfer { file, place } => (file, self.disk.cells[cells_of(place)].to_vec()),
+            Step::Transfer { file, extent } => (file, self.disk.cells[cells_of(extent)].to_vec()),
             other => panic!("a read gives out no {other:?}"),
         };
         let shown = file.and(task.file);
@@ -365,8 +365,8 @@ impl World {
 
     fn finish_write(&mut self, wrote: &Wrote, file: FileRange, stamp: Stamp) {
         while let Err(error) = self.mapper.commit(wrote.commit) {
-            let MapError::Metadata(place) = error else { panic!("{error}") };
-            self.read_metadata(place);
+            let MapError::Metadata(extent) = error else { panic!("{error}") };
+            self.read_metadata(extent);
         }
         if let Some(size_bytes) = wrote.size_bytes {
             self.mapper.set_size(size_bytes).unwrap();
@@ -384,8 +384,8 @@ impl World {
 
     fn unmap(&mut self, range: FileRange) {
         while let Err(error) = self.mapper.unmap(range, &mut self.space) {
-            let MapError::Metadata(place) = error else { panic!("{error}") };
-            self.read_metadata(place);
+            let MapError::Metadata(extent) = error else { panic!("{error}") };
+            self.read_metadata(extent);
         }
     }
 

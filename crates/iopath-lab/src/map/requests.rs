@@ -170,9 +170,9 @@ impl Requests {
         let inside = FileRange::between(0, layout.map.size_bytes());
         while let Some(step) = plan.poll_step(&layout.map, device) {
             match step {
-                Step::Transfer { place, .. } => {
+                Step::Transfer { extent, .. } => {
                     self.requests += 1;
-                    self.request_bytes += place.bytes();
+                    self.request_bytes += extent.bytes();
                 }
                 Step::Zeroes { file } => {
                     let file = file.and(inside);

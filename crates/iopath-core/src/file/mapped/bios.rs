@@ -1,4 +1,4 @@
-//! Submits the bios of mapped requests to the queue and handles their completions. Plans nothing: see `executor.rs`.
+//! Submits the bios of mapped requests to the queue and handles their completions. The plans are in `executor.rs`.
 
 use super::executor::Executor;
 use super::file::MappedFile;
@@ -18,83 +18,84 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         self.room() > 0
     }
 
-    /// Whether the queue has room for a bio of this task. If not, the task is advanced again when it has.
+    /// Whether the queue has room for a bio of this task. If not, the task continues when the queue has room.
     pub(super) fn finds_room(&mut self, slot: u32) -> bool {
         let has_room = self.has_room();
         if !has_room {
-            self.crowded.push_back(slot);
+            self.without_room.push_back(slot);
         }
         has_room
     }
 
-    /// How many bios the queue has room for.
+    /// The number of bios that the queue has room for.
     pub(super) fn room(&self) -> usize {
         (self.bios_max - self.pump.queue().bios_in()) as usize
     }
 
-    /// Submits the bios of a transfer as far as there is room; the rest.
+    /// Submits the bios of a transfer while the queue has room. Returns the rest.
     pub(super) fn transfer(
         &mut self,
         slot: u32,
         mut file: FileRange,
-        mut place: Extent,
+        mut extent: Extent,
         now: Instant,
     ) -> Option<Step> {
         let task = &self.tasks.list[slot as usize];
         let (op, goal) = (task.op, task.goal);
-        while !place.is_empty() {
+        while !extent.is_empty() {
             if !self.has_room() {
-                return Some(Step::Transfer { file, place });
+                return Some(Step::Transfer { file, extent });
             }
             let task = &self.tasks.list[slot as usize];
-            let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), place.bytes()));
-            let bytes = memory.map_or(place.bytes(), |memory| memory.bytes());
-            (file, place) = self.submit_first(slot, op, bytes, (file, place), memory, now);
+            let memory = (goal != Goal::Pass).then(|| task.memory(file.start(), extent.bytes()));
+            let bytes = memory.map_or(extent.bytes(), |memory| memory.bytes());
+            (file, extent) = self.submit_first(slot, op, bytes, (file, extent), memory, now);
         }
         None
     }
 
-    /// Zeroes blocks: by the device's write-zeroes where the caller asked for zeroes, else by writes from the host's
-    /// zeroes. The rest, if there is no room.
+    /// Zeroes blocks: by a write-zeroes of the device if the caller requested zeroes, otherwise by writes of the host's
+    /// zeroes. Returns the rest if the queue has no room.
     pub(super) fn zero_blocks(
         &mut self,
         slot: u32,
         mut file: FileRange,
-        mut place: Extent,
+        mut extent: Extent,
         now: Instant,
     ) -> Option<Step> {
         let by_device = self.tasks.list[slot as usize].goal == Goal::Zero
             && self.pump.queue().limits().write_zeroes_bytes_max > 0;
-        while !place.is_empty() {
+        while !extent.is_empty() {
             if !self.has_room() {
-                return Some(Step::ZeroBlocks { file, place });
+                return Some(Step::ZeroBlocks { file, extent });
             }
             let zeroes = self.tasks.host.zeroes();
-            let bytes = if by_device { place.bytes() } else { place.bytes().min(zeroes.bytes()) };
+            let bytes = if by_device { extent.bytes() } else { extent.bytes().min(zeroes.bytes()) };
             let memory = (!by_device).then(|| zeroes.slice(0, bytes));
             let op = if by_device { Op::WriteZeroes } else { Op::Write };
-            (file, place) = self.submit_first(slot, op, bytes, (file, place), memory, now);
+            (file, extent) = self.submit_first(slot, op, bytes, (file, extent), memory, now);
         }
         None
     }
 
-    /// Submits the first `bytes` bytes of a step; the rest.
+    /// Submits the first `bytes` bytes of a step. Returns the rest.
     fn submit_first(
         &mut self,
         slot: u32,
         op: Op,
         bytes: u64,
-        (file, place): (FileRange, Extent),
+        (file, extent): (FileRange, Extent),
         memory: Option<D::Memory>,
         now: Instant,
     ) -> (FileRange, Extent) {
-        let (first, rest) = place.split_at(bytes / SECTOR_BYTES);
+        let (first, rest) = extent.split_at(bytes / SECTOR_BYTES);
         let end = file.start() + bytes;
         self.submit(slot, op, first, memory, Some(file.up_to(end)), now);
         (file.from_offset(end), rest)
     }
 
-    /// Submits a bio to the queue, which has room. A refused bio has failed. `file` is `None` for metadata I/O.
+    /// Submits a bio to the queue, which must have room. A refused bio counts as failed. `file` is `None` for metadata
+    /// I/O.
     pub(super) fn submit(
         &mut self,
         slot: u32,
@@ -108,7 +109,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         let (stream, priority) = (task.stream, task.priority);
         let fua = task.fua && op == Op::Write && file.is_some();
         *(if file.is_some() { &mut task.bios } else { &mut task.metadata_bios }) += 1;
-        // Registered before it reaches the device: its failure may lose what other engines count as saved.
+        // Registered before it reaches the device, since its failure may lose metadata that other engines count as
+        // saved.
         let flushes = fua || op == Op::Flush;
         let flush = flushes.then(|| self.tasks.host.with_file(self.tasks.id, MappedFile::begin_flush));
         let token = self.tasks.bios.insert(BioInFlight { task: slot, file, op, flush });

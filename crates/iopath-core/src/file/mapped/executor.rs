@@ -1,6 +1,6 @@
-//! Executes requests on a mapped file: polls their plans for steps, submits these as bios (`bios.rs`), reads and saves
-//! metadata (`metadata_io.rs`), and changes the mapping afterwards. Never waits: a task that cannot advance stays in its
-//! stage until it is polled again.
+//! Executes requests on a mapped file: polls their plans for steps, submits the steps as bios (`bios.rs`), reads and
+//! saves metadata (`metadata_io.rs`), and then changes the mapping. The executor never waits: a task that cannot
+//! advance stays in its stage until the next poll.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::file::mapper::{Boundary, FileRange, MapError, Step};
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// The most steps that are polled from a plan while the file is locked.
+/// The maximum number of steps polled from a plan while the file is locked.
 const STEPS_MAX: usize = 16;
 
 /// The requests that one engine executes on a mapped file.
@@ -30,10 +30,10 @@ pub(super) struct Executor<D: BlockDevice, H: MappedHost<Memory = D::Memory>> {
     /// Tasks that may advance.
     pub(super) ready: VecDeque<u32>,
     /// Tasks that wait for room in the queue.
-    pub(super) crowded: VecDeque<u32>,
+    pub(super) without_room: VecDeque<u32>,
     /// Tasks that wait for other tasks, on this engine or another.
     pub(super) blocked: Vec<u32>,
-    /// The file's epoch when the blocked tasks were last advanced.
+    /// The epoch of the file when the blocked tasks were last polled.
     seen_epoch: u64,
     pub(super) completed: VecDeque<Completion>,
 }
@@ -61,14 +61,14 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
             bios_max,
             boundary,
             ready: VecDeque::new(),
-            crowded: VecDeque::new(),
+            without_room: VecDeque::new(),
             blocked: Vec::new(),
             seen_epoch: 0,
             completed: VecDeque::new(),
         }
     }
 
-    /// Requests taken and not completed.
+    /// The number of requests started and not completed.
     pub(super) fn in_flight(&self) -> u32 {
         (self.tasks.list.len() - self.tasks.free.len()) as u32
     }
@@ -78,12 +78,12 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         !self.blocked.is_empty()
     }
 
-    /// Whether the event has happened that blocked tasks wait for.
+    /// Whether an event has occurred that blocked tasks wait for.
     pub(super) fn is_notified(&self) -> bool {
         self.is_blocked() && self.tasks.host.epoch() != self.seen_epoch
     }
 
-    /// Takes a request and begins it.
+    /// Starts a request.
     pub(super) fn start(&mut self, io: &Io<'_, D::Memory>, goal: Goal, now: Instant) {
         let Tasks { list, free, .. } = &mut self.tasks;
         let slot = free.pop().unwrap_or_else(|| {
@@ -98,7 +98,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         self.advance(slot, now);
     }
 
-    /// Advances every task that can; whether any did.
+    /// Advances every task that can advance. Returns whether any did.
     pub(super) fn advance_ready(&mut self, now: Instant) -> bool {
         let mut has_advanced = false;
         while let Some(done) = self.pump.poll_completion() {
@@ -106,8 +106,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
             has_advanced = true;
         }
         if self.has_room() {
-            // Tasks that still find no room return to `crowded`.
-            self.ready.append(&mut self.crowded);
+            // Tasks that find no room again return to `without_room`.
+            self.ready.append(&mut self.without_room);
         }
         if self.is_notified() {
             self.seen_epoch = self.tasks.host.epoch();
@@ -126,8 +126,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
             let advances = match self.tasks.list[slot as usize].stage {
                 Stage::WaitForBlocks => self.begin(slot),
                 Stage::Planning | Stage::WaitForSpace => self.run_plan(slot, now),
-                Stage::ReadingMetadata(place, taken, next) => {
-                    self.read_metadata(slot, place, taken, next, now)
+                Stage::ReadingMetadata(extent, taken, next) => {
+                    self.read_metadata(slot, extent, taken, next, now)
                 }
                 Stage::ReadingPart(step) => self.change_part(slot, step, now),
                 Stage::WritingPart => self.end_part(slot),
@@ -147,7 +147,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         }
     }
 
-    /// Makes the task's plan, unless another task has its blocks.
+    /// Makes the task's plan, unless another task has claimed its blocks.
     fn begin(&mut self, slot: u32) -> bool {
         let Self { tasks: Tasks { host, list, id, .. }, pump, boundary, .. } = self;
         let task = &mut list[slot as usize];
@@ -157,7 +157,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                 file.wait(*id);
                 return false;
             }
-            // Not earlier: the task in the way may need space that a ticket keeps in quarantine.
+            // Not earlier: the other task may need space that this ticket would keep in quarantine.
             task.ticket = task.ticket.take().or_else(|| Some(file.begin_io()));
             task.stage = if task.goal == Goal::Flush { Stage::BeginSaving } else { Stage::Planning };
             task.size_bytes = file.mapper.size_bytes();
@@ -176,7 +176,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         may_begin
     }
 
-    /// Executes steps and polls the plan for more; whether the task can advance at once.
+    /// Executes steps and polls the plan for more. Returns whether the task can advance at once.
     fn run_plan(&mut self, slot: u32, now: Instant) -> bool {
         loop {
             let task = &mut self.tasks.list[slot as usize];
@@ -196,7 +196,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                 }
                 if let Some(rest) = self.execute(slot, step, now) {
                     self.tasks.list[slot as usize].steps.push_front(rest);
-                    self.crowded.push_back(slot);
+                    self.without_room.push_back(slot);
                     return false;
                 }
             }
@@ -207,8 +207,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                     self.tasks.list[slot as usize].stage = Stage::Draining;
                     return true;
                 }
-                Polled::Metadata(place, taken) => {
-                    let stage = Stage::ReadingMetadata(place, taken, Next::Planning);
+                Polled::Metadata(extent, taken) => {
+                    let stage = Stage::ReadingMetadata(extent, taken, Next::Planning);
                     self.tasks.list[slot as usize].stage = stage;
                     return true;
                 }
@@ -231,7 +231,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                 let done = match task.poll_step(file, limits) {
                     None if task.steps.is_empty() => return Polled::Done,
                     None => return Polled::Steps,
-                    Some(Step::Metadata { place }) => Err(MapError::Metadata(place)),
+                    Some(Step::Metadata { extent }) => Err(MapError::Metadata(extent)),
                     Some(Step::Allocate { file: range }) => file.allocate(range),
                     Some(step) => {
                         task.steps.push_back(step);
@@ -240,16 +240,16 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                 };
                 match done {
                     Ok(()) => {}
-                    // The steps so far go first; the plan repeats this one.
+                    // Execute the earlier steps first; the plan then repeats this error.
                     Err(MapError::Metadata(_) | MapError::NoSpace) if !task.steps.is_empty() => {
                         return Polled::Steps;
                     }
-                    Err(MapError::Metadata(place)) => match file.supply_unsaved(place) {
+                    Err(MapError::Metadata(extent)) => match file.supply_unsaved(extent) {
                         Ok(true) => {}
                         Ok(false) => {
                             // The block must not be reused while it is read.
                             task.ticket = task.ticket.take().or_else(|| Some(file.begin_io()));
-                            return Polled::Metadata(place, file.metadata_taken());
+                            return Polled::Metadata(extent, file.metadata_taken());
                         }
                         Err(error) => return Polled::Failed(io_error_of_map(&error)),
                     },
@@ -279,18 +279,18 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         true
     }
 
-    /// Changes the mapping after all steps have completed, and releases the blocks to other tasks.
+    /// Changes the mapping after all steps have completed, and releases the claim to the blocks.
     fn change_mapping(&mut self, slot: u32, range: FileRange) -> bool {
         let Tasks { host, list, id, .. } = &mut self.tasks;
         let task = &mut list[slot as usize];
         task.stage = host.with_file(*id, |file: &mut MappedFile| {
             let changed = loop {
                 break match task.change_mapping(file, range) {
-                    Err(MapError::Metadata(place)) => match file.supply_unsaved(place) {
+                    Err(MapError::Metadata(extent)) => match file.supply_unsaved(extent) {
                         Ok(true) => continue,
                         Ok(false) => {
                             let next = Next::ChangingMapping(range);
-                            return Stage::ReadingMetadata(place, file.metadata_taken(), next);
+                            return Stage::ReadingMetadata(extent, file.metadata_taken(), next);
                         }
                         Err(error) => Err(error),
                     },
@@ -301,7 +301,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
                 task.abandon_mapping(io_error_of_map(&error));
             }
             task.release(file);
-            // Data on the medium must be found there: a forced write saves its metadata, too.
+            // A forced write saves its metadata, too: data on the medium is lost without its mapping.
             let saves = task.fua && task.error.is_none() && file.collect_dirty();
             if saves { Stage::BeginSaving } else { Stage::Completed }
         });
@@ -322,11 +322,11 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         false
     }
 
-    /// Executes a step as far as the queue has room; the rest.
+    /// Executes a step while the queue has room. Returns the rest.
     fn execute(&mut self, slot: u32, step: Step, now: Instant) -> Option<Step> {
         match step {
-            Step::Transfer { file, place } => self.transfer(slot, file, place, now),
-            Step::ZeroBlocks { file, place } => self.zero_blocks(slot, file, place, now),
+            Step::Transfer { file, extent } => self.transfer(slot, file, extent, now),
+            Step::ZeroBlocks { file, extent } => self.zero_blocks(slot, file, extent, now),
             Step::Zeroes { file } => {
                 let Tasks { host, list, .. } = &self.tasks;
                 let task = &list[slot as usize];

@@ -1,5 +1,5 @@
-//! The mapping of one file, shared by all engines that do I/O on it: which engine may change which blocks, and which
-//! metadata is not on the medium yet. Does no I/O and takes no lock: see [`MappedHost`](super::MappedHost).
+//! The mapping of one file, shared by all engines that do I/O on it. Records claims to blocks, and metadata that is not
+//! yet on the medium. It does no I/O and takes no lock: see [`MappedHost`](super::MappedHost).
 
 use std::collections::VecDeque;
 
@@ -11,48 +11,48 @@ use crate::file::mapper::{
 };
 use crate::sector::{Extent, SECTOR_BYTES, Sector};
 
-/// The longest request. It bounds the number of steps of one plan, and is longer than any caller's I/O.
+/// The maximum length of a request. It bounds the number of steps of one plan, and exceeds any caller's I/O.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// The most requests in flight on one engine.
+/// The maximum number of requests in flight on one engine.
 pub(super) const DEPTH_MAX: u32 = 1024;
 
-/// Where a file lies on its device, the space it may take, and the state that engines share.
+/// The mapping of a file, the space that the file may use, and the state that engines share.
 ///
-/// The mapping is in memory only. To keep a file, keep what its mapper knows, and make an equal mapper later
-/// ([`MappedFile::new`]). A flush writes indirect blocks to the device, but not the inode that points to them; extents
-/// are nowhere else.
+/// The mapping is in memory only. To keep a file, store the state of its mapper, and make an equal mapper later
+/// ([`MappedFile::new`]). A flush writes indirect blocks to the device, but not the inode that points to them. Extents
+/// are never written to the device.
 #[derive(Debug)]
 pub struct MappedFile {
     pub(super) mapper: Box<dyn Mapper>,
     space: Quarantine<Box<dyn Space + Send>>,
-    /// The sectors of the device that the file may use, as far as known; 0 if not.
+    /// The end of the part of the device that the file may use, in sectors; 0 if unknown.
     reach_sectors: u64,
     engines: u64,
     /// In order of arrival.
     claims: VecDeque<Claim>,
     claims_made: u64,
-    /// Metadata taken from the mapper that may not be on the medium. The oldest first; a newer version of the same
-    /// block stands behind the older.
+    /// Metadata polled from the mapper that may not be on the medium, oldest first. A newer version of a block comes
+    /// after the older version.
     unsaved: Vec<DirtyMetadata>,
     is_saving: bool,
-    /// Failed flushes of the device, on any engine: so far, and when the current save began.
+    /// The number of failed device flushes on all engines: so far, and when the current save began.
     failed_flushes: u64,
     failed_before_saving: u64,
-    /// Flushes of the device that began, on any engine, and those of them whose outcome is unknown.
+    /// The number of device flushes begun on all engines, and the flushes whose outcome is unknown.
     flushes_begun: u64,
     open_flushes: Vec<FlushId>,
-    /// Counts metadata blocks taken from the mapper. A block read before the count changed may be outdated.
+    /// The number of metadata blocks polled from the mapper. A block read before the number changed may be outdated.
     metadata_taken: u64,
-    /// Counts events that an engine may wait for.
+    /// The number of events that an engine may wait for.
     epoch: u64,
     has_news: bool,
     /// Engines to notify of the next event.
     waiting: Vec<EngineId>,
 }
 
-/// Blocks that a task writes, punches or grows over. An exclusive claim conflicts with every claim that overlaps it, a
-/// shared one with exclusive claims only.
+/// Blocks that a task writes, punches or grows over. An exclusive claim conflicts with every overlapping claim, a
+/// shared claim only with overlapping exclusive claims.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     id: ClaimId,
@@ -60,19 +60,19 @@ struct Claim {
     is_exclusive: bool,
 }
 
-/// Names a claim until it is released.
+/// Identifies a claim until it is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClaimId(u64);
 
-/// Names a flush of the device, or a forced write, until its outcome is known. Later ones have greater numbers.
+/// Identifies a device flush, or a forced write, until its outcome is known. Later ones have greater numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlushId(u64);
 
-/// Names an engine on the file: one [`MappedDevice`](super::MappedDevice).
+/// Identifies an engine on the file: one [`MappedDevice`](super::MappedDevice).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineId(u64);
 
-/// There is no such mapping.
+/// The reason why no mapping can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappedFileError {
     /// The name is not in [`MAPPERS`].
@@ -87,7 +87,7 @@ fn names() -> String {
     MAPPERS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The file cannot lie on that device.
+/// The reason why a file cannot lie on a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappedError {
     /// The file's blocks do not fit the device's.
@@ -95,19 +95,19 @@ pub enum MappedError {
     Plan(#[from] PlanError),
     /// The device is smaller than the one that the mapping was made for.
     #[error(
-        "the mapping takes space up to sector {reach_sectors} of a device of {capacity}; make it for this device"
+        "the mapping uses space up to sector {reach_sectors}, but the device has {capacity} sectors; make the mapping for this device"
     )]
     TooSmall {
         /// Sectors of the device that the mapping was made for.
         reach_sectors: u64,
-        /// Sectors of this one.
+        /// Sectors of this device.
         capacity: u64,
     },
 }
 
 impl MappedFile {
-    /// A new file, all hole, with the mapper of that name in [`MAPPERS`]. It may take all space of the device but its
-    /// first block. An `identity` file is the first bytes of the device as they are.
+    /// A new file that is one hole, with the mapper of that name in [`MAPPERS`]. It may use all space of the device
+    /// except the first block. An `identity` file consists of the first bytes of the device, with their contents.
     pub fn fresh(mapper: &str, layout: &FileLayout) -> Result<Self, MappedFileError> {
         let kind = MAPPERS.iter().find(|kind| kind.name == mapper);
         let kind = kind.ok_or_else(|| MappedFileError::Unknown(mapper.to_owned()))?;
@@ -119,7 +119,7 @@ impl MappedFile {
         Ok(Self { reach_sectors: sectors, ..Self::new(made, Box::new(FreeSpace::new(all))) })
     }
 
-    /// The file that `mapper` maps; it takes space from `space`.
+    /// The file that `mapper` maps. It allocates from `space`.
     pub fn new(mapper: Box<dyn Mapper>, space: Box<dyn Space + Send>) -> Self {
         Self {
             mapper,
@@ -146,7 +146,7 @@ impl MappedFile {
         &*self.mapper
     }
 
-    /// The mapper, between the I/O in flight: to look up where the file lies, or to drop clean metadata.
+    /// The mapper, also while I/O is in flight: for look-ups, or to drop clean metadata.
     pub fn mapper_mut(&mut self) -> &mut dyn Mapper {
         &mut *self.mapper
     }
@@ -167,27 +167,27 @@ impl MappedFile {
             request_bytes_max: REQUEST_BYTES_MAX,
             chunk_sectors: 0,
             depth_max: below.depth_max.clamp(1, DEPTH_MAX),
-            // A punch changes the map. Zeroes are written where the device cannot zero a range.
+            // A punch changes the map, and zeroes can be written, so neither needs support of the device.
             discard_bytes_max: if is_fixed { below.discard_bytes_max } else { REQUEST_BYTES_MAX },
             write_zeroes_bytes_max: REQUEST_BYTES_MAX,
-            // A flush must arrive even if the device has no cache: it saves metadata.
+            // The queue must send flushes even if the device has no cache, since they save metadata.
             volatile_cache: below.volatile_cache || !is_fixed,
             ..below.clone()
         })
     }
 
-    /// A number that changes when a waiting engine should poll again.
+    /// A number that changes with each event that a waiting engine should poll for.
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The engines to notify, if an event has happened since the last call. The host calls this after each use of the
-    /// file, and makes these engines poll.
+    /// The engines to notify of an event since the last call. The host calls this after each use of the file, and makes
+    /// these engines poll.
     pub fn take_notified(&mut self) -> Vec<EngineId> {
         if std::mem::take(&mut self.has_news) { std::mem::take(&mut self.waiting) } else { Vec::new() }
     }
 
-    /// A name for one more engine.
+    /// A new engine's identifier.
     pub const fn add_engine(&mut self) -> EngineId {
         self.engines += 1;
         EngineId(self.engines)
@@ -205,7 +205,7 @@ impl MappedFile {
         self.has_news = true;
     }
 
-    /// Adds a claim behind all others.
+    /// Adds a claim after all others.
     pub(super) fn claim(&mut self, blocks: FileRange, is_exclusive: bool) -> ClaimId {
         self.claims_made += 1;
         let id = ClaimId(self.claims_made);
@@ -216,7 +216,7 @@ impl MappedFile {
     /// Whether no earlier claim conflicts with this one. A claim never waits for a later one, so the oldest is always
     /// granted.
     pub(super) fn is_granted(&self, id: ClaimId) -> bool {
-        let index = self.claims.iter().position(|claim| claim.id == id).expect("a claim that was made");
+        let index = self.claims.iter().position(|claim| claim.id == id).expect("the claim exists");
         let own = self.claims[index];
         let conflicts = |other: &Claim| {
             (own.is_exclusive || other.is_exclusive) && !other.blocks.and(own.blocks).is_empty()
@@ -230,7 +230,7 @@ impl MappedFile {
         self.notify();
     }
 
-    /// An I/O begins: space released from now on stays in quarantine until the I/O ends.
+    /// Begins an I/O. Space released from now on stays in quarantine until the I/O ends.
     pub(super) fn begin_io(&mut self) -> Ticket {
         self.space.begin()
     }
@@ -243,7 +243,7 @@ impl MappedFile {
         }
     }
 
-    /// Sectors in quarantine: free once the I/O in flight has completed.
+    /// Sectors in quarantine. They become free when the I/O in flight has completed.
     pub(super) fn held_sectors(&self) -> u64 {
         self.space.held_sectors()
     }
@@ -274,20 +274,22 @@ impl MappedFile {
         mapper.unmap(file, &mut ForgetReleased { space, unsaved })
     }
 
-    /// Counts the metadata blocks that left the mapper. A block read from the device before the count changed must not
-    /// be used.
+    /// The number of metadata blocks polled from the mapper. A block read from the device before the number changed
+    /// must not be used.
     pub(super) const fn metadata_taken(&self) -> u64 {
         self.metadata_taken
     }
 
-    /// Gives the mapper a metadata block that is not yet on the medium, from memory; whether there is one.
-    pub(super) fn supply_unsaved(&mut self, place: Extent) -> Result<bool, MapError> {
+    /// Passes a metadata block to the mapper from memory, if it is not yet on the medium. Returns whether there is one.
+    pub(super) fn supply_unsaved(&mut self, extent: Extent) -> Result<bool, MapError> {
         let Self { mapper, unsaved, .. } = self;
-        let Some(newest) = unsaved.iter().rev().find(|dirty| dirty.place == place) else { return Ok(false) };
-        mapper.handle_metadata(place, &newest.bytes).map(|()| true)
+        let Some(newest) = unsaved.iter().rev().find(|dirty| dirty.extent == extent) else {
+            return Ok(false);
+        };
+        mapper.handle_metadata(extent, &newest.bytes).map(|()| true)
     }
 
-    /// Takes changed metadata from the mapper; whether any is unsaved, being saved included.
+    /// Polls changed metadata from the mapper. Returns whether any metadata is unsaved, including metadata being saved.
     pub(super) fn collect_dirty(&mut self) -> bool {
         while let Some(dirty) = self.mapper.poll_dirty() {
             self.metadata_taken += 1;
@@ -296,7 +298,7 @@ impl MappedFile {
         !self.unsaved.is_empty()
     }
 
-    /// Begins to save the unsaved metadata, and returns how many blocks there are; `None` while another task saves.
+    /// Begins to save the unsaved metadata. Returns its number of blocks; `None` while another task saves.
     pub(super) const fn begin_saving(&mut self) -> Option<usize> {
         if std::mem::replace(&mut self.is_saving, true) {
             return None;
@@ -305,12 +307,12 @@ impl MappedFile {
         Some(self.unsaved.len())
     }
 
-    /// An unsaved block, the oldest first. Its extent is empty if its space was released meanwhile.
+    /// An unsaved block; index 0 is the oldest. Its extent is empty if its space was released meanwhile.
     pub(super) fn unsaved(&self, index: usize) -> &DirtyMetadata {
         &self.unsaved[index]
     }
 
-    /// A flush of the device, or a forced write, begins.
+    /// Begins a device flush, or a forced write.
     pub(super) fn begin_flush(&mut self) -> FlushId {
         self.flushes_begun += 1;
         let id = FlushId(self.flushes_begun);
@@ -318,7 +320,7 @@ impl MappedFile {
         id
     }
 
-    /// The outcome of a flush is known. A device that failed to flush may have lost what any engine wrote.
+    /// Ends a flush. A device that failed to flush may have lost writes of any engine.
     pub(super) fn end_flush(&mut self, id: FlushId, has_failed: bool) {
         self.open_flushes.retain(|open| *open != id);
         self.failed_flushes += u64::from(has_failed);
@@ -330,14 +332,14 @@ impl MappedFile {
         FlushId(self.flushes_begun)
     }
 
-    /// Whether the outcome of any flush up to `last` is unknown. The engine that carries it out has yet to poll it.
+    /// Whether the outcome of any flush up to `last` is unknown, since its engine has not polled it yet.
     pub(super) fn is_flushing(&self, last: FlushId) -> bool {
         self.open_flushes.iter().any(|open| *open <= last)
     }
 
-    /// Ends a save: the `saved` oldest blocks are on the medium, all others stay unsaved. Returns false, and keeps all
-    /// unsaved, if a flush that failed on another engine may have lost them. Call it when the outcome of every flush
-    /// that began before the save's own is known ([`MappedFile::is_flushing`]).
+    /// Ends a save: the `saved` oldest blocks are on the medium, all others stay unsaved. If a failed flush of another
+    /// engine may have lost the blocks, all stay unsaved, and it returns false. Call it when the outcome of every flush
+    /// is known that began before the flush of the save ([`MappedFile::is_flushing`]).
     pub(super) fn end_saving(&mut self, saved: usize) -> bool {
         let is_lost = saved > 0 && self.failed_flushes != self.failed_before_saving;
         if !is_lost {
@@ -349,8 +351,9 @@ impl MappedFile {
     }
 }
 
-/// Space that drops unsaved metadata in released extents: saved later, it would overwrite the extent's next user. A
-/// write of it already in flight completes before the extent is reused, since the task that saves holds a ticket.
+/// A space that drops unsaved metadata in released extents. If such metadata were saved later, it would overwrite the
+/// next user of the extent. A write already in flight completes before the extent is reused, since the task that saves
+/// holds a ticket.
 #[derive(Debug)]
 struct ForgetReleased<'a> {
     space: &'a mut Quarantine<Box<dyn Space + Send>>,
@@ -363,8 +366,8 @@ impl Space for ForgetReleased<'_> {
     }
 
     fn release(&mut self, extent: Extent) {
-        for dirty in self.unsaved.iter_mut().filter(|dirty| dirty.place.overlaps(extent)) {
-            dirty.place = Extent::EMPTY;
+        for dirty in self.unsaved.iter_mut().filter(|dirty| dirty.extent.overlaps(extent)) {
+            dirty.extent = Extent::EMPTY;
         }
         self.space.release(extent);
     }

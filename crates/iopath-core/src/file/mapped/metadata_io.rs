@@ -1,5 +1,5 @@
-//! The I/O of a mapped request besides its own bytes: metadata read and saved, blocks changed in part, the flush at the
-//! end. Uses buffers of the task.
+//! The metadata I/O of a mapped request: reads and saves metadata, changes parts of blocks, and flushes the device at
+//! the end. Uses buffers of the task.
 
 use super::executor::Executor;
 use super::file::{FlushId, io_error_of_map};
@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::sector::Extent;
 use crate::time::Instant;
 
-/// The most metadata blocks in flight at once.
+/// The maximum number of metadata blocks in flight.
 const SAVED_TOGETHER: usize = 64;
 
 /// Linux's ENOMEM.
@@ -24,12 +24,12 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
     pub(super) fn read_metadata(
         &mut self,
         slot: u32,
-        place: Extent,
+        extent: Extent,
         taken: u64,
         next: Next,
         now: Instant,
     ) -> bool {
-        if !self.has_read(slot, place, now) {
+        if !self.has_read(slot, extent, now) {
             return false;
         }
         let Tasks { host, list, id, .. } = &mut self.tasks;
@@ -37,11 +37,12 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         let read = match (task.metadata_error.take(), task.buffer.take()) {
             (None, Some(mut buffer)) => host.with_bytes(&mut buffer, |bytes| {
                 host.with_file(*id, |file| {
-                    // A block changed since the read began is in memory, or the mapper asks for it again.
+                    // The block may have changed since the read began. It is in memory, or the mapper requests it
+                    // again.
                     if file.metadata_taken() != taken {
                         return Ok(());
                     }
-                    file.mapper.handle_metadata(place, bytes).map_err(|error| io_error_of_map(&error))
+                    file.mapper.handle_metadata(extent, bytes).map_err(|error| io_error_of_map(&error))
                 })
             }),
             (error, _) => Err(error.unwrap_or(NO_MEMORY)),
@@ -63,8 +64,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
 
     /// Zeroes part of a block that has been read, and writes the block.
     pub(super) fn change_part(&mut self, slot: u32, step: Step, now: Instant) -> bool {
-        let Step::ZeroPart { file, place, from } = step else { unreachable!("{step:?} changes no part") };
-        if !self.has_read(slot, place, now) {
+        let Step::ZeroPart { file, extent, from } = step else { unreachable!("{step:?} changes no part") };
+        if !self.has_read(slot, extent, now) {
             return false;
         }
         let task = &mut self.tasks.list[slot as usize];
@@ -82,7 +83,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         host.with_bytes(block, |bytes| bytes[from as usize..(from + file.bytes()) as usize].fill(0));
         task.stage = Stage::WritingPart;
         let memory = host.memory_of(block);
-        self.submit(slot, Op::Write, place, Some(memory), None, now);
+        self.submit(slot, Op::Write, extent, Some(memory), None, now);
         false
     }
 
@@ -121,7 +122,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         stage.is_some()
     }
 
-    /// Submits the next metadata blocks when those before have been written.
+    /// Submits the next metadata blocks when the earlier blocks have been written.
     pub(super) fn save_next(&mut self, slot: u32, saving: Saving, now: Instant) -> bool {
         let Tasks { host, list, id, .. } = &mut self.tasks;
         let task = &mut list[slot as usize];
@@ -145,42 +146,42 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         let in_flight = end - done;
         self.tasks.list[slot as usize].stage = Stage::Saving(Saving { done, in_flight, all });
         if in_flight == 0 {
-            self.crowded.push_back(slot);
+            self.without_room.push_back(slot);
             return false;
         }
         self.save(slot, done..end, now)
     }
 
-    /// Writes some unsaved metadata; whether there was nothing to write.
-    fn save(&mut self, slot: u32, which: std::ops::Range<usize>, now: Instant) -> bool {
+    /// Writes some unsaved metadata blocks. Returns whether there was none to write.
+    fn save(&mut self, slot: u32, blocks: std::ops::Range<usize>, now: Instant) -> bool {
         let Tasks { host, list, id, .. } = &mut self.tasks;
         let task = &mut list[slot as usize];
         let copied = host.with_file(*id, |file| {
             let unsaved =
-                || which.clone().map(|index| file.unsaved(index)).filter(|dirty| !dirty.place.is_empty());
+                || blocks.clone().map(|index| file.unsaved(index)).filter(|dirty| !dirty.extent.is_empty());
             let mut buffer = host.buffer(unsaved().map(|dirty| dirty.bytes.len()).sum())?;
-            let mut places = Vec::with_capacity(which.len());
+            let mut extents = Vec::with_capacity(blocks.len());
             host.with_bytes(&mut buffer, |mut rest| {
                 for dirty in unsaved() {
                     let copy = rest.split_off_mut(..dirty.bytes.len()).expect("the buffer holds all of them");
                     copy.copy_from_slice(&dirty.bytes);
-                    places.push(dirty.place);
+                    extents.push(dirty.extent);
                 }
             });
-            Some((buffer, places))
+            Some((buffer, extents))
         });
-        let Some((buffer, places)) = copied else {
+        let Some((buffer, extents)) = copied else {
             task.metadata_error = Some(NO_MEMORY);
             return true;
         };
         let whole = host.memory_of(task.buffer.insert(buffer));
         let mut start = 0;
-        for place in &places {
-            let memory = whole.slice(start, place.bytes());
-            self.submit(slot, Op::Write, *place, Some(memory), None, now);
-            start += place.bytes();
+        for extent in &extents {
+            let memory = whole.slice(start, extent.bytes());
+            self.submit(slot, Op::Write, *extent, Some(memory), None, now);
+            start += extent.bytes();
         }
-        places.is_empty()
+        extents.is_empty()
     }
 
     pub(super) fn begin_flush(&mut self, slot: u32, saved: Option<usize>, now: Instant) -> bool {
@@ -204,7 +205,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         task.stage = match saved {
             None => Stage::Completed,
             Some(saved) => {
-                // Metadata that the device may have lost is saved again.
+                // If the device may have lost the metadata, it is saved again.
                 let saved = if task.error.is_none() { saved } else { 0 };
                 Stage::WaitForFlushes(saved, host.with_file(*id, |file| file.last_flush()))
             }
@@ -212,8 +213,8 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         true
     }
 
-    /// The flush after saving has succeeded. A flush on another engine that began earlier may have failed meanwhile and
-    /// lost the metadata, so the save waits for the outcomes of these.
+    /// Continues a save after its flush has succeeded. An earlier flush of another engine may have failed meanwhile and
+    /// lost the metadata, so the save waits for the outcomes of all earlier flushes.
     pub(super) fn end_saving(&mut self, slot: u32, saved: usize, last: FlushId) -> bool {
         let Tasks { host, list, id, .. } = &mut self.tasks;
         let task = &mut list[slot as usize];
@@ -236,8 +237,9 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         true
     }
 
-    /// Whether `place` has been read into the task's buffer, or could not be. The first call submits the read.
-    fn has_read(&mut self, slot: u32, place: Extent, now: Instant) -> bool {
+    /// Whether the read of `extent` into the task's buffer has ended, with success or an error. The first call submits
+    /// the read.
+    fn has_read(&mut self, slot: u32, extent: Extent, now: Instant) -> bool {
         let task = &mut self.tasks.list[slot as usize];
         if task.buffer.is_some() {
             return task.metadata_bios == 0;
@@ -247,12 +249,12 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
         }
         let Tasks { host, list, .. } = &mut self.tasks;
         let task = &mut list[slot as usize];
-        let Some(buffer) = host.buffer(place.bytes() as usize) else {
+        let Some(buffer) = host.buffer(extent.bytes() as usize) else {
             task.metadata_error = Some(NO_MEMORY);
             return true;
         };
         let memory = host.memory_of(task.buffer.insert(buffer));
-        self.submit(slot, Op::Read, place, Some(memory), None, now);
+        self.submit(slot, Op::Read, extent, Some(memory), None, now);
         false
     }
 }

@@ -1,4 +1,5 @@
-//! One request on a mapped file: its plan, its progress, and what it waits for. Submits no I/O: see `executor.rs`.
+//! One request on a mapped file: its plan, its progress, and the event that it waits for. `executor.rs` submits its
+//! I/O.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use crate::file::mapper::{
 use crate::memory::Memory;
 use crate::sector::{Extent, SECTOR_BYTES};
 
-/// The tasks of one engine, its bios in flight and its part in the shared file.
+/// The tasks of one engine, and its bios in flight.
 #[derive(Debug)]
 pub(super) struct Tasks<H: MappedHost> {
     pub(super) host: H,
@@ -35,7 +36,7 @@ pub(super) struct BioInFlight {
     /// The bytes of the plan; `None` for metadata I/O.
     pub(super) file: Option<FileRange>,
     pub(super) op: Op,
-    /// Of a flush or forced write: its name in the shared file.
+    /// For a flush or forced write: its identifier in the shared file.
     pub(super) flush: Option<FlushId>,
 }
 
@@ -50,11 +51,11 @@ pub(super) struct Task<M, B> {
     pub(super) priority: Priority,
     pub(super) segments: Vec<M>,
     pub(super) goal: Goal,
-    /// The file's size when the task began. A read shows zeroes behind it.
+    /// The file's size when the task began. A read returns zeroes past it.
     pub(super) size_bytes: u64,
     pub(super) plan: Plan,
     pub(super) stage: Stage,
-    /// Steps of the plan that have not begun.
+    /// Steps of the plan that were not executed yet.
     pub(super) steps: VecDeque<Step>,
     /// Bios of the plan in flight.
     pub(super) bios: u32,
@@ -69,21 +70,21 @@ pub(super) struct Task<M, B> {
     pub(super) error: Option<IoError>,
 }
 
-/// What a task does.
+/// The operation of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     Read,
     Write,
-    /// Zeroes the range, where it has space.
+    /// Zeroes the mapped parts of the range.
     Zero,
-    /// Releases the range's space.
+    /// Releases the space of the range.
     Punch,
-    /// Passes a discard to the device, where the range lies.
+    /// Passes the discard to the device.
     Pass,
     Flush,
     /// Moves the file's end.
     Resize(u64),
-    /// Moves the file's end to before where it is.
+    /// Moves the file's end to a lower offset.
     Truncate(u64),
 }
 
@@ -101,28 +102,28 @@ pub(super) enum Plan {
 pub(super) enum Stage {
     /// Waits for blocks that other tasks have claimed.
     WaitForBlocks,
-    /// Has steps to execute, or more to ask the plan for.
+    /// Executes steps, or polls the plan for more.
     Planning,
     /// Waits for space in quarantine.
     WaitForSpace,
-    /// Reads a metadata block: from where, the count of metadata taken when that began, and how to continue.
+    /// Reads a metadata block: its extent, [`MappedFile::metadata_taken`] when the read began, and the next action.
     ReadingMetadata(Extent, u64, Next),
-    /// Reads a block that is to be changed in part.
+    /// Reads a block, to change a part of it.
     ReadingPart(Step),
     WritingPart,
     /// Waits for the bios of all steps.
     Draining,
-    /// All steps have completed; changes the mapping of this range.
+    /// Changes the mapping of this range, after all steps have completed.
     ChangingMapping(FileRange),
-    /// Has metadata to save.
+    /// Begins to save metadata.
     BeginSaving,
     /// Writes metadata to the device.
     Saving(Saving),
-    /// Has the device to flush, after saving this many metadata blocks, if any.
+    /// Begins a flush of the device, after saving this many metadata blocks, if any.
     BeginFlush(Option<usize>),
     Flushing(Option<usize>),
-    /// This many metadata blocks are on the medium unless a flush up to this one has lost them. Waits for the outcome
-    /// of these flushes.
+    /// Waits for the outcome of all flushes up to this one. If none has failed, this many metadata blocks are on the
+    /// medium.
     WaitForFlushes(usize, FlushId),
     Completed,
     Idle,
@@ -136,7 +137,7 @@ pub(super) struct Saving {
     pub(super) all: usize,
 }
 
-/// How a task continues after it has read metadata.
+/// The next action after a metadata read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Planning,
@@ -173,7 +174,7 @@ impl<M: Memory, B> Task<M, B> {
         FileRange::new(self.extent.offset(), self.extent.bytes())
     }
 
-    /// Whether no earlier task conflicts. A claim that has become too weak is replaced by a stronger one.
+    /// Whether no earlier task conflicts. If the task now needs an exclusive claim, replaces its shared claim.
     pub(super) fn may_begin(&mut self, file: &mut MappedFile) -> bool {
         let Some(blocks) = self.footprint(file) else { return true };
         loop {
@@ -191,7 +192,7 @@ impl<M: Memory, B> Task<M, B> {
         }
     }
 
-    /// The blocks that other tasks must not change meanwhile; `None` for a task that changes nothing.
+    /// The blocks that other tasks must not change meanwhile; `None` for a task without changes.
     fn footprint(&self, file: &MappedFile) -> Option<FileRange> {
         let block = u64::from(file.mapper.block_bytes());
         match self.goal {
@@ -261,14 +262,14 @@ impl<M: Memory, B> Task<M, B> {
         self.error = self.error.or(Some(error));
     }
 
-    /// A flush failed. For a forced write the error must be one that reports a failed flush: any other would be taken
-    /// for an error of the write alone.
+    /// Records a failed flush. For a forced write, the error must be one that may come from a flush. Any other error
+    /// would count as an error of the write alone.
     pub(super) fn fail_flush(&mut self, error: IoError) {
         let reports_flush = self.goal == Goal::Flush || error.may_come_from_flush();
         self.fail(if reports_flush { error } else { IoError::Media });
     }
 
-    /// Drops the steps that have not begun.
+    /// Drops the steps that were not executed yet.
     pub(super) fn stop(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             if let (Step::Transfer { file, .. } | Step::ZeroBlocks { file, .. }, Plan::Write(plan)) =
@@ -280,10 +281,10 @@ impl<M: Memory, B> Task<M, B> {
         self.stage = Stage::Draining;
     }
 
-    /// The range whose mapping changes now that all steps have completed; may be empty.
+    /// Ends the plan when all steps have completed. Returns the range whose mapping changes; may be empty.
     pub(super) fn finish_plan(&mut self) -> FileRange {
         match std::mem::replace(&mut self.plan, Plan::None) {
-            // The file keeps what was written before an error.
+            // The file keeps the bytes written before an error.
             Plan::Write(plan) => plan.finish().commit,
             Plan::Punch(plan) if self.error.is_none() => plan.blocks(),
             _ => FileRange::default(),
@@ -298,14 +299,14 @@ impl<M: Memory, B> Task<M, B> {
             Goal::Resize(bytes) if self.error.is_none() => file.mapper.set_size(bytes),
             Goal::Truncate(bytes) if self.error.is_none() => {
                 file.mapper.set_size(bytes)?;
-                file.unmap(file.mapper.blocks_behind_end())
+                file.unmap(file.mapper.blocks_past_end())
             }
             _ => Ok(()),
         }
     }
 
-    /// The mapping cannot be changed. A truncated file is complete nevertheless: blocks left behind its end are zeroed
-    /// before the end moves over them again.
+    /// Ends a task whose mapping cannot be changed. A truncation is complete nevertheless: blocks left past the end are
+    /// zeroed before the end moves over them again.
     pub(super) fn abandon_mapping(&mut self, error: IoError) {
         match self.goal {
             Goal::Truncate(_) => self.goal = Goal::Read,
@@ -323,8 +324,8 @@ impl<M: Memory, B> Task<M, B> {
         }
     }
 
-    /// A task without space ends its ticket if an older release is in quarantine because of it; whether that freed
-    /// space. The task can do without a ticket, since it has claimed what it writes.
+    /// Ends the ticket of a task that waits for space, if the ticket keeps an older release in quarantine. Returns
+    /// whether that freed space. The task needs no ticket, since it has claimed the blocks that it writes.
     pub(super) fn frees_space(&mut self, file: &mut MappedFile) -> bool {
         let held = file.held_sectors();
         if let Some(ticket) = self.ticket.take() {
@@ -333,7 +334,7 @@ impl<M: Memory, B> Task<M, B> {
         file.held_sectors() < held
     }
 
-    /// Fills part of a reader's memory with zeroes.
+    /// Fills a part of the reader's memory with zeroes.
     pub(super) fn fill<H: MappedHost<Memory = M>>(&self, host: &H, file: FileRange) {
         let mut rest = file.and(self.file());
         while !rest.is_empty() {
@@ -360,8 +361,8 @@ impl<M: Memory, B> Task<M, B> {
 }
 
 impl<H: MappedHost> Drop for Tasks<H> {
-    /// The device was dropped before, with all I/O in flight: releases blocks and space to other engines. The outcome of
-    /// flushes in flight is unknown, and counts as a failure.
+    /// Releases blocks and space to other engines. The device was dropped before, and so was all I/O in flight. The
+    /// outcome of flushes in flight is unknown, and counts as a failure.
     fn drop(&mut self) {
         let Self { host, list, id, bios, .. } = self;
         host.with_file(*id, |file| {

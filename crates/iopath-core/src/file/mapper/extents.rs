@@ -1,5 +1,5 @@
-//! The mapping by sorted extents, as in ext4, xfs and most filesystems; a hole has no extent. All in memory: does not read
-//! extent trees from a device.
+//! The mapping by sorted extents, as in ext4, xfs and most filesystems; a hole has no extent. All of it is in memory:
+//! it reads no extent trees from a device.
 
 use super::shape::IndirectShape;
 use super::{FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space, check_block};
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 pub(super) const NAME: &str = "extent";
 
-/// A file of extents. Look-up is O(log n) in their number. Extents that are adjacent in the file and on the device are one.
+/// A file of extents. Look-up is O(log n) in their number. Extents that are adjacent in the file and on the device are
+/// joined.
 #[derive(Debug, Clone)]
 pub struct ExtentMap {
     block_bytes: u32,
@@ -20,19 +21,19 @@ pub struct ExtentMap {
 
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    place: Extent,
+    extent: Extent,
     is_written: bool,
 }
 
 impl Run {
     /// The part of this run, which begins at `start`, that maps `file`.
     fn part(self, start: u64, file: FileRange) -> Self {
-        let (_, rest) = self.place.split_at((file.start() - start) >> SECTOR_SHIFT);
-        Self { place: rest.split_at(file.bytes() >> SECTOR_SHIFT).0, ..self }
+        let (_, rest) = self.extent.split_at((file.start() - start) >> SECTOR_SHIFT);
+        Self { extent: rest.split_at(file.bytes() >> SECTOR_SHIFT).0, ..self }
     }
 
     fn location(self) -> Location {
-        if self.is_written { Location::Written(self.place) } else { Location::Unwritten(self.place) }
+        if self.is_written { Location::Written(self.extent) } else { Location::Unwritten(self.extent) }
     }
 }
 
@@ -40,7 +41,7 @@ impl ExtentMap {
     /// A file that is one hole.
     ///
     /// # Errors
-    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends behind the last whole block with an offset.
+    /// [`MapError::BlockSize`]; [`MapError::TooFar`] if it ends past the last whole block with an offset.
     pub fn new(layout: &FileLayout) -> Result<Self, MapError> {
         check_block(NAME, layout.block_bytes)?;
         let mut map =
@@ -49,7 +50,7 @@ impl ExtentMap {
         Ok(map)
     }
 
-    /// Adds the boundaries of an indirect map: for a file with indirect blocks of which only the extents are known. The
+    /// Adds the boundaries of an indirect map, for a file with indirect blocks of which only the extents are known. The
     /// indirect blocks are never read.
     #[must_use]
     pub fn with_boundaries(mut self, shares: IndirectShape) -> Self {
@@ -57,15 +58,15 @@ impl ExtentMap {
         self
     }
 
-    /// Adds an extent of the file from byte `start` on, at `place`. Returns false if the file has an extent there, or either
-    /// is not whole blocks.
-    pub fn add(&mut self, start: u64, place: Extent, is_written: bool) -> bool {
-        let file = FileRange::new(start, place.bytes());
+    /// Adds an extent of the file from byte `start` on. Returns false if the file has an extent there already, or if
+    /// `start` or `extent` is not whole blocks.
+    pub fn add(&mut self, start: u64, extent: Extent, is_written: bool) -> bool {
+        let file = FileRange::new(start, extent.bytes());
         let is_free = self.run_at(start).is_none() && self.runs.range(start..file.end()).next().is_none();
         if !is_free || !file.is_whole(self.block_bytes.into()) || file.is_empty() {
             return false;
         }
-        self.insert(file, Run { place, is_written });
+        self.insert(file, Run { extent, is_written });
         true
     }
 
@@ -77,7 +78,7 @@ impl ExtentMap {
     /// The run that contains `offset`, and its range.
     fn run_at(&self, offset: u64) -> Option<(FileRange, Run)> {
         let (start, run) = self.runs.range(..=offset).next_back()?;
-        let file = FileRange::new(*start, run.place.bytes());
+        let file = FileRange::new(*start, run.extent.bytes());
         (offset < file.end()).then_some((file, *run))
     }
 
@@ -90,26 +91,26 @@ impl ExtentMap {
     fn insert(&mut self, file: FileRange, run: Run) {
         let (mut start, mut joined) = (file.start(), run);
         if let Some((before, earlier)) = start.checked_sub(1).and_then(|last| self.run_at(last))
-            && let Some(place) = earlier.place.join(run.place)
+            && let Some(extent) = earlier.extent.join(run.extent)
             && earlier.is_written == run.is_written
         {
-            (start, joined.place) = (before.start(), place);
+            (start, joined.extent) = (before.start(), extent);
         }
         if let Some(later) = self.runs.get(&file.end())
-            && let Some(place) = joined.place.join(later.place)
+            && let Some(extent) = joined.extent.join(later.extent)
             && later.is_written == run.is_written
         {
-            joined.place = place;
+            joined.extent = extent;
             self.runs.remove(&file.end());
         }
         self.runs.insert(start, joined);
     }
 
-    /// Removes the first run in `range`, cut to it; the rest of the run stays.
+    /// Removes the part in `range` of the first run that overlaps it; the rest of the run stays.
     fn take_first(&mut self, range: FileRange) -> Option<(FileRange, Run)> {
         let (whole, run) = self.run_at(range.start()).or_else(|| {
             let (start, run) = self.runs.range(range.start()..range.end()).next()?;
-            Some((FileRange::new(*start, run.place.bytes()), *run))
+            Some((FileRange::new(*start, run.extent.bytes()), *run))
         })?;
         let part = whole.and(range);
         self.runs.remove(&whole.start());
@@ -121,9 +122,9 @@ impl ExtentMap {
         Some((part, run.part(whole.start(), part)))
     }
 
-    /// The preferred sector for new space at `offset`: behind the last extent before it.
+    /// The preferred sector for new space at `offset`: after the last extent before it.
     fn goal(&self, offset: u64) -> Sector {
-        self.runs.range(..offset).next_back().map_or(Sector(0), |(_, run)| run.place.end())
+        self.runs.range(..offset).next_back().map_or(Sector(0), |(_, run)| run.extent.end())
     }
 }
 
@@ -169,10 +170,10 @@ impl Mapper for ExtentMap {
                 continue;
             }
             let hole = FileRange::between(at, self.hole_end(at, range));
-            let place = space.take(hole.bytes() >> SECTOR_SHIFT, unit, self.goal(at));
-            let place = place.ok_or(MapError::NoSpace)?;
-            self.insert(FileRange::new(at, place.bytes()), Run { place, is_written: false });
-            at += place.bytes();
+            let extent = space.take(hole.bytes() >> SECTOR_SHIFT, unit, self.goal(at));
+            let extent = extent.ok_or(MapError::NoSpace)?;
+            self.insert(FileRange::new(at, extent.bytes()), Run { extent, is_written: false });
+            at += extent.bytes();
         }
         Ok(())
     }
@@ -192,7 +193,7 @@ impl Mapper for ExtentMap {
             return Ok(());
         }
         while let Some((_, run)) = self.take_first(range) {
-            space.release(run.place);
+            space.release(run.extent);
         }
         Ok(())
     }
@@ -215,8 +216,8 @@ mod tests {
     const BLOCK: u64 = 4096;
 
     #[derive(Debug)]
-    struct Given(u64);
-    impl Space for Given {
+    struct TestSpace(u64);
+    impl Space for TestSpace {
         fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
             None
         }
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_and_unmapped_in_the_middle_leaves_both_ends() {
+    fn commit_and_unmap_in_the_middle_leave_both_ends() {
         let mut map = map();
         map.add(0, at(50, 10), false);
         map.commit(blocks(4, 2)).unwrap();
@@ -262,7 +263,7 @@ mod tests {
         );
         assert_eq!(seen(&map, 4).location, Location::Written(at(54, 2)));
         assert_eq!(seen(&map, 6).location, Location::Unwritten(at(56, 4)));
-        let mut given = Given(0);
+        let mut given = TestSpace(0);
         map.unmap(blocks(3, 5), &mut given).unwrap();
         assert_eq!(given.0, 5 * BLOCK / SECTOR_BYTES);
         assert_eq!(seen(&map, 3), Mapping { file: blocks(3, 5), location: Location::Hole, boundary: false });
@@ -276,7 +277,11 @@ mod tests {
         let first = map.map(blocks(0, 2000)).unwrap();
         assert_eq!((first.file, first.boundary), (blocks(0, 12), true));
         let next = map.map(blocks(12, 1000)).unwrap();
-        assert_eq!((next.file, next.boundary), (blocks(12, 1000), false), "1024 of them hang on one block");
+        assert_eq!(
+            (next.file, next.boundary),
+            (blocks(12, 1000), false),
+            "one indirect block points to 1024 blocks"
+        );
         assert!(map.map(blocks(12, 1024)).unwrap().boundary);
     }
 }

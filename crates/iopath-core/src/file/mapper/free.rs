@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 /// The free extents of a device, in memory. Adjacent ones are joined.
 ///
-/// Allocation searches the extents from the goal on, then those before it: O(log n) if the goal is free, O(n) in the number
-/// of free extents if nothing fits.
+/// Allocation searches the extents from the goal on, then the extents before it: O(log n) if the goal is free, O(n) in
+/// the number of free extents if none fits.
 #[derive(Debug, Clone, Default)]
 pub struct FreeSpace {
     /// The number of sectors, by the first.
@@ -32,7 +32,7 @@ impl FreeSpace {
 
     /// Removes part of the free extent that begins at `start`.
     fn remove(&mut self, start: u64, taken: Extent) {
-        let sectors = self.extents.remove(&start).expect("what is taken was free");
+        let sectors = self.extents.remove(&start).expect("allocated space was free");
         let (end, rest) = (start + sectors, taken.end().0);
         if taken.start().0 > start {
             self.extents.insert(start, taken.start().0 - start);
@@ -43,7 +43,7 @@ impl FreeSpace {
     }
 
     /// # Panics
-    /// If part of it is free already: space is released once.
+    /// If a part of it is free already: space is released once.
     fn insert(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.start().0, extent.end().0);
         if let Some((before, sectors)) = self.extents.range(..end).next_back() {
@@ -81,7 +81,7 @@ impl Space for FreeSpace {
     }
 }
 
-/// The extent that an allocation finds in `free` sectors from `start` on, if it begins at `near` at the earliest.
+/// The part of the `free` sectors from `start` on that an allocation gets. It begins at `near` or after it.
 fn fit((start, free): (u64, u64), near: u64, sectors: u64, unit: u64) -> Option<Extent> {
     let first = start.max(near).checked_next_multiple_of(unit)?;
     let units = (start + free).checked_sub(first)? / unit;
@@ -98,22 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn takes_at_the_goal_then_behind_it_then_before_it() {
+    fn allocates_at_the_goal_then_after_it_then_before_it() {
         let mut space = FreeSpace::new(extent(8, 92));
         assert_eq!(space.take(16, 8, Sector(20)), Some(extent(24, 16)), "aligned, at the goal");
-        assert_eq!(space.take(8, 8, Sector(24)), Some(extent(40, 8)), "behind what is taken");
-        assert_eq!(
-            space.take(800, 8, Sector(48)),
-            Some(extent(48, 48)),
-            "no more than there is in one piece"
-        );
+        assert_eq!(space.take(8, 8, Sector(24)), Some(extent(40, 8)), "after the allocated space");
+        assert_eq!(space.take(800, 8, Sector(48)), Some(extent(48, 48)), "no more than one free extent has");
         assert_eq!(space.take(800, 8, Sector(48)), Some(extent(8, 16)), "before the goal");
         assert_eq!(space.take(8, 8, Sector(0)), None, "four sectors are left, which are no unit");
         assert_eq!(space.sectors(), 4);
     }
 
     #[test]
-    fn what_comes_back_joins_its_neighbours() {
+    fn released_space_joins_its_neighbours() {
         let mut space = FreeSpace::new(extent(8, 64));
         let parts: Vec<Extent> = (0..8).map(|_| space.take(8, 8, Sector(0)).unwrap()).collect();
         for index in [1, 3, 2, 0, 7, 5, 6, 4] {
@@ -124,7 +120,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "although some of it is free")]
-    fn space_comes_back_once() {
+    fn space_is_released_once() {
         let mut space = FreeSpace::new(extent(8, 64));
         space.release(extent(64, 16));
     }

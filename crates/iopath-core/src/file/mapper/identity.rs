@@ -1,5 +1,5 @@
-//! The mapping of a file to the same offsets of its device: raw devices, and files that the system maps. Has no holes and
-//! cannot change.
+//! The mapping of a file to the same offsets of its device: for raw devices, and for files that the kernel maps. It has
+//! no holes and cannot change.
 
 use super::{FileLayout, FileRange, Location, MapError, Mapper, Mapping, Metadata, Space, check_block};
 use crate::sector::{Extent, SECTOR_BYTES};
@@ -43,11 +43,11 @@ impl Mapper for Identity {
     }
 
     fn map(&self, range: FileRange) -> Result<Mapping, Metadata> {
-        // Space behind the end cannot belong to the file: its allocation is refused.
+        // Space past the end cannot belong to the file: its allocation is refused.
         let end = self.size_bytes.next_multiple_of(self.block_bytes.into());
         let inside = range.up_to(end);
         let (file, location) = match Extent::from_bytes(inside.start(), inside.bytes()) {
-            Some(place) if !place.is_empty() => (inside, Location::Written(place)),
+            Some(extent) if !extent.is_empty() => (inside, Location::Written(extent)),
             _ => (range, Location::Hole),
         };
         Ok(Mapping { file, location, boundary: false })

@@ -1,5 +1,5 @@
 //! The mapping by block pointers of ext2 and ext3: 12 in the inode, the others in indirect blocks, which are read when
-//! needed. Has no journal, and writes nothing by itself.
+//! needed. It has no journal, and does no I/O.
 
 mod change;
 mod nodes;
@@ -21,32 +21,33 @@ const NOTHING: u32 = 0;
 /// A file of pointers to blocks, in the form of ext2 (kernel `Documentation/filesystems/ext2.rst`): 32-bit numbers of
 /// blocks, little-endian in indirect blocks, 0 for a hole.
 ///
-/// Indirect blocks are read when needed and dropped when there are too many; changed ones stay until [`Mapper::poll_dirty`]
-/// has returned them. The on-disk format cannot mark space as unwritten: space is *reserved*, in memory only, and commit
-/// sets the pointers to it. An indirect block lies before the blocks that it points to, as ext2 places it.
+/// Indirect blocks are read when needed and dropped when there are too many. Changed blocks stay until
+/// [`Mapper::poll_dirty`] has returned them. The on-disk format cannot mark space as unwritten: space is *reserved*, in
+/// memory only, and commit sets the pointers to it. An indirect block lies before the blocks that it points to, as ext2
+/// places it.
 #[derive(Debug, Clone)]
 pub struct IndirectMap {
     shape: IndirectShape,
     size_bytes: u64,
-    /// Blocks of the device: the bound of pointers.
+    /// The number of blocks of the device: all pointers are below it.
     blocks: u64,
     inode: [u32; POINTERS],
     nodes: Nodes,
-    /// Reserved blocks: of the file, with the block of the device.
+    /// Reserved blocks: from the block of the file to the block of the device.
     reserved: BTreeMap<u64, u32>,
 }
 
 /// The result of a walk to a block.
 enum Found {
     Block(u32),
-    /// A missing pointer: all blocks before `end` are holes, or reserved.
+    /// A pointer is missing: all blocks before `end` are holes or reserved.
     Nothing {
         end: u64,
     },
 }
 
 impl IndirectMap {
-    /// A file that is all hole.
+    /// A file that is one hole.
     ///
     /// # Errors
     /// [`MapError::BlockSize`]: ext2 has blocks of 1, 2 and 4 KiB. [`MapError::TooFar`].
@@ -65,7 +66,7 @@ impl IndirectMap {
         }
         let blocks = layout.capacity_sectors() / (u64::from(block_bytes) / SECTOR_BYTES);
         if let Some(pointer) = inode.into_iter().find(|pointer| u64::from(*pointer) >= blocks.max(1)) {
-            return Err(MapError::Corrupt { place: Extent::EMPTY, pointer, blocks });
+            return Err(MapError::Corrupt { extent: Extent::EMPTY, pointer, blocks });
         }
         let mut map = Self {
             shape: IndirectShape::new(block_bytes),
@@ -86,8 +87,8 @@ impl IndirectMap {
     }
 
     /// The bytes of an indirect block in memory.
-    pub fn indirect_block(&self, place: Extent) -> Option<Box<[u8]>> {
-        self.nodes.bytes(self.pointer_to(place)?)
+    pub fn indirect_block(&self, extent: Extent) -> Option<Box<[u8]>> {
+        self.nodes.bytes(self.pointer_to(extent)?)
     }
 
     /// Limits the clean indirect blocks in memory to `max`, at least 4.
@@ -107,16 +108,16 @@ impl IndirectMap {
     }
 
     /// The extent of `count` blocks of the device from `pointer` on.
-    fn place(&self, pointer: u32, count: u64) -> Extent {
+    fn extent(&self, pointer: u32, count: u64) -> Extent {
         let unit = u64::from(self.shape.block_bytes());
-        let place = Extent::from_bytes(u64::from(pointer) * unit, count * unit);
-        place.expect("a pointer points to a block of the device")
+        let extent = Extent::from_bytes(u64::from(pointer) * unit, count * unit);
+        extent.expect("a pointer points to a block of the device")
     }
 
-    fn pointer_to(&self, place: Extent) -> Option<u32> {
+    fn pointer_to(&self, extent: Extent) -> Option<u32> {
         let fits =
-            place.sectors() == self.block_sectors() && place.start().0.is_multiple_of(self.block_sectors());
-        fits.then(|| u32::try_from(place.start().0 / self.block_sectors()).ok()).flatten()
+            extent.sectors() == self.block_sectors() && extent.start().0.is_multiple_of(self.block_sectors());
+        fits.then(|| u32::try_from(extent.start().0 / self.block_sectors()).ok()).flatten()
     }
 
     /// Walks from the inode to `block`.
@@ -126,20 +127,20 @@ impl IndirectMap {
             if pointer == NOTHING {
                 return Ok(Found::Nothing { end: self.shape.below_end(block, path, level - 1) });
             }
-            let node = self.nodes.get(pointer).ok_or_else(|| Metadata(self.place(pointer, 1)))?;
+            let node = self.nodes.get(pointer).ok_or_else(|| Metadata(self.extent(pointer, 1)))?;
             pointer = node[*slot];
         }
         Ok(if pointer == NOTHING { Found::Nothing { end: block + 1 } } else { Found::Block(pointer) })
     }
 
-    /// Where `block` lies, and the end of the blocks known to be alike.
+    /// The location of `block`, and the end of the blocks that are known to be of the same kind.
     fn locate(&self, block: u64) -> Result<(Location, u64), Metadata> {
         if let Some(pointer) = self.reserved.get(&block) {
-            return Ok((Location::Unwritten(self.place(*pointer, 1)), block + 1));
+            return Ok((Location::Unwritten(self.extent(*pointer, 1)), block + 1));
         }
         let Some(path) = self.shape.path(block) else { return Ok((Location::Hole, u64::MAX)) };
         Ok(match self.find(block, &path)? {
-            Found::Block(pointer) => (Location::Written(self.place(pointer, 1)), block + 1),
+            Found::Block(pointer) => (Location::Written(self.extent(pointer, 1)), block + 1),
             Found::Nothing { end } => {
                 let reserved = self.reserved.range(block..end).next().map_or(end, |(next, _)| *next);
                 (Location::Hole, reserved)
@@ -147,8 +148,8 @@ impl IndirectMap {
         })
     }
 
-    /// The contiguous blocks of one kind from `first` on, up to `end` and, except for holes, up to the end of one indirect
-    /// block's share.
+    /// The contiguous blocks of one kind from `first` on, up to `end`. Unless they are holes, they also end with the
+    /// share of one indirect block.
     fn run(&self, first: u64, end: u64) -> Result<(Location, u64), Metadata> {
         let (mut location, mut run_end) = self.locate(first)?;
         let share_end = self.shape.share_end(first).min(end);
@@ -208,14 +209,14 @@ impl Mapper for IndirectMap {
         Ok(Mapping { file, location, boundary })
     }
 
-    fn handle_metadata(&mut self, place: Extent, bytes: &[u8]) -> Result<(), MapError> {
+    fn handle_metadata(&mut self, extent: Extent, bytes: &[u8]) -> Result<(), MapError> {
         let blocks = self.blocks;
         let pointers: Box<[u32]> = nodes::decode(bytes);
         if let Some(pointer) = pointers.iter().copied().find(|pointer| u64::from(*pointer) >= blocks) {
-            return Err(MapError::Corrupt { place, pointer, blocks });
+            return Err(MapError::Corrupt { extent, pointer, blocks });
         }
-        let block = self.pointer_to(place).filter(|_| bytes.len() as u64 == place.bytes());
-        self.nodes.insert(block.expect("the bytes of a block that was asked for"), pointers);
+        let block = self.pointer_to(extent).filter(|_| bytes.len() as u64 == extent.bytes());
+        self.nodes.insert(block.expect("the bytes of a requested block"), pointers);
         Ok(())
     }
 
@@ -246,6 +247,6 @@ impl Mapper for IndirectMap {
 
     fn poll_dirty(&mut self) -> Option<DirtyMetadata> {
         let (pointer, bytes) = self.nodes.poll_dirty()?;
-        Some(DirtyMetadata { place: self.place(pointer, 1), bytes })
+        Some(DirtyMetadata { extent: self.extent(pointer, 1), bytes })
     }
 }

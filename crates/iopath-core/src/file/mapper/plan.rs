@@ -1,4 +1,4 @@
-//! The steps of direct I/O on a mapped file. Executes no step, and maps nothing: see `Mapper`.
+//! The steps of direct I/O on a mapped file. A plan executes no step, and a `Mapper` does the mapping.
 
 mod gather;
 mod punch;
@@ -20,73 +20,74 @@ use std::str::FromStr;
 /// The next action of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A bio: read `place` into the memory of `file`, or write it from there. At most one request of the device.
+    /// A bio: read `extent` into the memory of `file`, or write it from there. At most one request of the device.
     Transfer {
-        /// Which bytes of the file.
+        /// The bytes of the file.
         file: FileRange,
-        /// Where they lie.
-        place: Extent,
+        /// Their extent on the device.
+        extent: Extent,
     },
-    /// Of a read: fill the memory of `file` with zeroes. No I/O.
+    /// In a read: fill the memory of `file` with zeroes. No I/O.
     Zeroes {
-        /// Which bytes of the file.
+        /// The bytes of the file.
         file: FileRange,
     },
-    /// Of a change: zero `place`, by a write-zeroes if the device has one, else by a write.
+    /// In a change: zero `extent`, by a write-zeroes if the device supports it, otherwise by a write.
     ZeroBlocks {
-        /// Which bytes of the file.
+        /// The bytes of the file.
         file: FileRange,
-        /// Where they lie.
-        place: Extent,
+        /// Their extent on the device.
+        extent: Extent,
     },
-    /// Of a change: zero part of one block of the device: read `place`, clear the bytes of `file` in it, which begin `from`
-    /// bytes behind its start, and write it.
+    /// In a change: zero a part of one block of the device. Read `extent`, clear the bytes of `file`, which begin
+    /// `from` bytes after its start, and write it.
     ZeroPart {
-        /// Which bytes of the file.
+        /// The bytes of the file.
         file: FileRange,
         /// The block of the device.
-        place: Extent,
-        /// Bytes from the start of `place` to the first of `file`.
+        extent: Extent,
+        /// Bytes from the start of `extent` to the first byte of `file`.
         from: u64,
     },
-    /// Read this metadata block, give it to [`Mapper::handle_metadata`], then continue to poll. Earlier steps need not have
-    /// completed.
+    /// Read this metadata block, pass it to [`Mapper::handle_metadata`], then continue to poll. Earlier steps need not
+    /// have completed.
     Metadata {
-        /// Where it lies.
-        place: Extent,
+        /// Its extent on the device.
+        extent: Extent,
     },
     /// Call [`Mapper::allocate`] for this range, then continue to poll.
     Allocate {
         /// Whole blocks of the file.
         file: FileRange,
     },
-    /// Submit the bios so far to the device (unplug): a metadata read is about to follow.
+    /// Submit the earlier bios to the device (unplug), since a metadata read follows.
     Submit,
 }
 
 /// The effect of a mapping's boundary flag on a plan.
 ///
-/// ext2 places an indirect block between the data before it and the data that it points to. When a sequential read finds
-/// the indirect block missing, the bio of the data before it is still pending, since it might grow. So the device gets the
-/// read of the indirect block first: the head moves to it, back to the data, and forward again. The flag prevents that: the
-/// plan submits the pending bio before it asks for the indirect block, and both reach the disk in order.
+/// ext2 places an indirect block between the data before it and the data that it points to. When a sequential read
+/// finds the indirect block missing, the bio of the data before it is still pending, since it might grow. Without the
+/// flag, the device gets the read of the indirect block first: the head moves to it, back to the data, and forward
+/// again. With the flag, the plan submits the pending bio before it requests the indirect block, and the disk gets both
+/// in order.
 ///
-/// The flag of a mapping of many blocks concerns its *last* block. Linux in 2006 (2.6.19-rc3, `fs/direct-io.c`) applied it
-/// to every block of the mapping, and so submitted each block by itself: a mapping that reaches a boundary, as nearly every
-/// one does in a large sequential transfer, became bios of a single block.
+/// The flag of a mapping of many blocks concerns its *last* block. Linux in 2006 (2.6.19-rc3, `fs/direct-io.c`) applied
+/// it to every block of the mapping, and so submitted each block separately. In a large sequential transfer, nearly
+/// every mapping ends at a boundary, and all of these became bios of a single block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {
-    /// The bug: every block of a mapping with the flag is submitted by itself.
+    /// The bug: every block of a mapping with the flag is submitted separately.
     EveryBlock,
     /// Correct: the pending bio is submitted once, at the end of a mapping with the flag.
     #[default]
     Once,
-    /// The flag is ignored: metadata is read when it is missing, before the pending data in front of it.
+    /// The flag is ignored: missing metadata is read before the pending data that precedes it on the disk.
     Ignore,
 }
 
 impl Boundary {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 3] = [Self::EveryBlock, Self::Once, Self::Ignore];
 
     /// Its name on the command line.
@@ -114,7 +115,7 @@ impl FromStr for Boundary {
     }
 }
 
-/// The I/O cannot be planned.
+/// The reason why an I/O cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -133,17 +134,17 @@ pub enum PlanError {
         "the filesystem has blocks of {file_block_bytes} bytes on a device of {block_bytes}; it cannot lie there"
     )]
     BlockSize {
-        /// The filesystem's.
+        /// The block size of the filesystem.
         file_block_bytes: u32,
-        /// The device's.
+        /// The block size of the device.
         block_bytes: u32,
     },
-    /// The write ends in a block of the filesystem that reaches beyond the largest offset.
-    #[error("bytes {file} of the file reach past byte {max}, where the last whole block of any file ends")]
+    /// The write ends in a block of the filesystem that extends past the largest offset.
+    #[error("bytes {file} of the file extend past byte {max}, the end of the last possible block of a file")]
     TooFar {
         /// The range of the write.
         file: FileRange,
-        /// The most bytes of a file with such blocks.
+        /// The maximum length of a file with such blocks.
         max: u64,
     },
     /// The name is not in [`Boundary::ALL`].

@@ -1,4 +1,4 @@
-//! A range of a file, in bytes. For a range of a device see `Extent`.
+//! A range of a file, in bytes. A range of a device is an `Extent`.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct FileRange {
 }
 
 impl FileRange {
-    /// `bytes` bytes from `offset` on, cut at the largest offset.
+    /// `bytes` bytes from `offset` on, up to the largest offset.
     pub const fn new(offset: u64, bytes: u64) -> Self {
         Self { start: offset, end: offset.saturating_add(bytes) }
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_do_not_meet_share_nothing() {
+    fn disjoint_ranges_have_an_empty_intersection() {
         assert!(FileRange::new(0, 10).and(FileRange::new(20, 5)).is_empty());
         assert_eq!(FileRange::new(0, 30).and(FileRange::new(20, 50)), FileRange::new(20, 10));
         assert_eq!(FileRange::new(0, 30).from_offset(10).up_to(20), FileRange::new(10, 10));

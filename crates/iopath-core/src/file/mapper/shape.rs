@@ -1,5 +1,5 @@
-//! The geometry of an indirect map: the pointers on the path to a block, and the range of a file below one indirect block.
-//! Holds no pointers: see `indirect.rs`.
+//! The geometry of an indirect map: the path to a block, and the range of a file below one indirect block. The pointers
+//! are in `indirect.rs`.
 
 /// Pointers of an inode: 12 to blocks, one each to an indirect, a double and a triple indirect block.
 pub const POINTERS: usize = 15;
@@ -20,8 +20,8 @@ const POINTER_BYTES: u32 = 4;
 ///                              ┌─┴──┐
 ///                              blocks n
 /// ```
-/// with n pointers to a block. So the file consists of shares: the first of 12 blocks, each other of n. The pointers of
-/// each share but the first are in an indirect block of its own. A boundary lies between two shares.
+/// n is the number of pointers in a block. The file consists of shares: the first has 12 blocks, each other has n. Each
+/// share except the first has an indirect block with its pointers. A boundary lies between two shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndirectShape {
     block_bytes: u32,
@@ -59,7 +59,7 @@ impl IndirectShape {
         self.first_below(4)
     }
 
-    /// The first block below the inode's pointer `11 + depth`, or behind all for 4.
+    /// The first block below the inode's pointer `11 + depth`; for 4, the block after the last.
     const fn first_below(self, depth: u32) -> u64 {
         let mut first = 0_u64;
         let mut level = 0;
@@ -76,18 +76,18 @@ impl IndirectShape {
         self.pointers().saturating_pow(level)
     }
 
-    /// The end of the share that contains `block`: the block behind a boundary.
+    /// The end of the share that contains `block`: the first block after a boundary.
     pub const fn share_end(self, block: u64) -> u64 {
         match block.checked_sub(DIRECT) {
             None => DIRECT,
-            Some(behind) => {
-                (behind / self.pointers() + 1).saturating_mul(self.pointers()).saturating_add(DIRECT)
+            Some(indirect) => {
+                (indirect / self.pointers() + 1).saturating_mul(self.pointers()).saturating_add(DIRECT)
             }
         }
     }
 
-    /// The number of indirect blocks on the paths to `blocks` blocks from `first` on: the metadata that a reader without any
-    /// in memory reads, if there are no holes.
+    /// The number of indirect blocks on the paths to `blocks` blocks from `first` on. If there are no holes, a reader
+    /// without metadata in memory reads this many.
     pub const fn indirect_blocks(self, first: u64, blocks: u64) -> u64 {
         if blocks == 0 {
             return 0;
@@ -154,7 +154,7 @@ mod tests {
     const KIB: IndirectShape = IndirectShape::new(1024);
 
     #[test]
-    fn the_way_to_a_block_is_that_of_ext2() {
+    fn the_path_to_a_block_is_that_of_ext2() {
         let path = |block| KIB.path(block).map(|path| path.slots[..=path.depth].to_vec());
         assert_eq!(path(0), Some(vec![0]));
         assert_eq!(path(11), Some(vec![11]));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_ends_where_the_way_changes() {
+    fn a_share_ends_where_the_path_changes() {
         for block in (0..70_000).step_by(7).chain(KIB.blocks_max() - 600..KIB.blocks_max() - 1) {
             let end = KIB.share_end(block);
             let ways = |block| KIB.path(block).map(|path| path.slots[..path.depth].to_vec());

@@ -1,5 +1,5 @@
-//! The source of space for mappers, and the quarantine that holds released space while I/O may still access it. Finds no
-//! space: an allocator does, such as `free.rs` or a filesystem's.
+//! The source of space for mappers, and the quarantine that holds released space while I/O may still access it. An
+//! allocator finds the space, such as `free.rs` or that of a filesystem.
 
 use crate::sector::{Extent, Sector};
 use std::collections::VecDeque;
@@ -7,8 +7,8 @@ use std::fmt;
 
 /// Free space of a device.
 pub trait Space: fmt::Debug {
-    /// Allocates between `unit` and `sectors` sectors in one piece, a multiple of `unit` and aligned to it, preferably at
-    /// `near` or behind it; `None` if no unit is free.
+    /// Allocates one piece of `unit` to `sectors` sectors, preferably at `near` or after it. Its length is a multiple
+    /// of `unit`, and its start is aligned to `unit`. `None` if no unit is free.
     fn take(&mut self, sectors: u64, unit: u64, near: Sector) -> Option<Extent>;
 
     /// Releases space.
@@ -32,17 +32,17 @@ pub struct Ticket(u64);
 
 /// Holds released space until the I/O in flight at the release has completed.
 ///
-/// A read or write that mapped a range before it was punched still accesses the old extent. If that belonged to another
-/// file by then, the read would return foreign bytes, and the write would destroy them. Each I/O takes a ticket before it
-/// maps, and ends it on completion. A writer of metadata takes one before it releases space, and ends it when the metadata
-/// is on the medium: so after a crash no two files point to the same space.
+/// A read or write that mapped a range before a punch still accesses the old extent. If that extent belonged to another
+/// file by then, the read would return bytes of that file, and the write would destroy them. Each I/O takes a ticket
+/// before it maps, and ends the ticket on completion. A writer of metadata takes a ticket before it releases space, and
+/// ends it when the metadata is on the medium. So after a crash no two files point to the same space.
 #[derive(Debug)]
 pub struct Quarantine<S> {
     inner: S,
     /// Whether the I/O with ticket `first` + index is in flight.
     open: VecDeque<bool>,
     first: u64,
-    /// Released extents, each with the ticket before which all must have ended.
+    /// Released extents, each with a ticket number: all earlier tickets must end before the extent is free.
     held: VecDeque<(u64, Extent)>,
 }
 
@@ -52,16 +52,16 @@ impl<S: Space> Quarantine<S> {
         Self { inner, open: VecDeque::new(), first: 0, held: VecDeque::new() }
     }
 
-    /// An I/O begins: space released from now on is held until it ends.
+    /// Begins an I/O. Space released from now on is held until the I/O ends.
     pub fn begin(&mut self) -> Ticket {
         self.open.push_back(true);
         Ticket(self.next() - 1)
     }
 
-    /// The I/O has completed.
+    /// Ends an I/O that has completed.
     ///
     /// # Panics
-    /// If it is of another quarantine: a bug of the caller.
+    /// If the ticket is of another quarantine: a bug of the caller.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is ended once")]
     pub fn end(&mut self, ticket: Ticket) {
         let Ticket(number) = ticket;
@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Given(Vec<Extent>);
+    struct TestSpace(Vec<Extent>);
 
-    impl Space for Given {
+    impl Space for TestSpace {
         fn take(&mut self, _: u64, _: u64, _: Sector) -> Option<Extent> {
             self.0.pop()
         }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn space_is_free_when_all_earlier_io_has_completed() {
         let extent = |start| Extent::new(Sector(start), 8).unwrap();
-        let mut space = Quarantine::new(Given::default());
+        let mut space = Quarantine::new(TestSpace::default());
         let (a, b) = (space.begin(), space.begin());
         space.release(extent(0));
         let c = space.begin();

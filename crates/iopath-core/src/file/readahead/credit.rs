@@ -1,21 +1,21 @@
 //! Limits the cost of wrong guesses of readahead. A guess is the first window of a stream that is not certain.
 
-/// Pages that may be read on a guess. A guess that comes true earns double; every demanded page earns a little.
+/// The number of pages that may be read on a guess. A correct guess earns double; every demanded page earns a little.
 ///
-/// Bound: pages wasted on guesses ≤ `START` + demanded pages / `EARN_PER` at any time, since a guess that
-/// comes true is not wasted. Under uniform random reads that is below 1% of the bytes.
+/// Bound: pages wasted on wrong guesses ≤ `START` + demanded pages / `EARN_PER` at any time. Under uniform random reads
+/// that is below 1% of the bytes.
 #[derive(Debug)]
 pub(super) struct Credit {
     pages: u64,
-    /// Demanded pages that have not yet earned a whole one.
+    /// Demanded pages that have not yet earned a whole page.
     earning: u64,
 }
 
 impl Credit {
-    /// Enough for twenty streams of 4 KiB reads to start at once; as their guesses come true, more can.
+    /// Twenty streams of 4 KiB reads can start at once. Their correct guesses let more streams start.
     const START: u64 = 64;
     const MAX: u64 = 256;
-    /// So many demanded pages earn one: 0.4%.
+    /// The number of demanded pages that earn one page: 0.4%.
     const EARN_PER: u64 = 256;
 
     pub(super) const fn new() -> Self {
@@ -23,18 +23,18 @@ impl Credit {
     }
 
     /// Takes up to `wanted` pages.
-    pub(super) fn stake(&mut self, wanted: u64) -> u64 {
-        let stake = wanted.min(self.pages);
-        self.pages -= stake;
-        stake
+    pub(super) fn take(&mut self, wanted: u64) -> u64 {
+        let guessed = wanted.min(self.pages);
+        self.pages -= guessed;
+        guessed
     }
 
-    /// A guess of that many pages came true.
-    pub(super) fn refund(&mut self, stake: u64) {
-        self.pages = (self.pages + stake * 2).min(Self::MAX);
+    /// Earns credit for a correct guess of this many pages.
+    pub(super) fn refund(&mut self, guessed: u64) {
+        self.pages = (self.pages + guessed * 2).min(Self::MAX);
     }
 
-    /// `pages` pages were missed.
+    /// Earns credit for `pages` missed pages.
     pub(super) fn earn(&mut self, pages: u64) {
         self.earning += pages.min(Self::EARN_PER);
         let earned = self.earning / Self::EARN_PER;
@@ -53,10 +53,10 @@ mod tests {
         let mut wasted = 0;
         for _ in 0..100_000 {
             credit.earn(1);
-            wasted += credit.stake(3);
+            wasted += credit.take(3);
         }
         assert_eq!(wasted, Credit::START + 100_000 / Credit::EARN_PER);
         credit.refund(3);
-        assert_eq!(credit.stake(100), 6);
+        assert_eq!(credit.take(100), 6);
     }
 }

@@ -1,32 +1,33 @@
-//! Records the last misses that belong to no stream, and detects whether a miss continues an earlier one. Decides nothing: a
-//! guess is not yet a stream.
+//! Records the last misses that belong to no stream, and detects whether a miss continues an earlier one. Its result is
+//! a guess; `readahead.rs` decides whether to start a stream.
 
 use super::stream::Course;
 use crate::file::page::{Page, PageRange};
 
-/// A ring of misses, each the head of a chain of misses that look like a pattern.
+/// A ring of misses. Each is the last of a chain of misses that may be a pattern.
 #[derive(Debug)]
 pub(super) struct Recent {
     misses: Box<[Miss]>,
-    /// The start of each. For misses that are far away, which is all of them under random reads, nothing else is read.
+    /// The start of each. A search reads nothing else for misses that are far away. Under random reads, these are all
+    /// misses.
     starts: Box<[u64]>,
-    /// The most pages of a miss so far.
+    /// The largest number of pages of a miss so far.
     longest: u64,
-    /// The slot of the oldest, which is replaced next.
+    /// The slot of the oldest miss, which is replaced next.
     oldest: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Miss {
     range: PageRange,
-    /// The distance from the start of the miss that it continues to its own start; 0 if none is near.
+    /// The distance from the start of the previous miss of the chain to its own start; 0 if none is near.
     stride: i64,
     /// How often the chain continued as expected.
     confirmed: u8,
     course: Course,
 }
 
-/// A miss continues an earlier one.
+/// A detected continuation: a miss continues an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Guess {
     pub(super) course: Course,
@@ -34,14 +35,14 @@ pub(super) struct Guess {
 }
 
 impl Guess {
-    /// Four misses that continue one another are no accident.
+    /// A chain of four misses is a stream.
     pub(super) const fn is_certain(self) -> bool {
         self.confirmed >= 4
     }
 }
 
 impl Recent {
-    /// Misses further apart than this many pages are not two steps of one stride.
+    /// The maximum stride in pages.
     const STRIDE_MAX: u64 = 4096;
     const NOTHING: Miss = Miss { range: PageRange::EMPTY, stride: 0, confirmed: 0, course: Course::Forward };
 
@@ -50,12 +51,12 @@ impl Recent {
         Self { misses: vec![Self::NOTHING; misses_max].into(), starts, longest: 0, oldest: 0 }
     }
 
-    /// Records a miss. Returns the chain that it continues if that suffices for a guess: at the second read forward, the
-    /// third backward, the fourth of a stride.
+    /// Records a miss. Returns the chain that it continues if the chain is long enough for a guess: two forward reads,
+    /// three backward, four strided.
     pub(super) fn observe(&mut self, at: PageRange) -> Option<Guess> {
         let (chain, nearest) = self.search(at);
-        let miss = if let Some((place, course)) = chain {
-            let before = self.put(place, Self::NOTHING);
+        let miss = if let Some((slot, course)) = chain {
+            let before = self.put(slot, Self::NOTHING);
             let confirmed = if before.course == course { before.confirmed } else { 0 };
             Miss { range: at, stride: before.stride, confirmed: confirmed.saturating_add(1), course }
         } else {
@@ -74,14 +75,14 @@ impl Recent {
     }
 
     /// Replaces a miss, and returns the old one.
-    fn put(&mut self, place: usize, miss: Miss) -> Miss {
-        self.starts[place] = miss.range.start().0;
-        std::mem::replace(&mut self.misses[place], miss)
+    fn put(&mut self, slot: usize, miss: Miss) -> Miss {
+        self.starts[slot] = miss.range.start().0;
+        std::mem::replace(&mut self.misses[slot], miss)
     }
 
-    /// The slots of misses that are near enough to `at` to be related.
+    /// The slots of misses near `at`.
     fn near(&self, at: PageRange) -> impl Iterator<Item = usize> {
-        // So many at a time are compared without a branch.
+        // The number of misses compared together without a branch.
         const LANES: usize = 16;
         let reach = Self::STRIDE_MAX.max(self.longest).max(at.pages());
         let first = at.start().0.wrapping_sub(reach);
@@ -92,24 +93,25 @@ impl Recent {
         lanes.flat_map(|(starts, from)| from..from + starts.len())
     }
 
-    /// The miss that `at` continues, and its course; otherwise the least distance from a miss to it that may be a stride.
+    /// The miss that `at` continues, and its course. If there is none, the least distance from a miss to `at` that may
+    /// be a stride.
     fn search(&self, at: PageRange) -> (Option<(usize, Course)>, Option<i64>) {
         let mut nearest: Option<i64> = None;
-        for place in self.near(at) {
-            let miss = &self.misses[place];
+        for slot in self.near(at) {
+            let miss = &self.misses[slot];
             let from = miss.range;
             if from.end() == at.start() {
-                return (Some((place, Course::Forward)), None);
+                return (Some((slot, Course::Forward)), None);
             }
             if from.start() == at.end() {
-                return (Some((place, Course::Backward)), None);
+                return (Some((slot, Course::Backward)), None);
             }
             let delta = distance(from.start(), at.start());
             if from.is_empty() || delta == 0 || delta.unsigned_abs() > Self::STRIDE_MAX {
                 continue;
             }
             if delta == miss.stride {
-                return (Some((place, Course::Strided(delta))), None);
+                return (Some((slot, Course::Strided(delta))), None);
             }
             if nearest.is_none_or(|best| delta.unsigned_abs() < best.unsigned_abs()) {
                 nearest = Some(delta);
@@ -119,12 +121,12 @@ impl Recent {
     }
 }
 
-/// From one page to another.
+/// The signed distance from one page to another.
 const fn distance(from: Page, to: Page) -> i64 {
     to.0.wrapping_sub(from.0).cast_signed()
 }
 
-/// A stride that skips at most as much as it reads is read through: one large request replaces many small ones.
+/// Makes a strided course forward if it skips at most as much as it reads: one large request replaces many small ones.
 fn through_small_gaps(course: Course, pages: u64) -> Course {
     match course {
         Course::Strided(stride) if stride.unsigned_abs() <= pages.saturating_mul(2) => {

@@ -1,5 +1,5 @@
-//! One stream that readahead follows: its position, how far it has read ahead, and its next window. Which stream a read belongs
-//! to is decided in `streams.rs`, and whether reads are a stream, in `recent.rs` and `readahead.rs`.
+//! One stream of readahead: its position, the end of the pages read ahead, and its next window. `recent.rs` and
+//! `readahead.rs` detect streams; `streams.rs` finds the stream of a read.
 
 use crate::file::page::{Page, PageRange};
 use crate::time::Instant;
@@ -11,7 +11,7 @@ pub enum Course {
     Forward,
     /// Each read ends where the last began.
     Backward,
-    /// Each read begins so many pages after (before, if negative) the beginning of the last.
+    /// Each read begins this many pages after the beginning of the last (before, if negative).
     Strided(i64),
 }
 
@@ -19,18 +19,18 @@ pub enum Course {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     start: Page,
-    /// Of one piece.
+    /// Pages of one piece.
     pages: u64,
     pieces: u64,
     stride: i64,
     async_pages: u64,
-    /// The first marked page and from one to the next; 0 pages for no marker.
+    /// The first page with a marker, and the distance from marker to marker; a distance of 0 for no marker.
     marker: Page,
     marker_step: i64,
 }
 
 impl Window {
-    /// Requested pages only, and at most the distance: the rest when the reader reaches it.
+    /// A window of requested pages only, limited to the distance. The rest is read when the reader reaches it.
     pub(super) fn only(at: PageRange, distance: Distance) -> Self {
         Self::run(PageRange::new(at.start(), at.pages().min(distance.pages)), 0)
     }
@@ -57,12 +57,12 @@ impl Window {
         (0..self.pieces).map(move |piece| PageRange::new(moved(start, stride, piece), pages))
     }
 
-    /// How many pages are read before they are requested.
+    /// The number of pages read before they are requested.
     pub const fn async_pages(&self) -> u64 {
         self.async_pages
     }
 
-    /// How many pages in all.
+    /// The number of all pages.
     pub const fn pages(&self) -> u64 {
         self.pages.saturating_mul(self.pieces)
     }
@@ -70,14 +70,14 @@ impl Window {
     /// Whether a read that reaches `page`, which is in the window, calls [`super::Readahead::on_marker`].
     pub const fn is_marked(&self, page: Page) -> bool {
         let delta = page.0.wrapping_sub(self.marker.0).cast_signed();
-        // Wrapping, since the least number there is has no negative.
+        // Wrapping, since the lowest number has no negative.
         self.marker_step != 0
             && delta.wrapping_rem(self.marker_step) == 0
             && delta.wrapping_div(self.marker_step) >= 0
     }
 }
 
-/// How far a stream may read ahead, in pages.
+/// The distance that a stream may read ahead, in pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Distance {
     pub(super) pages: u64,
@@ -86,7 +86,7 @@ pub(super) struct Distance {
 }
 
 impl Distance {
-    /// If the distance is less than two chunks, it consists of two smaller ones. A chunk is the step from marker to marker,
+    /// If the distance is less than two chunks, the chunk is half of it. A chunk is the distance from marker to marker,
     /// which has a sign.
     pub(super) fn new(pages: u64, chunk: u64) -> Self {
         Self { pages, chunk: chunk.min(pages.div_ceil(2)).min(i64::MAX.cast_unsigned()) }
@@ -103,7 +103,7 @@ pub(super) fn first_size(pages: u64, distance: Distance) -> u64 {
     }
 }
 
-/// The window after one of `size` (Linux, `get_next_ra_size`).
+/// The size of the window after a window of `size` (Linux, `get_next_ra_size`).
 const fn next_size(size: u64, max: u64) -> u64 {
     if size < max / 16 {
         size * 4
@@ -120,32 +120,32 @@ pub(super) struct Stream {
     course: Course,
     /// Pages of one read.
     pub(super) piece: u64,
-    /// The reader's position. Pages between here and `edge` are read ahead, and not known to be used.
+    /// The reader's position. Pages between this position and `edge` are read ahead, and not yet used as far as known.
     pub(super) reader: Page,
-    /// Where the next window begins.
+    /// The beginning of the next window.
     pub(super) edge: Page,
-    /// Pages to keep ahead now.
+    /// The number of pages to keep ahead now.
     size: u64,
-    /// `size` grows when the reader gets here: once for each window.
+    /// `size` grows when the reader reaches this page: once for each window.
     grows_at: Page,
-    /// `size` may not grow beyond this since pages were evicted before use.
+    /// The maximum of `size` since pages were evicted before use.
     cap: u64,
-    /// Pages read ahead since then.
-    calm: u64,
+    /// Pages read ahead since the last shrink.
+    since_shrink: u64,
     is_shrunk: bool,
     /// Whether one read has continued another.
     pub(super) is_proven: bool,
-    /// Pages of the first window that were a guess.
-    pub(super) stake: u64,
+    /// Pages of the first window that are a guess.
+    pub(super) guessed: u64,
     pub(super) used: Instant,
 }
 
 impl Stream {
-    /// Pieces that a strided stream may be ahead: as many requests at the device.
+    /// The maximum number of pieces that a strided stream reads ahead, each a request at the device.
     const PIECES_MAX: u64 = 64;
 
     pub(super) fn new(course: Course, at: PageRange, size: u64, distance: Distance) -> Self {
-        // Small gaps that are read through are a part of what one read takes.
+        // The pages of one read include small gaps that are read through.
         let size = size.min(distance.pages);
         let edge = if course == Course::Backward { at.end() } else { at.start() };
         Self {
@@ -156,29 +156,29 @@ impl Stream {
             size,
             grows_at: edge,
             cap: u64::MAX,
-            calm: 0,
+            since_shrink: 0,
             is_shrunk: false,
             is_proven: true,
-            stake: 0,
+            guessed: 0,
             used: Instant::ZERO,
         }
     }
 
-    /// The caller has announced sequential reads.
-    pub(super) fn trusted(at: PageRange, distance: Distance) -> Self {
+    /// A stream for announced sequential reads.
+    pub(super) fn announced(at: PageRange, distance: Distance) -> Self {
         Self::new(Course::Forward, at, distance.pages, distance)
     }
 
-    /// A large request that nothing has continued yet.
+    /// A stream for one large request without a continuation so far.
     pub(super) fn of_one_request(at: PageRange, distance: Distance) -> Self {
         Self { is_proven: false, ..Self::new(Course::Forward, at, distance.pages, distance) }
     }
 
-    pub(super) fn with_stake(self, stake: u64) -> Self {
-        Self { stake, ..self }
+    pub(super) fn with_guessed(self, guessed: u64) -> Self {
+        Self { guessed, ..self }
     }
 
-    /// All pages before `edge` are cached or being read.
+    /// The stream with `edge`: all pages before it are cached or being read.
     pub(super) fn issued_to(self, edge: Page) -> Self {
         Self { edge, ..self }
     }
@@ -192,7 +192,7 @@ impl Stream {
         }
     }
 
-    /// Whether it has read `page` ahead.
+    /// Whether the stream has read `page` ahead.
     pub(super) fn has_ahead(&self, page: Page) -> bool {
         match self.course {
             Course::Forward => self.reader <= page && page < self.edge,
@@ -201,7 +201,7 @@ impl Stream {
         }
     }
 
-    /// Strided only: the start of the piece that `page` is in, from the reader's to the one at the edge.
+    /// For strided streams: the start of the piece that contains `page`, between the reader and the edge.
     fn piece_at(&self, page: Page) -> Option<Page> {
         let Course::Strided(stride) = self.course else { return None };
         let low = if stride > 0 { self.reader } else { self.edge };
@@ -211,14 +211,14 @@ impl Stream {
         (start <= high && page.since(start) < self.piece).then_some(start)
     }
 
-    /// The reader misses a page here. The window, and whether later ones will be smaller.
+    /// Handles a miss of the reader. Returns the window, and whether later windows will be smaller.
     pub(super) fn miss(&mut self, at: PageRange, distance: Distance, end: Page) -> (Window, bool) {
         let mut shrinks = false;
         if self.has_ahead(at.start()) {
-            // The page was read ahead, and has been evicted.
+            // The page was read ahead and evicted.
             shrinks = self.shrink();
         } else if self.reader != self.edge {
-            // The reader has used all pages: the distance is too short.
+            // The reader has used all pages ahead: the distance is too short.
             self.grow(distance);
         }
         self.is_proven |= self.course == Course::Forward && self.reader < at.start();
@@ -233,7 +233,7 @@ impl Stream {
         (window.unwrap_or_else(|| Window::only(at, distance)), shrinks)
     }
 
-    /// The reader touches a marked page here.
+    /// Handles a marker that the reader has reached. Returns the next window.
     pub(super) fn reach(&mut self, at: PageRange, distance: Distance, end: Page) -> Option<Window> {
         self.is_shrunk = false;
         let is_down = match self.course {
@@ -257,30 +257,31 @@ impl Stream {
 
     fn forward(&mut self, at: PageRange, from: Page, distance: Distance, end: Page) -> Option<Window> {
         let (reader, chunk) = (at.start(), self.chunk(distance));
-        // Requested pages are certain, and are read at once as far as the distance reaches.
+        // Requested pages are certain. They are read at once, up to the distance.
         let certain = at.end().min(reader + distance.pages);
         let ahead = if self.is_proven { reader + self.size } else { reader };
         let wanted = ahead.max(certain).min(end.max(certain));
         let asked = certain.since(from);
         self.reader = reader;
         self.edge = from;
-        // Less than a chunk waits until it is one, unless it is requested or the end of the volume.
+        // Less than a chunk waits, unless it is requested or the end of the volume.
         if wanted <= from || (asked == 0 && wanted.since(from) < chunk && wanted < end) {
             return None;
         }
         let to = if wanted < end { align(wanted, from, certain, chunk) } else { wanted };
         self.edge = to;
         let async_pages = to.since(from.max(at.end()));
-        self.calm = self.calm.saturating_add(async_pages);
+        self.since_shrink = self.since_shrink.saturating_add(async_pages);
         let window = Window::run(PageRange::between(from, to), async_pages);
-        // The reader cannot reach a marker at its own position: after a miss, that is the first requested chunk.
+        // The reader cannot reach a marker at its own position. So after a miss, the first marker follows the first
+        // requested chunk.
         let marker = if from == reader { from + asked.min(chunk) } else { from };
         Some(if marker < to { window.marked(marker, chunk.cast_signed()) } else { window })
     }
 
     fn backward(&mut self, at: PageRange, from: Page, distance: Distance) -> Option<Window> {
         let (reader, chunk) = (at.start(), self.chunk(distance));
-        // `from` is above the requested pages after a miss, and below the reader after a marker.
+        // After a miss, `from` is above the requested pages; after a marker, it is below the reader.
         let certain = reader.min(from);
         let wanted = at.end().min(reader + self.piece) - self.size;
         let aligned = Page(wanted.0.checked_next_multiple_of(chunk).unwrap_or(u64::MAX));
@@ -294,7 +295,7 @@ impl Stream {
         }
         self.edge = low;
         let async_pages = certain.since(low);
-        self.calm = self.calm.saturating_add(async_pages);
+        self.since_shrink = self.since_shrink.saturating_add(async_pages);
         let window = Window::run(PageRange::between(low, from), async_pages);
         Some(if async_pages > 0 { window.marked(certain - 1, -chunk.cast_signed()) } else { window })
     }
@@ -312,26 +313,27 @@ impl Stream {
         self.edge = moved(from, stride, pieces);
         let asked = u64::from(reader == from);
         let async_pages = pieces.saturating_sub(asked).saturating_mul(self.piece);
-        self.calm = self.calm.saturating_add(async_pages);
+        self.since_shrink = self.since_shrink.saturating_add(async_pages);
         let window = Window { pieces, stride, ..Window::run(PageRange::new(from, self.piece), async_pages) };
         (pieces > 0).then(|| window.marked(moved(from, stride, asked), stride))
     }
 
     fn grow(&mut self, distance: Distance) {
-        if self.calm >= self.cap.saturating_mul(16) {
+        if self.since_shrink >= self.cap.saturating_mul(16) {
             self.cap = self.cap.saturating_mul(2);
-            self.calm = 0;
+            self.since_shrink = 0;
         }
         self.size = next_size(self.size, distance.pages).min(self.cap).min(distance.pages);
         self.grows_at = self.edge;
     }
 
-    /// How many pages to read at once: the device's best request, or half a window that is less than two of them.
+    /// The number of pages to read at once: the device's best request, or half of a window that is less than two such
+    /// requests.
     fn chunk(&self, distance: Distance) -> u64 {
         distance.chunk.min((self.size / 2).max(1))
     }
 
-    /// Halves the window, once until the reader is active again.
+    /// Halves the window, at most once until the reader is active again. Returns whether it did.
     pub(super) fn shrink(&mut self) -> bool {
         if self.is_shrunk {
             return false;
@@ -339,24 +341,24 @@ impl Stream {
         self.is_shrunk = true;
         self.size = (self.size / 2).max(1);
         self.cap = self.size;
-        self.calm = 0;
+        self.since_shrink = 0;
         true
     }
 }
 
-/// A window's end moved down to a whole chunk, if pages are left, and not below `certain`.
+/// The end of a window, moved down to a whole chunk if pages are left, and not below `certain`.
 fn align(to: Page, from: Page, certain: Page, chunk: u64) -> Page {
     let aligned = Page(to.0 - to.0 % chunk);
     if aligned > from && aligned >= certain { aligned } else { to }
 }
 
-/// `page` moved by `steps` strides, at most to either end.
+/// `page` moved by `steps` strides, limited to the valid page numbers.
 const fn moved(page: Page, stride: i64, steps: u64) -> Page {
     let pages = stride.unsigned_abs().saturating_mul(steps);
     if stride < 0 { Page(page.0.saturating_sub(pages)) } else { Page(page.0.saturating_add(pages)) }
 }
 
-/// How many strides from `reader` to `edge`.
+/// The number of strides from `reader` to `edge`.
 fn pieces_between(reader: Page, edge: Page, stride: i64) -> u64 {
     let pages = if stride < 0 { reader.since(edge) } else { edge.since(reader) };
     pages / stride.unsigned_abs()

@@ -1,4 +1,4 @@
-//! Readers, a device of a given bandwidth and delay, and the policy between them, in virtual time.
+//! Runs readers, the policy, and a device of a given bandwidth and delay in virtual time.
 
 use super::{Pattern, Readahead, ReadaheadConfig, Window};
 use crate::file::page::{Page, PageRange};
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const REQUEST: u64 = 512 * KIB;
 
-/// Requests wait for the delay in parallel and for the bandwidth one after another.
+/// A device. The delays of requests overlap; their transfers do not.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     bytes_per_second: u64,
@@ -42,13 +42,13 @@ struct World {
     cache: HashMap<Page, Cached>,
     order: VecDeque<Page>,
     pipe_free: Instant,
-    /// Reads of the device: how many bytes, and when they have completed.
+    /// Reads in flight: the number of bytes, and the time of completion.
     in_flight: VecDeque<(u64, Instant)>,
     now: Instant,
     pages_read: u64,
     wasted: u64,
     requests: Vec<u64>,
-    /// The time to copy a page, and that of a call.
+    /// The duration of the copy of a page, and of a call.
     copy: Duration,
     call: Duration,
 }
@@ -214,7 +214,7 @@ fn sixty_four_interleaved_streams_are_distinguished() {
     let (streams, each, apart) = (64, 16 * MIB, GIB);
     for device in DEVICES {
         let mut world = World::new(device, streams * apart);
-        // Each stream waits for its first misses: 64 times the delay, a few times.
+        // Each stream waits for its first misses: a few times 64 delays.
         let warm_up = 2 * MIB;
         let mut start = Instant::ZERO;
         for offset in (0..each).step_by(16 << 10) {
@@ -264,7 +264,7 @@ fn a_backward_reader_gets_the_bandwidth_of_the_device() {
 }
 
 #[test]
-fn a_strided_reader_does_not_wait_and_reads_no_page_between() {
+fn a_strided_reader_does_not_wait_and_reads_no_gap() {
     for stride in [100_i64, -100] {
         let (piece, count) = (4_u64, 4000_u64);
         let mut world = World::new(DEVICES[1], 2 * GIB);
@@ -276,7 +276,7 @@ fn a_strided_reader_does_not_wait_and_reads_no_page_between() {
             world.read(page * PAGE, piece * PAGE);
         }
         assert!(waits <= 5, "{waits} misses");
-        assert!(world.unused() <= 68 * piece, "{} pages between were read", world.unused());
+        assert!(world.unused() <= 68 * piece, "{} pages in the gaps were read", world.unused());
     }
 }
 
@@ -319,7 +319,7 @@ fn windows_consist_of_best_requests() {
 }
 
 #[test]
-fn thrash_shrinks_the_windows_until_they_fit() {
+fn thrashing_shrinks_the_windows_until_they_fit() {
     // 64 readers and memory for less than 64 windows of two requests.
     let (streams, each) = (64, 4 * MIB);
     let mut world = World::new(DEVICES[2], streams * each);
@@ -372,7 +372,7 @@ fn a_marker_of_a_replaced_stream_is_adopted() {
     let pages = PageRange::new(Page(5000), 50);
     world.issue(&Window::run(pages, 0).marked(Page(5010), 1 << 20), pages);
     world.read(5010 * PAGE, PAGE);
-    assert!(world.cache.contains_key(&Page(5050)), "the hole after what is cached is filled");
+    assert!(world.cache.contains_key(&Page(5050)), "the page after the cached pages is read");
 }
 
 #[test]

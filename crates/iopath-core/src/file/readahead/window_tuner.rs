@@ -1,12 +1,12 @@
-//! Finds by trials how many bytes a device needs in flight: it doubles the distance while that raises the measured
-//! throughput, and halves it where that costs nothing. Knows neither streams nor pages.
+//! Finds by trials how many bytes a device needs in flight. It doubles the distance while the measured throughput
+//! rises, and halves it if the throughput stays the same. Independent of streams and pages.
 //!
-//! Bandwidth times delay would give the same number if the delay were known. The least delay seen is that of a block in the
-//! device's own cache, and the mean delay grows with the queue that is to be sized. So throughput, the goal, is compared
-//! directly.
+//! The product of bandwidth and delay would be the same number, but the delay is unknown. The least measured delay is
+//! that of a block in the device's cache, and the mean delay grows with the queue length, which is the unknown here. So
+//! the trials compare throughput directly.
 //!
 //! ```text
-//!  rate ▲            ┌───────●────●   doubling again gained nothing: undone
+//!  rate ▲            ┌───────●────●   doubling again had no gain: undone
 //!       │        ●───┘
 //!       │    ●
 //!       │  ●
@@ -24,35 +24,35 @@ pub(super) struct WindowTuner {
     max: u64,
     meter: Meter,
     phase: Phase,
-    /// The current round began before the last change of the target, and does not measure it.
-    is_settling: bool,
+    /// The current round began before the last change of the target, so its result is not used.
+    skips_round: bool,
     /// Bytes per second at `target`, or at the previous target during a trial.
     rate: u64,
-    /// Rounds between two trials. Doubles while trials gain nothing.
-    patience: u32,
-    /// Whether the next trial doubles.
+    /// The number of rounds between two trials. Doubles while trials have no gain.
+    trial_interval: u32,
+    /// Whether the next trial doubles the target. Otherwise it halves the target.
     is_up_next: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Doubling. `misses` rounds in a row gained nothing.
+    /// Doubling. The last `misses` rounds had no gain.
     Grow { misses: u32 },
-    /// No trial for so many more rounds.
+    /// No trial for the next `rounds_left` rounds.
     Steady { rounds_left: u32 },
-    /// Trying another target than `from`; `first` is the rate of the first of two rounds.
+    /// A trial of another target than `from`; `first` is the rate of the first of two rounds.
     Trial { from: u64, first: Option<u64> },
 }
 
 impl WindowTuner {
-    /// The shortest round that is significant.
+    /// The minimum duration of a round.
     const ROUND_MIN: Duration = Duration::from_millis(1);
-    /// Rounds in a row without gain that end the growth: one may be noise.
+    /// Growth ends after this many consecutive rounds without gain: a single one may be noise.
     const MISSES_MAX: u32 = 2;
     const PATIENCE_MIN: u32 = 16;
     const PATIENCE_MAX: u32 = 128;
 
-    /// Between `min` and `max` bytes, from `min` on.
+    /// Tunes between `min` and `max` bytes, starting at `min`.
     pub(super) fn new(min: u64, max: u64) -> Self {
         Self {
             target: min,
@@ -60,9 +60,9 @@ impl WindowTuner {
             max: max.max(min),
             meter: Meter::default(),
             phase: Phase::Grow { misses: 0 },
-            is_settling: false,
+            skips_round: false,
             rate: 0,
-            patience: Self::PATIENCE_MIN,
+            trial_interval: Self::PATIENCE_MIN,
             is_up_next: true,
         }
     }
@@ -72,7 +72,7 @@ impl WindowTuner {
         self.target
     }
 
-    /// Bytes per second at the present target; 0 before the first round has completed.
+    /// Bytes per second at the current target; 0 before the first round has completed.
     pub(super) const fn rate(&self) -> u64 {
         self.rate
     }
@@ -83,14 +83,14 @@ impl WindowTuner {
 
     pub(super) fn completed(&mut self, bytes: u64, moved: u64, now: Instant) {
         self.meter.completed(bytes, moved, now);
-        // Growth must be fast; later trials have time to be certain.
+        // Growth must be fast; later trials may take longer and be more certain.
         let targets = if matches!(self.phase, Phase::Grow { .. }) { 1 } else { 4 };
         let is_round_over =
             self.meter.moved() >= self.target.saturating_mul(targets) && self.meter.busy() >= Self::ROUND_MIN;
         if is_round_over {
             let rate = self.meter.take_rate();
-            if self.is_settling {
-                self.is_settling = false;
+            if self.skips_round {
+                self.skips_round = false;
             } else {
                 self.phase = self.after_round(rate);
             }
@@ -124,7 +124,7 @@ impl WindowTuner {
         } else {
             self.set_target(self.target / 2);
         }
-        Phase::Steady { rounds_left: self.patience }
+        Phase::Steady { rounds_left: self.trial_interval }
     }
 
     fn start_trial(&mut self) -> Phase {
@@ -140,25 +140,25 @@ impl WindowTuner {
             if self.target > from { is_gain(self.rate, rate, 5) } else { !is_gain(rate, self.rate, 2) };
         if !pays {
             self.set_target(from);
-            self.patience = (self.patience * 2).min(Self::PATIENCE_MAX);
-            return Phase::Steady { rounds_left: self.patience };
+            self.trial_interval = (self.trial_interval * 2).min(Self::PATIENCE_MAX);
+            return Phase::Steady { rounds_left: self.trial_interval };
         }
         self.rate = rate;
-        self.patience = Self::PATIENCE_MIN;
+        self.trial_interval = Self::PATIENCE_MIN;
         if self.target > from && self.target < self.max {
             self.set_target(self.target.saturating_mul(2));
             return Phase::Grow { misses: 0 };
         }
-        Phase::Steady { rounds_left: self.patience }
+        Phase::Steady { rounds_left: self.trial_interval }
     }
 
     fn set_target(&mut self, target: u64) {
         self.target = target.clamp(self.min, self.max);
-        self.is_settling = true;
+        self.skips_round = true;
     }
 }
 
-/// Whether `after` is more than `before` by `percent` or more.
+/// Whether `after` exceeds `before` by at least `percent`.
 fn is_gain(before: u64, after: u64, percent: u64) -> bool {
     u128::from(after) * 100 >= u128::from(before) * u128::from(100 + percent) && after > before
 }
@@ -169,8 +169,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Keeps the target in flight on a device of that bandwidth (bytes/s) and delay, for so many rounds and
-    /// to the end of a trial.
+    /// Keeps the target in flight on a device of that bandwidth (bytes/s) and delay, for `rounds` rounds and until a
+    /// trial ends.
     fn run(tuner: &mut WindowTuner, bandwidth: u64, delay: Duration, now: &mut Instant, rounds: u32) {
         let mut rounds_left = rounds;
         while rounds_left > 0 || matches!(tuner.phase, Phase::Trial { .. }) {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn settles_at_bandwidth_times_delay() {
+    fn converges_to_bandwidth_times_delay() {
         // 2 GiB/s for 4 ms: 8 MiB.
         let mut tuner = WindowTuner::new(MIB, 256 * MIB);
         let mut now = Instant::ZERO;

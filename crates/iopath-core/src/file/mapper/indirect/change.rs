@@ -7,7 +7,7 @@ use crate::file::mapper::{FileRange, MapError, Space};
 use crate::sector::{Extent, Sector};
 
 impl IndirectMap {
-    /// Reserves space for every hole in `range`, and makes the indirect blocks on the paths there.
+    /// Reserves space for every hole in `range`, and creates the indirect blocks on the paths to it.
     pub(super) fn reserve(&mut self, range: FileRange, space: &mut dyn Space) -> Result<(), MapError> {
         let (mut block, end) = self.blocks_of(range);
         while block < end {
@@ -20,15 +20,15 @@ impl IndirectMap {
                 block += 1;
                 continue;
             }
-            self.make_way(block, &path, space)?;
+            self.create_path(block, &path, space)?;
             let share_end = self.shape.share_end(block).min(end);
             let holes = (block + 1..share_end).take_while(|next| self.is_hole(*next)).count() as u64 + 1;
             let unit = self.block_sectors();
-            let Some(place) = space.take(holes * unit, unit, self.goal(block)) else {
-                self.remove_way(block, &path, path.depth, space);
+            let Some(extent) = space.take(holes * unit, unit, self.goal(block)) else {
+                self.remove_path(block, &path, path.depth, space);
                 return Err(MapError::NoSpace);
             };
-            let (first, count) = self.pointers_of(place);
+            let (first, count) = self.pointers_of(extent);
             for index in 0..count {
                 self.reserved.insert(block + index, first + index as u32);
             }
@@ -66,7 +66,7 @@ impl IndirectMap {
         done
     }
 
-    /// Removes one block or skips a hole; the next block to visit.
+    /// Removes one block or skips a hole. Returns the next block to visit.
     fn unlink_block(
         &mut self,
         block: u64,
@@ -76,20 +76,21 @@ impl IndirectMap {
         let Some(path) = self.shape.path(block) else { return Ok(u64::MAX) };
         let found = self.find(block, &path)?;
         if let Some(pointer) = self.reserved.remove(&block) {
-            freed.add(self.place(pointer, 1), space);
+            freed.add(self.extent(pointer, 1), space);
         } else if let Found::Nothing { end } = found {
             let reserved = self.reserved.range(block..end).next();
             return Ok(reserved.map_or(end, |(next, _)| *next));
         } else if let Found::Block(pointer) = found {
             self.set(&path, path.depth, NOTHING);
-            freed.add(self.place(pointer, 1), space);
+            freed.add(self.extent(pointer, 1), space);
         }
         self.remove_empty(block, &path, path.depth, freed, space);
         Ok(block + 1)
     }
 
-    /// Removes the indirect blocks that [`IndirectMap::make_way`] made, down to `depth`, for a block without space.
-    fn remove_way(&mut self, block: u64, path: &Path, depth: usize, space: &mut dyn Space) {
+    /// Removes the indirect blocks that [`IndirectMap::create_path`] created, down to `depth`, after the allocation of
+    /// the block failed.
+    fn remove_path(&mut self, block: u64, path: &Path, depth: usize, space: &mut dyn Space) {
         let mut freed = Freed::default();
         self.remove_empty(block, path, depth, &mut freed, space);
         freed.release(space);
@@ -118,22 +119,23 @@ impl IndirectMap {
             }
             self.set(path, level - 1, NOTHING);
             self.nodes.remove(node);
-            freed.add(self.place(node, 1), space);
+            freed.add(self.extent(node, 1), space);
         }
     }
 
-    /// Makes the missing indirect blocks on the path to `block`, from the top down; none if one cannot be made.
-    fn make_way(&mut self, block: u64, path: &Path, space: &mut dyn Space) -> Result<(), MapError> {
+    /// Creates the missing indirect blocks on the path to `block`, from the top down. If one cannot be created, creates
+    /// none.
+    fn create_path(&mut self, block: u64, path: &Path, space: &mut dyn Space) -> Result<(), MapError> {
         for level in 1..=path.depth {
             if self.pointer(path, level - 1) != NOTHING {
                 continue;
             }
             let unit = self.block_sectors();
-            let Some(place) = space.take(unit, unit, self.goal(block)) else {
-                self.remove_way(block, path, level - 1, space);
+            let Some(extent) = space.take(unit, unit, self.goal(block)) else {
+                self.remove_path(block, path, level - 1, space);
                 return Err(MapError::NoSpace);
             };
-            let (node, _) = self.pointers_of(place);
+            let (node, _) = self.pointers_of(extent);
             self.nodes.create(node, self.shape.pointers(), path.depth - level);
             self.set(path, level - 1, node);
         }
@@ -144,7 +146,7 @@ impl IndirectMap {
     fn pointer(&self, path: &Path, level: usize) -> u32 {
         let mut pointer = self.inode[path.slots[0]];
         for slot in &path.slots[1..=level] {
-            let node = self.nodes.get(pointer).expect("a way that was walked is in memory");
+            let node = self.nodes.get(pointer).expect("the path was walked, so its blocks are in memory");
             pointer = node[*slot];
         }
         pointer
@@ -170,16 +172,16 @@ impl IndirectMap {
         !self.reserved.contains_key(&block) && matches!(self.find(block, &path), Ok(Found::Nothing { .. }))
     }
 
-    /// The preferred block for new space: behind the block before it in the file, or behind its indirect block.
+    /// The preferred block for new space: after the previous block of the file, or after its indirect block.
     fn goal(&self, block: u64) -> Sector {
-        let behind = |pointer: u32| Sector((u64::from(pointer) + 1) * self.block_sectors());
+        let after = |pointer: u32| Sector((u64::from(pointer) + 1) * self.block_sectors());
         let Some(path) = self.shape.path(block) else { return Sector(0) };
-        let hangs_on = if path.depth > 0 { self.leaf(&path) } else { NOTHING };
-        let is_first = hangs_on != NOTHING && path.slots[path.depth] == 0;
+        let parent = if path.depth > 0 { self.leaf(&path) } else { NOTHING };
+        let is_first = parent != NOTHING && path.slots[path.depth] == 0;
         match block.checked_sub(1).map(|before| self.known_pointer(before)) {
-            Some(before) if before != NOTHING && !is_first => behind(before),
-            Some(before) if hangs_on == NOTHING => behind(before),
-            _ => behind(hangs_on),
+            Some(before) if before != NOTHING && !is_first => after(before),
+            Some(before) if parent == NOTHING => after(before),
+            _ => after(parent),
         }
     }
 
@@ -192,7 +194,7 @@ impl IndirectMap {
         pointer
     }
 
-    /// The device's block of a block of the file; `NOTHING` if it is unknown without reading.
+    /// The device's block of a block of the file; `NOTHING` if that is unknown without a read.
     fn known_pointer(&self, block: u64) -> u32 {
         if let Some(pointer) = self.reserved.get(&block) {
             return *pointer;
@@ -213,16 +215,16 @@ impl IndirectMap {
         (range.start() / unit, range.end() / unit)
     }
 
-    /// The blocks of `place`: the first, and their number.
-    fn pointers_of(&self, place: Extent) -> (u32, u64) {
+    /// The blocks of `extent`: the first, and their number.
+    fn pointers_of(&self, extent: Extent) -> (u32, u64) {
         let unit = self.block_sectors();
         assert!(
-            place.start().0.is_multiple_of(unit) && place.end().0 / unit <= self.blocks,
-            "space at sectors {place} is no whole blocks of the device"
+            extent.start().0.is_multiple_of(unit) && extent.end().0 / unit <= self.blocks,
+            "space at sectors {extent} is no whole blocks of the device"
         );
-        let first = u32::try_from(place.start().0 / unit).expect("a block has a number of 32 bits");
+        let first = u32::try_from(extent.start().0 / unit).expect("a block has a number of 32 bits");
         assert!(first != NOTHING, "block 0 of a device holds no data: it stands for a hole");
-        (first, place.sectors() / unit)
+        (first, extent.sectors() / unit)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Indirect blocks in memory: their pointers, and which have changed. Knows no file: see `indirect.rs`.
+//! Indirect blocks in memory: their pointers, and the set of changed blocks. `indirect.rs` relates them to the file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The fewest blocks in memory with which a walk through three indirect blocks ends.
+/// The minimum number of blocks in memory with which a walk through three indirect blocks ends.
 const LEAST: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -11,9 +11,9 @@ pub(super) struct Nodes {
     by_block: BTreeMap<u32, Node>,
     /// Changed blocks: height above the file's blocks, and block number.
     dirty: BTreeSet<(usize, u32)>,
-    /// In order of arrival; may name dropped ones.
+    /// In order of arrival; may contain dropped blocks.
     order: VecDeque<u32>,
-    /// The most clean blocks to keep.
+    /// The maximum number of clean blocks.
     max: usize,
 }
 
@@ -49,7 +49,7 @@ impl Nodes {
         self.dirty.insert((height, block));
     }
 
-    /// Inserts a block read from the device, unless it is in memory: that one is newer.
+    /// Inserts a block read from the device, unless a newer version is in memory.
     pub(super) fn insert(&mut self, block: u32, pointers: Box<[u32]>) {
         if self.by_block.contains_key(&block) {
             return;
@@ -101,7 +101,7 @@ impl Nodes {
         self.get(block).map(|pointers| pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect())
     }
 
-    /// The next block to write, the nearest to the file's blocks first.
+    /// The next block to write; blocks nearest to the file's blocks come first.
     pub(super) fn poll_dirty(&mut self) -> Option<(u32, Box<[u8]>)> {
         let (_, block) = self.dirty.pop_first()?;
         self.by_block.get_mut(&block)?.is_dirty = false;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_that_did_not_change_are_forgotten() {
+    fn the_oldest_clean_blocks_are_dropped() {
         let mut nodes = Nodes::new(LEAST);
         nodes.create(1, 8, 0);
         for block in 2..9 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_written_before_those_who_point_to_them() {
+    fn children_are_written_before_their_parents() {
         let mut nodes = Nodes::new(LEAST);
         nodes.create(5, 8, 2);
         nodes.create(9, 8, 0);

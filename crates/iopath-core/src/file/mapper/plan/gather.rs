@@ -1,5 +1,5 @@
-//! Makes bios of mappings: joins mappings that are adjacent in the file and on the device, splits at the device's limits,
-//! ends at boundaries. Maps nothing: see `read.rs` and `write.rs`.
+//! Makes bios of mappings: joins mappings that are adjacent in the file and on the device, splits them at the device's
+//! limits, and ends them at boundaries. `read.rs` and `write.rs` provide the mappings.
 
 use super::{Boundary, Step};
 use crate::block::bio::Op;
@@ -14,13 +14,13 @@ pub(super) struct Gather {
     boundary: Boundary,
     block_bytes: u32,
     pending: Option<(FileRange, Extent)>,
-    /// The pending bio grows no more.
+    /// The pending bio must not grow further.
     is_closed: bool,
     /// The pending bio ends at a boundary.
     at_boundary: bool,
     /// From this byte of the file on, each block is a separate bio.
     alone_from: Option<u64>,
-    /// The next step is a submit.
+    /// The next step is a [`Step::Submit`].
     submit_due: bool,
 }
 
@@ -38,13 +38,13 @@ impl Gather {
         }
     }
 
-    /// Adds a mapping that lies at `place`. Returns false, and closes the pending bio, if the mapping cannot join it.
-    pub(super) fn push(&mut self, mapping: &Mapping, place: Extent) -> bool {
+    /// Adds a mapping that lies at `extent`. If the mapping cannot join the pending bio, closes that and returns false.
+    pub(super) fn push(&mut self, mapping: &Mapping, extent: Extent) -> bool {
         let file = mapping.file;
         let joined = match self.pending {
-            None => Some((file, place)),
+            None => Some((file, extent)),
             Some((before, at)) if before.is_followed_by(file) => {
-                at.join(place).map(|place| (FileRange::between(before.start(), file.end()), place))
+                at.join(extent).map(|extent| (FileRange::between(before.start(), file.end()), extent))
             }
             Some(_) => None,
         };
@@ -65,29 +65,29 @@ impl Gather {
         self.pending.map(|(file, _)| file)
     }
 
-    /// Closes the pending bio; whether there is one.
+    /// Closes the pending bio. Returns whether there is one.
     pub(super) fn close(&mut self) -> bool {
         self.is_closed = true;
         self.pending.is_some()
     }
 
-    /// A closed bio, or the submit behind it.
+    /// A closed bio, or the [`Step::Submit`] after it.
     pub(super) fn poll(&mut self, limits: &Limits) -> Option<Step> {
         if std::mem::take(&mut self.submit_due) {
             return Some(Step::Submit);
         }
-        let Some((file, place)) = self.pending else {
+        let Some((file, extent)) = self.pending else {
             self.is_closed = false;
             return None;
         };
-        let fits = limits.first_piece(self.op, place);
-        assert!(fits > 0, "a device that takes no {} has no file to plan for", self.op);
-        if fits == place.sectors() && !self.is_closed {
+        let fits = limits.first_piece(self.op, extent);
+        assert!(fits > 0, "the device does not support {}", self.op);
+        if fits == extent.sectors() && !self.is_closed {
             return None;
         }
         let alone = self.alone_from.map(|from| self.block_end(from.max(file.start())));
         let sectors = alone.map_or(fits, |end| fits.min((end - file.start()) >> SECTOR_SHIFT));
-        let (first, rest) = place.split_at(sectors);
+        let (first, rest) = extent.split_at(sectors);
         let cut = file.start() + first.bytes();
         self.submit_due = alone == Some(cut);
         if rest.is_empty() {
@@ -96,7 +96,7 @@ impl Gather {
         } else {
             self.pending = Some((file.from_offset(cut), rest));
         }
-        Some(Step::Transfer { file: file.up_to(cut), place: first })
+        Some(Step::Transfer { file: file.up_to(cut), extent: first })
     }
 
     /// The end of the filesystem's block that contains a byte of the file.

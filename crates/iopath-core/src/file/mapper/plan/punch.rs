@@ -1,11 +1,11 @@
-//! A hole punched into a file: zeroes partly punched blocks; the whole blocks are released afterwards.
+//! Punches a hole into a file: zeroes partly punched blocks. The caller releases the whole blocks afterwards.
 
 use super::{PlanError, Step, ZeroPlan};
 use crate::block::limits::Limits;
 use crate::file::mapper::{FileRange, Mapper};
 
 /// The steps before the whole blocks of a range can be released. When all have succeeded, call [`Mapper::unmap`] with
-/// [`PunchPlan::blocks`]. If one failed, do not: the bytes at the ends are then old or zero.
+/// [`PunchPlan::blocks`]. If a step failed, do not call it; the bytes at the ends are then old or zero.
 #[derive(Debug, Clone)]
 pub struct PunchPlan {
     head: ZeroPlan,
@@ -15,7 +15,7 @@ pub struct PunchPlan {
 }
 
 impl PunchPlan {
-    /// Punches `file`. A block whose rest lies behind the file's end is punched as a whole.
+    /// Punches `file`. If the rest of a block lies past the file's end, the whole block is punched.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].

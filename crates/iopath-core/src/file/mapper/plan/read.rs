@@ -1,5 +1,5 @@
-//! A direct read of a mapped file: bios for data, zeroes for holes and unwritten space, metadata reads where the mapper
-//! needs them. Bypasses every cache: coherency is the caller's task.
+//! A direct read of a mapped file: bios for data, zeroes for holes and unwritten space, metadata reads as the mapper
+//! needs them. It bypasses every cache: the caller ensures coherency.
 
 use super::gather::Gather;
 use super::{Boundary, PlanError, Step, check_direct};
@@ -36,8 +36,8 @@ impl ReadPlan {
         })
     }
 
-    /// The bytes that are read: fewer than requested at the end of the file. The last step may cover more, to the end of a
-    /// block of the device. Those bytes are arbitrary, and must not be shown.
+    /// The number of bytes read, which is less than requested at the end of the file. The last step may read further,
+    /// to the end of a block of the device. The additional bytes are arbitrary; the caller must not return them.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -56,16 +56,16 @@ impl ReadPlan {
             }
             let mapping = match mapper.map(self.rest) {
                 Ok(mapping) => mapping,
-                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+                Err(Metadata(extent)) => return Some(Step::Metadata { extent }),
             };
-            let Location::Written(place) = mapping.location else {
+            let Location::Written(extent) = mapping.location else {
                 if self.gather.close() {
                     continue;
                 }
                 self.rest = self.rest.from_offset(mapping.file.end());
                 return Some(Step::Zeroes { file: mapping.file });
             };
-            if self.gather.push(&mapping, place) {
+            if self.gather.push(&mapping, extent) {
                 self.rest = self.rest.from_offset(mapping.file.end());
             }
         }

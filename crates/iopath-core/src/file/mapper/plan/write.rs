@@ -1,5 +1,5 @@
-//! A direct write to a mapped file: allocation, bios, zeroes in the rest of new blocks, and the range to commit when all of
-//! these have completed. Commits nothing itself.
+//! A direct write to a mapped file: allocation, bios, zeroes in the rest of new blocks, and the range to commit when
+//! all of these have completed. The caller commits.
 
 use super::gather::Gather;
 use super::{Boundary, PlanError, Step, ZeroPlan, check_direct};
@@ -23,7 +23,7 @@ pub struct WritePlan {
     rest: FileRange,
     block_bytes: u32,
     size_bytes: u64,
-    /// Between the file's end and the write.
+    /// Zeroes between the file's end and the write.
     gap: ZeroPlan,
     gather: Gather,
     head_is_done: bool,
@@ -33,11 +33,11 @@ pub struct WritePlan {
     failed: Option<u64>,
 }
 
-/// The result of a write. Next, in this order: [`Mapper::commit`], [`Mapper::set_size`], and only then report completion.
+/// The result of a write. Call [`Mapper::commit`], then [`Mapper::set_size`], and only then report completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrote {
-    /// Bytes written, from the start on; after an error the bytes before it, in whole blocks of the filesystem. The bytes
-    /// behind are old or new in space written earlier, and unchanged elsewhere.
+    /// Bytes written, from the start on. After an error: the bytes before the error, in whole blocks of the filesystem.
+    /// Later bytes are old or new in space written earlier, and unchanged elsewhere.
     pub bytes: u64,
     /// The whole blocks to commit; may be empty.
     pub commit: FileRange,
@@ -46,7 +46,7 @@ pub struct Wrote {
 }
 
 impl WritePlan {
-    /// Writes `file`; the mapper's file grows if the write ends behind it.
+    /// Writes `file`. The mapper's file grows if the write ends past its end.
     ///
     /// # Errors
     /// [`PlanError`]: the range does not fit the device.
@@ -106,29 +106,29 @@ impl WritePlan {
             }
             let mapping = match mapper.map(self.rest) {
                 Ok(mapping) => mapping,
-                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+                Err(Metadata(extent)) => return Some(Step::Metadata { extent }),
             };
-            let place = match mapping.location {
+            let extent = match mapping.location {
                 Location::Hole => {
                     return Some(Step::Allocate { file: mapping.file.outward(self.block_bytes.into()) });
                 }
-                Location::Written(place) => place,
-                Location::Unwritten(place) => {
+                Location::Written(extent) => extent,
+                Location::Unwritten(extent) => {
                     self.has_new = true;
-                    if let Some(head) = self.take_head(mapping.file, place) {
+                    if let Some(head) = self.take_head(mapping.file, extent) {
                         return Some(head);
                     }
-                    self.see_tail(mapping.file, place);
-                    place
+                    self.note_tail(mapping.file, extent);
+                    extent
                 }
             };
-            if self.gather.push(&mapping, place) {
+            if self.gather.push(&mapping, extent) {
                 self.rest = self.rest.from_offset(mapping.file.end());
             }
         }
     }
 
-    /// A step of this plan, [`Step::Transfer`] or zeroes of `file`, has failed.
+    /// Records a failed step of this plan: a [`Step::Transfer`] or zeroes of `file`.
     pub fn handle_error(&mut self, file: FileRange) {
         let at = file.start();
         self.failed = Some(self.failed.map_or(at, |before| before.min(at)));
@@ -157,8 +157,8 @@ impl WritePlan {
         }
     }
 
-    /// Zeroes in front of the data, in the same new block.
-    fn take_head(&mut self, file: FileRange, place: Extent) -> Option<Step> {
+    /// The step that zeroes the bytes before the data in the same new block.
+    fn take_head(&mut self, file: FileRange, extent: Extent) -> Option<Step> {
         let block_start = self.file.start() / u64::from(self.block_bytes) * u64::from(self.block_bytes);
         let head = FileRange::between(block_start, self.file.start());
         if std::mem::replace(&mut self.head_is_done, true)
@@ -168,16 +168,16 @@ impl WritePlan {
             return None;
         }
         let sectors = head.bytes() / SECTOR_BYTES;
-        let place = Extent::new(Sector(place.start().0 - sectors), sectors);
-        place.map(|place| Step::ZeroBlocks { file: head, place })
+        let extent = Extent::new(Sector(extent.start().0 - sectors), sectors);
+        extent.map(|extent| Step::ZeroBlocks { file: head, extent })
     }
 
-    /// Zeroes behind the data, in the same new block, if `file` reaches its end.
-    fn see_tail(&mut self, file: FileRange, place: Extent) {
+    /// If `file` is the end of the data, records zeroes after it in the same new block.
+    fn note_tail(&mut self, file: FileRange, extent: Extent) {
         let tail = FileRange::between(self.file.end(), self.file.outward(self.block_bytes.into()).end());
         if file.end() == self.file.end() && !tail.is_empty() {
-            let place = Extent::new(place.end(), tail.bytes() / SECTOR_BYTES);
-            self.tail = place.map(|place| Step::ZeroBlocks { file: tail, place });
+            let extent = Extent::new(extent.end(), tail.bytes() / SECTOR_BYTES);
+            self.tail = extent.map(|extent| Step::ZeroBlocks { file: tail, extent });
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Zeroes written space, so that no stale byte becomes visible: the rest of the last block before the file grows, the ends
-//! of a hole to be punched. Skips holes and unwritten space, which read as zeroes.
+//! Zeroes written space, so that no stale byte becomes visible: the rest of the last block before the file grows, and
+//! the ends of a hole to be punched. Skips holes and unwritten space, since they read as zeroes.
 
 use super::{PlanError, Step, check_blocks};
 use crate::block::bio::Op;
@@ -23,13 +23,13 @@ impl ZeroPlan {
     /// [`PlanError::BlockSize`].
     pub fn new(file: FileRange, mapper: &dyn Mapper, limits: &Limits) -> Result<Self, PlanError> {
         check_blocks(mapper, limits)?;
-        // A rest that no whole block covers would never end.
+        // A rest without a whole block could never be zeroed, and the plan would never end.
         let block = u64::from(mapper.block_bytes());
         Ok(Self { rest: file.up_to(u64::MAX / block * block) })
     }
 
-    /// Zeroes what the growth of the file to `size_bytes` makes visible: written space behind the end, mostly the rest of the
-    /// last block. Call [`Mapper::set_size`] when all steps have succeeded.
+    /// Zeroes the written space that becomes visible when the file grows to `size_bytes`: mostly the rest of the last
+    /// block. Call [`Mapper::set_size`] when all steps have succeeded.
     ///
     /// # Errors
     /// [`PlanError::BlockSize`].
@@ -43,13 +43,13 @@ impl ZeroPlan {
         while !self.rest.is_empty() {
             let mapping = match mapper.map(self.rest.outward(block)) {
                 Ok(mapping) => mapping,
-                Err(Metadata(place)) => return Some(Step::Metadata { place }),
+                Err(Metadata(extent)) => return Some(Step::Metadata { extent }),
             };
-            let Location::Written(place) = mapping.location else {
+            let Location::Written(extent) = mapping.location else {
                 self.rest = self.rest.from_offset(mapping.file.end());
                 continue;
             };
-            let (file, step) = first_step(self.rest.and(mapping.file), mapping.file, place, block, limits);
+            let (file, step) = first_step(self.rest.and(mapping.file), mapping.file, extent, block, limits);
             self.rest = self.rest.from_offset(file.end());
             return Some(step);
         }
@@ -62,33 +62,33 @@ fn block_bytes(limits: &Limits) -> u64 {
     limits.logical_block_bytes.max(SECTOR_BYTES as u32).into()
 }
 
-/// The first part of `file` that one step can zero, and the step. `place` is the extent of `mapped`, which begins in the
+/// The first part of `file` that one step can zero, and the step. `extent` is that of `mapped`, which begins in the
 /// same block.
 fn first_step(
     file: FileRange,
     mapped: FileRange,
-    place: Extent,
+    extent: Extent,
     block: u64,
     limits: &Limits,
 ) -> (FileRange, Step) {
     let at = |range: FileRange| {
-        let (_, rest) = place.split_at((range.start() - mapped.start()) / SECTOR_BYTES);
+        let (_, rest) = extent.split_at((range.start() - mapped.start()) / SECTOR_BYTES);
         rest.split_at(range.bytes() / SECTOR_BYTES).0
     };
     let whole = file.inward(block);
     if !whole.is_empty() && whole.start() == file.start() {
-        let place = at(whole);
+        let extent = at(whole);
         let op = if limits.write_zeroes_bytes_max > 0 { Op::WriteZeroes } else { Op::Write };
-        // A write, if the device's largest write-zeroes is smaller than a block.
-        let sectors = match limits.first_piece(op, place) {
-            0 => limits.first_piece(Op::Write, place),
+        // Use a write if the device's largest write-zeroes is smaller than a block.
+        let sectors = match limits.first_piece(op, extent) {
+            0 => limits.first_piece(Op::Write, extent),
             sectors => sectors,
         };
-        let place = place.split_at(sectors).0;
-        let file = whole.up_to(whole.start() + place.bytes());
-        return (file, Step::ZeroBlocks { file, place });
+        let extent = extent.split_at(sectors).0;
+        let file = whole.up_to(whole.start() + extent.bytes());
+        return (file, Step::ZeroBlocks { file, extent });
     }
     let first = FileRange::new(file.start(), 1).outward(block);
     let part = file.and(first);
-    (part, Step::ZeroPart { file: part, place: at(first), from: part.start() - first.start() })
+    (part, Step::ZeroPart { file: part, extent: at(first), from: part.start() - first.start() })
 }
