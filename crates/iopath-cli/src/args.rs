@@ -75,7 +75,8 @@ pub(crate) struct RunArgs {
     /// The I/O path to measure
     #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: &'static PathRow,
-    /// A directory (for a temporary scratch file), a file or a block device
+    /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
+    /// model:NAME or model:FILE.toml
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Option<PathBuf>,
     /// Direction and order of transfers

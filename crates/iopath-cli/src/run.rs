@@ -3,10 +3,12 @@
 use crate::args::RunArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::table;
+use iopath_lab::{model_file, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show, args.target.as_deref(), args.log.as_deref())?;
+    // The file of a model is no destination either.
+    let target = args.target.as_deref().map(|target| model_file(target).unwrap_or(target));
+    let output = Output::new(&args.show, target, args.log.as_deref())?;
     let workload = args.workload()?;
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = iopath_lab::report(&workload, &mut bar);

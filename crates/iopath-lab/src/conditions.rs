@@ -12,7 +12,8 @@ use crate::workload::Workload;
 pub(crate) struct Conditions<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) target: &'a Target,
-    pub(crate) host: &'a Host,
+    /// None in virtual time.
+    pub(crate) host: Option<&'a Host>,
 }
 
 impl Conditions<'_> {
@@ -52,9 +53,7 @@ pub(crate) mod fixtures {
             seconds: 1.0,
             first_ended_seconds: 1.0,
             latency_ns: latencies(),
-            user_seconds: 0.0,
-            system_seconds: 0.0,
-            machine_busy_seconds: None,
+            cpu: None,
             device: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),
             cache: None,

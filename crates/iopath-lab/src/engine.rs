@@ -39,10 +39,8 @@ pub(crate) struct Measured {
     /// From the first job's start to the first job's end.
     pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
-    pub(crate) user_seconds: f64,
-    pub(crate) system_seconds: f64,
-    /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
-    pub(crate) machine_busy_seconds: Option<f64>,
+    /// None in virtual time.
+    pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
     /// disk.
     pub(crate) device: Option<DiskCounters>,
@@ -52,6 +50,16 @@ pub(crate) struct Measured {
     pub(crate) cache: Option<CacheUse>,
     /// Warnings of the connections.
     pub(crate) warnings: Vec<String>,
+}
+
+/// CPU time of one repetition, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuSeconds {
+    /// Of this process.
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+    /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
+    pub(crate) machine_busy: Option<f64>,
 }
 
 /// Runs a workload once on an open path.
@@ -288,7 +296,24 @@ impl Measured {
     fn of(jobs: &[JobResult], before: &Counters, after: &Counters, warnings: Vec<String>) -> Self {
         let disk = after.device.zip(before.device).map(|(after, before)| after - before);
         let own = after.io.zip(before.io).map(|(after, before)| after - before);
+        Self {
+            cpu: Some(CpuSeconds {
+                user: after.process.user.saturating_sub(before.process.user).as_secs_f64(),
+                system: after.process.system.saturating_sub(before.process.system).as_secs_f64(),
+                machine_busy: after
+                    .machine_busy_seconds
+                    .zip(before.machine_busy_seconds)
+                    .map(|(after, before)| (after - before).max(0.0)),
+            }),
+            storage: after.storage.zip(before.storage).map(|(after, before)| after - before),
+            device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
+            warnings,
+            ..Self::of_jobs(jobs)
+        }
+    }
 
+    /// What the jobs have measured themselves, without any counter of the system.
+    pub(crate) fn of_jobs(jobs: &[JobResult]) -> Self {
         let mut latency_ns = latencies();
         for job in jobs {
             latency_ns.add(&job.latency_ns).expect("all histograms have the same bounds");
@@ -303,16 +328,11 @@ impl Measured {
             seconds: Duration::from_nanos(ended_ns - started_ns).as_secs_f64(),
             first_ended_seconds: Duration::from_nanos(first_ended_ns - started_ns).as_secs_f64(),
             latency_ns,
-            user_seconds: after.process.user.saturating_sub(before.process.user).as_secs_f64(),
-            system_seconds: after.process.system.saturating_sub(before.process.system).as_secs_f64(),
-            machine_busy_seconds: after
-                .machine_busy_seconds
-                .zip(before.machine_busy_seconds)
-                .map(|(after, before)| (after - before).max(0.0)),
-            storage: after.storage.zip(before.storage).map(|(after, before)| after - before),
-            device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
+            cpu: None,
+            storage: None,
+            device: None,
             cache: None,
-            warnings,
+            warnings: Vec::new(),
         }
     }
 

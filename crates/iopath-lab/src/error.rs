@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use iopath::OpenError;
 use iopath_log::LogError;
+use iopath_model::ModelError;
+use iopath_model::event_loop::LoopError;
 use iopath_os::NoMemory;
 use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
@@ -34,6 +36,26 @@ pub enum LabError {
         /// The target as given.
         target: PathBuf,
     },
+    /// The file of a model does not exist.
+    #[error("model file {} does not exist", file.display())]
+    NoModelFile {
+        /// The file as given.
+        file: PathBuf,
+    },
+    /// There is no such model, or its parameters are wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Virtual time cannot go on.
+    #[error("the simulation of {} cannot continue: {source}", target.display())]
+    Simulation {
+        /// The target as given.
+        target: PathBuf,
+        /// The cause.
+        source: LoopError,
+    },
+    /// The user has ended the run.
+    #[error("interrupted")]
+    Interrupted,
     /// The target disappeared during the run.
     #[error("{} is gone: it was removed or renamed during the run", target.display())]
     Gone {
@@ -185,7 +207,7 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Workload(error) => error.is_usage(),
-            Self::Unknown { .. } => true,
+            Self::Unknown { .. } | Self::Model(ModelError::UnknownPreset { .. }) => true,
             _ => false,
         }
     }

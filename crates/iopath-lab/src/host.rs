@@ -6,6 +6,7 @@ use std::thread;
 use iopath_os::target::{Disk, Kind};
 
 use crate::counters::first_line;
+use crate::model::ModelTarget;
 use crate::result::{DiskFacts, Host, TargetFacts};
 use crate::target::Target;
 
@@ -53,6 +54,9 @@ fn memory(meminfo: &str, field: &str) -> Option<u64> {
 impl TargetFacts {
     /// The facts of a target; none for [`Target::none`].
     pub fn of(target: &Target) -> Option<Self> {
+        if let Some(model) = target.model() {
+            return Some(Self::of_model(model));
+        }
         let info = target.info()?;
         Some(Self {
             path: info.path.display().to_string(),
@@ -63,6 +67,18 @@ impl TargetFacts {
             direct_align_bytes: target.direct_align_bytes().ok(),
             disk: info.backing.disk().map(DiskFacts::of),
         })
+    }
+
+    fn of_model(model: &ModelTarget) -> Self {
+        Self {
+            path: model.name().display().to_string(),
+            kind: "model".to_owned(),
+            scratch: false,
+            size_bytes: model.size_bytes(),
+            filesystem: None,
+            direct_align_bytes: Some(model.align_bytes()),
+            disk: None,
+        }
     }
 }
 

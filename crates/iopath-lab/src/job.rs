@@ -35,11 +35,6 @@ impl Deadline {
     pub(crate) fn is_reached(self, now_ns: u64) -> bool {
         now_ns >= self.ns
     }
-
-    /// The time of the deadline; none if there is none.
-    pub(crate) fn timeout(self) -> Option<u64> {
-        (self.ns < u64::MAX).then_some(self.ns)
-    }
 }
 
 /// A transfer in flight.
@@ -99,16 +94,6 @@ impl Job {
         self.tally.count(transfer);
         self.tally.measure(now_ns - submitted_ns);
         self.free.push(slot);
-    }
-
-    /// The deadline, after which [`Job::poll_transfer`] returns none. None if there is no deadline or the job has stopped:
-    /// then only a completion changes the state.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "threads wait for completions; a virtual clock jumps to this")
-    )]
-    pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.deadline.timeout().filter(|_| !self.is_stopped)
     }
 
     /// Ends the job: no further transfers. The transfers in flight complete.

@@ -14,6 +14,7 @@ pub mod field;
 mod host;
 mod job;
 pub mod map;
+mod model;
 pub mod path;
 pub mod paths;
 mod pattern;
@@ -25,6 +26,7 @@ pub mod result;
 mod run;
 mod scratch;
 mod served;
+mod simulated;
 pub mod size;
 pub mod stats;
 mod storage;
@@ -39,6 +41,7 @@ pub use cache::CacheSettings;
 pub use error::LabError;
 pub use field::Field;
 pub use iopath::{ELEVATORS, Engine, Readahead};
+pub use model::{ModelTarget, model_file};
 pub use progress::Progress;
 pub use refusal::WorkloadError;
 pub use result::{Report, RunResult, TargetFacts};
@@ -64,7 +67,11 @@ pub fn run(workload: &Workload, progress: &mut dyn Progress) -> Result<RunResult
 /// As [`run`].
 pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report, LabError> {
     let target = Target::prepare(workload, progress)?;
+    if target.model().is_some() {
+        let result = run::run_on_model(workload, &target, progress)?;
+        return Ok(Report::new(None, TargetFacts::of(&target), vec![result]));
+    }
     let lab = Lab::new(IDLE_SAMPLE, progress);
     let result = lab.run(workload, &target, progress)?;
-    Ok(Report::new(lab.host().clone(), TargetFacts::of(&target), vec![result]))
+    Ok(Report::new(Some(lab.host().clone()), TargetFacts::of(&target), vec![result]))
 }

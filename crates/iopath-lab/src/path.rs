@@ -61,6 +61,11 @@ impl Capabilities {
         self.direct || self.cache
     }
 
+    /// Whether a model can take the place of the target: iopath's own code leads to it, and no code of the kernel.
+    pub fn runs_on_models(self) -> bool {
+        self.queue && self.needs_target && !self.cache
+    }
+
     /// Whether a page cache, the kernel's or iopath's, can serve a read of the path.
     pub fn is_cached(self) -> bool {
         self.needs_target && !self.direct

@@ -41,6 +41,29 @@ pub enum WorkloadError {
         /// The field that needs a cache.
         field: Field,
     },
+    /// The path accesses storage of this machine only, and the target is a model.
+    NoModel {
+        /// The path's name.
+        path: &'static str,
+        /// The target.
+        target: PathBuf,
+        /// The names of the paths that run on a model.
+        known: Vec<&'static str>,
+    },
+    /// The setting has no meaning in virtual time.
+    NotVirtual {
+        /// The field.
+        field: Field,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Virtual time ends before the run.
+    EndOfTime {
+        /// The time of all repetitions, in seconds.
+        seconds: u64,
+        /// The most there is, in seconds.
+        seconds_max: u64,
+    },
     /// Only reads can borrow, and the pattern has none.
     NothingToBorrow {
         /// The pattern.
@@ -83,6 +106,13 @@ pub enum WorkloadError {
         /// The bytes that are free.
         free: u64,
     },
+    /// The tables of queues and page cache do not fit the memory, in virtual time.
+    Tables {
+        /// Their size in bytes.
+        needed: u64,
+        /// The memory that is available, in bytes.
+        available: u64,
+    },
     /// The buffers do not fit the memory.
     Buffers {
         /// The size of the buffers in bytes.
@@ -97,7 +127,11 @@ impl WorkloadError {
     pub fn is_usage(&self) -> bool {
         !matches!(
             self,
-            Self::TooSmall { .. } | Self::Overwrite { .. } | Self::NoSpace { .. } | Self::Buffers { .. }
+            Self::TooSmall { .. }
+                | Self::Overwrite { .. }
+                | Self::NoSpace { .. }
+                | Self::Tables { .. }
+                | Self::Buffers { .. }
         )
     }
 
@@ -119,6 +153,18 @@ impl WorkloadError {
             Self::NoCache { path, field } => format!(
                 "path {path} has no iopath page cache and does not accept {}; omit it, or use path iopath-buffered",
                 name(*field)
+            ),
+            Self::NoModel { path, target, known } => format!(
+                "path {path} accesses storage of this machine only, and {} is a model; use path {}",
+                target.display(),
+                known.join(" or ")
+            ),
+            Self::NotVirtual { field, reason } => format!("{reason}; omit {}", name(*field)),
+            Self::EndOfTime { seconds, seconds_max } => format!(
+                "{seconds} s of virtual time, for all repetitions together, are out of range: {seconds_max} s at most; \
+                 use a shorter {} or fewer {}",
+                name(Field::End),
+                name(Field::Repetitions)
             ),
             Self::NothingToBorrow { pattern } => format!(
                 "{} applies to reads, and pattern `{pattern}` has none; omit it, or use a pattern that reads",
@@ -157,6 +203,13 @@ impl WorkloadError {
                 format_size(*margin),
                 format_size(*free),
                 or_smaller(&[Field::Size], names)
+            ),
+            Self::Tables { needed, available } => format!(
+                "the tables of queues and page cache need {} and exceed the available memory of {}{}",
+                format_size(*needed),
+                format_size(*available),
+                or_smaller(&[Field::Depth, Field::Jobs, Field::CacheSize], names)
+                    .replacen(", or use", "; use", 1)
             ),
             Self::Buffers { needed, available } => format!(
                 "buffers of {} (jobs × depth × block size, and the cache of iopath-buffered) exceed the available \

@@ -11,8 +11,11 @@ pub const SCHEMA: &str = "iopath.result/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The machine.
-    pub host: Host,
+    /// The clock of all times.
+    #[serde(default)]
+    pub clock: Clock,
+    /// The machine; none in virtual time, where no machine takes part.
+    pub host: Option<Host>,
     /// The target; none if the runs had none.
     pub target: Option<TargetFacts>,
     /// The measurements.
@@ -23,8 +26,9 @@ pub struct Report {
 
 impl Report {
     /// A report without findings.
-    pub fn new(host: Host, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
-        Self { schema: SCHEMA.to_owned(), host, target, runs, findings: Vec::new() }
+    pub fn new(host: Option<Host>, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
+        let clock = runs.first().map_or(Clock::Real, |run| run.clock);
+        Self { schema: SCHEMA.to_owned(), clock, host, target, runs, findings: Vec::new() }
     }
 
     /// The report as indented JSON, with a newline at the end.
@@ -32,6 +36,17 @@ impl Report {
         let json = serde_json::to_string_pretty(self).expect("JSON can represent all fields");
         json + "\n"
     }
+}
+
+/// The clock on which a run was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// That of the machine.
+    #[default]
+    Real,
+    /// Virtual time: the storage is a model.
+    Virtual,
 }
 
 /// The machine that measured.
@@ -53,9 +68,10 @@ pub struct Host {
 /// The target of the runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetFacts {
-    /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced.
+    /// The file or device, symbolic links resolved; bytes that are not UTF-8 are replaced. Of a model, its name after
+    /// `model:`.
     pub path: String,
-    /// `file` or `block device`.
+    /// `file`, `block device` or `model`.
     pub kind: String,
     /// Whether it was a scratch file, removed since.
     pub scratch: bool,
@@ -95,6 +111,9 @@ pub struct DiskFacts {
 pub struct RunResult {
     /// The path's name.
     pub path: String,
+    /// The clock of all times.
+    #[serde(default)]
+    pub clock: Clock,
     /// The direction and order of transfers, by fio's name.
     pub rw: String,
     /// The size of a transfer in bytes.
@@ -105,7 +124,8 @@ pub struct RunResult {
     pub jobs: u32,
     /// Whether the range had been read once before, so that caches served the run.
     pub warm: bool,
-    /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target.
+    /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target, and
+    /// in virtual time.
     #[serde(default)]
     pub served_by: Option<ServedBy>,
     /// Bytes transferred, over all repetitions.
@@ -122,8 +142,8 @@ pub struct RunResult {
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
-    /// CPU cost, over all repetitions.
-    pub cpu: Cpu,
+    /// CPU cost, over all repetitions; none in virtual time, in which this machine's CPU does not count.
+    pub cpu: Option<Cpu>,
     /// Transfers of the disk, over all repetitions; none without a single disk.
     pub device: Option<Device>,
     /// Settings and counters of iopath's page cache over all repetitions; none on other paths.
@@ -163,8 +183,8 @@ pub struct Repeat {
     pub iops: f64,
     /// From submission to completion.
     pub latency_ns: Latency,
-    /// CPU cost.
-    pub cpu: Cpu,
+    /// CPU cost; none in virtual time.
+    pub cpu: Option<Cpu>,
     /// Transfers of the disk; none without a single disk.
     pub device: Option<Device>,
     /// Counters of iopath's page cache; none on other paths.
@@ -172,7 +192,8 @@ pub struct Repeat {
     /// Bytes of the target in the kernel's page cache when it began, and of files beneath a loop device; none where
     /// they were not counted (a warm run, no target).
     pub cached_before_bytes: Option<u64>,
-    /// Bytes that storage read and wrote for this repeat; none where no counter shows them.
+    /// Bytes that storage read and wrote for this repeat; none where no counter shows them, and in virtual time, in which
+    /// nothing but the model can serve it.
     #[serde(default)]
     pub storage_read_bytes: Option<u64>,
     /// See `storage_read_bytes`.

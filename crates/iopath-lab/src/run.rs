@@ -1,21 +1,25 @@
 //! A whole measurement: repeats a workload on a target and summarizes the repetitions. One repetition is in `engine.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
-use iopath_log::{LogInfo, LogOptions, LogWriter, Totals};
+use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::counters::{DiskCounters, idle_busy_cpus};
-use crate::engine::measure;
+use crate::engine::{CpuSeconds, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::tally::latencies;
+use crate::model::ModelTarget;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
-use crate::result::{Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
+use crate::result::{Clock, Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
 use crate::served::served;
+use crate::simulated::Simulation;
+use crate::simulated::stop::StopOnSignal;
 use crate::stats::Summary;
 use crate::storage::Resident;
 use crate::target::Target;
@@ -57,6 +61,9 @@ impl Lab {
         target: &Target,
         progress: &mut dyn Progress,
     ) -> Result<RunResult, LabError> {
+        if target.model().is_some() {
+            return run_on_model(workload, target, progress);
+        }
         let mut series = Series::new(workload, target)?;
         let log = start_log(workload, target)?;
         let path = series.open(log.as_ref())?;
@@ -82,62 +89,120 @@ impl Lab {
     /// # Panics
     /// If no repetition was measured.
     pub(crate) fn summarize(&self, series: &Series) -> RunResult {
-        let Series { ref workload, target, ref measured } = *series;
-        let depth = workload.depth_in_flight();
-        let repeats: Vec<Repeat> = measured.iter().map(|repeat| self.repeat(repeat)).collect();
-        let mut latency_ns = latencies();
-        for repeat in measured {
-            latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
-        }
-        let conditions = Conditions { workload, target, host: &self.host };
-        let served = served(&conditions, measured);
-        RunResult {
-            path: workload.path.name.to_owned(),
-            rw: workload.rw.name().to_owned(),
-            block_bytes: workload.block_size.bytes(),
-            io_depth: depth,
-            jobs: workload.jobs.get(),
-            warm: workload.warm,
-            served_by: served.as_ref().map(|served| served.by),
-            bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
-            ios: repeats.iter().map(|repeat| repeat.ios).sum(),
-            seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
-            bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
-            iops: spread(repeats.iter().map(|repeat| repeat.iops)),
-            latency_every: workload.latency_sampling.get(),
-            latency_ns: latency(&latency_ns),
-            cpu: cpu_sum(&repeats),
-            device: device_sum(&repeats),
-            cache: repeats
-                .iter()
-                .map(|repeat| repeat.cache)
-                .sum::<Option<_>>()
-                .map(|used| workload.cache.facts(used)),
-            warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
-            repeats,
-        }
+        summarize(series, Some(&self.host))
     }
+}
 
-    fn repeat(&self, Repeated { measured, resident }: &Repeated) -> Repeat {
-        let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
-        let idle_seconds = self.host.idle_busy_cpus.unwrap_or(0.0) * seconds;
-        let machine_seconds =
-            measured.machine_busy_seconds.map_or(0.0, |busy| (busy - idle_seconds).max(0.0));
-        Repeat {
-            bytes,
-            ios,
-            seconds,
-            first_ended_seconds: measured.first_ended_seconds,
-            bytes_per_second: bytes as f64 / seconds,
-            iops: ios as f64 / seconds,
-            latency_ns: latency(&measured.latency_ns),
-            cpu: cpu(measured.user_seconds, measured.system_seconds, machine_seconds, bytes, ios),
-            device: measured.device.map(device),
-            cache: measured.cache,
-            cached_before_bytes: resident.map(Resident::all),
-            storage_read_bytes: measured.storage.map(|storage| storage.read),
-            storage_written_bytes: measured.storage.map(|storage| storage.written),
-        }
+/// Measures a workload on a model, in virtual time. No part of the result is of this machine.
+///
+/// # Errors
+/// [`LabError`]: the workload is refused, or a transfer failed.
+pub(crate) fn run_on_model(
+    workload: &Workload,
+    target: &Target,
+    progress: &mut dyn Progress,
+) -> Result<RunResult, LabError> {
+    let mut series = Series::new(workload, target)?;
+    let model = target.model().expect("the caller has found one");
+    workload.check_on_model(model)?;
+    let log = start_virtual_log(workload, model)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // The log is complete up to the signal. Without a log there is nothing to complete, and the signal ends the process.
+    let signal = log.is_some().then(|| StopOnSignal::new(&stop));
+    let ran = repeat_on_model(&mut series, model, log.as_ref(), &stop, progress);
+    let finished = log.map(SyncLogWriter::finish).transpose();
+    drop(signal);
+    ran?;
+    let mut result = summarize(&series, None);
+    if let Some(Totals { records, over_limit, .. }) = finished?.filter(|totals| totals.over_limit > 0) {
+        result.warnings.push(format!(
+            "the log ends after {records} records at its size limit: {over_limit} more were dropped"
+        ));
+    }
+    Ok(result)
+}
+
+fn repeat_on_model(
+    series: &mut Series,
+    model: &ModelTarget,
+    log: Option<&SyncLogWriter>,
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<(), LabError> {
+    let workload = series.workload.clone();
+    let mut simulation = Simulation::new(&workload, model, series.target.size_bytes(), log, stop);
+    if workload.warm {
+        progress.stage(&Stage::WarmUp);
+        simulation.warm_up(&warm_up(&workload, series.target), progress)?;
+    }
+    let count = workload.repetitions.get();
+    for number in 1..=count {
+        progress.stage(&Stage::Repeat { number, count });
+        let measured = simulation.measure(number, progress)?;
+        series.measured.push(Repeated { measured, resident: None });
+    }
+    Ok(())
+}
+
+/// The result of the repetitions of a series, on this machine or in virtual time.
+fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
+    let Series { ref workload, target, ref measured } = *series;
+    let repeats: Vec<Repeat> = measured.iter().map(|repeated| repeat(repeated, host)).collect();
+    let mut latency_ns = latencies();
+    for repeat in measured {
+        latency_ns.add(&repeat.measured.latency_ns).expect("all histograms have the same bounds");
+    }
+    let conditions = Conditions { workload, target, host };
+    let served = served(&conditions, measured);
+    RunResult {
+        path: workload.path.name.to_owned(),
+        clock: if host.is_some() { Clock::Real } else { Clock::Virtual },
+        rw: workload.rw.name().to_owned(),
+        block_bytes: workload.block_size.bytes(),
+        io_depth: workload.depth_in_flight(),
+        jobs: workload.jobs.get(),
+        warm: workload.warm,
+        served_by: served.as_ref().map(|served| served.by),
+        bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
+        ios: repeats.iter().map(|repeat| repeat.ios).sum(),
+        seconds: repeats.iter().map(|repeat| repeat.seconds).sum(),
+        bytes_per_second: spread(repeats.iter().map(|repeat| repeat.bytes_per_second)),
+        iops: spread(repeats.iter().map(|repeat| repeat.iops)),
+        latency_every: workload.latency_sampling.get(),
+        latency_ns: latency(&latency_ns),
+        cpu: cpu_sum(&repeats),
+        device: device_sum(&repeats),
+        cache: repeats
+            .iter()
+            .map(|repeat| repeat.cache)
+            .sum::<Option<_>>()
+            .map(|used| workload.cache.facts(used)),
+        warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
+        repeats,
+    }
+}
+
+fn repeat(Repeated { measured, resident }: &Repeated, host: Option<&Host>) -> Repeat {
+    let (bytes, ios, seconds) = (measured.bytes(), measured.ios, measured.seconds);
+    let idle_seconds = host.and_then(|host| host.idle_busy_cpus).unwrap_or(0.0) * seconds;
+    let cost = |CpuSeconds { user, system, machine_busy }| {
+        let machine = machine_busy.map_or(0.0, |busy: f64| (busy - idle_seconds).max(0.0));
+        cpu(user, system, machine, bytes, ios)
+    };
+    Repeat {
+        bytes,
+        ios,
+        seconds,
+        first_ended_seconds: measured.first_ended_seconds,
+        bytes_per_second: bytes as f64 / seconds,
+        iops: ios as f64 / seconds,
+        latency_ns: latency(&measured.latency_ns),
+        cpu: measured.cpu.map(cost),
+        device: measured.device.map(device),
+        cache: measured.cache,
+        cached_before_bytes: resident.map(Resident::all),
+        storage_read_bytes: measured.storage.map(|storage| storage.read),
+        storage_written_bytes: measured.storage.map(|storage| storage.written),
     }
 }
 
@@ -155,7 +220,10 @@ impl<'a> Series<'a> {
         workload.check_size(target.size_bytes())?;
         target.check_alignment(workload)?;
         workload.check_warm(target.size_bytes())?;
-        workload.check_memory(memory_available_bytes())?;
+        match target.model() {
+            Some(_) => workload.check_memory_on_model(memory_available_bytes())?,
+            None => workload.check_memory(memory_available_bytes())?,
+        }
         Ok(Self { workload: workload.clone(), target, measured: Vec::new() })
     }
 
@@ -236,6 +304,20 @@ fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWrite
     Ok(Some(Arc::new(LogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?)))
 }
 
+/// Creates the request log of a workload on a model. Nothing in it is of this machine or of this moment.
+fn start_virtual_log(workload: &Workload, model: &ModelTarget) -> Result<Option<SyncLogWriter>, LabError> {
+    let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
+    let info = LogInfo {
+        elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+        target: model.name().display().to_string(),
+        clock: "virtual".to_owned(),
+        ..LogInfo::default()
+    };
+    let defaults = LogOptions::default();
+    let limit_bytes = limit_bytes.unwrap_or(defaults.limit_bytes);
+    Ok(Some(SyncLogWriter::create(file, &info, &LogOptions { limit_bytes, ..defaults })?))
+}
+
 /// A warning about missing records of the log.
 fn missed(totals: &Totals) -> Option<String> {
     let Totals { records, missed, .. } = *totals;
@@ -284,15 +366,16 @@ fn cpu(user_seconds: f64, system_seconds: f64, machine_seconds: f64, bytes: u64,
     }
 }
 
-fn cpu_sum(repeats: &[Repeat]) -> Cpu {
-    let sum = |part: fn(&Cpu) -> f64| repeats.iter().map(|repeat| part(&repeat.cpu)).sum();
-    cpu(
+fn cpu_sum(repeats: &[Repeat]) -> Option<Cpu> {
+    let costs: Vec<&Cpu> = repeats.iter().map(|repeat| repeat.cpu.as_ref()).collect::<Option<_>>()?;
+    let sum = |part: fn(&Cpu) -> f64| costs.iter().map(|cost| part(cost)).sum();
+    Some(cpu(
         sum(|cpu| cpu.user_seconds),
         sum(|cpu| cpu.system_seconds),
         sum(|cpu| cpu.machine_seconds),
         repeats.iter().map(|repeat| repeat.bytes).sum(),
         repeats.iter().map(|repeat| repeat.ios).sum(),
-    )
+    ))
 }
 
 fn device(counters: DiskCounters) -> Device {

@@ -156,7 +156,7 @@ fn check_space(directory: &Path, needed: u64) -> Result<(), LabError> {
 
 /// Signals that end the process. An ignored signal stays ignored: `nohup` ignores SIGHUP, and a shell ignores SIGINT for its
 /// background jobs.
-fn ending_signals() -> Vec<i32> {
+pub(crate) fn ending_signals() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);

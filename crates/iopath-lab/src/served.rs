@@ -23,9 +23,10 @@ pub(crate) struct Served {
     pub(crate) reasons: Vec<String>,
 }
 
-/// The verdict on a cold measurement. None for a warm one, which memory should serve, and without a target.
+/// The verdict on a cold measurement. None for a warm one, which memory should serve, without a
+/// target, and in virtual time.
 pub(crate) fn served(conditions: &Conditions, repeats: &[Repeated]) -> Option<Served> {
-    if conditions.workload.warm || !conditions.path().needs_target {
+    if conditions.workload.warm || !conditions.path().needs_target || conditions.target.model().is_some() {
         return None;
     }
     let transferred = repeats.iter().map(|repeat| repeat.measured.storage).sum::<Option<StorageBytes>>();
@@ -159,7 +160,7 @@ mod tests {
     /// The verdict on a workload over 100 MiB.
     fn verdict(workload: &Workload, repeats: &[Repeated]) -> Option<Served> {
         let (target, host) = (Target::none(100 * MIB), host(0.0));
-        let conditions = Conditions { workload, target: &target, host: &host };
+        let conditions = Conditions { workload, target: &target, host: Some(&host) };
         served(&conditions, repeats)
     }
 

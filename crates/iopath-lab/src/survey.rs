@@ -115,7 +115,7 @@ pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Su
     }
     runs.sort_by_key(order);
     let findings = findings(&Figures { runs: &runs, facts: &facts });
-    let report = Report { findings, ..Report::new(lab.host().clone(), TargetFacts::of(&target), runs) };
+    let report = Report { findings, ..Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs) };
     let (rounds, slice, cpu_of) = (plan.rounds, plan.slice, facts.cpu_of());
     Ok(Survey { report, left_out, rounds, slice, cpu_of, took: clock.elapsed() })
 }

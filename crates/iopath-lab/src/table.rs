@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-use crate::result::{RunResult, Spread};
+use crate::result::{Clock, Cpu, RunResult, Spread};
 use crate::size::format_size;
 
 const COLUMNS: [&str; 13] = [
@@ -46,7 +46,7 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let lines = one_line_each(&rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
-    table + &sampling(runs)
+    table + &sampling(runs) + in_virtual_time(runs)
 }
 
 /// Lines about the sampling of latencies.
@@ -58,6 +58,15 @@ fn sampling(runs: &[RunResult]) -> String {
         format!("\n\np50, p99: one I/O in {every}, drawn at random, was timed; other columns count all I/Os")
     });
     lines.collect()
+}
+
+/// The clock, if it is not that of this machine.
+fn in_virtual_time(runs: &[RunResult]) -> &'static str {
+    if runs.iter().any(|run| run.clock == Clock::Virtual) {
+        "\n\nvirtual time: the target is a model, and the CPU cost of this machine does not count"
+    } else {
+        ""
+    }
 }
 
 fn one_line_each(rows: &[[String; COLUMNS.len()]]) -> String {
@@ -106,10 +115,15 @@ fn cells(run: &RunResult) -> [String; COLUMNS.len()] {
         digits(run.iops.mean),
         time(run.latency_ns.p50),
         time(run.latency_ns.p99),
-        digits(run.cpu.seconds_per_gib),
-        digits(run.cpu.microseconds_per_io),
+        cost(run, |cpu| cpu.seconds_per_gib),
+        cost(run, |cpu| cpu.microseconds_per_io),
         run.device.and_then(|device| device.mean_io_bytes()).map_or_else(|| "-".to_owned(), mean_size),
     ]
+}
+
+/// A CPU cost; `-` in virtual time.
+fn cost(run: &RunResult, of: fn(&Cpu) -> f64) -> String {
+    run.cpu.as_ref().map_or_else(|| "-".to_owned(), |cpu| digits(of(cpu)))
 }
 
 /// Three digits, or all digits before the decimal point.
@@ -145,7 +159,7 @@ pub(crate) fn mean_size(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Cpu, Device, Latency};
+    use crate::result::{Device, Latency};
 
     #[test]
     fn numbers_keep_three_digits() {
@@ -160,6 +174,7 @@ mod tests {
             |mean: f64| Spread { mean, stddev: Some(mean / 10.0), ci95: Some([mean * 0.9, mean * 1.1]) };
         RunResult {
             path: "kernel-direct".to_owned(),
+            clock: Clock::Real,
             rw: "randread".to_owned(),
             block_bytes: 4096,
             io_depth: 1,
@@ -181,13 +196,13 @@ mod tests {
                 p999: 9,
                 max: 9,
             },
-            cpu: Cpu {
+            cpu: Some(Cpu {
                 user_seconds: 0.5,
                 system_seconds: 0.5,
                 machine_seconds: 1.25,
                 seconds_per_gib: 1.25,
                 microseconds_per_io: 4.77,
-            },
+            }),
             device: Some(Device { reads: 2, read_bytes: 16384, writes: 0, written_bytes: 0 }),
             repeats: Vec::new(),
             cache: None,

@@ -1,5 +1,5 @@
-//! The target of a measurement: a scratch file, an existing file or block device, or none. Decides which bytes a workload
-//! may access. Does not transfer them.
+//! The target of a measurement: a scratch file, an existing file or block device, a model, or none. Decides which bytes a
+//! workload may access. Does not transfer them.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,6 +9,7 @@ use iopath_os::target::guard::Contents;
 use iopath_os::target::{self, DioAlignment, Kind, TargetError, open_exclusive};
 
 use crate::error::LabError;
+use crate::model::ModelTarget;
 use crate::progress::{Progress, Silent, Stage};
 use crate::refusal::WorkloadError;
 use crate::scratch::Scratch;
@@ -24,8 +25,9 @@ const PROBE_BYTES: u64 = 64 << 10;
 /// The bytes that workloads access. One target serves any number of workloads, one after another.
 #[derive(Debug)]
 pub struct Target {
-    /// None for a path without a target.
+    /// None for a path without a target, and for a model.
     info: Option<TargetInfo>,
+    model: Option<ModelTarget>,
     size_bytes: u64,
     scratch: Option<Scratch>,
     /// The first offset outside of written extents, where the filesystem supports FIEMAP.
@@ -43,6 +45,9 @@ impl Target {
     /// [`LabError`]: the workload is invalid, or the target does not suit it.
     pub fn prepare(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, LabError> {
         workload.check()?;
+        if let Some(model) = workload.target.as_deref().map_or(Ok(None), ModelTarget::find)? {
+            return Self::modelled(model, workload);
+        }
         let path = workload.path;
         if !path.capabilities.needs_target {
             return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));
@@ -67,6 +72,7 @@ impl Target {
     pub fn none(size_bytes: u64) -> Self {
         Self {
             info: None,
+            model: None,
             size_bytes,
             scratch: None,
             unwritten: None,
@@ -121,13 +127,29 @@ impl Target {
         Ok(Self { _claim: claim, ..Self::of(info, workload.size_bytes.unwrap_or(has)) })
     }
 
+    /// A model. It holds no data, so writing to it needs no permission.
+    fn modelled(model: ModelTarget, workload: &Workload) -> Result<Self, LabError> {
+        workload.check_on_model(&model)?;
+        let (has, wanted) = (model.size_bytes(), workload.size_bytes.unwrap_or(workload.size_bytes_min()));
+        if wanted > has {
+            let target = model.name().to_owned();
+            return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+        }
+        Ok(Self { model: Some(model), ..Self::none(workload.size_bytes.unwrap_or(has)) })
+    }
+
     fn of(info: TargetInfo, size_bytes: u64) -> Self {
         let unwritten = unwritten(&info, size_bytes);
         let storage = Storage::of(&info, size_bytes);
         Self { info: Some(info), unwritten, storage, ..Self::none(size_bytes) }
     }
 
-    /// The file or device; none without a target.
+    /// The model; none where the target is real.
+    pub fn model(&self) -> Option<&ModelTarget> {
+        self.model.as_ref()
+    }
+
+    /// The file or device; none without a target, and for a model.
     pub fn file(&self) -> Option<&Path> {
         self.info.as_ref().map(|info| info.path.as_path())
     }
@@ -163,6 +185,9 @@ impl Target {
     /// # Errors
     /// [`LabError::Direct`]: the target does not support direct I/O.
     pub fn direct_align_bytes(&self) -> Result<u32, LabError> {
+        if let Some(model) = self.model() {
+            return Ok(model.align_bytes());
+        }
         let Some(file) = self.file() else { return Ok(1) };
         Ok(DioAlignment::discover(file)?.offset_bytes)
     }
@@ -171,7 +196,8 @@ impl Target {
     /// itself.
     pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
         let path = workload.path.capabilities;
-        let Some(target) = self.file().filter(|_| path.needs_direct_io()) else { return Ok(()) };
+        let target = self.model().map_or(self.file(), |model| Some(model.name()));
+        let Some(target) = target.filter(|_| path.needs_direct_io()) else { return Ok(()) };
         let alignment = u64::from(self.direct_align_bytes()?);
         let block_bytes = u64::from(workload.block_size);
         if path.cache || block_bytes.is_multiple_of(alignment) {

@@ -65,7 +65,8 @@ fn compressed(conditions: &Conditions) -> Option<String> {
 }
 
 fn busy(conditions: &Conditions) -> Option<String> {
-    let (busy, cores) = (conditions.host.idle_busy_cpus?, conditions.host.cores);
+    let host = conditions.host?;
+    let (busy, cores) = (host.idle_busy_cpus?, host.cores);
     (busy > IDLE_BUSY_MAX * f64::from(cores)).then(|| {
         format!("the machine was busy before the run: other programs used {busy:.2} of {cores} CPUs")
     })
@@ -87,19 +88,12 @@ mod tests {
     use super::*;
     use crate::conditions::fixtures::{MIB, host, repeated};
     use crate::paths::find_path;
-    use crate::result::{Cpu, Latency};
+    use crate::result::Latency;
     use crate::served::served;
     use crate::target::Target;
     use crate::workload::{Depth, Workload};
 
     fn repeat(bytes_per_second: f64) -> Repeat {
-        let cpu = Cpu {
-            user_seconds: 0.0,
-            system_seconds: 0.0,
-            machine_seconds: 0.0,
-            seconds_per_gib: 0.0,
-            microseconds_per_io: 0.0,
-        };
         let latency_ns = Latency { min: 0, mean: 0.0, p50: 0, p90: 0, p99: 0, p999: 0, max: 0 };
         Repeat {
             bytes: 1,
@@ -109,7 +103,7 @@ mod tests {
             bytes_per_second,
             iops: 1.0,
             latency_ns,
-            cpu,
+            cpu: None,
             device: None,
             cache: None,
             cached_before_bytes: None,
@@ -123,7 +117,7 @@ mod tests {
         let (path, depth) = (find_path(path).unwrap(), Depth::new(4_u32).unwrap());
         let workload = Workload { path, depth, ..Workload::default() };
         let (target, host) = (Target::none(100 * MIB), host(idle));
-        let conditions = Conditions { workload: &workload, target: &target, host: &host };
+        let conditions = Conditions { workload: &workload, target: &target, host: Some(&host) };
         let repeated = [repeated([100 * MIB, 0], Some([read_by_storage, 0]))];
         warnings(&conditions, served(&conditions, &repeated).as_ref(), &repeated, &rates.map(repeat))
     }

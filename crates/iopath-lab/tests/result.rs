@@ -25,7 +25,7 @@ fn report() -> Report {
         Err(LabError::Direct(error)) => eprintln!("skipped the cache: {error}"),
         run => runs.push(run.unwrap()),
     }
-    let mut report = Report::new(lab.host().clone(), TargetFacts::of(&target), runs);
+    let mut report = Report::new(Some(lab.host().clone()), TargetFacts::of(&target), runs);
     let finding = Finding { id: "best".to_owned(), text: "text".to_owned(), evidence: "evidence".to_owned() };
     report.findings.push(finding);
     report
@@ -43,10 +43,11 @@ fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
 fn the_keys_are_those_of_the_schema() {
     let json = serde_json::to_value(report()).unwrap();
     assert_eq!(json["schema"], SCHEMA);
-    assert_eq!(keys(&json), sorted(&["schema", "host", "target", "runs", "findings"]));
+    assert_eq!(keys(&json), sorted(&["schema", "clock", "host", "target", "runs", "findings"]));
     let run = &json["runs"][0];
     let run_keys = [
         "path",
+        "clock",
         "rw",
         "block_bytes",
         "io_depth",

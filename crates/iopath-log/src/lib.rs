@@ -1,6 +1,7 @@
 //! The request log: writes the records of queues to a file, and summarises such a file on one page.
 //!
-//! [`LogWriter`] creates a ring for each queue, and writes all rings to one file. No I/O waits for a ring.
+//! [`LogWriter`] creates a ring for each queue, and writes all rings to one file. No I/O waits for a ring. In virtual
+//! time, [`SyncLogWriter`] writes the same format without rings and threads, and misses no record.
 //! [`LogReader`] reads such a file up to its end or the first damage. [`LogReader::summarise`] joins the records of
 //! each bio and request into a [`Report`], a page of text or JSON. [`LogReader::dump`] writes one line for each step.
 //!
@@ -55,4 +56,4 @@ pub use summary::{
     RepeatShare, Report, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,
 };
 pub use text::Plain;
-pub use writer::{LogOptions, LogWriter};
+pub use writer::{LogOptions, LogWriter, SyncLogWriter, SyncSink};

@@ -3,8 +3,10 @@
 
 mod file;
 mod options;
+mod synchronous;
 
 pub use options::LogOptions;
+pub use synchronous::{SyncLogWriter, SyncSink};
 
 use crate::error::LogError;
 use crate::format::{LogInfo, Mark, Totals};

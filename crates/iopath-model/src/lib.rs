@@ -1,5 +1,6 @@
 //! Modelled storage: block devices that exist only as parameters, and complete each request at the time at which the
-//! modelled hardware would. No clock, no system call, no data.
+//! modelled hardware would. The virtual clock and the event loop that advances it ([`event_loop`]) are here as well. No
+//! system call, no data.
 //!
 //! [`Model`] is a TOML file of named parameters, checked. [`ModelDevice`] is such a model as a
 //! [`BlockDevice`](iopath_core::BlockDevice): `poll_timeout` returns the time of its next event, so a loop in virtual time
@@ -28,15 +29,18 @@
 //! ```
 
 mod bucket;
+mod clock;
 mod cloud;
 mod device;
 mod disk;
 mod document;
 mod error;
+pub mod event_loop;
 mod mechanism;
 mod model;
 mod parameter;
 
+pub use clock::{EndOfTime, VirtualClock};
 pub use device::ModelDevice;
 pub use error::ModelError;
 pub use model::{Kind, Model, Preset};

@@ -139,6 +139,17 @@ impl<'a, M: Memory> Io<'a, M> {
         Self { tag, op, extent, fua, stream, priority, memory: Pieces::Bios { table, first } }
     }
 
+    /// The same request by another tag: for a device that passes requests of several queues to one.
+    #[must_use]
+    pub const fn with_tag(&self, tag: Tag) -> Io<'a, M> {
+        let Self { op, extent, fua, stream, priority, .. } = *self;
+        let memory = match self.memory {
+            Pieces::Slice(slice) => Pieces::Slice(slice),
+            Pieces::Bios { table, first } => Pieces::Bios { table, first },
+        };
+        Io { tag, op, extent, fua, stream, priority, memory }
+    }
+
     /// The memory of the request in device order. Adjacent pieces are joined into one segment.
     pub fn segments(&self) -> Segments<'a, M> {
         let mut pieces = match self.memory {

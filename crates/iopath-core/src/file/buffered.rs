@@ -27,6 +27,7 @@ mod in_flight;
 mod inline_read;
 mod read;
 mod resize;
+mod sizing;
 mod starvation;
 mod write;
 

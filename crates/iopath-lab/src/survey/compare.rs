@@ -4,7 +4,7 @@
 //! The cells of a survey take turns, so the n-th repetitions of two cells run at about the same time. The comparison pairs
 //! these repetitions: an effect on both (another user of the storage, a hot CPU) cancels out.
 
-use crate::result::{Repeat, RunResult};
+use crate::result::{Cpu, Repeat, RunResult};
 use crate::stats::Summary;
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -113,9 +113,10 @@ pub(crate) enum CpuOf {
 
 impl CpuOf {
     fn seconds(self, repeat: &Repeat) -> f64 {
-        let process = repeat.cpu.user_seconds + repeat.cpu.system_seconds;
+        let cpu = cpu_of(repeat);
+        let process = cpu.user_seconds + cpu.system_seconds;
         match self {
-            Self::Machine => repeat.cpu.machine_seconds.max(process),
+            Self::Machine => cpu.machine_seconds.max(process),
             Self::Process => process,
         }
     }
@@ -140,11 +141,16 @@ impl CpuOf {
         match self {
             Self::Process => sum(self),
             Self::Machine => {
-                let machine: f64 = run.repeats.iter().map(|repeat| repeat.cpu.machine_seconds).sum();
+                let machine: f64 = run.repeats.iter().map(|repeat| cpu_of(repeat).machine_seconds).sum();
                 machine.max(sum(Self::Process))
             }
         }
     }
+}
+
+/// A survey measures on this machine, so each repeat has a CPU cost.
+fn cpu_of(repeat: &Repeat) -> &Cpu {
+    repeat.cpu.as_ref().expect("a survey measures in real time")
 }
 
 /// The recommended measurement of several measurements of the same kind.

@@ -1,6 +1,6 @@
 //! Results with given figures, for tests.
 
-use crate::result::{Cpu, Device, Latency, Repeat, RunResult, ServedBy, Spread};
+use crate::result::{Clock, Cpu, Device, Latency, Repeat, RunResult, ServedBy, Spread};
 use crate::stats::Summary;
 use crate::workload::Rw;
 
@@ -14,6 +14,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
     };
     RunResult {
         path: path.to_owned(),
+        clock: Clock::Real,
         rw: rw.name().to_owned(),
         block_bytes,
         io_depth,
@@ -47,13 +48,13 @@ fn repeat(block_bytes: u32, bytes_per_second: f64, cost: f64) -> Repeat {
         bytes_per_second,
         iops,
         latency_ns: Latency { min: ns, mean: ns as f64, p50: ns, p90: ns, p99: ns, p999: ns, max: ns },
-        cpu: Cpu {
+        cpu: Some(Cpu {
             user_seconds: seconds / 2.0,
             system_seconds: seconds / 2.0,
             machine_seconds: 0.0,
             seconds_per_gib: cost,
             microseconds_per_io: seconds * 1e6 / iops,
-        },
+        }),
         device: Some(Device { reads: 1, read_bytes: bytes, writes: 0, written_bytes: 0 }),
         cache: None,
         cached_before_bytes: Some(0),

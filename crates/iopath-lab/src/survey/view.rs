@@ -300,7 +300,7 @@ mod tests {
         let text = "a sentence of many words that does not fit on one line of a narrow terminal".to_owned();
         let finding = Finding { id: "best".to_owned(), text: text.clone(), evidence: text };
         Survey {
-            report: Report { findings: vec![finding], ..Report::new(host, None, runs) },
+            report: Report { findings: vec![finding], ..Report::new(Some(host), None, runs) },
             left_out: Vec::new(),
             rounds: 3,
             slice: Duration::from_millis(120),

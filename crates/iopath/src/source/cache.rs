@@ -18,9 +18,6 @@ const PAGES_MIN: u64 = 16;
 /// Runs of pages in flight between cache and device. A run that is not contiguous in memory counts once for each piece.
 const BIOS_MAX: u32 = 1024;
 
-/// The most bytes that are read ahead and not yet used.
-const READAHEAD_BYTES_MAX: u64 = 64 << 20;
-
 /// An open cache and its engine.
 pub(crate) struct OpenedCache {
     pub(crate) cache: Buffered,
@@ -49,27 +46,13 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
         return Err(OpenError::CacheSize { cache_bytes: options.cache_bytes, min_bytes, max_bytes });
     }
     let cache_bytes = options.cache_bytes;
-    let frames = (cache_bytes / u64::from(page_bytes)) as u32;
-    // A fifth less than the share of pages that are used once.
-    let budget_bytes = (cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4).min(READAHEAD_BYTES_MAX);
-    let readahead = |budget_bytes: u64| ReadaheadConfig {
-        page_bytes,
-        request_bytes: limits.request_bytes_max.min(budget_bytes / 2).max(u64::from(page_bytes)),
-        budget_bytes,
-        ..ReadaheadConfig::default()
-    };
     Ok(BufferedConfig {
         inline_reads: source.plain_file(),
-        cache: CacheConfig {
-            frames,
-            page_bytes,
-            io_pages_max: (limits.request_bytes_max / u64::from(page_bytes)).clamp(1, frames.into()) as u32,
-            ..CacheConfig::default()
-        },
+        cache: CacheConfig::for_device(cache_bytes, page_bytes, limits),
         readahead: match options.readahead {
-            Readahead::Auto => Some(readahead(budget_bytes)),
-            Readahead::Off | Readahead::Bytes(0) => None,
-            Readahead::Bytes(bytes) => Some(readahead(bytes.clamp(u64::from(page_bytes), cache_bytes / 2))),
+            Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, limits)),
+            Readahead::Off => None,
+            Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, limits),
         },
         size_bytes: target.size_bytes,
         block_bytes: limits.logical_block_bytes,

@@ -288,8 +288,9 @@ mod tests {
         let mut direct = run("kernel-direct", Rw::Write, 1 << 20, 1, &steady(9.0), 0.20);
         let buffered = run("kernel-buffered", Rw::Write, 1 << 20, 1, &steady(4.5), 0.25);
         for (repeat, factor) in direct.repeats.iter_mut().zip([0.5, 1.9, 0.7, 1.2]) {
-            repeat.cpu.user_seconds *= factor;
-            repeat.cpu.system_seconds *= factor;
+            let cpu = repeat.cpu.as_mut().unwrap();
+            cpu.user_seconds *= factor;
+            cpu.system_seconds *= factor;
         }
         let text = text(&[direct, buffered], direct_write).unwrap();
         assert!(text.contains("the comparison of CPU costs is inconclusive (0.2"), "{text}");

@@ -1,0 +1,69 @@
+//! The sizes of a page cache and its readahead in front of a device. Not their policies.
+
+use crate::block::limits::Limits;
+use crate::file::cache::CacheConfig;
+use crate::file::readahead::ReadaheadConfig;
+
+/// The most bytes that are read ahead and not yet used, unless a caller sets another limit.
+const READAHEAD_BYTES_MAX: u64 = 64 << 20;
+
+impl CacheConfig {
+    /// A cache of `cache_bytes` in pages of `page_bytes`, whose largest I/O is a request of the device.
+    pub fn for_device(cache_bytes: u64, page_bytes: u32, limits: &Limits) -> Self {
+        let frames = u32::try_from(cache_bytes / u64::from(page_bytes)).unwrap_or(u32::MAX - 1).max(1);
+        let io_pages_max = (limits.request_bytes_max / u64::from(page_bytes)).clamp(1, frames.into()) as u32;
+        Self { frames, page_bytes, io_pages_max, ..Self::default() }
+    }
+}
+
+impl ReadaheadConfig {
+    /// The readahead of such a cache, which fits the part of the cache for pages that are used once.
+    pub fn for_device(cache_bytes: u64, page_bytes: u32, limits: &Limits) -> Self {
+        // A fifth less than that part.
+        let budget_bytes = cache_bytes / u64::from(CacheConfig::SCAN_PARTS) / 5 * 4;
+        Self::within(budget_bytes.min(READAHEAD_BYTES_MAX), page_bytes, limits)
+    }
+
+    /// Readahead of at most `budget_bytes`, or half the cache if that is less; none if that is zero.
+    pub fn limited(budget_bytes: u64, cache_bytes: u64, page_bytes: u32, limits: &Limits) -> Option<Self> {
+        let least = u64::from(page_bytes);
+        let budget_bytes =
+            (budget_bytes > 0).then(|| budget_bytes.clamp(least, (cache_bytes / 2).max(least)))?;
+        Some(Self::within(budget_bytes, page_bytes, limits))
+    }
+
+    fn within(budget_bytes: u64, page_bytes: u32, limits: &Limits) -> Self {
+        let request_bytes = limits.request_bytes_max.min(budget_bytes / 2).max(u64::from(page_bytes));
+        Self { page_bytes, request_bytes, budget_bytes, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u32 = 4096;
+
+    fn limits() -> Limits {
+        Limits { request_bytes_max: 512 << 10, ..Limits::with_capacity(1 << 20) }
+    }
+
+    #[test]
+    fn an_io_of_the_cache_is_a_request_of_the_device() {
+        let cache = CacheConfig::for_device(1 << 30, PAGE, &limits());
+        assert_eq!((cache.frames, cache.io_pages_max), (1 << 18, 128));
+        let small = CacheConfig::for_device(64 << 10, PAGE, &limits());
+        assert_eq!((small.frames, small.io_pages_max), (16, 16));
+    }
+
+    #[test]
+    fn readahead_fits_the_cache_and_the_limit() {
+        let auto = |cache_bytes| ReadaheadConfig::for_device(cache_bytes, PAGE, &limits());
+        assert_eq!((auto(1 << 30).budget_bytes, auto(1 << 30).request_bytes), (64 << 20, 512 << 10));
+        assert!(auto(1 << 20).budget_bytes < (1 << 20) / u64::from(CacheConfig::SCAN_PARTS));
+        let limited = |bytes| ReadaheadConfig::limited(bytes, 1 << 20, PAGE, &limits());
+        assert_eq!(limited(0), None);
+        assert_eq!(limited(1).unwrap().budget_bytes, u64::from(PAGE));
+        assert_eq!(limited(u64::MAX).unwrap().budget_bytes, 1 << 19);
+    }
+}

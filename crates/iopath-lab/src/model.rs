@@ -1,0 +1,246 @@
+//! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks it; does not
+//! run it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use iopath_core::SECTOR_BYTES;
+use iopath_model::Model;
+
+use crate::error::LabError;
+use crate::field::Field;
+use crate::paths::PATHS;
+use crate::refusal::WorkloadError;
+use crate::workload::{LatencySampling, Workload};
+
+/// The prefix of a target that is a model. A file of such a name is a target as `./model:NAME`.
+const PREFIX: &str = "model:";
+
+/// The end of the name of a model file.
+const SUFFIX: &str = ".toml";
+
+/// No model file is larger.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The longest run in seconds: 146 years. A model accepts no request later, so that no completion overflows the clock.
+const SECONDS_MAX: u64 = (1 << 62) / 1_000_000_000;
+
+/// Memory of the queues for a transfer in flight, and of the page cache for a page, in bytes: upper bounds.
+const TRANSFER_BYTES: u64 = 1 << 10;
+const PAGE_BYTES: u64 = 256;
+
+/// A model that workloads access as a target.
+#[derive(Debug, Clone)]
+pub struct ModelTarget {
+    /// As given, with the prefix.
+    name: PathBuf,
+    model: Model,
+}
+
+impl ModelTarget {
+    /// The model that a target names; none if the target is a file, directory or device.
+    ///
+    /// # Errors
+    /// [`LabError`]: there is no such preset, the file cannot be read, or a parameter is wrong.
+    pub fn find(target: &Path) -> Result<Option<Self>, LabError> {
+        let Some(name) = target.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { return Ok(None) };
+        let model =
+            if is_file(name) { Model::parse(name, &read(Path::new(name))?)? } else { Model::preset(name)? };
+        Ok(Some(Self { name: target.to_owned(), model }))
+    }
+
+    /// The name as given, with the prefix.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// The parameters.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its capacity in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.model.capacity() * SECTOR_BYTES
+    }
+
+    /// The alignment of offsets and lengths of direct I/O, in bytes.
+    pub fn align_bytes(&self) -> u32 {
+        self.model.limits().logical_block_bytes
+    }
+}
+
+impl Workload {
+    /// Checks what a model in virtual time adds to [`Workload::check`].
+    pub(crate) fn check_on_model(&self, model: &ModelTarget) -> Result<(), WorkloadError> {
+        let path = self.path;
+        if !path.capabilities.runs_on_models() {
+            let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+            let (target, known) = (model.name().to_owned(), known.collect());
+            return Err(WorkloadError::NoModel { path: path.name, target, known });
+        }
+        if self.engine.is_some() {
+            let reason = "a modelled target has no I/O engine";
+            return Err(WorkloadError::NotVirtual { field: Field::Engine, reason });
+        }
+        if self.latency_sampling != LatencySampling::ALL {
+            let reason = "virtual time measures every latency at no cost";
+            return Err(WorkloadError::NotVirtual { field: Field::LatencySampling, reason });
+        }
+        let (page, block) = (self.cache.page_bytes(), model.align_bytes());
+        if path.capabilities.cache && !page.is_multiple_of(block) {
+            let range = format!("a multiple of {block}, the block size of {}", model.name().display());
+            return Err(WorkloadError::OutOfRange { field: Field::PageSize, value: page.into(), range });
+        }
+        self.check_end_of_time()
+    }
+
+    fn check_end_of_time(&self) -> Result<(), WorkloadError> {
+        let Some(time) = self.end.time() else { return Ok(()) };
+        let runs = u64::from(self.repetitions) + u64::from(self.warm);
+        let seconds = time.as_secs().saturating_add(1).saturating_mul(runs);
+        if seconds > SECONDS_MAX {
+            return Err(WorkloadError::EndOfTime { seconds, seconds_max: SECONDS_MAX });
+        }
+        Ok(())
+    }
+
+    /// Checks that the tables of queues and page cache fit the memory. There are no buffers. `available` is the memory in
+    /// bytes; unknown memory passes.
+    pub(crate) fn check_memory_on_model(&self, available: Option<u64>) -> Result<(), WorkloadError> {
+        let transfers = u64::from(self.depth_in_flight()) * u64::from(self.jobs);
+        let cache = if self.path.capabilities.cache { self.cache.cache_bytes() } else { 0 };
+        let pages = cache / u64::from(self.cache.page_bytes());
+        let needed = (transfers * TRANSFER_BYTES).saturating_add(pages.saturating_mul(PAGE_BYTES));
+        match available {
+            Some(available) if needed > available => Err(WorkloadError::Tables { needed, available }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The model file that a target names; none if it names a preset or no model.
+pub fn model_file(target: &Path) -> Option<&Path> {
+    let name = target.to_str()?.strip_prefix(PREFIX)?;
+    is_file(name).then(|| Path::new(name))
+}
+
+fn is_file(name: &str) -> bool {
+    name.contains('/') || name.ends_with(SUFFIX)
+}
+
+fn read(file: &Path) -> Result<String, LabError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => LabError::NoModelFile { file: file.to_owned() },
+        _ => LabError::Io { action: "read model file", target: file.to_owned(), source },
+    };
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "it is larger than 1 MiB");
+        return Err(LabError::Io { action: "read model file", target: file.to_owned(), source });
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cache::CacheSettings;
+    use crate::paths::find_path;
+    use crate::workload::{End, Repetitions};
+
+    #[test]
+    fn a_name_is_a_preset_and_a_path_is_a_file() {
+        for (target, file) in [
+            ("model:cloud", None),
+            ("model:my.toml", Some("my.toml")),
+            ("model:./mine", Some("./mine")),
+            ("my.toml", None),
+            ("./model:cloud", None),
+        ] {
+            assert_eq!(model_file(Path::new(target)), file.map(Path::new), "{target}");
+        }
+        assert!(ModelTarget::find(Path::new("./model:cloud")).unwrap().is_none());
+        let cloud = ModelTarget::find(Path::new("model:cloud")).unwrap().expect("a preset");
+        assert_eq!(cloud.name(), Path::new("model:cloud"));
+        assert_eq!(cloud.size_bytes(), cloud.model().limits().capacity * 512);
+    }
+
+    fn on_cloud(workload: &Workload) -> Result<(), String> {
+        let cloud = ModelTarget::find(Path::new("model:cloud")).unwrap().expect("a preset");
+        workload.check_on_model(&cloud).map_err(|error| {
+            assert!(error.is_usage(), "{error}");
+            error.to_string()
+        })
+    }
+
+    #[test]
+    fn a_path_of_the_kernel_is_refused_with_those_that_run_on_a_model() {
+        let known = PATHS.iter().filter(|row| row.capabilities.runs_on_models()).map(|row| row.name);
+        let end = format!("model:cloud is a model; use path {}", known.collect::<Vec<_>>().join(" or "));
+        assert!(end.contains("iopath-direct or iopath-raw"), "{end}");
+        for row in PATHS {
+            let refused = on_cloud(&Workload { path: row, ..Workload::default() });
+            if row.capabilities.runs_on_models() {
+                refused.unwrap();
+            } else {
+                let text = refused.unwrap_err();
+                assert!(text.starts_with(&format!("path {} ", row.name)) && text.ends_with(&end), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn settings_without_a_meaning_in_virtual_time_are_refused_by_name() {
+        let workload = Workload { path: find_path("iopath-direct").unwrap(), ..Workload::default() };
+        let engine = Workload { engine: Some(iopath::Engine::Threads), ..workload.clone() };
+        assert!(on_cloud(&engine).unwrap_err().ends_with("; omit engine"));
+        let sampled = Workload { latency_sampling: LatencySampling::constant(8), ..workload };
+        assert!(on_cloud(&sampled).unwrap_err().ends_with("; omit latency sampling"));
+    }
+
+    #[test]
+    fn a_run_past_the_end_of_time_is_refused() {
+        let path = find_path("iopath-direct").unwrap();
+        let years = |years: u64, repetitions| Workload {
+            path,
+            end: End::Time(Duration::from_secs(years * 31_536_000)),
+            repetitions: Repetitions::constant(repetitions),
+            ..Workload::default()
+        };
+        on_cloud(&years(100, 1)).unwrap();
+        for (count, repetitions) in [(100, 2), (10_000, 1), (1 << 30, u32::MAX)] {
+            assert!(on_cloud(&years(count, repetitions)).unwrap_err().contains("virtual time"), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_cache_whose_tables_exceed_the_memory_is_refused() {
+        let cache = CacheSettings { cache_bytes: Some(1 << 40), ..CacheSettings::default() };
+        let path = find_path("iopath-buffered").unwrap();
+        let workload = Workload { path, cache, ..Workload::default() };
+        assert!(workload.check_memory_on_model(Some(1 << 30)).is_err());
+        workload.check_memory_on_model(None).unwrap();
+        Workload::default().check_memory_on_model(Some(1 << 20)).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_preset_is_refused_with_the_known_ones() {
+        let error = ModelTarget::find(Path::new("model:clod")).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("`clod`") && text.contains("cloud"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_file_and_an_endless_one_are_refused() {
+        let text = ModelTarget::find(Path::new("model:/none/such.toml")).unwrap_err().to_string();
+        assert!(text.starts_with("model file /none/such.toml does not exist"), "{text}");
+        let text = ModelTarget::find(Path::new("model:/dev/zero")).unwrap_err().to_string();
+        assert!(text.contains("/dev/zero") && text.contains("larger than 1 MiB"), "{text}");
+    }
+}

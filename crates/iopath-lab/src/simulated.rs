@@ -1,0 +1,185 @@
+//! Runs a workload on a modelled target in virtual time: the jobs of `job.rs`, the queues, elevators and log of the
+//! library, and a device of `iopath-model`. One repetition; `run.rs` combines them.
+//!
+//! ```text
+//!   event loop: now = the earliest time limit of jobs, top half, queues and device
+//!     └─ System   direct.rs    jobs ──▶ queues.rs ──▶ model
+//! ```
+//!
+//! One thread, no clock but the virtual one, and a seed for each source of chance: the same workload gives the same
+//! results and the same log on every machine.
+
+mod counted;
+mod direct;
+mod ports;
+mod queues;
+mod span;
+pub(crate) mod stop;
+mod system;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use iopath_core::BlockDevice;
+use iopath_log::SyncLogWriter;
+use iopath_model::event_loop::{self, End};
+use iopath_model::{ModelDevice, VirtualClock};
+use iopath_os::system_error;
+use rand_xoshiro::rand_core::RngCore;
+
+use crate::engine::Measured;
+use crate::error::LabError;
+use crate::job::Job;
+use crate::model::ModelTarget;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::random;
+use crate::workload::{DeviceDepth, Workload};
+use direct::Direct;
+use queues::{QueuePerJob, Queues, SharedQueue};
+use span::Span;
+use system::{SimError, System};
+
+/// The interval of progress reports, in real time.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Separates the generator of a model from those of plans, which have the same seed.
+const PURPOSE: u64 = 0x30DE1;
+
+/// A modelled target in virtual time, for the repetitions of one workload.
+pub(crate) struct Simulation<'a> {
+    workload: &'a Workload,
+    model: &'a ModelTarget,
+    size_bytes: u64,
+    log: Option<&'a SyncLogWriter>,
+    /// Set to end the run soon.
+    stop: &'a AtomicBool,
+    /// Runs on from one repetition to the next, so that the log has one order.
+    clock: VirtualClock,
+    /// Kept between repetitions of a warm workload only: each cold one begins with a model in its initial state.
+    system: Option<Box<dyn System>>,
+}
+
+impl<'a> Simulation<'a> {
+    /// The first `size_bytes` of a model.
+    pub(crate) fn new(
+        workload: &'a Workload,
+        model: &'a ModelTarget,
+        size_bytes: u64,
+        log: Option<&'a SyncLogWriter>,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        Self { workload, model, size_bytes, log, stop, clock: VirtualClock::default(), system: None }
+    }
+
+    /// Runs `warm_up` once, unmeasured, before the first repetition of a warm workload.
+    pub(crate) fn warm_up(
+        &mut self,
+        warm_up: &Workload,
+        progress: &mut dyn Progress,
+    ) -> Result<(), LabError> {
+        let mut system = self.open(0);
+        self.run(&mut *system, warm_up, 0, progress)?;
+        self.system = Some(system);
+        Ok(())
+    }
+
+    /// Measures repetition `number`, from 1.
+    pub(crate) fn measure(&mut self, number: u32, progress: &mut dyn Progress) -> Result<Measured, LabError> {
+        let mut system = self.system.take().unwrap_or_else(|| self.open(number));
+        if let Some(log) = self.log {
+            log.begin_repeat(number, self.clock.now());
+        }
+        // A warm run repeats the transfers of its warm-up.
+        let repetition = if self.workload.warm { 0 } else { number };
+        let measured = self.run(&mut *system, self.workload, repetition, progress)?;
+        if self.workload.warm {
+            self.system = Some(system);
+        }
+        Ok(measured)
+    }
+
+    /// A model and its queues, in their initial state.
+    fn open(&self, number: u32) -> Box<dyn System> {
+        let seed = random::generator(self.workload.seed, [PURPOSE, number.into()]).next_u64();
+        let device = ModelDevice::<Span>::new(self.model.model(), seed);
+        let mut system = self.system_on(device);
+        if let Some(log) = self.log {
+            system.start_logs(&mut || Box::new(log.add_queue()));
+        }
+        system
+    }
+
+    fn system_on<D: BlockDevice<Memory = Span> + 'static>(&self, device: D) -> Box<dyn System> {
+        let (jobs, depth) = (self.workload.jobs.get(), self.workload.depth_in_flight());
+        let elevator = self.workload.elevator.clone().unwrap_or_default();
+        // As on a volume: see `Queue` there.
+        if elevator.name() == "none" && jobs > 1 {
+            return self.direct(QueuePerJob::new(device, jobs, depth));
+        }
+        let device_depth = self.workload.device_depth.map(DeviceDepth::get);
+        self.direct(SharedQueue::new(device, jobs.saturating_mul(depth), device_depth, &elevator))
+    }
+
+    fn direct<Q: Queues + 'static>(&self, queues: Q) -> Box<dyn System> {
+        let Workload { block_size, rw, .. } = self.workload;
+        Box::new(Direct::new(queues, self.workload.depth_in_flight(), block_size.bytes(), rw.writes()))
+    }
+
+    /// Runs all jobs of a workload once.
+    fn run(
+        &mut self,
+        system: &mut (dyn System + 'static),
+        workload: &Workload,
+        repetition: u32,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured, LabError> {
+        let started = self.clock.now();
+        let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
+        let job = |number| {
+            let plan = Plan::new(workload, self.size_bytes, repetition, number);
+            Job::new(plan, workload.depth_in_flight(), runtime_ns, started.as_nanos())
+        };
+        let before = system.counters();
+        system.start((0..workload.jobs.get()).map(job).collect());
+        let all_bytes = workload.end.bytes().unwrap_or(self.size_bytes) as f64;
+        let mut shown = Instant::now();
+        let mut watch = |system: &(dyn System + 'static), now: iopath_core::Instant| {
+            if self.stop.load(Ordering::Relaxed) {
+                return ControlFlow::Break(());
+            }
+            if shown.elapsed() >= TICK {
+                shown = Instant::now();
+                let of_bytes = system.moved_bytes() as f64 / all_bytes;
+                let of_time = runtime_ns.map_or(0.0, |ns| (now - started).as_nanos() as f64 / ns as f64);
+                progress.advance(if runtime_ns.is_some() { of_time } else { of_bytes }.min(1.0));
+            }
+            ControlFlow::Continue(())
+        };
+        let ended = event_loop::run(system, &mut self.clock, &mut watch);
+        match ended.map_err(|source| LabError::Simulation { target: self.model.name().to_owned(), source })? {
+            End::Done => {}
+            End::Stopped => return Err(LabError::Interrupted),
+        }
+        let jobs = system.finish().map_err(|error| self.failed(error))?;
+        Ok(Measured { device: Some(system.counters() - before), ..Measured::of_jobs(&jobs) })
+    }
+
+    fn failed(&self, error: SimError) -> LabError {
+        let target = self.model.name().to_owned();
+        match error {
+            SimError::Transfer(transfer, error) => LabError::Transfer {
+                target,
+                direction: transfer.direction,
+                offset: transfer.offset,
+                bytes: transfer.bytes,
+                source: system_error(error),
+            },
+            SimError::Flush(error) => LabError::Io { action: "flush", target, source: system_error(error) },
+            SimError::Refused(text) => {
+                LabError::Io { action: "access", target, source: std::io::Error::other(text) }
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Memory of a modelled host: addresses without bytes. Neighbours join to one segment, as real buffers do.
+
+use iopath_core::Memory;
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+}
+
+impl Memory for Span {
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    #[inline]
+    fn slice(self, offset: u64, bytes: u64) -> Self {
+        Self { address: self.address + offset, bytes }
+    }
+
+    #[inline]
+    fn join(self, next: Self) -> Option<Self> {
+        let is_next = self.address + self.bytes == next.address;
+        is_next.then_some(Self { bytes: self.bytes + next.bytes, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_segment() {
+        let [first, second, fourth] = [0, 1, 3].map(|number| Span { address: number * 4096, bytes: 4096 });
+        assert_eq!(first.join(second), Some(Span { address: 0, bytes: 8192 }));
+        assert_eq!(second.join(fourth), None);
+        assert_eq!(first.slice(512, 1024), Span { address: 512, bytes: 1024 });
+    }
+}

@@ -1,0 +1,180 @@
+//! A log that is written by the thread of the queues, and so loses no record: for runs in virtual time, where no I/O is
+//! kept waiting by the log. Not the log of real I/O, which never waits for its file: see `writer.rs`.
+
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iopath_core::log::NoRoom;
+use iopath_core::{Instant, LogSink, RecordBatch};
+
+use super::file::{LogFile, Pending};
+use super::options::LogOptions;
+use crate::error::LogError;
+use crate::format::{LogInfo, Mark, Totals};
+
+/// A log being written. Give each queue one [`SyncSink`]; end with [`SyncLogWriter::finish`].
+///
+/// The bytes of the file depend on the records and the order of the calls alone: neither on time, nor on threads.
+#[derive(Debug)]
+pub struct SyncLogWriter {
+    shared: Arc<Mutex<Shared>>,
+    marks: Sender<Mark>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// None once the log is finished.
+    file: Option<LogFile>,
+    queues_added: u16,
+}
+
+/// The log of one queue. Writes the last records when it is dropped.
+#[derive(Debug)]
+pub struct SyncSink {
+    shared: Arc<Mutex<Shared>>,
+    block: Pending,
+}
+
+impl SyncLogWriter {
+    /// Creates the file, or truncates it.
+    ///
+    /// # Errors
+    /// If the file cannot be created or written, the size limit is too small for any log, or the compression level does
+    /// not exist.
+    pub fn create(path: &Path, info: &LogInfo, options: &LogOptions) -> Result<Self, LogError> {
+        let (marks, marked) = channel();
+        let file = LogFile::create(path, info, options, marked)?;
+        Ok(Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), queues_added: 0 })), marks })
+    }
+
+    /// A sink for one more queue, for its `start_log`.
+    pub fn add_queue(&self) -> SyncSink {
+        let mut shared = lock(&self.shared);
+        let number = shared.queues_added;
+        shared.queues_added = number.saturating_add(1);
+        SyncSink { shared: Arc::clone(&self.shared), block: Pending::new(number) }
+    }
+
+    /// Marks the beginning of repeat `number` of a measurement: steps from `now` on belong to it. Call it before the
+    /// first I/O of the repeat is submitted. A log holds 4,096 marks; later ones are ignored.
+    pub fn begin_repeat(&self, number: u32, now: Instant) {
+        let _ = self.marks.send(Mark { repeat: number, at_ns: now.as_nanos() });
+    }
+
+    /// Writes the end of the log. Queues must end their logs before; later records are dropped.
+    ///
+    /// # Errors
+    /// If the file could not be written completely.
+    pub fn finish(self) -> Result<Totals, LogError> {
+        let file = lock(&self.shared).file.take();
+        file.map_or(Ok(Totals::default()), |file| file.finish(0))
+    }
+}
+
+impl LogSink for SyncSink {
+    fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
+        if self.block.room() < batch.records().len() {
+            self.write();
+        }
+        self.block.extend(batch.records());
+        batch.clear();
+        Ok(())
+    }
+}
+
+impl SyncSink {
+    fn write(&mut self) {
+        if let Some(file) = &mut lock(&self.shared).file {
+            file.write(&mut self.block, 0);
+        }
+    }
+}
+
+impl Drop for SyncSink {
+    fn drop(&mut self) {
+        self.write();
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use iopath_core::Record;
+    use iopath_core::log::{Event, Step, Subject};
+
+    use super::*;
+    use crate::block::{Block, RECORDS_MAX};
+    use crate::reader::LogReader;
+
+    fn batch(first: u64, count: usize) -> RecordBatch {
+        let mut batch = RecordBatch::new();
+        for index in 0..count as u64 {
+            let step = Step::new(Event::Queue, Subject::Bio((first + index) as u32 & 0xFFFF));
+            batch.push(Record::new(&step, Instant::from_nanos(first + index)));
+        }
+        batch
+    }
+
+    /// Writes logs of two queues, each of more than a block, and returns the bytes of the file.
+    fn write(batch_records: usize) -> (Totals, Vec<u8>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let info = LogInfo { clock: "virtual".to_owned(), ..LogInfo::default() };
+        let log = SyncLogWriter::create(file.path(), &info, &LogOptions::default()).unwrap();
+        let mut sinks = [log.add_queue(), log.add_queue()];
+        log.begin_repeat(1, Instant::ZERO);
+        let records = RECORDS_MAX + RECORDS_MAX / 2;
+        for first in (0..records).step_by(batch_records) {
+            for sink in &mut sinks {
+                let mut batch = batch(first as u64, batch_records.min(records - first));
+                sink.take(&mut batch).unwrap();
+                assert!(batch.records().is_empty());
+            }
+        }
+        drop(sinks);
+        let totals = log.finish().unwrap();
+        (totals, std::fs::read(file.path()).unwrap())
+    }
+
+    #[test]
+    fn every_record_of_every_queue_is_in_the_file() {
+        let (totals, bytes) = write(RecordBatch::CAPACITY);
+        let expected = 2 * (RECORDS_MAX + RECORDS_MAX / 2) as u64;
+        assert_eq!(totals, Totals { records: expected, missed: 0, over_limit: 0 });
+        let mut reader = LogReader::new(bytes.as_slice()).unwrap();
+        assert_eq!(reader.info().clock, "virtual");
+        let mut times = [Vec::new(), Vec::new()];
+        let mut block = Block::default();
+        while reader.read_block(&mut block).unwrap() {
+            for entry in block.entries() {
+                assert_eq!(entry.repeat, 1);
+                times[usize::from(entry.queue)].push(entry.time.as_nanos());
+            }
+        }
+        let all: Vec<u64> = (0..expected / 2).collect();
+        assert_eq!(times, [all.clone(), all]);
+    }
+
+    #[test]
+    fn the_same_calls_write_the_same_bytes() {
+        assert_eq!(write(1000), write(1000));
+    }
+
+    #[test]
+    fn the_limit_of_the_file_counts_what_it_drops() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let options = LogOptions { limit_bytes: 4096, ..LogOptions::default() };
+        let log = SyncLogWriter::create(file.path(), &LogInfo::default(), &options).unwrap();
+        let mut sink = log.add_queue();
+        for first in 0..40 {
+            sink.take(&mut batch(first * 2048, 2048)).unwrap();
+        }
+        drop(sink);
+        let totals = log.finish().unwrap();
+        assert_eq!((totals.records + totals.over_limit, totals.missed), (40 * 2048, 0));
+        assert!(totals.over_limit > 0 && file.as_file().metadata().unwrap().len() <= 4096);
+    }
+}
