@@ -35,7 +35,8 @@ struct Entry {
     /// The controller has decoded it, and a write has its data.
     ready: Nanos,
     arrived: Nanos,
-    place: geometry::Place,
+    /// The track of its first sector.
+    track: geometry::Track,
 }
 
 /// What the arm does now.
@@ -72,6 +73,8 @@ pub(crate) struct Disk {
     completions: Completions,
     /// The next internal event.
     wake: Option<Nanos>,
+    /// The track of the last look-up.
+    memo: geometry::Track,
 }
 
 impl Disk {
@@ -89,6 +92,7 @@ impl Disk {
             last_request: 0,
             completions: Completions::with_capacity(depth),
             wake: None,
+            memo: spec.mechanics.geometry.track(0),
             spec: spec.clone(),
         }
     }
@@ -160,7 +164,7 @@ impl Disk {
 
     fn accept(&mut self, entry: &Entry, at: Nanos) {
         let done = self.transfer(at, entry.end - entry.start);
-        self.dirty.insert(entry.start, entry.end, &mut self.arm.geometry);
+        self.dirty.insert(entry.start, entry.end, &self.arm.geometry);
         self.completions.push(entry.tag, done);
     }
 
@@ -168,6 +172,14 @@ impl Disk {
     fn transfer(&mut self, from: Nanos, sectors: u64) -> Nanos {
         self.interface_free = self.interface_free.max(from) + ((sectors * self.spec.sector_interface) >> 16);
         self.interface_free
+    }
+
+    /// The track of a sector; no division where it is that of the sector before.
+    fn track(&mut self, sector: u64) -> geometry::Track {
+        if !self.memo.contains(sector) {
+            self.memo = self.arm.geometry.track(sector);
+        }
+        self.memo
     }
 
     /// The controller decodes a command; when it has done so.
@@ -183,8 +195,7 @@ impl Disk {
             self.end_stream(now);
         }
         self.segments.invalidate(start, end);
-        let mut entry =
-            Entry { tag, is_write: true, start, end, ready: 0, arrived: now, place: self.arm.place };
+        let mut entry = Entry { tag, is_write: true, start, end, ready: 0, arrived: now, track: self.memo };
         if self.dirty.is_on() && !fua {
             entry.ready = self.decode(self.spec.buffered_overhead, now);
             if self.waiting.is_empty() && self.dirty.has_room(end - start) {
@@ -195,7 +206,7 @@ impl Disk {
         } else {
             let ready = self.decode(self.spec.overhead, now);
             entry.ready = self.transfer(ready, end - start);
-            entry.place = self.arm.geometry.place(start);
+            entry.track = self.track(start);
             self.queue.push(entry);
         }
     }
@@ -209,8 +220,8 @@ impl Disk {
             }
             Some(Next::Run(index)) => {
                 self.end_stream(at);
-                let run = self.dirty.take(index, self.spec.destage_sectors, &mut self.arm.geometry);
-                let until = self.arm.pass(run.place, run.end, true, at);
+                let run = self.dirty.take(index, self.spec.destage_sectors, &self.arm.geometry);
+                let until = self.arm.write(&run.track, run.start, run.end, at);
                 self.job = Some((until, Job::Destage));
             }
             None => {}
@@ -243,8 +254,16 @@ impl Disk {
                     continue;
                 }
                 let is_streamed = !entry.is_write && self.is_streamed(entry.start, at);
-                let time =
-                    if is_streamed { 0 } else { self.arm.positioning(&from, entry.place, entry.is_write) };
+                let time = if is_streamed {
+                    0
+                } else {
+                    self.arm.positioning(
+                        &from,
+                        &entry.track,
+                        entry.track.turns_to(entry.start),
+                        entry.is_write,
+                    )
+                };
                 if best.is_none_or(|(least, _)| time < least) {
                     best = Some((time, Next::Entry(index)));
                 }
@@ -256,7 +275,7 @@ impl Disk {
                 if run.oldest > up_to {
                     continue;
                 }
-                let time = self.arm.positioning(&from, run.place, true);
+                let time = self.arm.positioning(&from, &run.track, run.track.turns_to(run.start), true);
                 if best.is_none_or(|(least, _)| time < least) {
                     best = Some((time, Next::Run(index)));
                 }
@@ -282,7 +301,8 @@ impl Disk {
                 self.segments.find(entry.start).filter(|&index| self.segments.get(index).end < entry.end);
             let segment = found.unwrap_or_else(|| self.segments.begin(entry.start));
             let from = self.segments.get(segment).end.max(entry.start);
-            self.arm.begin_stream(segment, from, at);
+            let track = if entry.track.contains(from) { entry.track } else { self.arm.geometry.track(from) };
+            self.arm.begin_stream(segment, &track, from, at);
         }
         let until = self.arm.stream_to(entry.end, limit).max(at);
         let job = Job::Read { tag: entry.tag, end: entry.end, sectors: entry.end - entry.start, since: at };
@@ -291,7 +311,7 @@ impl Disk {
 
     fn write(&mut self, entry: &Entry, at: Nanos) -> (Nanos, Job) {
         self.end_stream(at);
-        (self.arm.pass(entry.place, entry.end, true, at), Job::Write { tag: entry.tag })
+        (self.arm.write(&entry.track, entry.start, entry.end, at), Job::Write { tag: entry.tag })
     }
 
     /// The heads stop reading ahead; the segment keeps what they have read.
@@ -348,8 +368,8 @@ impl Mechanism for Disk {
                 let is_streamed = self.is_streamed(start, now);
                 let overhead = if is_streamed { self.spec.buffered_overhead } else { self.spec.overhead };
                 let ready = self.decode(overhead, now);
-                let place = self.arm.geometry.place(start);
-                self.queue.push(Entry { tag, is_write: false, start, end, ready, arrived: now, place });
+                let track = self.track(start);
+                self.queue.push(Entry { tag, is_write: false, start, end, ready, arrived: now, track });
             }
         }
     }

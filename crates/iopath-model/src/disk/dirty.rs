@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::disk::geometry::{Geometry, Place};
+use crate::disk::geometry::{Geometry, Track};
 
 /// A run of cached sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub(crate) struct Run {
     pub(crate) end: u64,
     /// The number of its oldest write.
     pub(crate) oldest: u64,
-    pub(crate) place: Place,
+    /// The track of its first sector.
+    pub(crate) track: Track,
 }
 
 /// The cached writes, by sector. Adjacent ones are one run.
@@ -67,34 +68,34 @@ impl Dirty {
     }
 
     /// Caches a write.
-    pub(crate) fn insert(&mut self, start: u64, end: u64, geometry: &mut Geometry) {
+    pub(crate) fn insert(&mut self, start: u64, end: u64, geometry: &Geometry) {
         self.writes += 1;
         let first = self.runs.partition_point(|run| run.end < start);
         let last = first + self.runs[first..].partition_point(|run| run.start <= end);
         let Some(touched) = self.runs.get(first..last).filter(|touched| !touched.is_empty()) else {
-            let place = geometry.place(start);
-            self.runs.insert(first, Run { start, end, oldest: self.writes, place });
+            let track = geometry.track(start);
+            self.runs.insert(first, Run { start, end, oldest: self.writes, track });
             self.sectors += end - start;
             return;
         };
         let before: u64 = touched.iter().map(|run| run.end - run.start).sum();
         let oldest = touched.iter().map(|run| run.oldest).min().unwrap_or(self.writes);
         let (whole_start, whole_end) = (start.min(touched[0].start), end.max(touched[touched.len() - 1].end));
-        let place =
-            if whole_start == touched[0].start { touched[0].place } else { geometry.place(whole_start) };
-        self.runs[first] = Run { start: whole_start, end: whole_end, oldest, place };
+        let track =
+            if whole_start == touched[0].start { touched[0].track } else { geometry.track(whole_start) };
+        self.runs[first] = Run { start: whole_start, end: whole_end, oldest, track };
         self.runs.drain(first + 1..last);
         self.sectors = self.sectors + (whole_end - whole_start) - before;
     }
 
     /// The first `sectors_max` of a run go to the medium.
-    pub(crate) fn take(&mut self, index: usize, sectors_max: u64, geometry: &mut Geometry) -> Run {
+    pub(crate) fn take(&mut self, index: usize, sectors_max: u64, geometry: &Geometry) -> Run {
         let run = self.runs[index];
         let end = run.end.min(run.start + sectors_max);
         if end == run.end {
             self.runs.remove(index);
         } else {
-            self.runs[index] = Run { start: end, place: geometry.place(end), ..run };
+            self.runs[index] = Run { start: end, track: geometry.track(end), ..run };
         }
         let taken = Run { end, ..run };
         self.in_transfer = Some(taken);
@@ -138,9 +139,9 @@ mod tests {
 
     #[test]
     fn adjacent_and_overlapping_writes_are_one_run() {
-        let (mut dirty, mut geometry) = rig();
+        let (mut dirty, geometry) = rig();
         for (start, end) in [(10, 20), (40, 50), (20, 30), (25, 42)] {
-            dirty.insert(start, end, &mut geometry);
+            dirty.insert(start, end, &geometry);
         }
         let runs: Vec<_> = dirty.runs().iter().map(|run| (run.start, run.end, run.oldest)).collect();
         assert_eq!((runs, dirty.sectors), (vec![(10, 50, 1)], 40));
@@ -149,17 +150,17 @@ mod tests {
 
     #[test]
     fn a_flush_waits_for_the_writes_before_it_only() {
-        let (mut dirty, mut geometry) = rig();
-        dirty.insert(0, 10, &mut geometry);
+        let (mut dirty, geometry) = rig();
+        dirty.insert(0, 10, &geometry);
         let tag = iopath_core::Tag::from_bits(5);
         dirty.flush(tag);
-        dirty.insert(500, 510, &mut geometry);
+        dirty.insert(500, 510, &geometry);
         assert_eq!(dirty.pop_flushed(), None);
-        let taken = dirty.take(0, 6, &mut geometry);
+        let taken = dirty.take(0, 6, &geometry);
         assert_eq!((taken.start, taken.end, dirty.runs()[0].start), (0, 6, 6));
         dirty.written();
         assert_eq!(dirty.pop_flushed(), None, "4 sectors are left");
-        dirty.take(0, 100, &mut geometry);
+        dirty.take(0, 100, &geometry);
         assert_eq!(dirty.pop_flushed(), None, "they are on the way");
         dirty.written();
         assert_eq!((dirty.pop_flushed(), dirty.sectors), (Some(tag), 10));
@@ -167,12 +168,12 @@ mod tests {
 
     #[test]
     fn the_cache_has_room_by_sectors_and_by_runs() {
-        let (mut dirty, mut geometry) = rig();
+        let (mut dirty, geometry) = rig();
         assert!(dirty.has_room(5000), "a write larger than the cache passes through an empty one");
-        dirty.insert(0, 900, &mut geometry);
+        dirty.insert(0, 900, &geometry);
         assert!(dirty.has_room(100) && !dirty.has_room(101));
         for start in [2000, 4000, 6000] {
-            dirty.insert(start, start + 1, &mut geometry);
+            dirty.insert(start, start + 1, &geometry);
         }
         assert!(!dirty.has_room(1), "four runs");
     }

@@ -21,14 +21,35 @@ pub(crate) struct Zone {
     pub(crate) sectors_per_track: u32,
 }
 
-/// The position of a sector.
+/// The sectors of a track, and where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Track {
+    pub(crate) first: u64,
+    end: u64,
     /// Counted from the outside over all heads.
-    pub(crate) track: u32,
+    pub(crate) number: u32,
     pub(crate) cylinder: u32,
-    /// The turns up to the start of the sector.
-    pub(crate) turns: Turns,
+    /// The turns up to its first sector.
+    turns: Turns,
+    /// The width of a sector.
+    sector: Turns,
+}
+
+impl Track {
+    pub(crate) const fn contains(&self, sector: u64) -> bool {
+        self.first <= sector && sector < self.end
+    }
+
+    /// The turns up to the start of a sector of the track, or to the end of the last one.
+    pub(crate) const fn turns_to(&self, sector: u64) -> Turns {
+        self.turns + (sector - self.first) * self.sector
+    }
+
+    /// The sector at `turns`, if the track has it.
+    pub(crate) const fn sector_at(&self, turns: Turns) -> Option<u64> {
+        let sector = self.first + (turns - self.turns) / self.sector;
+        if sector < self.end { Some(sector) } else { None }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -47,7 +68,7 @@ pub(crate) struct Geometry {
     rings: Vec<Ring>,
     heads: u32,
     period: Nanos,
-    /// 2^64 / `period`: turns without a division.
+    /// 2^60 / `period`: turns without a division.
     per_period: u64,
     /// A track and the skew to the next one of its cylinder.
     track: Turns,
@@ -55,17 +76,6 @@ pub(crate) struct Geometry {
     cylinder: Turns,
     sectors: u64,
     cylinders: u32,
-    /// The track of the last look-up.
-    memo: Span,
-}
-
-/// The sectors of a track.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    first: u64,
-    end: u64,
-    sector: Turns,
-    place: Place,
 }
 
 impl Geometry {
@@ -94,9 +104,8 @@ impl Geometry {
             turns += u64::from(zone.cylinders) * cylinder;
             cylinders += zone.cylinders;
         }
-        let nowhere = Span { first: 0, end: 0, sector: 0, place: Place { track: 0, cylinder: 0, turns: 0 } };
-        let per_period = u64::MAX / period;
-        Self { rings, heads, period, per_period, track, cylinder, sectors, cylinders, memo: nowhere }
+        let per_period = (1 << 60) / period;
+        Self { rings, heads, period, per_period, track, cylinder, sectors, cylinders }
     }
 
     pub(crate) const fn sectors(&self) -> u64 {
@@ -107,21 +116,8 @@ impl Geometry {
         self.cylinders
     }
 
-    /// The place of a sector of the disk. No division where it lies on the track of the last look-up.
-    pub(crate) fn place(&mut self, sector: u64) -> Place {
-        if !(self.memo.first..self.memo.end).contains(&sector) {
-            self.memo = self.span(sector);
-        }
-        let Span { first, sector: width, place, .. } = self.memo;
-        Place { turns: place.turns + (sector - first) * width, ..place }
-    }
-
-    /// The turns up to the end of a sector.
-    pub(crate) fn end(&mut self, sector: u64) -> Turns {
-        self.place(sector).turns + self.memo.sector
-    }
-
-    fn span(&self, sector: u64) -> Span {
+    /// The track of a sector of the disk.
+    pub(crate) fn track(&self, sector: u64) -> Track {
         let ring = &self.rings[self.rings.partition_point(|ring| ring.first_sector <= sector) - 1];
         let per_track = u64::from(ring.sectors_per_track);
         let track = (sector - ring.first_sector) / per_track;
@@ -129,12 +125,14 @@ impl Geometry {
         let head = track - cylinder * u64::from(self.heads);
         let first = ring.first_sector + track * per_track;
         let cylinders = ring.first_cylinder + cylinder as u32;
-        let place = Place {
-            track: cylinders * self.heads + head as u32,
+        Track {
+            first,
+            end: first + per_track,
+            number: cylinders * self.heads + head as u32,
             cylinder: cylinders,
             turns: ring.turns + cylinder * self.cylinder + head * self.track,
-        };
-        Span { first, end: first + per_track, sector: ring.sector, place }
+            sector: ring.sector,
+        }
     }
 
     /// The first sector that does not end before `turns`: a transfer that has come so far has all sectors before it.
@@ -158,7 +156,12 @@ impl Geometry {
 
     /// How far the disk turns in this time.
     pub(crate) const fn turns(&self, time: Nanos) -> Turns {
-        ((time as u128 * self.per_period as u128) >> 32) as Turns
+        ((time as u128 * self.per_period as u128) >> 28) as Turns
+    }
+
+    /// [`Geometry::turns`] of a time below 4 s: one multiplication.
+    pub(crate) const fn turns_of_seek(&self, time: u32) -> Turns {
+        (time as u64 * (self.per_period >> 28)) + ((time as u64 * (self.per_period & 0xFFF_FFFF)) >> 28)
     }
 
     /// The angle under the heads at a time.
@@ -181,49 +184,44 @@ mod tests {
 
     #[test]
     fn sectors_fill_tracks_then_cylinders_then_zones() {
-        let mut disk = geometry();
+        let disk = geometry();
         assert_eq!((disk.sectors(), disk.cylinders()), (100 * 4 * 500 + 50 * 4 * 250, 150));
-        let place = |disk: &mut Geometry, sector| {
-            let Place { track, cylinder, .. } = disk.place(sector);
-            (track, cylinder)
-        };
-        assert_eq!(place(&mut disk, 0), (0, 0));
-        assert_eq!(place(&mut disk, 499), (0, 0));
-        assert_eq!(place(&mut disk, 500), (1, 0));
-        assert_eq!(place(&mut disk, 2000), (4, 1));
-        assert_eq!(place(&mut disk, 200_000), (400, 100));
-        assert_eq!(place(&mut disk, 200_250), (401, 100));
-        let last = disk.sectors() - 1;
-        assert_eq!(place(&mut disk, last), (599, 149));
+        let place = |sector| (disk.track(sector).number, disk.track(sector).cylinder);
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(499), (0, 0));
+        assert_eq!(place(500), (1, 0));
+        assert_eq!(place(2000), (4, 1));
+        assert_eq!(place(200_000), (400, 100));
+        assert_eq!(place(200_250), (401, 100));
+        assert_eq!(place(disk.sectors() - 1), (599, 149));
     }
 
     #[test]
     fn a_track_takes_a_turn_and_the_switch_to_the_next() {
-        let mut disk = geometry();
-        let time = |disk: &mut Geometry, from, to| {
-            let turns = disk.place(to).turns - disk.place(from).turns;
-            disk.time(turns)
-        };
+        let disk = geometry();
+        let turns = |sector| disk.track(sector).turns_to(sector);
+        let time = |from, to| disk.time(turns(to) - turns(from));
         let near =
             |time: Nanos, wanted: Nanos| assert!(time.abs_diff(wanted) < 10, "{time} instead of {wanted}");
-        near(time(&mut disk, 0, 250), PERIOD / 2);
-        near(time(&mut disk, 0, 500), PERIOD + 1_000_000);
-        near(time(&mut disk, 0, 2000), 4 * PERIOD + 3 * 1_000_000 + 1_500_000);
-        near(time(&mut disk, 199_500, 200_000), PERIOD + 1_500_000);
-        let last = disk.place(499).turns;
-        assert!(disk.end(499) - last > 0 && disk.end(499) <= TURN);
+        near(time(0, 250), PERIOD / 2);
+        near(time(0, 500), PERIOD + 1_000_000);
+        near(time(0, 2000), 4 * PERIOD + 3 * 1_000_000 + 1_500_000);
+        near(time(199_500, 200_000), PERIOD + 1_500_000);
+        assert!(disk.track(499).turns_to(500) <= TURN);
     }
 
     #[test]
     fn the_sector_at_a_place_is_that_sector() {
-        let mut disk = geometry();
+        let disk = geometry();
         for sector in [0, 1, 499, 500, 1999, 2000, 150_001, 199_999, 200_000, 200_251, 249_999] {
-            let start = disk.place(sector).turns;
-            assert_eq!(disk.sector_at(start), sector);
-            assert_eq!(disk.sector_at(start + 1), sector);
-            let end = disk.end(sector);
-            assert_eq!(disk.sector_at(end), sector + 1);
+            let track = disk.track(sector);
+            assert!(track.contains(sector) && !track.contains(sector + 500));
+            for turns in [track.turns_to(sector), track.turns_to(sector) + 1] {
+                assert_eq!((disk.sector_at(turns), track.sector_at(turns)), (sector, Some(sector)));
+            }
+            assert_eq!(disk.sector_at(track.turns_to(sector + 1)), sector + 1);
         }
+        assert_eq!(disk.track(499).sector_at(disk.track(499).turns_to(500)), None);
         assert_eq!(disk.sector_at(u64::MAX >> 1), disk.sectors());
     }
 
@@ -232,7 +230,8 @@ mod tests {
         let disk = geometry();
         assert_eq!(disk.angle(0), 0);
         let quarter = disk.angle(PERIOD / 4);
-        assert!(quarter.abs_diff(1 << 30) < 4 && disk.angle(7 * PERIOD + PERIOD / 4) == quarter);
+        assert!(quarter.abs_diff(1 << 30) < 16 && disk.angle(7 * PERIOD + PERIOD / 4) == quarter);
         assert_eq!(disk.time(disk.turns(12_345_678)) / 10, 1_234_567);
+        assert!(disk.turns_of_seek(12_345_678).abs_diff(disk.turns(12_345_678)) <= 1);
     }
 }

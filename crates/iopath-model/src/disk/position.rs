@@ -1,7 +1,7 @@
 //! The arm and the heads: how long it takes to reach a sector from where they are, and what they read ahead meanwhile.
 //! Which sector they go to is `disk.rs`.
 
-use crate::disk::geometry::{Geometry, Place, Turns};
+use crate::disk::geometry::{Geometry, Track, Turns};
 use crate::disk::seek::SeekCurve;
 use crate::mechanism::Nanos;
 
@@ -27,6 +27,8 @@ pub(crate) struct Stream {
     first: u64,
     begun: Nanos,
     turns: Turns,
+    /// The track of the sector that was looked up last.
+    track: Track,
     /// The heads stop before this sector, at `stop`.
     pub(crate) limit: u64,
     pub(crate) stop: Nanos,
@@ -36,85 +38,73 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(crate) struct Arm {
     pub(crate) geometry: Geometry,
-    seeks: SeekCurve,
-    head_switch: Nanos,
-    cylinder_switch: Nanos,
-    write_settle: Nanos,
-    /// The last sector passed.
-    pub(crate) place: Place,
+    read_seeks: SeekCurve,
+    write_seeks: SeekCurve,
+    /// The track of the last sector passed.
+    track: Track,
     pub(crate) stream: Option<Stream>,
 }
 
 /// Where the heads are at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
-    place: Place,
+    track: u32,
+    cylinder: u32,
     angle: u32,
 }
 
 impl Arm {
     pub(crate) fn new(mechanics: &Mechanics) -> Self {
-        let Mechanics { geometry, seeks, head_switch, cylinder_switch, write_settle } = mechanics.clone();
-        let place = Place { track: 0, cylinder: 0, turns: 0 };
-        Self { geometry, seeks, head_switch, cylinder_switch, write_settle, place, stream: None }
+        let Mechanics { geometry, seeks, head_switch, cylinder_switch, write_settle } = mechanics;
+        let curve = |settle| seeks.with_switches(settle, *head_switch, *cylinder_switch);
+        let (read_seeks, write_seeks) = (curve(0), curve(*write_settle));
+        let track = geometry.track(0);
+        Self { geometry: geometry.clone(), read_seeks, write_seeks, track, stream: None }
     }
 
     /// Where the heads are.
-    pub(crate) fn origin(&mut self, at: Nanos) -> Origin {
-        let place = match self.stream {
-            Some(stream) if stream.begun < at => {
-                let reached = self.reached(&stream, at);
-                self.geometry.place(reached.max(stream.first + 1) - 1)
-            }
-            _ => self.place,
+    pub(crate) fn origin(&self, at: Nanos) -> Origin {
+        let Track { number: track, cylinder, .. } = match &self.stream {
+            Some(stream) => self.track_at(stream, self.reached(stream, at)),
+            None => self.track,
         };
-        Origin { place, angle: self.geometry.angle(at) }
+        Origin { track, cylinder, angle: self.geometry.angle(at) }
     }
 
-    /// The time until the start of `to` passes under its head.
-    pub(crate) fn positioning(&self, from: &Origin, to: Place, is_write: bool) -> Nanos {
-        let seek = self.seek(from.place, to, is_write);
-        let arrival = from.angle.wrapping_add(self.geometry.turns(seek) as u32);
-        let wait = (to.turns as u32).wrapping_sub(arrival).wrapping_add(SLACK).saturating_sub(SLACK);
-        seek + self.geometry.time(Turns::from(wait))
+    /// The time until `turns`, on `to`, pass under the head.
+    #[inline]
+    pub(crate) fn positioning(&self, from: &Origin, to: &Track, turns: Turns, is_write: bool) -> Nanos {
+        let seeks = if is_write { &self.write_seeks } else { &self.read_seeks };
+        let switch = seeks.time(from.cylinder.abs_diff(to.cylinder));
+        let seek = if from.track == to.number { 0 } else { switch };
+        let arrival = from.angle.wrapping_add(self.geometry.turns_of_seek(seek) as u32);
+        let wait = (turns as u32).wrapping_sub(arrival).wrapping_add(SLACK).saturating_sub(SLACK);
+        Nanos::from(seek) + self.geometry.time(Turns::from(wait))
     }
 
-    fn seek(&self, from: Place, to: Place, is_write: bool) -> Nanos {
-        if from.track == to.track {
-            return 0;
-        }
-        let distance = from.cylinder.abs_diff(to.cylinder);
-        if distance == 0 {
-            return self.head_switch;
-        }
-        let seek = self.seeks.time(distance) + if is_write { self.write_settle } else { 0 };
-        // The switch to the next cylinder is as fast in a transfer as between two.
-        if to.cylinder == from.cylinder + 1 { seek.min(self.cylinder_switch) } else { seek }
-    }
-
-    /// Passes the sectors from `place` up to `end`; when the last has passed.
-    pub(crate) fn pass(&mut self, place: Place, end: u64, is_write: bool, at: Nanos) -> Nanos {
+    /// Writes the sectors from `start`, on `track`, up to `end`; when the last has passed.
+    pub(crate) fn write(&mut self, track: &Track, start: u64, end: u64, at: Nanos) -> Nanos {
         let from = self.origin(at);
-        let begun = at + self.positioning(&from, place, is_write);
-        let turns = self.geometry.end(end - 1);
-        self.place = self.geometry.place(end - 1);
-        begun + self.geometry.time(turns - place.turns)
+        let turns = track.turns_to(start);
+        let begun = at + self.positioning(&from, track, turns, true);
+        self.track = if track.contains(end - 1) { *track } else { self.geometry.track(end - 1) };
+        begun + self.geometry.time(self.track.turns_to(end) - turns)
     }
 
-    /// Begins to read at a sector. No stream runs.
-    pub(crate) fn begin_stream(&mut self, segment: usize, first: u64, at: Nanos) {
+    /// Begins to read at a sector, on `track`. No stream runs.
+    pub(crate) fn begin_stream(&mut self, segment: usize, track: &Track, first: u64, at: Nanos) {
         let from = self.origin(at);
-        let place = self.geometry.place(first);
-        let begun = at + self.positioning(&from, place, false);
-        self.place = place;
-        let stream = Stream { segment, first, begun, turns: place.turns, limit: first, stop: begun };
-        self.stream = Some(stream);
+        let turns = track.turns_to(first);
+        let begun = at + self.positioning(&from, track, turns, false);
+        self.track = *track;
+        self.stream = Some(Stream { segment, first, begun, turns, track: *track, limit: first, stop: begun });
     }
 
     /// The stream reads at least up to `end`, and on to `limit`; when it is at `end`.
     pub(crate) fn stream_to(&mut self, end: u64, limit: u64) -> Nanos {
+        let until = self.stream_time(end);
         self.set_limit(limit);
-        self.stream_time(end)
+        until
     }
 
     /// A stream that may read up to `limit` does so, from where it stopped if at least `least` sectors have room.
@@ -124,29 +114,33 @@ impl Arm {
             self.set_limit(limit);
         } else if limit > stream.limit && limit - stream.limit >= least.max(1) {
             self.end_stream(now);
-            self.begin_stream(stream.segment, stream.limit, now);
+            let track = self.track_at(&stream, stream.limit);
+            self.begin_stream(stream.segment, &track, stream.limit, now);
             self.set_limit(limit);
         }
     }
 
     fn set_limit(&mut self, limit: u64) {
-        let Some(mut stream) = self.stream else { return };
-        if limit > stream.limit {
-            stream.limit = limit;
-            self.stream = Some(stream);
-            stream.stop = self.stream_time(limit);
-            self.stream = Some(stream);
+        let Some(stream) = &self.stream else { return };
+        if limit <= stream.limit {
+            return;
+        }
+        let turns = self.track_at(stream, limit - 1).turns_to(limit) - stream.turns;
+        let stop = stream.begun + self.geometry.time(turns);
+        if let Some(stream) = &mut self.stream {
+            (stream.limit, stream.stop) = (limit, stop);
         }
     }
 
     /// When the stream has read all before `end`.
     pub(crate) fn stream_time(&mut self, end: u64) -> Nanos {
-        let Some(stream) = self.stream else { return 0 };
+        let Some(mut stream) = self.stream else { return 0 };
         if end <= stream.first {
             return stream.begun;
         }
-        let turns = self.geometry.end(end - 1);
-        stream.begun + self.geometry.time(turns - stream.turns)
+        stream.track = self.track_at(&stream, end - 1);
+        self.stream = Some(stream);
+        stream.begun + self.geometry.time(stream.track.turns_to(end) - stream.turns)
     }
 
     pub(crate) fn stream_segment(&self) -> usize {
@@ -155,21 +149,33 @@ impl Arm {
 
     /// The stream ends; its segment and the sector up to which it has read.
     pub(crate) fn end_stream(&mut self, at: Nanos) -> Option<(usize, u64)> {
-        let stream = self.stream?;
-        self.place = self.origin(at).place;
-        self.stream = None;
-        Some((stream.segment, self.reached(&stream, at)))
+        let stream = self.stream.take()?;
+        let reached = self.reached(&stream, at);
+        self.track = self.track_at(&stream, reached.max(stream.first + 1) - 1);
+        Some((stream.segment, reached))
     }
 
     fn reached(&self, stream: &Stream, at: Nanos) -> u64 {
         if at >= stream.stop {
-            stream.limit
-        } else if at <= stream.begun {
-            stream.first
-        } else {
-            let turns = self.geometry.turns(at - stream.begun) + Turns::from(SLACK);
-            self.geometry.sector_at(stream.turns + turns).min(stream.limit)
+            return stream.limit;
         }
+        if at <= stream.begun {
+            return stream.first;
+        }
+        let turns = stream.turns + self.geometry.turns(at - stream.begun) + Turns::from(SLACK);
+        let near = if turns >= stream.track.turns_to(stream.track.first) {
+            stream.track.sector_at(turns)
+        } else {
+            None
+        };
+        near.unwrap_or_else(|| self.geometry.sector_at(turns)).min(stream.limit)
+    }
+
+    fn track_at(&self, stream: &Stream, sector: u64) -> Track {
+        if stream.track.contains(sector) {
+            return stream.track;
+        }
+        self.geometry.track(sector.min(self.geometry.sectors() - 1))
     }
 }
 
@@ -195,34 +201,30 @@ mod tests {
 
     #[test]
     fn transfers_one_after_another_lose_no_turn() {
-        for is_write in [false, true] {
-            let mut arm = arm();
-            let mut at = 12_345_678;
-            let start = arm.geometry.place(0);
-            let first = arm.pass(start, 100, is_write, at);
-            at = first;
-            for sector in (100..100_000).step_by(100) {
-                let place = arm.geometry.place(sector);
-                at = arm.pass(place, sector + 100, is_write, at);
-            }
-            let turns = arm.geometry.end(99_999) - arm.geometry.end(99);
-            let whole = arm.geometry.time(turns);
-            assert!((at - first).abs_diff(whole) < 200_000, "{} instead of {whole}", at - first);
-        }
+        let mut arm = arm();
+        let mut at = 12_345_678;
+        let mut write = |sector: u64| {
+            let track = arm.geometry.track(sector);
+            at = arm.write(&track, sector, sector + 100, at);
+            at
+        };
+        let first = write(0);
+        let last = (100..100_000).step_by(100).map(&mut write).last().unwrap();
+        let turns = arm.geometry.track(99_999).turns_to(100_000) - arm.geometry.track(0).turns_to(100);
+        let whole = arm.geometry.time(turns);
+        assert!((last - first).abs_diff(whole) < 200_000, "{} instead of {whole}", last - first);
     }
 
     #[test]
     fn the_wait_is_up_to_a_turn_and_comes_after_the_seek() {
-        let mut arm = arm();
-        let place = arm.geometry.place(2000 * 500);
-        let from = arm.origin(0);
-        let seek = arm.seeks.time(500);
+        let arm = arm();
+        let track = arm.geometry.track(2000 * 500);
+        let turns = track.turns_to(2000 * 500);
+        let seek = Nanos::from(arm.read_seeks.time(500));
         for at in (0..PERIOD).step_by(999_983) {
-            let from = Origin { angle: arm.geometry.angle(at), ..from };
-            let time = arm.positioning(&from, place, false);
+            let time = arm.positioning(&arm.origin(at), &track, turns, false);
             assert!((seek..=seek + PERIOD).contains(&time));
-            let angle = arm.geometry.angle(at + time);
-            let off = angle.wrapping_sub(place.turns as u32);
+            let off = arm.geometry.angle(at + time).wrapping_sub(turns as u32);
             assert!(off.min(off.wrapping_neg()) < 2 * SLACK, "the sector is under the head");
         }
     }
@@ -230,13 +232,14 @@ mod tests {
     #[test]
     fn a_stream_reads_ahead_to_its_limit_and_no_further() {
         let mut arm = arm();
-        arm.begin_stream(0, 1000, 0);
+        let track = arm.geometry.track(1000);
+        arm.begin_stream(0, &track, 1000, 0);
         let at_end = arm.stream_to(1100, 3000);
         assert_eq!(arm.end_stream(at_end), Some((0, 1100)));
-        arm.begin_stream(0, 1000, 0);
+        arm.begin_stream(0, &track, 1000, 0);
         let half_a_turn = arm.stream_to(1100, 3000) + PERIOD / 2;
         assert_eq!(arm.end_stream(half_a_turn), Some((0, 1350)));
-        arm.begin_stream(0, 1000, 0);
+        arm.begin_stream(0, &track, 1000, 0);
         arm.stream_to(1100, 3000);
         assert_eq!(arm.end_stream(1 << 40), Some((0, 3000)));
     }

@@ -7,7 +7,7 @@
 use crate::mechanism::Nanos;
 
 /// Shorter seeks have an entry each.
-const EXACT: usize = 1024;
+const EXACT: u32 = 1024;
 
 /// Entries for the longer ones, at most.
 const COARSE: u32 = 2048;
@@ -15,8 +15,8 @@ const COARSE: u32 = 2048;
 /// The times of all seeks of a disk, in two tables.
 #[derive(Debug, Clone)]
 pub(crate) struct SeekCurve {
-    exact: Vec<u32>,
-    coarse: Vec<u32>,
+    /// Distances below [`EXACT`], then the longer ones in steps of `1 << shift`.
+    times: Vec<u32>,
     shift: u32,
 }
 
@@ -58,25 +58,27 @@ impl SeekCurve {
             let first = f64::from(index << shift);
             time((first + f64::from((1_u32 << shift) - 1) / 2.0).clamp(1.0, stroke), knee).round() as u32
         };
-        rises.then(|| Self {
-            exact: (0..EXACT)
-                .map(|distance| match distance {
-                    0 => 0,
-                    _ => time((distance as f64).min(stroke), knee).round() as u32,
-                })
-                .collect(),
-            coarse: (0..=cylinders >> shift).map(middle).collect(),
-            shift,
-        })
+        let exact = (0..EXACT).map(|distance| match distance {
+            0 => 0,
+            _ => time(f64::from(distance).min(stroke), knee).round() as u32,
+        });
+        rises.then(|| Self { times: exact.chain((0..=cylinders >> shift).map(middle)).collect(), shift })
     }
 
-    /// The time of a seek over so many cylinders; zero for none.
-    pub(crate) fn time(&self, cylinders: u32) -> Nanos {
-        if let Some(&time) = self.exact.get(cylinders as usize) {
-            return Nanos::from(time);
-        }
-        let last = self.coarse.len() - 1;
-        Nanos::from(self.coarse[((cylinders >> self.shift) as usize).min(last)])
+    /// The same curve where each seek takes `settle` longer, a switch on the same cylinder takes `head_switch`, and one to
+    /// the next cylinder no longer than `cylinder_switch`.
+    pub(crate) fn with_switches(&self, settle: Nanos, head_switch: Nanos, cylinder_switch: Nanos) -> Self {
+        let mut times: Vec<_> = self.times.iter().map(|time| time + settle as u32).collect();
+        times[0] = head_switch as u32;
+        times[1] = times[1].min(cylinder_switch as u32);
+        Self { times, shift: self.shift }
+    }
+
+    /// The time of a seek over so many cylinders, in nanoseconds. The cylinders are those of the disk.
+    #[inline]
+    pub(crate) fn time(&self, cylinders: u32) -> u32 {
+        let index = if cylinders < EXACT { cylinders } else { EXACT + (cylinders >> self.shift) };
+        self.times[index as usize]
     }
 }
 
@@ -106,8 +108,8 @@ mod tests {
     fn the_curve_has_the_three_figures_of_the_data_sheet() {
         for cylinders in [5000, 50_000, 500_000] {
             let curve = SeekCurve::new(cylinders, POINTS).unwrap();
-            assert_eq!((curve.time(0), curve.time(1)), (0, POINTS.track));
-            assert!(curve.time(cylinders - 1).abs_diff(POINTS.full) < POINTS.full / 500);
+            assert_eq!((curve.time(0), curve.time(1)), (0, POINTS.track as u32));
+            assert!(Nanos::from(curve.time(cylinders - 1)).abs_diff(POINTS.full) < POINTS.full / 500);
             let (mut sum, mut pairs) = (0_u128, 0_u128);
             for distance in 1..cylinders {
                 let weight = u128::from(cylinders - distance);

@@ -5,22 +5,23 @@
 pub(crate) struct Segment {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    used: u64,
 }
 
 /// The segments. A new run replaces the segment that was used least recently.
 #[derive(Debug)]
 pub(crate) struct Segments {
     runs: Vec<Segment>,
+    /// The numbers of the segments, the one used last first.
+    order: Vec<u8>,
     sectors_max: u64,
-    clock: u64,
 }
 
 impl Segments {
-    /// `count` segments of `sectors_max`; a disk without buffer has a segment of no sectors.
+    /// Up to 256 segments of `sectors_max`; a disk without buffer has a segment of no sectors.
     pub(crate) fn new(count: u32, sectors_max: u64) -> Self {
-        let runs = vec![Segment { start: 0, end: 0, used: 0 }; count.max(1) as usize];
-        Self { runs, sectors_max, clock: 0 }
+        let count = count.clamp(1, 256);
+        let runs = vec![Segment { start: 0, end: 0 }; count as usize];
+        Self { runs, order: (0..count).map(|number| number as u8).collect(), sectors_max }
     }
 
     pub(crate) fn get(&self, index: usize) -> Segment {
@@ -37,9 +38,8 @@ impl Segments {
 
     /// Begins a run at `start` in the segment that was used least recently.
     pub(crate) fn begin(&mut self, start: u64) -> usize {
-        let oldest = self.runs.iter().enumerate().min_by_key(|(_, run)| run.used);
-        let index = oldest.map_or(0, |(index, _)| index);
-        self.runs[index] = Segment { start, end: start, used: 0 };
+        let index = usize::from(self.order[self.order.len() - 1]);
+        self.runs[index] = Segment { start, end: start };
         self.touch(index);
         index
     }
@@ -61,8 +61,12 @@ impl Segments {
     }
 
     fn touch(&mut self, index: usize) {
-        self.clock += 1;
-        self.runs[index].used = self.clock;
+        let number = index as u8;
+        if self.order[0] != number {
+            let at = self.order.iter().position(|&other| other == number).unwrap_or(0);
+            self.order.copy_within(..at, 1);
+            self.order[0] = number;
+        }
     }
 }
 
