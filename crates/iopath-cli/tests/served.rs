@@ -9,6 +9,7 @@ use loops::{Alone, Cleanup, Loop, run, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use support::{iopath, json_of};
 
 const MIB: u64 = 1 << 20;
@@ -133,6 +134,44 @@ fn a_file_in_memory_is_served_by_memory_and_no_survey_recommends_it() {
     assert!(ids.contains(&"cache") && ids.contains(&"no-disk"), "{ids:?}");
     for id in ["sequential-read", "sequential-write", "random-read", "direct-read", "direct-write"] {
         assert!(!ids.contains(&id), "{id} recommends memory: {findings:#?}");
+    }
+}
+
+/// A program that reads a file from its disk until it is dropped.
+struct Reader(Child);
+
+impl Reader {
+    fn of(file: &Path) -> Self {
+        let script = format!("while dd if={} of=/dev/null bs=256k iflag=direct; do :; done", text(file));
+        let mut command = Command::new("sh");
+        Self(command.args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // Its last `dd` ends by itself.
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn reads_of_other_programs_from_the_disk_beneath_a_loop_device_do_not_count() {
+    if fs::read_to_string("/proc/2/io").is_err()
+        || fs::read_to_string("/proc/2/comm").unwrap() != "kthreadd\n"
+    {
+        return eprintln!("skipped: the counters of kernel threads are not visible (needs root)");
+    }
+    let alone = or_skip!(Alone::wait());
+    let device = or_skip!(Loop::new(&alone, 32, &["--direct-io=off"]));
+    let file = device.dir().join("read-by-another-program");
+    fs::write(&file, noise(32 * MIB)).unwrap();
+    let _reader = Reader::of(&file);
+    for path in ["kernel-buffered", "kernel-direct"] {
+        // A sparse image: no read reaches a disk.
+        let run = measure(&device.device, &["--path", path, "--bs", "64k", "--runtime", "500ms"]);
+        assert_eq!(run["served_by"], "memory", "{path}: {run:#}");
+        assert!(least_storage_read(&run) < 16 * MIB, "{path}: {run:#}");
     }
 }
 

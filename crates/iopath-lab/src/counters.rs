@@ -1,6 +1,7 @@
-//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process. Computes their differences
-//! over a run; does not interpret them.
+//! The system's counters: CPU time of the machine, transfers of a disk, I/O of this process and of kernel threads. Computes
+//! their differences over a run; does not interpret them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::Sub;
@@ -109,6 +110,57 @@ impl ProcessIo {
     }
 }
 
+/// The bytes that each kernel thread moved, by its number. They are the I/O that the kernel does on behalf of others: the
+/// thread of a loop device reads and writes the file beneath.
+#[derive(Debug)]
+pub(crate) struct KernelThreadsIo(BTreeMap<u32, ProcessIo>);
+
+impl KernelThreadsIo {
+    /// The counters so far; none where kernel threads are not visible (another PID namespace) or only root may read their
+    /// counters. Takes some milliseconds.
+    pub(crate) fn read() -> Option<Self> {
+        let mut threads = BTreeMap::new();
+        for entry in fs::read_dir("/proc").ok()?.flatten() {
+            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let path = entry.path();
+            if !fs::read_to_string(path.join("stat")).is_ok_and(|stat| is_kernel_thread(&stat)) {
+                continue;
+            }
+            match fs::read_to_string(path.join("io")) {
+                Ok(io) => threads.insert(number, ProcessIo::parse(&io)?),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+                // The thread has ended.
+                Err(_) => continue,
+            };
+        }
+        (!threads.is_empty()).then_some(Self(threads))
+    }
+
+    /// The bytes moved since `before`. Those of a thread that has ended are lost; the kernel ends workers that have been idle
+    /// for minutes, and each takes its earlier bytes with it, so the sums of two moments cannot be compared.
+    pub(crate) fn since(&self, before: &Self) -> ProcessIo {
+        let mut moved = ProcessIo::default();
+        for (number, &after) in &self.0 {
+            let of_thread = after - before.0.get(number).copied().unwrap_or_default();
+            moved.read_bytes += of_thread.read_bytes;
+            moved.written_bytes += of_thread.written_bytes;
+        }
+        moved
+    }
+}
+
+/// Whether `/proc/PID/stat` has the flag `PF_KTHREAD` (linux/include/linux/sched.h).
+fn is_kernel_thread(stat: &str) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    // The name may contain anything, parentheses and spaces among it. After it: state, parent, group, session, terminal,
+    // foreground group, flags.
+    let flags =
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 impl Sub for ProcessIo {
     type Output = Self;
 
@@ -191,5 +243,21 @@ mod tests {
         let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
         assert_eq!(ProcessIo::parse(io), Some(ProcessIo { read_bytes: 4096, written_bytes: 8192 }));
         assert_eq!(ProcessIo::parse("rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn a_kernel_thread_is_known_by_its_flag() {
+        assert!(is_kernel_thread("1663 (kworker/u8:11-loop0) I 2 0 0 0 -1 69238880 0 0 0 0"));
+        assert!(!is_kernel_thread("2000 (a) 1 2 3 4 5 69238880 (x) S 1 2000 2000 0 -1 4194304 0 0"));
+        assert!(!is_kernel_thread("2000 (short"));
+    }
+
+    #[test]
+    fn bytes_of_kernel_threads_that_come_and_go_are_not_mixed_up() {
+        let io = |read_bytes| ProcessIo { read_bytes, written_bytes: read_bytes / 2 };
+        let threads = |list: &[(u32, u64)]| KernelThreadsIo(list.iter().map(|&(n, r)| (n, io(r))).collect());
+        // One goes on, one ends, one starts.
+        let (before, after) = (threads(&[(2, 1000), (3, 5000)]), threads(&[(2, 1600), (4, 20)]));
+        assert_eq!(after.since(&before), io(620));
     }
 }

@@ -21,7 +21,7 @@ use crate::path::{Connection, IoPath, JobSpec};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::CacheUse;
-use crate::storage::StorageBytes;
+use crate::storage::{StorageBytes, StorageCounts};
 use crate::target::Target;
 use crate::workload::{LatencySampling, Workload};
 
@@ -226,10 +226,10 @@ impl Jobs<'_> {
         if !connected.iter().all(|outcome| matches!(outcome, Outcome::Connected(_))) {
             return Err(first_error(connected, self.target));
         }
-        let before = Counters::read(self.target);
+        let before = Counters::before(self.target);
         self.gate.set(Phase::Run);
         let ran = self.gather(outcomes, &mut |done| progress.advance(done));
-        let after = Counters::read(self.target);
+        let after = Counters::after(self.target);
         self.gate.set(Phase::Drop);
         let mut jobs = Vec::with_capacity(ran.len());
         let mut failed = Vec::new();
@@ -272,40 +272,68 @@ impl Jobs<'_> {
 
 /// The system's counters at one moment.
 struct Counters {
+    cpu: CpuCounters,
+    transfers: TransferCounters,
+}
+
+struct CpuCounters {
     process: CpuTimes,
     machine_busy_seconds: Option<f64>,
+}
+
+struct TransferCounters {
     device: Option<DiskCounters>,
-    storage: Option<StorageBytes>,
+    storage: Option<StorageCounts>,
     /// None if the kernel or a server submits the I/O instead of this process.
     io: Option<ProcessIo>,
 }
 
+/// Reading the counters of transfers takes CPU time that is not the workload's.
 impl Counters {
+    fn before(target: &Target) -> Self {
+        let transfers = TransferCounters::read(target);
+        Self { cpu: CpuCounters::read(), transfers }
+    }
+
+    fn after(target: &Target) -> Self {
+        let cpu = CpuCounters::read();
+        Self { cpu, transfers: TransferCounters::read(target) }
+    }
+}
+
+impl CpuCounters {
+    fn read() -> Self {
+        Self { machine_busy_seconds: machine_busy_seconds().ok(), process: process_cpu_times() }
+    }
+}
+
+impl TransferCounters {
     fn read(target: &Target) -> Self {
         Self {
             device: target.disk().and_then(DiskCounters::of),
-            storage: target.storage().bytes(),
+            storage: target.storage().counts(),
             io: ProcessIo::of_self().filter(|_| target.storage().is_accessed_by_process()),
-            machine_busy_seconds: machine_busy_seconds().ok(),
-            process: process_cpu_times(),
         }
     }
 }
 
 impl Measured {
     fn of(jobs: &[JobResult], before: &Counters, after: &Counters, warnings: Vec<String>) -> Self {
+        let Counters { cpu: cpu_before, transfers: before } = before;
+        let Counters { cpu: cpu_after, transfers: after } = after;
         let disk = after.device.zip(before.device).map(|(after, before)| after - before);
         let own = after.io.zip(before.io).map(|(after, before)| after - before);
+        let storage = after.storage.as_ref().zip(before.storage.as_ref());
         Self {
             cpu: Some(CpuSeconds {
-                user: after.process.user.saturating_sub(before.process.user).as_secs_f64(),
-                system: after.process.system.saturating_sub(before.process.system).as_secs_f64(),
-                machine_busy: after
+                user: cpu_after.process.user.saturating_sub(cpu_before.process.user).as_secs_f64(),
+                system: cpu_after.process.system.saturating_sub(cpu_before.process.system).as_secs_f64(),
+                machine_busy: cpu_after
                     .machine_busy_seconds
-                    .zip(before.machine_busy_seconds)
+                    .zip(cpu_before.machine_busy_seconds)
                     .map(|(after, before)| (after - before).max(0.0)),
             }),
-            storage: after.storage.zip(before.storage).map(|(after, before)| after - before),
+            storage: storage.map(|(after, before)| after.since(before)),
             device: disk.map(|disk| own.map_or(disk, |own| disk.caused_by(own))),
             warnings,
             ..Self::of_jobs(jobs)

@@ -1,6 +1,8 @@
 //! Decides whether storage or memory served a cold measurement: compares the bytes that the workload has to transfer
 //! with the bytes that the storage transferred. Does not read the counters: see `storage.rs`.
 
+use std::ops::Add;
+
 use crate::conditions::{Conditions, Repeated};
 use crate::result::ServedBy;
 use crate::size::format_size;
@@ -12,6 +14,9 @@ const SHARE_MIN: f64 = 0.90;
 /// Below this number of bytes, the share is not significant: a few missing blocks change it.
 const BYTES_MIN: f64 = (1u64 << 20) as f64;
 
+/// If counters that include other programs show more than this multiple of the needed bytes, other programs used the storage.
+const OTHERS_MIN: f64 = 2.0;
+
 /// The share of a target in the page cache that does not matter.
 const RESIDENT_SHARE_MAX: f64 = 0.01;
 
@@ -19,31 +24,35 @@ const RESIDENT_SHARE_MAX: f64 = 0.01;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) by: ServedBy,
-    /// One sentence each. Empty where storage served all.
+    /// One sentence each: why memory served it, or why that is not known. Empty where storage served all.
     pub(crate) reasons: Vec<String>,
 }
 
 /// The verdict on a cold measurement. None for a warm one, which memory should serve, without a
 /// target, and in virtual time.
 pub(crate) fn served(conditions: &Conditions, repeats: &[Repeated]) -> Option<Served> {
+    judge(conditions, repeats, conditions.target.storage().counts_others())
+}
+
+/// `counts_others`: the counters include transfers of other programs.
+fn judge(conditions: &Conditions, repeats: &[Repeated], counts_others: bool) -> Option<Served> {
     if conditions.workload.warm || !conditions.path().needs_target || conditions.target.model().is_some() {
         return None;
     }
-    let transferred = repeats.iter().map(|repeat| repeat.measured.storage).sum::<Option<StorageBytes>>();
-    let Some(transferred) = transferred else { return Some(uncounted(conditions, repeats)) };
-    let needed = needed(conditions, repeats);
+    let Some(sums) = Sums::of(conditions, repeats) else { return Some(uncounted(conditions, repeats)) };
+    let Sums { needed, covered, .. } = sums;
     let mut reasons = Vec::new();
-    if needed.read >= BYTES_MIN && (transferred.read as f64) < needed.read * SHARE_MIN {
+    if needed.read >= BYTES_MIN && covered.read < needed.read * SHARE_MIN {
         reasons.push(format!(
             "storage read {} of the {} that a cold run needs: memory (a cache, a hole, compression) served the rest",
-            format_size(transferred.read),
+            format_size(covered.read as u64),
             format_size(needed.read as u64)
         ));
     }
-    if needed.written >= BYTES_MIN && (transferred.written as f64) < needed.written * SHARE_MIN {
+    if needed.written >= BYTES_MIN && covered.written < needed.written * SHARE_MIN {
         reasons.push(format!(
             "storage wrote {} of the {} that were written: memory (a cache, compression) absorbed the rest",
-            format_size(transferred.written),
+            format_size(covered.written as u64),
             format_size(needed.written as u64)
         ));
     }
@@ -55,7 +64,9 @@ pub(crate) fn served(conditions: &Conditions, repeats: &[Repeated]) -> Option<Se
     if needed.read < BYTES_MIN && needed.written < BYTES_MIN {
         return Some(uncounted(conditions, repeats));
     }
-    Some(Served { by: ServedBy::Storage, reasons })
+    let others = sums.of_others().filter(|_| counts_others);
+    let by = if others.is_some() { ServedBy::Unknown } else { ServedBy::Storage };
+    Some(Served { by, reasons: others.into_iter().collect() })
 }
 
 /// The verdict if no counter shows the transfers of the storage: judges by the pages that stayed in the page cache.
@@ -79,19 +90,71 @@ fn uncounted(conditions: &Conditions, repeats: &[Repeated]) -> Served {
     Served { by, reasons }
 }
 
-/// Bytes that storage has to transfer, in fractions.
+/// Bytes in each direction, in fractions.
 #[derive(Debug, Clone, Copy, Default)]
-struct Needed {
+struct Bytes {
     read: f64,
     written: f64,
 }
 
-/// The minimum of bytes that the storage has to transfer if all caches are empty at the start.
-fn needed(conditions: &Conditions, repeats: &[Repeated]) -> Needed {
-    repeats.iter().fold(Needed::default(), |sum, Repeated { measured, .. }| Needed {
-        read: sum.read + least_bytes(conditions, measured.read_bytes),
-        written: sum.written + least_bytes(conditions, measured.written_bytes),
-    })
+/// The bytes of all repeats.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    /// The storage has to transfer at least these, if no cache holds any at the start.
+    needed: Bytes,
+    /// The storage transferred these.
+    transferred: Bytes,
+    /// Those of the transferred bytes that the repeats needed. More transfers in one repeat, perhaps for others, do not make
+    /// up for fewer in another.
+    covered: Bytes,
+}
+
+impl Sums {
+    /// None where no counter shows the transfers.
+    fn of(conditions: &Conditions, repeats: &[Repeated]) -> Option<Self> {
+        repeats.iter().try_fold(Self::default(), |sum, Repeated { measured, .. }| {
+            let StorageBytes { read, written } = measured.storage?;
+            let transferred = Bytes { read: read as f64, written: written as f64 };
+            let needed = Bytes {
+                read: least_bytes(conditions, measured.read_bytes),
+                written: least_bytes(conditions, measured.written_bytes),
+            };
+            let covered = Bytes {
+                read: transferred.read.min(needed.read),
+                written: transferred.written.min(needed.written),
+            };
+            Some(Self {
+                needed: sum.needed + needed,
+                transferred: sum.transferred + transferred,
+                covered: sum.covered + covered,
+            })
+        })
+    }
+
+    /// A sentence if the storage transferred many more bytes than the run needed.
+    fn of_others(&self) -> Option<String> {
+        let Self { needed, transferred, .. } = self;
+        let directions =
+            [("read", needed.read, transferred.read), ("wrote", needed.written, transferred.written)];
+        let most = directions
+            .into_iter()
+            .find(|(_, needed, transferred)| *needed >= BYTES_MIN && *transferred > needed * OTHERS_MIN);
+        most.map(|(verb, needed, transferred)| {
+            format!(
+                "storage {verb} {} where the run needs {}: other programs used it, so memory may have served the run",
+                format_size(transferred as u64),
+                format_size(needed as u64)
+            )
+        })
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { read: self.read + other.read, written: self.written + other.written }
+    }
 }
 
 /// The minimum of bytes that the storage has to transfer for `bytes` of a run: all of them on a direct path, each block
@@ -263,6 +326,29 @@ mod tests {
         assert_eq!(verdict(&buffered, &[with(None, 0)]), unknown);
         assert_eq!(verdict(&workload("kernel-direct", Rw::Read), &[with(None, 25 * MIB)]), unknown);
         assert_eq!(verdict(&workload("kernel-direct", Rw::Write), &[with(None, 0)]), unknown);
+    }
+
+    #[test]
+    fn transfers_of_one_repeat_do_not_make_up_for_another() {
+        // Another program read 100 MiB during the first repeat.
+        let disturbed = [read(100 * MIB, 110 * MIB), read(100 * MIB, 10 * MIB)];
+        let said = reason(verdict(&Workload::default(), &disturbed));
+        assert!(said.starts_with("storage read 110 MiB of the 200 MiB"), "{said}");
+    }
+
+    #[test]
+    fn counters_that_include_other_programs_prove_only_what_storage_did_not_transfer() {
+        let judge = |repeats: &[Repeated]| {
+            let (target, host, workload) = (Target::none(100 * MIB), host(0.0), Workload::default());
+            judge(&Conditions { workload: &workload, target: &target, host: Some(&host) }, repeats, true)
+        };
+        assert_eq!(judge(&[read(100 * MIB, 105 * MIB)]), Some(by_storage()));
+        reason(judge(&[read(100 * MIB, 80 * MIB)]));
+        let Some(Served { by: ServedBy::Unknown, reasons }) = judge(&[read(100 * MIB, 300 * MIB)]) else {
+            panic!("another program transferred most of it");
+        };
+        assert!(reasons[0].contains("storage read 300 MiB where the run needs 100 MiB"), "{reasons:?}");
+        assert_eq!(verdict(&Workload::default(), &[read(100 * MIB, 300 * MIB)]), Some(by_storage()));
     }
 
     #[test]

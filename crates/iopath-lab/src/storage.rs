@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use iopath_os::target::{Beneath, Submitter, Target, drop_cached_down_to};
 
-use crate::counters::{DiskCounters, ProcessIo};
+use crate::counters::{DiskCounters, KernelThreadsIo, ProcessIo};
 use crate::error::LabError;
 
 /// Network interfaces that carry no data from outside of the machine.
@@ -62,6 +62,57 @@ impl From<ProcessIo> for StorageBytes {
     }
 }
 
+impl StorageBytes {
+    fn min(self, other: Self) -> Self {
+        Self { read: self.read.min(other.read), written: self.written.min(other.written) }
+    }
+}
+
+/// The counters of a target's storage at one moment.
+#[derive(Debug)]
+pub(crate) struct StorageCounts {
+    bytes: StorageBytes,
+    submitted: Option<Submitted>,
+}
+
+/// The bytes that the threads submitted which may do the I/O of a target on a loop device.
+#[derive(Debug)]
+struct Submitted {
+    kernel: KernelThreadsIo,
+    /// Of this process, to the target and, where the kernel passes I/O on without another thread, beneath it.
+    own: StorageBytes,
+    /// Of the target.
+    target: StorageBytes,
+}
+
+impl StorageCounts {
+    /// The bytes transferred since `before`.
+    pub(crate) fn since(&self, before: &Self) -> StorageBytes {
+        let transferred = self.bytes - before.bytes;
+        match (&self.submitted, &before.submitted) {
+            (Some(after), Some(before)) => transferred.min(after.since(before)),
+            _ => transferred,
+        }
+    }
+}
+
+impl Submitted {
+    /// None without one of the counters.
+    fn read(target_disk: &str) -> Option<Self> {
+        Some(Self {
+            kernel: KernelThreadsIo::read()?,
+            own: ProcessIo::of_self()?.into(),
+            target: DiskCounters::of(target_disk)?.into(),
+        })
+    }
+
+    /// The bytes submitted to storage since `before`. A thread's bytes count at each device that it submits them to.
+    fn since(&self, before: &Self) -> StorageBytes {
+        let passed_on = (self.own - before.own) - (self.target - before.target);
+        StorageBytes::from(self.kernel.since(&before.kernel)) + passed_on
+    }
+}
+
 /// Bytes of a target that are in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Resident {
@@ -100,6 +151,8 @@ struct Cache {
 enum Counter {
     /// Of this process: its threads submit the I/O.
     Process,
+    /// Of these disks, but at most the bytes that kernel threads and this process submitted: other programs use the disks, too.
+    KernelThreads { disks: Vec<String>, target: String },
     /// Of these disks. Empty for memory, which transfers nothing.
     Disks(Vec<String>),
     /// Of all disks and network interfaces of the machine: a server does the I/O.
@@ -121,11 +174,14 @@ impl Storage {
         let own = std::iter::once(cache(target.path.clone(), size_bytes));
         Self {
             caches: own.chain(cached_files.into_iter().map(|path| cache(path, u64::MAX))).collect(),
-            counter: match submitter {
-                Submitter::Caller => Counter::Process,
-                Submitter::Kernel | Submitter::Memory => Counter::Disks(disks),
-                Submitter::Server => Counter::Machine,
-                Submitter::Unknown => Counter::None,
+            counter: match (submitter, target.backing.disk()) {
+                (Submitter::Caller, _) => Counter::Process,
+                (Submitter::Kernel, Some(disk)) if Submitted::read(&disk.name).is_some() => {
+                    Counter::KernelThreads { disks, target: disk.name.clone() }
+                }
+                (Submitter::Kernel | Submitter::Memory, _) => Counter::Disks(disks),
+                (Submitter::Server, _) => Counter::Machine,
+                (Submitter::Unknown, _) => Counter::None,
             },
         }
     }
@@ -152,19 +208,31 @@ impl Storage {
         Ok(Some(resident))
     }
 
-    /// Bytes transferred since the machine started; none where no counter shows them.
-    pub(crate) fn bytes(&self) -> Option<StorageBytes> {
+    /// Whether the counts include transfers of other programs.
+    pub(crate) fn counts_others(&self) -> bool {
         match &self.counter {
-            Counter::Process => ProcessIo::of_self().map(StorageBytes::from),
-            Counter::Disks(disks) => {
-                disks.iter().map(|disk| DiskCounters::of(disk).map(StorageBytes::from)).sum()
-            }
+            Counter::Disks(disks) => !disks.is_empty(),
+            Counter::Machine => true,
+            Counter::Process | Counter::KernelThreads { .. } | Counter::None => false,
+        }
+    }
+
+    /// The counters so far; none where no counter shows transfers.
+    pub(crate) fn counts(&self) -> Option<StorageCounts> {
+        let of_disks = |disks: &[String]| -> Option<StorageBytes> {
+            disks.iter().map(|disk| DiskCounters::of(disk).map(StorageBytes::from)).sum()
+        };
+        let (bytes, submitted) = match &self.counter {
+            Counter::Process => (ProcessIo::of_self()?.into(), None),
+            Counter::KernelThreads { disks, target } => (of_disks(disks)?, Some(Submitted::read(target)?)),
+            Counter::Disks(disks) => (of_disks(disks)?, None),
             Counter::Machine => {
                 let network = network_bytes(&fs::read_to_string("/proc/net/dev").ok()?);
-                Some(all_disks() + network)
+                (all_disks() + network, None)
             }
-            Counter::None => None,
-        }
+            Counter::None => return None,
+        };
+        Some(StorageCounts { bytes, submitted })
     }
 }
 
@@ -223,7 +291,9 @@ mod tests {
         let memory = Target::of_memory(1 << 20);
         let storage = Storage::of(&memory, 1 << 20);
         assert_eq!(storage.counter, Counter::Disks(Vec::new()));
-        assert_eq!(storage.bytes(), Some(StorageBytes::default()));
+        let counts = storage.counts().unwrap();
+        assert_eq!(counts.since(&counts), StorageBytes::default());
+        assert!(!storage.counts_others());
         assert_eq!(Storage::none().drop_cached().unwrap(), None);
     }
 }

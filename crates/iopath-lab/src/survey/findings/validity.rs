@@ -19,7 +19,7 @@ pub(super) fn cache(figures: &Figures) -> Option<(String, String)> {
     let mut reasons = Vec::new();
     reasons.extend(worst(&by_memory));
     if is_unknown {
-        reasons.push("no counter shows the bytes that storage transferred for the others".to_owned());
+        reasons.push("no counter shows which bytes storage transferred for the others".to_owned());
     }
     reasons.extend(facts.unwritten.map(|offset| {
         format!("the file has a hole or an unwritten extent at offset {offset}: reads of it do not access the disk")
