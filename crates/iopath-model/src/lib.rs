@@ -4,7 +4,7 @@
 //!
 //! [`Model`] is a TOML file of named parameters, checked. [`ModelDevice`] is such a model as a
 //! [`BlockDevice`](iopath_core::BlockDevice): `poll_timeout` returns the time of its next event, so a loop in virtual time
-//! that follows it misses nothing. The same requests at the same times with the same seed complete at the same
+//! that follows it misses nothing. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front of any device. The same requests at the same times with the same seed complete at the same
 //! nanosecond on every machine: times are integers, and no function of a mathematics library takes part.
 //!
 //! ```
@@ -31,17 +31,25 @@
 mod bucket;
 mod clock;
 mod cloud;
+mod delay;
 mod device;
 mod disk;
 mod document;
 mod error;
 pub mod event_loop;
+mod host;
+mod link;
 mod mechanism;
 mod model;
 mod parameter;
+mod stage;
 
 pub use clock::{EndOfTime, VirtualClock};
+pub use delay::{Delay, Throttle};
 pub use device::ModelDevice;
 pub use error::ModelError;
+pub use host::{Host, HostModel, Work};
+pub use link::{Link, LinkModel};
 pub use model::{Kind, Model, Preset};
 pub use parameter::{Parameter, Setting, Unit};
+pub use stage::{Passage, Stage, Staged};

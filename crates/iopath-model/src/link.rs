@@ -1,0 +1,147 @@
+//! A link between host and device: bandwidth in each direction, latency, and the overhead of frames. Several devices may
+//! share it. Loss, congestion control and arbitration are not modelled: each direction sends one message after another.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iopath_core::{Duration, Instant, Op};
+
+use crate::document::{Document, Section};
+use crate::error::ModelError;
+use crate::mechanism::{Nanos, SECOND};
+use crate::parameter::{Parameter, Setting, Unit};
+use crate::stage::{Passage, Stage};
+
+/// The parameters of a link.
+pub(crate) const PARAMETERS: &[Parameter] = &[
+    Parameter::new(
+        "bandwidth_mbit_per_s",
+        Unit::MbitPerS,
+        (0.1, 1e7),
+        "bits a second in each direction, without line coding",
+    ),
+    Parameter::new("latency_us", Unit::Microseconds, (0.0, 1e7), "the time of a bit from end to end"),
+    Parameter::new("frame_bytes", Unit::Bytes, (1.0, 1e6), "data in a full frame"),
+    Parameter::new("frame_overhead_bytes", Unit::Bytes, (0.0, 1e6), "headers, checks and gap of each frame"),
+    Parameter::new("message_bytes", Unit::Bytes, (0.0, 1e6), "a command, or a response, without data")
+        .or(64.0),
+];
+
+/// The parameters of a link, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkModel {
+    settings: Vec<Setting>,
+    bit_time: f64,
+    latency: Nanos,
+    frame: u64,
+    overhead: u64,
+    message: u64,
+}
+
+impl LinkModel {
+    /// Links that come with the crate.
+    pub const PRESETS: &'static [(&'static str, &'static str)] = &[
+        ("fc-2g", include_str!("../presets/link/fc-2g.toml")),
+        ("gbe", include_str!("../presets/link/gbe.toml")),
+    ];
+
+    /// The parameters of a file.
+    ///
+    /// # Errors
+    /// A name or value that a link does not allow, with file, line, parameter, range and unit.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ModelError> {
+        Self::parse_with(file_name, text, &[])
+    }
+
+    /// [`LinkModel::parse`] with other values for some parameters.
+    ///
+    /// # Errors
+    /// As of [`LinkModel::parse`].
+    pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
+        let document = Document::parse(file_name, text, overrides)?;
+        let mut link = Self::read(&document.root())?;
+        link.settings = document.settings();
+        document.check_overrides()?;
+        Ok(link)
+    }
+
+    pub(crate) fn read(section: &Section<'_>) -> Result<Self, ModelError> {
+        let values = section.read(PARAMETERS, &["about"])?;
+        Ok(Self {
+            settings: Vec::new(),
+            bit_time: SECOND as f64 / values.number("bandwidth_mbit_per_s"),
+            latency: values.amount("latency_us"),
+            frame: values.amount("frame_bytes"),
+            overhead: values.amount("frame_overhead_bytes"),
+            message: values.amount("message_bytes"),
+        })
+    }
+
+    /// Every parameter with its value and source.
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// How long a message with so much data occupies one direction.
+    pub fn transfer(&self, data: u64) -> Duration {
+        let bytes = data + self.message;
+        let wire = bytes + bytes.div_ceil(self.frame).max(1) * self.overhead;
+        Duration::from_nanos((wire as f64 * self.bit_time).ceil() as Nanos)
+    }
+}
+
+/// A link in time. A clone is the same link: devices that share it wait for each other.
+#[derive(Debug, Clone)]
+pub struct Link {
+    shared: Arc<Mutex<Wire>>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    model: LinkModel,
+    down_free: Instant,
+    up_free: Instant,
+    busy_down: Duration,
+    busy_up: Duration,
+}
+
+impl Link {
+    /// The link of `model`, idle.
+    pub fn new(model: &LinkModel) -> Self {
+        let wire = Wire {
+            model: model.clone(),
+            down_free: Instant::ZERO,
+            up_free: Instant::ZERO,
+            busy_down: Duration::ZERO,
+            busy_up: Duration::ZERO,
+        };
+        Self { shared: Arc::new(Mutex::new(wire)) }
+    }
+
+    /// The time that messages to the device, and from it, have occupied the link.
+    pub fn busy(&self) -> (Duration, Duration) {
+        let wire = self.wire();
+        (wire.busy_down, wire.busy_up)
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stage for Link {
+    fn enter(&mut self, request: &Passage, now: Instant) -> Instant {
+        let mut wire = self.wire();
+        let time = wire.model.transfer(if request.op == Op::Write { request.bytes } else { 0 });
+        wire.down_free = wire.down_free.max(now) + time;
+        wire.busy_down += time;
+        wire.down_free + Duration::from_nanos(wire.model.latency)
+    }
+
+    fn leave(&mut self, request: &Passage, now: Instant) -> Instant {
+        let mut wire = self.wire();
+        let time = wire.model.transfer(if request.op == Op::Read { request.bytes } else { 0 });
+        wire.up_free = wire.up_free.max(now) + time;
+        wire.busy_up += time;
+        wire.up_free + Duration::from_nanos(wire.model.latency)
+    }
+}

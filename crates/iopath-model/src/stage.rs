@@ -1,0 +1,201 @@
+//! Middleware in time: a stage that each request passes on its way to a device, and each completion on its way back. The
+//! stages themselves are `delay.rs`, `link.rs` and `host.rs`.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use iopath_core::{
+    BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Priority, Stream, Tag,
+};
+
+/// What a stage sees of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// The operation.
+    pub op: Op,
+    /// Bytes of the extent.
+    pub bytes: u64,
+    /// Segments of memory.
+    pub segments: u32,
+}
+
+/// A stage between queue and device: how long a request takes to pass it.
+///
+/// Calls come in the order of time, so a stage that serves one request after another keeps the time at which it is free.
+pub trait Stage {
+    /// When a request that enters at `now` reaches the device.
+    fn enter(&mut self, request: &Passage, now: Instant) -> Instant;
+
+    /// When the completion, which leaves the device at `now`, reaches the caller.
+    fn leave(&mut self, request: &Passage, now: Instant) -> Instant;
+}
+
+/// A device behind a stage. It has the limits of the device. Deterministic, whatever the times at which it is polled.
+#[derive(Debug)]
+pub struct Staged<D: BlockDevice, S> {
+    inner: D,
+    stage: S,
+    held: Vec<Held<D::Memory>>,
+    free: Vec<u32>,
+    /// Requests on the way to the device.
+    entering: Schedule,
+    /// At the device, which had no room.
+    refused: VecDeque<u32>,
+    /// Completions on the way back.
+    leaving: Schedule,
+    now: Instant,
+}
+
+/// A request from submission to completion. Its index is its tag at the device.
+#[derive(Debug)]
+struct Held<M> {
+    tag: Tag,
+    op: Op,
+    extent: Extent,
+    fua: bool,
+    stream: Stream,
+    priority: Priority,
+    segments: Vec<M>,
+    result: Result<(), IoError>,
+}
+
+impl<M> Held<M> {
+    fn passage(&self) -> Passage {
+        Passage { op: self.op, bytes: self.extent.bytes(), segments: self.segments.len() as u32 }
+    }
+}
+
+/// Indices by time; those of one time in the order of insertion.
+#[derive(Debug, Default)]
+struct Schedule {
+    heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    inserted: u64,
+}
+
+impl Schedule {
+    fn push(&mut self, index: u32, at: Instant) {
+        self.heap.push(Reverse((at, self.inserted, index)));
+        self.inserted += 1;
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<u32> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, _, index))| index)
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+}
+
+impl<D: BlockDevice, S: Stage> Staged<D, S> {
+    /// Puts `stage` in front of `inner`, which must have no request in flight.
+    pub fn new(inner: D, stage: S) -> Self {
+        let depth = inner.limits().depth_max;
+        let held = |_| Held {
+            tag: Tag::from_bits(0),
+            op: Op::Flush,
+            extent: Extent::EMPTY,
+            fua: false,
+            stream: Stream(0),
+            priority: Priority::BestEffort,
+            segments: Vec::new(),
+            result: Ok(()),
+        };
+        Self {
+            held: (0..depth).map(held).collect(),
+            free: (0..depth).rev().collect(),
+            entering: Schedule::default(),
+            refused: VecDeque::new(),
+            leaving: Schedule::default(),
+            now: Instant::ZERO,
+            inner,
+            stage,
+        }
+    }
+
+    /// The device.
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// The stage.
+    pub const fn stage(&self) -> &S {
+        &self.stage
+    }
+
+    /// Runs everything that is due, each event at its own time.
+    fn advance(&mut self, now: Instant) {
+        while let Some(at) = self.next_step().filter(|&at| at <= now) {
+            self.step(at.max(self.now));
+        }
+        self.now = now.max(self.now);
+    }
+
+    fn next_step(&self) -> Option<Instant> {
+        [self.entering.next(), self.inner.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn step(&mut self, at: Instant) {
+        self.now = at;
+        while let Some(Completion { tag, result }) = self.inner.poll_completion(at) {
+            let index = tag.to_bits();
+            let held = &mut self.held[index as usize];
+            held.result = result;
+            let left = self.stage.leave(&held.passage(), at);
+            self.leaving.push(index, left.max(at));
+        }
+        while let Some(index) = self.entering.pop(at) {
+            self.refused.push_back(index);
+        }
+        while let Some(&index) = self.refused.front() {
+            let held = &self.held[index as usize];
+            let mut io = Io::new(Tag::from_bits(index), held.op, held.extent, &held.segments);
+            (io.fua, io.stream, io.priority) = (held.fua, held.stream, held.priority);
+            if self.inner.submit(&io, at).is_err() {
+                break;
+            }
+            self.refused.pop_front();
+        }
+        self.inner.commit(at);
+    }
+}
+
+impl<D: BlockDevice, S: Stage> BlockDevice for Staged<D, S> {
+    type Memory = D::Memory;
+
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
+        self.advance(now);
+        let Some(index) = self.free.pop() else { return Err(Busy { tag: io.tag }) };
+        let held = &mut self.held[index as usize];
+        held.segments.clear();
+        held.segments.extend(io.segments());
+        (held.tag, held.op, held.extent, held.fua) = (io.tag, io.op, io.extent, io.fua);
+        (held.stream, held.priority) = (io.stream, io.priority);
+        let entered = self.stage.enter(&held.passage(), now);
+        self.entering.push(index, entered.max(now));
+        Ok(())
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.advance(now);
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        self.advance(now);
+        let index = self.leaving.pop(now)?;
+        self.free.push(index);
+        let held = &self.held[index as usize];
+        Some(Completion { tag: held.tag, result: held.result })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.leaving.next(), self.next_step()].into_iter().flatten().min()
+    }
+}
