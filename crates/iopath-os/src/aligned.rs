@@ -1,14 +1,14 @@
 //! Memory for direct transfers: one region that starts on a page boundary and is released as a whole.
 //!
-//! It is not a pool and knows no I/O. The caller that passes parts of it to the kernel keeps the region alive and tracks
-//! the parts in flight.
+//! It is not a pool, and it is independent of I/O. A caller that passes parts of it to the kernel must keep the region
+//! alive and track the parts in flight.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use thiserror::Error;
 
-/// From this length on a region may be backed by huge pages: the size of one on x86-64 and on arm64 with 4 KiB pages.
+/// The minimum length of a region on huge pages: the size of a huge page on x86-64, and on arm64 with 4 KiB pages.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The system allocated no memory.
@@ -25,9 +25,9 @@ pub struct NoMemory {
 
 /// One zeroed region of memory that starts on a page boundary.
 ///
-/// A page (4 KiB at least) is a multiple of every memory alignment that Linux asks of direct I/O
-/// (`stx_dio_mem_align`, usually 4 to 512 bytes), so the start suits every device. Offsets into the region must meet
-/// the alignment themselves. Drop releases it.
+/// A page (at least 4 KiB) is a multiple of every memory alignment that Linux requires for direct I/O
+/// (`stx_dio_mem_align`, usually 4 to 512 bytes). So the start is aligned for every device. The caller must align
+/// offsets into the region. Drop releases the region.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
@@ -69,7 +69,8 @@ impl AlignedBuf {
         self.len == 0
     }
 
-    /// Changes the length within the mapped size; returns false beyond it. Added bytes are zeroes.
+    /// Changes the length within the mapped size, and returns true. Returns false for a greater length. Added bytes are
+    /// zeroes.
     pub(crate) fn resize_in_place(&mut self, len: usize) -> bool {
         if len > self.taken {
             return false;
@@ -79,7 +80,7 @@ impl AlignedBuf {
         true
     }
 
-    /// The first byte, without a reference to the bytes: for transfers where the kernel writes into one part while
+    /// The first byte, without a reference to the bytes. For transfers in which the kernel writes into one part while
     /// the program reads another. Valid as long as this value lives.
     pub fn start(&self) -> NonNull<u8> {
         self.start
@@ -132,7 +133,7 @@ pub(crate) mod system {
         NonNull::new(start.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// A kernel without huge pages refuses; the region then keeps its small pages.
+    /// A kernel without huge pages refuses the advice, and the region keeps its small pages.
     ///
     /// # Safety
     /// The range is mapped, and the caller's.
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_region_gains_in_place_is_zeroes() {
+    fn bytes_added_in_place_are_zeroes() {
         let mut buf = AlignedBuf::new(3000).unwrap();
         buf.fill(7);
         assert!(buf.resize_in_place(1000) && buf.len() == 1000);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_length_too() {
+    fn a_length_of_zero_is_valid() {
         let buf = AlignedBuf::new(0).unwrap();
         assert!(buf.is_empty());
         assert_eq!(&buf[..], &[] as &[u8]);

@@ -1,6 +1,6 @@
-//! The buffered path for threads: reads and writes of any bytes, through a page cache with readahead and write-back. Decides
-//! nothing: `iopath_core::buffered` is the state machine, without memory, threads or time. This supplies all three, and the
-//! device.
+//! The buffered path for threads: reads and writes of any bytes, through a page cache with readahead and write-back.
+//! All decisions are those of the state machine `iopath_core::buffered`. This module supplies memory, threads, time and
+//! the device.
 //!
 //! ```text
 //!   read:   hot.visit(page), hot.try_pin(page) ──▶ copy or borrow the frame's bytes  no lock, no system call
@@ -13,10 +13,10 @@
 //!
 //! # Why this is sound
 //!
-//! Threads and the kernel share memory by the rules of the page cache, which is safe code with a model test. Bytes of a frame
-//! change only while a writer holds it (`take_pages` to `release_pages`) or the device reads into it, and no thread can pin
-//! it at those times. A pinned frame does not change. So a pin permits a shared reference, and a held frame permits a write.
-//! Frames live in an arena that outlives the device.
+//! Threads and the kernel share memory by the rules of the page cache, which is safe code with a model test. The bytes
+//! of a frame change only while a writer holds the frame (`take_pages` to `release_pages`) or the device reads into it.
+//! At those times no thread can pin the frame. A pinned frame does not change. So a pin permits a shared reference, and
+//! a held frame permits a write. Frames live in an arena that outlives the device.
 
 mod arena;
 mod borrow;
@@ -64,20 +64,20 @@ pub struct BufferedConfig {
     pub cache: CacheConfig,
     /// Readahead; `None` for none.
     pub readahead: Option<ReadaheadConfig>,
-    /// Where the volume ends.
+    /// The size of the volume.
     pub size_bytes: u64,
-    /// Direct I/O has offsets and lengths in multiples of this many bytes, which divides a page.
+    /// Offsets and lengths of direct I/O are multiples of this many bytes. Divides a page.
     pub block_bytes: u32,
-    /// For the bytes after the last whole block. Needed if there are such bytes and they are written.
+    /// The target of writes of the bytes after the last whole block. Required for writes if there are such bytes.
     pub tail: Option<Tail>,
-    /// The device writes the last block whole, whatever lies behind the end of the volume: no tail is needed.
+    /// The device writes the last block whole, including the bytes past the end of the volume. Then no tail is needed.
     pub writes_last_block: bool,
-    /// The file, open for direct I/O, if threads may read it themselves. A thread that misses a page without readahead then
-    /// reads it by a system call of its own, which is faster than to queue the read and be woken.
+    /// The file, open for direct I/O, if threads may read it directly. A thread that misses a page without readahead
+    /// then reads the page by a system call of its own. That is faster than to queue the read and be woken.
     pub inline_reads: Option<Arc<File>>,
 }
 
-/// Why a buffered read, write or flush failed.
+/// An error of a buffered read, write or flush.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferedError {
     /// The device has failed.
@@ -89,7 +89,7 @@ pub enum BufferedError {
     /// No frame is free.
     #[error("all {pages} pages of the cache are borrowed; drop borrowed pages, or make the cache larger")]
     AllBorrowed {
-        /// How many there are.
+        /// The number of frames.
         pages: u32,
     },
     /// No frame is free, since write-back fails.
@@ -97,9 +97,9 @@ pub enum BufferedError {
         "the cache is full and {pages} of its pages cannot be written: {source}; they stay until they can"
     )]
     Unwritable {
-        /// How many of them failed.
+        /// The number of pages whose write-back failed.
         pages: u32,
-        /// The error of the last of them.
+        /// The last error.
         source: IoError,
     },
 }
@@ -113,7 +113,7 @@ pub struct BufferedStats {
     pub cache: CacheStats,
     /// Readahead.
     pub readahead: ReadaheadStats,
-    /// How far it reads ahead, in bytes, as determined so far.
+    /// The distance of readahead in bytes, as measured so far.
     pub readahead_bytes: u64,
 }
 
@@ -126,7 +126,7 @@ pub struct Buffered {
     flusher: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What threads share.
+/// The state that threads share.
 #[derive(Debug)]
 struct Shared {
     hot: Arc<Hot>,
@@ -135,7 +135,7 @@ struct Shared {
     watch: Arc<dyn Watch>,
     page_bytes: usize,
     size_bytes: AtomicU64,
-    /// How often the end has moved and then moved back, since the device kept its size.
+    /// The number of failed resizes: the end moved, and moved back because the device kept its size.
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
@@ -143,14 +143,15 @@ struct Shared {
 }
 
 impl Buffered {
-    /// A cache in front of the device that `open` makes. `open` gets the cache's memory, for `io_uring` to register.
+    /// A cache in front of the device that `open` returns. `open` receives the cache's memory, so that `io_uring` can
+    /// register it.
     ///
     /// # Errors
     /// There is no memory for the cache, or `open` fails.
     ///
     /// # Panics
-    /// If a page is not a multiple of a block, or the runner has jobs already, which the cache would take for its own: bugs of
-    /// the caller.
+    /// If a page is not a multiple of a block, or the runner has jobs already, since the cache would mistake these for
+    /// its own: bugs of the caller.
     pub fn new<E: From<NoMemory>>(
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,
@@ -189,7 +190,7 @@ impl Buffered {
         Ok(Self { shared: Arc::new(shared), flusher: Mutex::new(None) })
     }
 
-    /// Where the volume ends, in bytes.
+    /// The size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.shared.size()
     }
@@ -215,7 +216,7 @@ impl Buffered {
         self.shared.lock().follow(spec);
     }
 
-    /// Records every step of every I/O between cache and device in `sink` from now on.
+    /// From now on, records every step of every I/O between cache and device in `sink`.
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         self.shared.lock().start_log(sink);
     }
@@ -243,7 +244,7 @@ impl Drop for Buffered {
         let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(flusher) = flusher.take() {
             flusher.thread().unpark();
-            // Fails only if the thread has panicked, which was reported at that time.
+            // Fails only if the thread has panicked; the panic was reported at that time.
             let _ = flusher.join();
         }
         if !self.shared.state.is_poisoned() {

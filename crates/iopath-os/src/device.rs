@@ -39,42 +39,41 @@ pub(crate) use uring::{Refused, Stage};
 /// ```
 ///
 /// # Three ways to wait
-/// [`RealDevice::commit_and_wait`] is for the thread that uses the device. A [`Watch`] is for a thread that lets others use
-/// the device meanwhile, and a [`Bell`] for a thread that waits for several devices. A device may hold completions that
-/// neither announces, so [`BlockDevice::commit`] does: **when `commit` returns, every completion that
-/// [`BlockDevice::poll_completion`] could return ends the wait in progress, or the next one.** That includes requests that
-/// `commit` carried out in the calling thread, requests that completed at submission, and completions that an earlier call
-/// left. A later completion ends the wait by itself.
+/// [`RealDevice::commit_and_wait`] is for the thread that uses the device. A [`Watch`] is for a thread that waits while
+/// other threads use the device, and a [`Bell`] for a thread that waits for several devices. A device may hold
+/// completions that neither watch nor bell announces. So [`BlockDevice::commit`] announces them: **when `commit`
+/// returns, every completion that [`BlockDevice::poll_completion`] could return ends the wait in progress, or the next
+/// one.** That includes requests that `commit` executed in the calling thread, requests that completed at submission,
+/// and completions left by an earlier call. A later completion ends the wait without `commit`.
 ///
-/// So the order is: poll until `None`, `commit`, wait. Polling may submit the rest of a short transfer, which the `commit`
-/// begins.
+/// So the order is: poll until `None`, `commit`, wait. Polling may submit the rest of a short transfer, and `commit`
+/// starts it.
 ///
-/// A wait of either kind ends at [`BlockDevice::poll_timeout`] at the latest, if the device names a time: then it has work
-/// that nothing announces, such as a retry of requests for which the system had no memory.
+/// Every wait must end at [`BlockDevice::poll_timeout`] at the latest, if the device returns a time. At that time the
+/// device has work without a notification, such as a retry of requests for which the system had no memory.
 ///
 /// # Safety
-/// The caller reuses a request's memory after its completion. So a device reports a request as completed only when nothing
-/// will access its memory any more, and drop waits until that is so for all requests. Each request counts in
-/// [`RealDevice::in_flight`] from its submission until its completion is returned, once.
+/// The caller reuses a request's memory after its completion. So a device reports a request as completed only when
+/// neither kernel nor threads will access its memory again. Drop waits until this holds for all requests. Each request
+/// counts in [`RealDevice::in_flight`] from its submission until its completion is returned, once.
 pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// Commits as [`BlockDevice::commit`], and waits until `completions` requests, or all in flight if these are fewer, are
     /// ready for [`BlockDevice::poll_completion`]. With `io_uring` that is one system call.
     ///
-    /// Returns early, perhaps with nothing ready, when `timeout` has passed, a signal was handled, or a request must be
-    /// continued: poll, then wait again.
+    /// Returns early, perhaps without a completion, when `timeout` has passed, a signal was handled, or a request must
+    /// be continued. Then poll, and wait again.
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError>;
 
-    /// A way to wait for this device while other threads use it: see [`Watch`]. By default each wait returns at once: right
-    /// for a device that completes requests in `commit`, a busy loop for any other.
+    /// A handle to wait for this device while other threads use it: see [`Watch`]. By default each wait returns at
+    /// once. That is correct for a device that completes requests in `commit`; for other devices it is a busy loop.
     fn watch(&self) -> Arc<dyn Watch> {
-        Arc::new(NothingToWaitFor)
+        Arc::new(NoWait)
     }
 
-    /// Ends the wait of a [`Watch`] in progress, or the next one: another thread has what its thread waits for. Does nothing
-    /// if the device's watch returns at once.
+    /// Ends the wait of a [`Watch`] in progress, or the next one. Does nothing if the device's watch returns at once.
     fn end_watch(&mut self) {}
 
-    /// The device ends after `sectors` sectors from now on: its file was resized. Devices of fixed size ignore it.
+    /// Sets the capacity after a resize of the file. Devices of fixed size ignore it.
     fn set_capacity(&mut self, _sectors: u64) {}
 
     /// Requests submitted and not yet returned by [`BlockDevice::poll_completion`].
@@ -83,7 +82,8 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// System calls made for I/O so far.
     fn syscalls(&self) -> u64;
 
-    /// Rings `bell` from now on, for a thread that waits for several devices. Call it before the first request.
+    /// Sets the bell that the device rings, for a thread that waits for several devices. Call it before the first
+    /// request.
     ///
     /// The device rings whenever a request becomes ready to be polled, or must be polled to continue, after
     /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which a request is
@@ -127,26 +127,27 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
 
 /// Waits for a device while other threads submit and commit requests.
 ///
-/// One thread waits at a time, and no other thread polls completions until the wait has ended: it could take the completion
-/// that the wait is for. Before the wait begins, the submitted requests must have been committed, after the last poll, and
-/// one request must be in flight.
+/// One thread waits at a time. No other thread may poll completions until the wait has ended, since it could take the
+/// completion that the wait is for. Before the wait begins, the submitted requests must have been committed, after the
+/// last poll, and one request must be in flight.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// Returns when a completion is ready or must be polled to continue, at once if it is already; when
-    /// [`RealDevice::end_watch`] is called; or when `timeout` has passed. It may return early. `timeout` must not be later
-    /// than [`BlockDevice::poll_timeout`].
+    /// Returns when a completion is ready or a request must be polled to continue, when [`RealDevice::end_watch`] is
+    /// called, or when `timeout` has passed. It may return early. `timeout` must not be later than
+    /// [`BlockDevice::poll_timeout`].
     ///
-    /// The completion of a request submitted during the wait ends it, too, if the device can notify the waiting thread. A
-    /// device on top of another ([`Mapped`]) may be unable to: then the first completion of an earlier request does.
+    /// The completion of a request submitted during the wait also ends the wait, if the device can notify the waiting
+    /// thread. A device on top of another ([`Mapped`]) may be unable to do so; then the first completion of an earlier
+    /// request ends the wait.
     ///
     /// # Errors
-    /// If the system refuses to wait, or has refused the committed requests for good.
+    /// If the system refuses to wait, or permanently refuses the committed requests.
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError>;
 }
 
 #[derive(Debug)]
-struct NothingToWaitFor;
+struct NoWait;
 
-impl Watch for NothingToWaitFor {
+impl Watch for NoWait {
     fn wait(&self, _timeout: Option<Duration>) -> Result<(), WaitError> {
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Watch for NothingToWaitFor {
 
 /// The system refused to take requests or to wait. Submitted requests stay submitted.
 #[derive(Debug, thiserror::Error)]
-#[error("the system refuses to go on with I/O ({source}); what is in flight cannot be waited for")]
+#[error("the system refuses further I/O ({source}); I/O in flight cannot be awaited")]
 pub struct WaitError {
     /// The system's error (`io_uring_enter(2)`).
     #[from]
@@ -175,7 +176,7 @@ pub const DEVICES: &[DeviceKind] = &[
     DeviceKind { name: "uring", about: "a file or block device through io_uring" },
     DeviceKind { name: "threads", about: "a file or block device through preadv2 and pwritev2 on threads" },
     DeviceKind { name: "memory", about: "bytes in memory, with a write cache that a crash loses" },
-    DeviceKind { name: "mapped", about: "a file on one of these, wherever its blocks lie" },
+    DeviceKind { name: "mapped", about: "a file on one of these, mapped to blocks anywhere on the device" },
     DeviceKind { name: "stripe", about: "several of these as one, chunk by chunk (RAID 0)" },
-    DeviceKind { name: "null", about: "completes everything at once and moves no byte" },
+    DeviceKind { name: "null", about: "completes every request at once and moves no byte" },
 ];

@@ -21,7 +21,7 @@ pub use probe::{Comparison, Rate};
 /// The device to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// `io_uring` where the system allows it; threads elsewhere, and where they are faster on the target.
+    /// `io_uring` if the system allows it; otherwise threads. Also threads if they are faster on the target.
     #[default]
     Auto,
     /// `io_uring`, or an error.
@@ -54,7 +54,7 @@ impl FromStr for Engine {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no engine is called {name:?}; choose one of: {}", Engine::KNOWN.iter().map(|known| known.0).collect::<Vec<_>>().join(", "))]
 pub struct UnknownEngine {
-    /// The name asked for.
+    /// The requested name.
     pub name: String,
 }
 
@@ -82,11 +82,11 @@ pub struct Opened<D> {
     pub device: D,
     /// The engine in use: never [`Engine::Auto`].
     pub engine: Engine,
-    /// Why it differs from the requested or the best engine, for the user of the program.
+    /// The reason why it differs from the requested or the best engine, for the user of the program.
     pub fallback: Option<Fallback>,
 }
 
-/// No device could be opened.
+/// The reason why no device could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// `io_uring` was requested by name and is refused.

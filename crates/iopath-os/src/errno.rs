@@ -1,4 +1,4 @@
-//! Converts error numbers of the kernel into [`IoError`]s and back. The only place that does.
+//! Converts error numbers of the kernel into [`IoError`]s and back. No other module does.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use iopath_core::{IoError, Op};
 
 /// The meaning of error number `errno` (positive) for an I/O of kind `op`.
 ///
-/// The block layer's numbers are those of `block/blk-core.c` (`blk_errors`); what files add is in the manual
-/// pages of `pread(2)`, `pwrite(2)`, `fallocate(2)` and `fsync(2)`.
+/// The numbers of the block layer are those of `block/blk-core.c` (`blk_errors`). The numbers of files are in the
+/// manual pages of `pread(2)`, `pwrite(2)`, `fallocate(2)` and `fsync(2)`.
 pub(crate) fn io_error(op: Op, errno: i32) -> IoError {
     match errno {
         // Medium, target and integrity errors of disks; EUCLEAN and EBADMSG are damaged filesystems.

@@ -1,5 +1,5 @@
-//! The system's allocator with huge pages for large blocks: for programs with tables of many megabytes and random
-//! accesses. Memory for transfers: `aligned.rs`.
+//! The system's allocator with huge pages for large blocks, for programs with tables of many megabytes and random
+//! accesses. Memory for transfers is in `aligned.rs`.
 
 use crate::aligned::{HUGE_PAGE_BYTES, system};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,9 +7,9 @@ use std::ops::Range;
 
 /// An allocator for `#[global_allocator]`: the system's, with advice to use huge pages for blocks of 4 MiB and more.
 ///
-/// A queue of a million requests takes some 200 MB of tables. With pages of 4 KiB almost every access to them waits
-/// for the page table as well; a huge page of 2 MiB covers 512 times as much. Where the kernel has the setting
-/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`, the usual one) it uses them only for advised memory.
+/// A queue of a million requests takes some 200 MB of tables. With pages of 4 KiB, almost every access to the tables
+/// also waits for the page table; a huge page of 2 MiB covers 512 times as much. With the usual setting `madvise`
+/// (`/sys/kernel/mm/transparent_hugepage/enabled`), the kernel uses huge pages only for advised memory.
 ///
 /// Costs one system call for each large allocation. The first access to a part of a reserved block takes up to 2 MiB of
 /// memory instead of 4 KiB.
@@ -24,8 +24,8 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HugePages;
 
-/// Smaller blocks need not have a whole huge page in them.
-const OFFERED_FROM: usize = 2 * HUGE_PAGE_BYTES;
+/// The minimum size of an advised block: smaller blocks may not contain a whole huge page.
+const ADVISED_FROM: usize = 2 * HUGE_PAGE_BYTES;
 
 // SAFETY: every block is the system allocator's, returned unchanged and released with the same layout; the advice
 // changes neither its address nor its contents.
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for HugePages {
         // SAFETY: the caller's promise.
         let block = unsafe { System.alloc(layout) };
         // SAFETY: the block was just allocated with this size.
-        unsafe { offer(block, layout.size()) };
+        unsafe { advise(block, layout.size()) };
         block
     }
 
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for HugePages {
         // SAFETY: the caller's promise.
         let block = unsafe { System.alloc_zeroed(layout) };
         // SAFETY: the block was just allocated with this size.
-        unsafe { offer(block, layout.size()) };
+        unsafe { advise(block, layout.size()) };
         block
     }
 
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for HugePages {
         // SAFETY: the caller's promise.
         let block = unsafe { System.realloc(block, layout, size) };
         // SAFETY: the block was just allocated with this size.
-        unsafe { offer(block, size) };
+        unsafe { advise(block, size) };
         block
     }
 
@@ -60,13 +60,13 @@ unsafe impl GlobalAlloc for HugePages {
     }
 }
 
-/// Advises the kernel to use the huge pages that lie whole in a block.
+/// Advises the kernel to use the huge pages that lie completely in a block.
 ///
 /// # Safety
 /// The block is allocated and the caller's, or null.
 #[inline]
-unsafe fn offer(block: *mut u8, bytes: usize) {
-    if bytes < OFFERED_FROM || block.is_null() {
+unsafe fn advise(block: *mut u8, bytes: usize) {
+    if bytes < ADVISED_FROM || block.is_null() {
         return;
     }
     let inside = whole_pages(block.addr()..block.addr() + bytes);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pages_that_lie_whole_in_the_block_are_offered() {
+    fn only_pages_that_lie_completely_in_the_block_are_advised() {
         const PAGE: usize = HUGE_PAGE_BYTES;
         assert_eq!(whole_pages(16..16 + 2 * PAGE), PAGE..2 * PAGE);
         assert_eq!(whole_pages(PAGE..3 * PAGE), PAGE..3 * PAGE);
@@ -92,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_every_size_keep_what_is_in_them_when_they_grow() {
+    fn blocks_of_every_size_keep_their_contents_when_they_grow() {
         let layout = |bytes| Layout::from_size_align(bytes, 64).unwrap();
-        let sizes = [100, OFFERED_FROM, 3 * OFFERED_FROM, 1 << 20];
+        let sizes = [100, ADVISED_FROM, 3 * ADVISED_FROM, 1 << 20];
         // SAFETY: each block is used within its size, and released once with its current layout.
         unsafe {
             let mut block = HugePages.alloc_zeroed(layout(64));

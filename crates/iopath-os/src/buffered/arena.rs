@@ -1,5 +1,5 @@
-//! The memory of the page cache's frames: aligned, on huge pages where the system allows, registered with `io_uring`. Does not
-//! know which page a frame has and which thread may access it: see `iopath_core::cache`.
+//! The memory of the page cache's frames: aligned, on huge pages if the kernel allows, and registered with `io_uring`.
+//! `iopath_core::cache` assigns pages to frames and decides which thread may access a frame.
 
 use std::ptr::NonNull;
 
@@ -12,9 +12,9 @@ use crate::pool::{BufferPool, PoolBuf};
 /// One page of memory for each frame.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// Each frame's memory, at its number. Taken from the pool for good.
+    /// The memory of each frame, indexed by frame number. Never returned to the pool.
     buffers: Box<[PoolBuf]>,
-    /// The start of each region. Frames lie in a region one after the other, so that finding one reads no table.
+    /// The start of each region. Frames lie in a region one after another, so the address of a frame needs no table.
     regions: Box<[Start]>,
     /// Frames of a region, as a power of two.
     region_shift: u32,
@@ -33,7 +33,7 @@ unsafe impl Sync for Start {}
 
 impl Arena {
     /// # Panics
-    /// If the size of a page is no power of two, or less than the machine's: a bug of the caller.
+    /// If the size of a page is not a power of two, or is less than the page size of the machine: a bug of the caller.
     pub(super) fn new(frames: u32, page_bytes: u32) -> Result<Self, NoMemory> {
         let pool = BufferPool::new(frames, page_bytes as usize)?;
         let per_region = pool.buffers_per_region();
@@ -60,8 +60,8 @@ impl Arena {
         unsafe { region.add(in_region) }
     }
 
-    /// Makes the processor prefetch the first bytes of a frame from byte `from` on; its own prefetcher follows when they are
-    /// read.
+    /// Prefetches the first bytes of a frame from byte `from` on. The processor's own prefetcher fetches the following
+    /// bytes when these are read.
     #[inline]
     pub(super) fn fetch(&self, frame: Frame, from: usize) {
         const LINES: usize = 4;
@@ -77,7 +77,7 @@ impl Arena {
         let _ = (frame, from, LINES, LINE_BYTES);
     }
 
-    /// All of it, for a ring to register.
+    /// The pool with all frames, for a ring to register.
     pub(super) const fn pool(&self) -> &BufferPool {
         &self.pool
     }
@@ -95,7 +95,7 @@ impl Arena {
     /// The bytes of a frame from byte `from` on.
     ///
     /// # Safety
-    /// Until the slice is gone the frame is pinned: then nothing writes to it.
+    /// The frame stays pinned while the slice exists, so no thread writes to it.
     pub(super) unsafe fn bytes(&self, frame: Frame, from: usize, bytes: usize) -> &[u8] {
         assert!(from + bytes <= self.page_bytes(), "{bytes} bytes from {from} on are not in a page");
         // SAFETY: the caller's promise, and a run of one frame.
@@ -149,9 +149,9 @@ impl Arena {
     /// # Safety
     /// As there.
     pub(super) unsafe fn stream_into_run(&self, first: Frame, to: usize, source: &[u8]) {
-        /// For fewer bytes the fence at the end costs more than it saves.
+        /// For fewer bytes, the fence at the end costs more than the non-temporal stores save.
         const BYTES_MIN: usize = 16 << 10;
-        /// A cyclic stream over so many bytes stays in the caches, measured on a server's processor.
+        /// A cyclic stream over this many bytes stays in the caches (measured on a server processor).
         const FIT_BYTES_MAX: usize = 32 << 20;
         let is_far = self.buffers.len() * self.page_bytes() > FIT_BYTES_MAX;
         if is_far && source.len() >= BYTES_MIN && to.is_multiple_of(STREAM_ALIGN) {
@@ -177,7 +177,7 @@ impl Arena {
 /// The alignment that [`stream`] needs: one store.
 const STREAM_ALIGN: usize = 16;
 
-/// Copies `source` to `target` by plain stores: this processor has no others.
+/// Copies `source` to `target` by plain stores, since this processor has no non-temporal stores.
 ///
 /// # Safety
 /// `target` is valid for as many bytes, and does not overlap `source`.
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_apart_and_neighbours_make_a_run() {
+    fn frames_are_disjoint_and_adjacent_frames_form_a_run() {
         let arena = Arena::new(4, 8192).unwrap();
         let fill = vec![[1_u8; 8192], [2; 8192], [3; 8192], [4; 8192]];
         for (frame, bytes) in (0..).map(Frame).zip(&fill) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_bytes_arrive_like_others() {
+    fn streamed_bytes_arrive_as_copied_bytes_do() {
         // Too many for the caches.
         let arena = Arena::new(8193, 4096).unwrap();
         let source: Vec<u8> = (0..32_768_u32).map(|byte| (byte % 251) as u8).collect();

@@ -4,21 +4,21 @@ use iopath_core::cache::Frame;
 
 use super::{Buffered, BufferedError, Shared};
 
-/// How many pages are borrowed without an allocation.
+/// The maximum number of pages borrowed without an allocation.
 const INLINE: usize = 8;
 
-/// Borrowed bytes of the cache. They do not change until this is dropped: a writer to the range writes to another copy of the
-/// page. Borrowed pages are never evicted, so the cache cannot use their memory for others.
+/// Borrowed bytes of the cache. They do not change until the guard is dropped: a writer to the range writes to another
+/// copy of the page. Borrowed pages are never evicted, so the cache cannot reuse their memory.
 #[derive(Debug)]
 pub struct PageGuard<'a> {
     shared: &'a Shared,
     frames: Frames,
-    /// Where the first byte is in the first frame.
+    /// The position of the first byte in the first frame.
     from: usize,
     bytes: usize,
 }
 
-/// A few frames here, more elsewhere.
+/// The frames: a few inline, more on the heap.
 #[derive(Debug)]
 struct Frames {
     few: [Frame; INLINE],
@@ -27,8 +27,7 @@ struct Frames {
 }
 
 impl Buffered {
-    /// Borrows `bytes` bytes from byte `offset` on, or as many as there are up to the end of the volume, as in
-    /// [`Buffered::read_at`].
+    /// Borrows `bytes` bytes from byte `offset` on, or fewer at the end of the volume, as [`Buffered::read_at`].
     ///
     /// # Errors
     /// A page could not be read, or no frame is free for it.
@@ -36,8 +35,8 @@ impl Buffered {
         self.borrow_or(offset, bytes, |error| error)
     }
 
-    /// As [`Buffered::borrow`], with errors of the caller's type. The guard is constructed in the caller's place: a move of it
-    /// costs as much as a pin.
+    /// As [`Buffered::borrow`], with errors of the caller's type. The guard is constructed in the caller's memory,
+    /// since a move of it costs as much as a pin.
     ///
     /// # Errors
     /// As [`Buffered::borrow`].
@@ -50,15 +49,15 @@ impl Buffered {
     ) -> Result<PageGuard<'_>, E> {
         let shared = &*self.shared;
         let failed_before = shared.failed_resizes();
-        let there = shared.before_end(offset, bytes);
+        let available = shared.before_end(offset, bytes);
         let (page, from) = shared.locate(offset);
-        let is_in_page = there > 0 && there <= shared.page_bytes - from;
+        let is_in_page = available > 0 && available <= shared.page_bytes - from;
         if is_in_page && let Some(pinned) = shared.try_pin(page) {
             shared.borrowed_hits.add(1);
             if pinned.is_marked {
-                shared.handle_marker(shared.range(offset, there));
+                shared.handle_marker(shared.range(offset, available));
             }
-            let bytes = shared.before_end(offset, there);
+            let bytes = shared.before_end(offset, available);
             if shared.failed_resizes() == failed_before {
                 return Ok(PageGuard { shared, frames: Frames::one(pinned.frame), from, bytes });
             }
@@ -81,13 +80,13 @@ impl Shared {
         }
     }
 
-    fn borrow_once(&self, offset: u64, there: usize) -> Result<PageGuard<'_>, BufferedError> {
+    fn borrow_once(&self, offset: u64, available: usize) -> Result<PageGuard<'_>, BufferedError> {
         let (_, from) = self.locate(offset);
         // Dropped on an error, which unpins the pages so far.
         let mut borrowed = PageGuard { shared: self, frames: Frames::NONE, from, bytes: 0 };
         let mut hits = 0;
-        while borrowed.bytes < there {
-            let left = there - borrowed.bytes;
+        while borrowed.bytes < available {
+            let left = available - borrowed.bytes;
             let at = offset + borrowed.bytes as u64;
             let Some((frame, is_hit)) = self.pin(at, left)? else { break };
             borrowed.frames.push(frame);
@@ -101,24 +100,24 @@ impl Shared {
 }
 
 impl PageGuard<'_> {
-    /// How many bytes.
+    /// The number of bytes.
     pub const fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// All of it, if it lies in one piece: always so within a page, and often beyond.
+    /// All bytes, if they are contiguous: always within a page, and often across pages.
     pub fn as_slice(&self) -> Option<&[u8]> {
         let mut slices = self.slices();
         let first = slices.next().unwrap_or_default();
         slices.next().is_none().then_some(first)
     }
 
-    /// The pieces in order. Pages that lie side by side in memory are one.
+    /// The pieces in order. Pages that are adjacent in memory form one piece.
     #[inline]
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (mut next, mut from, mut left) = (0, self.from, self.bytes);
@@ -140,10 +139,10 @@ impl PageGuard<'_> {
         })
     }
 
-    /// Copies all of it into `target`, which is as long.
+    /// Copies all bytes into `target`, which must have the same length.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the lengths differ.
     pub fn copy_to(&self, target: &mut [u8]) {
         assert_eq!(target.len(), self.bytes, "target and borrowed bytes differ in length");
         let mut done = 0;

@@ -9,7 +9,7 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
 impl Buffered {
-    /// Takes every write that has returned to the medium.
+    /// Brings every write that has returned to the medium.
     ///
     /// # Errors
     /// A page could not be written back, the device could not be flushed, or bytes were lost earlier.
@@ -20,7 +20,8 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// Takes every write to the `bytes` bytes from `offset` on that has returned to the medium. Other pages may stay dirty.
+    /// Brings every write that has returned, to the `bytes` bytes from `offset` on, to the medium. Other pages may stay
+    /// dirty.
     ///
     /// # Errors
     /// As [`Buffered::flush`].
@@ -31,13 +32,13 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// The caller knows that bytes were lost that a flush of the device should have saved, and has handled it: flushes can
-    /// succeed again. The device's error; `None` if nothing was lost.
+    /// Clears a loss of bytes that a device flush should have saved, so that flushes can succeed again. Call it after
+    /// handling the loss. Returns the device's error; `None` if no bytes were lost.
     pub fn accept_loss(&self) -> Option<IoError> {
         self.shared.lock().path.accept_loss()
     }
 
-    /// Takes every write that has returned to the device, not necessarily to the medium.
+    /// Writes every write that has returned to the device, not necessarily to the medium.
     ///
     /// # Errors
     /// A page could not be written back.
@@ -48,7 +49,7 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// How the `bytes` bytes from `offset` on will be used. Patterns apply to the whole volume.
+    /// Applies advice to the `bytes` bytes from `offset` on. Access patterns apply to the whole volume.
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) {
         let mut state = self.shared.lock();
         state.path.advise(offset, bytes, advice);

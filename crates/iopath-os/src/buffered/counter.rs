@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::thread_number;
 
-/// How many threads have a line of their own. Further threads share one: the count stays exact, and costs more.
+/// The number of threads with a cache line of their own. Further threads share a line: the count stays exact, but costs
+/// more.
 const LANES: usize = 64;
 
-/// A sum to which threads add without disturbing each other.
+/// A sum to which threads add without sharing cache lines.
 #[derive(Debug)]
 pub(super) struct Counter {
     lanes: Box<[Lane]>,

@@ -1,5 +1,5 @@
-//! Direct I/O on a volume with a page cache, and a volume that changes its size. Which thread waits for which page is
-//! decided in `iopath_core::cache`; the direct I/O itself is the caller's, the flush after a forced write is not.
+//! Direct I/O on a volume with a page cache, and changes of the volume's size. `iopath_core::cache` decides which
+//! thread waits for which page. The caller executes the direct I/O; the cache executes the flush after a forced write.
 
 use iopath_core::buffered::{Resize, ResizeStep};
 use iopath_core::cache::{DirectStep, DirectTag, Forced, Outcome};
@@ -10,18 +10,18 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 use crate::sync::atomic::Ordering::Release;
 
-/// Permission for one direct I/O: the device holds all bytes that were written through the cache. Drop it when the I/O has
-/// completed, before any caller learns of that. Until then writers to the pages of a direct write wait.
+/// A guard for one direct I/O: the device holds all bytes that were written through the cache. Drop it when the I/O has
+/// completed, before the completion is reported. Until then, writers to the pages of a direct write wait.
 #[derive(Debug)]
 pub struct DirectGuard<'a> {
     shared: &'a Shared,
-    /// `None` for a read that had nothing to wait for.
+    /// `None` for a read without dirty pages.
     tag: Option<DirectTag>,
 }
 
 impl Buffered {
-    /// A direct I/O on `bytes` bytes from byte `offset` on is to begin. A discard drops whole dirty pages rather than
-    /// write them back, errors included. The range may reach past the end of the volume.
+    /// Prepares a direct I/O on `bytes` bytes from byte `offset` on. A discard drops whole dirty pages and their errors
+    /// instead of writing them back. The range may extend past the end of the volume.
     ///
     /// # Errors
     /// Dirty pages of the range could not be written back.
@@ -29,8 +29,9 @@ impl Buffered {
         self.begin_direct_in_units(op, offset, bytes, 1)
     }
 
-    /// As [`Buffered::begin_direct`], for a device on which writes exclude each other in whole units of `unit_bytes` bytes,
-    /// as a file in blocks is one: dirty pages of the same unit are written back before, and writers to them wait.
+    /// As [`Buffered::begin_direct`], for a device on which writes exclude each other in whole units of `unit_bytes`
+    /// bytes, such as a file with blocks. Dirty pages of the same unit are written back first, and writers to them
+    /// wait.
     ///
     /// # Errors
     /// As [`Buffered::begin_direct`].
@@ -63,14 +64,14 @@ impl Buffered {
         Ok(DirectGuard { shared, tag: Some(tag) })
     }
 
-    /// The volume ends at `size_bytes` from now on: `resize` makes it so. Pages behind the end are dropped. If `resize`
-    /// fails, dirty ones among them are lost, and every flush fails until [`Buffered::accept_loss`].
+    /// Changes the size of the volume to `size_bytes`. `resize` resizes the file. Pages past the end are dropped. If
+    /// `resize` fails, the dropped dirty pages are lost, and every flush fails until [`Buffered::accept_loss`].
     ///
-    /// One thread at a time; reads and writes may continue. A read that overlaps the part that is cut off is short.
+    /// One thread at a time. Reads and writes may continue. A read that overlaps the truncated part is short.
     ///
     /// # Errors
-    /// The page in which the nearer end lies could not be written back: `resize` was not called. The inner error is that of
-    /// `resize`.
+    /// The outer error: the page that contains the nearer end could not be written back, and `resize` was not called.
+    /// The inner error is that of `resize`.
     pub fn resize<E>(
         &self,
         size_bytes: u64,
@@ -78,15 +79,16 @@ impl Buffered {
     ) -> Result<Result<(), E>, BufferedError> {
         let shared = &*self.shared;
         let plan = shared.begin_resize(size_bytes)?;
-        // Does not return by a panic of `resize` with the range still locked against writers.
+        // If `resize` panics, the drop unlocks the range for writers.
         let ends = EndsResize { shared, plan: Some(plan) };
         let resized = resize();
         ends.end(resized.is_ok());
         Ok(resized)
     }
 
-    /// The volume ends at `size_bytes` from now on, if it ended before: the file is that long already, and the added bytes
-    /// read as zeroes. Unlike [`Buffered::resize`] it waits for nothing: for writes that append.
+    /// Moves the end of the volume to `size_bytes`, unless it is there or farther. The file must have that length
+    /// already, and the added bytes must read as zeroes. For writes that append: unlike [`Buffered::resize`], this
+    /// never waits.
     pub fn extend(&self, size_bytes: u64) {
         let mut state = self.shared.lock();
         state.path.extend(size_bytes);
@@ -94,7 +96,7 @@ impl Buffered {
     }
 }
 
-/// Ends a resize, also if the caller's closure panics: then as one that failed.
+/// Ends a resize. If the caller's closure panics, the resize ends as failed.
 struct EndsResize<'a> {
     shared: &'a Shared,
     plan: Option<Resize>,
@@ -117,12 +119,12 @@ impl Drop for EndsResize<'_> {
 }
 
 impl DirectGuard<'_> {
-    /// Keeps the guard beyond the borrow of the cache: the tag must be passed to [`Buffered::end_direct`].
+    /// Turns the guard into a tag that does not borrow the cache. Pass the tag to [`Buffered::end_direct`].
     pub fn into_tag(mut self) -> Option<DirectTag> {
         self.tag.take()
     }
 
-    /// A forced write has succeeded at the device, which took it as a plain write: returns when it is on the medium.
+    /// Ends a forced write that has succeeded at the device as a plain write. Returns when it is on the medium.
     ///
     /// # Errors
     /// The device could not be flushed: the write may be lost.
@@ -136,10 +138,10 @@ impl DirectGuard<'_> {
     }
 }
 
-/// Forced writes whose guards were turned into tags. Each was a plain write at the device; none may flush the device
-/// itself: `iopath_core::cache::forced` says why.
+/// Forced writes whose guards were turned into tags. Each was a plain write at the device, and none may flush the
+/// device. `iopath_core::cache::forced` gives the reason.
 impl Buffered {
-    /// These writes have succeeded at the device. Requests one flush of the device for all of them, and does not wait for
+    /// Ends writes that have succeeded at the device. Requests one device flush for all of them, without waiting for
     /// it.
     pub fn end_forced<'a>(&self, done: impl Iterator<Item = (DirectTag, &'a mut Option<Forced>)>) {
         let mut state = self.shared.lock();
@@ -149,7 +151,7 @@ impl Buffered {
         state.poll(clock::now());
     }
 
-    /// Whether a forced write is on the medium; `None` while that is unknown. Polls the device, and does not wait.
+    /// Whether a forced write is on the medium; `None` while that is unknown. Polls the device without waiting.
     pub fn forced(&self, forced: Forced) -> Option<Result<(), IoError>> {
         let mut state = self.shared.lock();
         state.poll(clock::now());
@@ -164,7 +166,7 @@ impl Buffered {
         self.shared.wait_forced(forced)
     }
 
-    /// A direct I/O has completed whose guard was turned into a tag.
+    /// Ends a direct I/O whose guard was turned into a tag.
     pub fn end_direct(&self, tag: Option<DirectTag>) {
         drop(DirectGuard { shared: &self.shared, tag });
     }
@@ -211,14 +213,14 @@ impl Shared {
         let is_withdrawn = resize.is_cut() && !is_resized;
         state.path.end_resize(resize, is_resized);
         if is_withdrawn {
-            // Pages that were read meanwhile hold zeroes behind the nearer end. Reads that have seen them are repeated.
+            // Pages read meanwhile hold zeroes past the nearer end. Reads that have returned them are repeated.
             self.failed_resizes.fetch_add(1, Release);
         }
         self.publish_size(&mut state);
         state.advance(clock::now());
     }
 
-    /// The device and the threads without the lock get the end of the volume from the state machine.
+    /// Passes the end of the volume from the state machine to the device and to threads without the lock.
     fn publish_size(&self, state: &mut State) {
         let size_bytes = state.path.geometry().size_bytes;
         if self.size() != size_bytes {

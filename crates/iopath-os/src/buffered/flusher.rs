@@ -1,5 +1,5 @@
 //! The thread that writes back dirty pages when no other thread uses the cache. Threads that read and write perform
-//! write-back themselves, and this thread stays out of their way.
+//! write-back themselves, and this thread does not compete with them.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,16 +10,17 @@ use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
-/// How long I/O may be in flight that no thread waits for, as writers leave it behind: then the flusher polls the device, so
-/// that write-back continues.
+/// The maximum time for which I/O is in flight while no thread waits for it. Writers leave such I/O. After this time
+/// the flusher polls the device, so that write-back continues.
 const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 
-/// The shortest sleep of the flusher while pages are dirty: pages that are due one after another, or fail over and over,
-/// are written back together. A thread that lacks a frame checks more often itself.
+/// The minimum sleep of the flusher while pages are dirty, so that pages that are due one after another, or fail
+/// repeatedly, are written back together. A thread that lacks a frame checks more often.
 const SLEEP_MIN: Duration = Duration::from_millis(20);
 
 impl Buffered {
-    /// Starts the thread with the first write. If the system refuses one, threads that use the cache write old pages back.
+    /// Starts the thread at the first write. If the system refuses a thread, the threads that use the cache write old
+    /// pages back.
     pub(super) fn start_flusher(&self) {
         if self.shared.has_flusher.load(Relaxed) {
             return;
@@ -48,7 +49,7 @@ impl State {
         self.path.cache().dirty_pages() == 0 && !self.has_io()
     }
 
-    /// How long the flusher sleeps: until a page is due, and no longer than I/O may stay in flight unpolled.
+    /// The sleep of the flusher: until a page is due, but at most [`UNPOLLED_MAX`] while I/O is in flight.
     fn flusher_sleep(&self) -> Duration {
         let due = self.path.poll_timeout().map(|due| due.saturating_since(clock::now()));
         due.map_or(UNPOLLED_MAX, |due| due.clamp(SLEEP_MIN, UNPOLLED_MAX))
@@ -60,8 +61,8 @@ impl Shared {
         let mut state = self.lock();
         let mut was_idle = false;
         while !state.is_closing {
-            // The flusher parks only after a sleep in which the cache stayed idle: a program that flushes after each write
-            // would wake it with each write.
+            // The flusher parks only after a sleep in which the cache stayed idle. Otherwise a program that flushes
+            // after each write would wake it with each write.
             if was_idle && state.is_idle() {
                 state.parked_flusher = Some(thread::current());
                 drop(state);

@@ -1,9 +1,9 @@
-//! Reads that the calling thread performs itself. Most misses without readahead are awaited by no other thread. If such a
-//! read went through the ring, the caller would sleep and another thread would wake it: two context switches that a plain
-//! system call does not need.
+//! Reads that the calling thread performs. For most misses without readahead, no other thread waits. If such a read
+//! used the ring, the caller would sleep and another thread would wake it. A plain system call saves these two context
+//! switches.
 //!
-//! Such a read passes the queue, so it is used only where the queue adds nothing: no elevator, no log, and no write in
-//! flight that the read would have to wait for (rule 1 of the path).
+//! Such a read bypasses the queue. So it is used only if the queue would have no effect: no elevator, no log, and no
+//! write in flight for which the read would have to wait (rule 1 of the path).
 
 use iopath_core::{Instant, Page};
 
@@ -13,9 +13,9 @@ use crate::clock;
 use crate::device::{OWN_SEGMENTS_MAX, read_now};
 
 impl Shared {
-    /// Advances the state machine. The calling thread performs the read of `page` itself where it may.
+    /// Advances the state machine. The calling thread performs the read of `page` if it may.
     pub(super) fn read_inline<'a>(&'a self, mut state: Locked<'a>, page: Page, now: Instant) -> Locked<'a> {
-        let file = self.inline_reads.as_ref().filter(|_| state.may_pass_the_queue());
+        let file = self.inline_reads.as_ref().filter(|_| state.may_bypass_queue());
         let read = file.and_then(|file| {
             let read = state.path.take_inline_read::<OWN_SEGMENTS_MAX>(page, now)?;
             Some((file, read))

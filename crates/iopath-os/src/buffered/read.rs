@@ -1,4 +1,4 @@
-//! Reads: a hit for each page, or the wait for it.
+//! Reads: each page is a hit, or the thread waits for it.
 
 use iopath_core::buffered::ReadStep;
 use iopath_core::cache::{Absent, Frame, Outcome, Pinned};
@@ -10,8 +10,8 @@ use crate::sync::atomic::Ordering;
 use crate::thread_number;
 
 impl Buffered {
-    /// Copies bytes from byte `offset` on into `buffer`, up to the end of the volume; how many bytes. During a
-    /// [`Buffered::resize`] that is up to the old end or the new one.
+    /// Copies bytes from byte `offset` on into `buffer`, up to the end of the volume, and returns their number. During
+    /// a [`Buffered::resize`], the end is the old or the new one.
     ///
     /// # Errors
     /// A page could not be read, or no frame is free for it.
@@ -55,7 +55,7 @@ impl Buffered {
             }
             done += bytes;
         }
-        // Bytes past an end that has moved meanwhile are zeroes of the last page.
+        // If the end has moved meanwhile, bytes past it are zeroes of the last page.
         Ok(shared.before_end(offset, done))
     }
 }
@@ -68,14 +68,14 @@ impl Shared {
         (Page(offset >> self.page_bytes.trailing_zeros()), (offset & in_page) as usize)
     }
 
-    /// Counts cuts of the volume that failed. A read during which this changes may have seen zeroes behind the end that was
-    /// withdrawn; it is repeated.
+    /// The number of failed resizes. If it changes during a read, the read may have returned zeroes past the temporary
+    /// end, and is repeated.
     #[inline]
     pub(super) fn failed_resizes(&self) -> u64 {
         self.failed_resizes.load(Ordering::Acquire)
     }
 
-    /// How many of `bytes` bytes from `offset` on lie before the end of the volume.
+    /// The number of the `bytes` bytes from `offset` on that lie before the end of the volume.
     #[inline]
     pub(super) fn before_end(&self, offset: u64, bytes: usize) -> usize {
         self.size().saturating_sub(offset).min(bytes as u64) as usize
@@ -85,8 +85,8 @@ impl Shared {
         PageRange::touched_by(offset, bytes as u64, self.page_bytes as u32)
     }
 
-    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Its frame, and whether the page was cached;
-    /// `None` if the volume ends before it.
+    /// Pins the page of byte `offset`, the first of a read of `bytes` bytes. Returns its frame and whether the page was
+    /// cached; `None` if the volume ends before it.
     #[inline]
     pub(super) fn pin(&self, offset: u64, bytes: usize) -> Result<Option<(Frame, bool)>, BufferedError> {
         let Some(pinned) = self.try_pin(self.locate(offset).0) else {
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// A frame is free for a thread that waits for one.
+    /// Reports to the state machine that a frame may be free for a thread that waits for one.
     #[cold]
     fn handle_unpinned(&self) {
         let mut state = self.lock();

@@ -1,5 +1,5 @@
-//! The state under the lock: the state machine of the buffered path, the queue and device that carry out its steps, and
-//! the threads that wait. Decides nothing: see `iopath_core::buffered`. No other file of `buffered/` calls the runner.
+//! The state under the lock: the state machine of the buffered path, the queue and device that execute its steps, and
+//! the threads that wait. All decisions are in `iopath_core::buffered`. No other file of `buffered/` calls the runner.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::runner::Runner;
 use crate::sync::thread::Thread;
 use crate::tail::Tail;
 
-/// The arena as the state machine sees it. Only the state machine may have one.
+/// The arena as the state machine uses it. Only the state machine may have one.
 #[derive(Debug)]
 pub(super) struct DeviceFrames(Arc<Arena>);
 
@@ -31,17 +31,17 @@ pub(super) struct State {
     /// For the bytes after the last whole block of the volume.
     tail: Option<Tail>,
     pub(super) waiters: Slab<Waiter>,
-    /// Waiters whose threads sleep.
+    /// The number of waiters whose threads sleep.
     pub(super) asleep: u32,
-    /// A thread waits for the device on behalf of all, without the lock.
+    /// A thread waits for the device for all threads, without the lock.
     pub(super) is_polled: bool,
     /// The waiter whose thread polls, if it waits for an outcome of its own.
     pub(super) poller: Option<usize>,
-    /// The waiter that was woken to poll, and has not had the lock since.
+    /// The waiter that was woken to poll and has not taken the lock since.
     pub(super) next_poller: Option<usize>,
-    /// The system refuses further I/O: the error number.
+    /// The error number with which the system refuses further I/O.
     pub(super) broken: Option<i32>,
-    /// Counts calls of [`State::advance`]. While it does not change, no thread uses the cache.
+    /// The number of calls of [`State::advance`]. While it does not change, no thread uses the cache.
     pub(super) activity: u64,
     pub(super) is_closing: bool,
     /// The flusher's thread while it sleeps without a time limit.
@@ -88,13 +88,13 @@ impl State {
         }
     }
 
-    /// Carries out all steps of the state machine, and wakes the waiters whose outcomes are known. Does not poll the
+    /// Executes all steps of the state machine, and wakes the waiters whose outcomes are known. Does not poll the
     /// device.
     pub(super) fn advance(&mut self, now: Instant) {
         self.activity += 1;
         loop {
-            self.carry_out_steps(now);
-            // The queue completes some bios itself: flushes of a device without a write cache.
+            self.execute_steps(now);
+            // The queue itself completes some bios: flushes of a device without a write cache.
             if !self.take_completions(now) {
                 break;
             }
@@ -112,7 +112,7 @@ impl State {
         self.advance(now);
     }
 
-    /// Advances. Polls the device before, unless a thread already waits for it.
+    /// Advances the state machine. Polls the device first, unless a thread already waits for it.
     pub(super) fn poll(&mut self, now: Instant) {
         if self.is_polled {
             self.advance(now);
@@ -121,17 +121,17 @@ impl State {
         }
     }
 
-    /// Waits for the device without the lock.
+    /// Returns a handle to wait for the device without the lock.
     pub(super) fn watch(&self) -> Arc<dyn Watch> {
         self.runner.watch()
     }
 
-    /// I/O is in flight.
+    /// Whether I/O is in flight.
     pub(super) fn has_io(&self) -> bool {
         self.runner.needs_reaping()
     }
 
-    /// When [`State::reap`] is due although the device reports no completion.
+    /// The time at which [`State::reap`] is due without a completion of the device.
     pub(super) fn reap_timeout(&self) -> Option<Instant> {
         self.runner.poll_timeout()
     }
@@ -141,12 +141,12 @@ impl State {
         self.runner.end_watch();
     }
 
-    /// A read may pass the queue: the queue would neither order nor log it, and it has no write to wait for.
-    pub(super) fn may_pass_the_queue(&self) -> bool {
+    /// Whether a read may bypass the queue: the queue would neither order nor log it, and no write is in flight.
+    pub(super) fn may_bypass_queue(&self) -> bool {
         !self.path.is_writing() && self.runner.is_plain()
     }
 
-    /// The volume has another end: the queue and the device get it as well.
+    /// Passes a new end of the volume to the queue and the device.
     pub(super) fn set_device_end(&mut self) {
         self.runner.set_capacity(self.path.geometry().sectors());
     }
@@ -159,7 +159,7 @@ impl State {
         self.runner.start_log(sink);
     }
 
-    fn carry_out_steps(&mut self, now: Instant) {
+    fn execute_steps(&mut self, now: Instant) {
         let mut is_plugged = false;
         while let Some(step) = self.path.poll_step(now) {
             match step {
@@ -194,7 +194,7 @@ impl State {
         }
     }
 
-    /// Passes the completions that the queue holds to the state machine; whether there was one.
+    /// Passes the completions of the queue to the state machine. Returns whether there were any.
     fn take_completions(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(done) = self.runner.poll_completion() {

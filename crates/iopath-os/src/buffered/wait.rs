@@ -1,5 +1,5 @@
-//! Waiting: one thread at a time polls the device on behalf of all; the others sleep until their outcome is known. Does
-//! not decide outcomes: see `iopath_core::buffered`.
+//! Waiting: one thread at a time polls the device for all; the others sleep until their outcome is known.
+//! `iopath_core::buffered` decides the outcomes.
 //!
 //! ```text
 //!   lock ─▶ outcome known? ─ yes ─▶ return it
@@ -12,14 +12,15 @@
 //!
 //! # No lost wake-up
 //!
-//! A thread sleeps without a time limit only while another thread is bound to wake it:
+//! A thread sleeps without a time limit only while another thread will wake it:
 //!
-//! - An outcome that was set wakes its waiter (`State::advance`), also one that polls (`State::end_watch`).
-//! - While I/O is in flight, a thread polls, or has been woken to poll. Every unlock checks that ([`Locked`]): a thread
-//!   that ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
-//!   request back until some time, some sleeper has a time limit no later than that.
-//! - A thread that lacks a frame sleeps for short times only ([`Starvation`]): a reader that merely copies a page does not
-//!   report its end, and a failed write-back is retried after some time.
+//! - The thread that sets an outcome wakes the waiter (`State::advance`), also if the waiter polls
+//!   (`State::end_watch`).
+//! - While I/O is in flight, a thread polls, or was woken to poll. Every unlock checks that ([`Locked`]): a thread that
+//!   ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
+//!   request back until some time, at least one sleeper has a time limit no later than that time.
+//! - A thread that lacks a frame sleeps for short times only ([`Starvation`]): a reader that only copies a page does
+//!   not report that it has left the frame, and a failed write-back is retried after some time.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -36,10 +37,10 @@ use crate::device::WaitError;
 use crate::sync::MutexGuard;
 use crate::sync::thread;
 
-/// The shortest sleep: a timer for less costs more than it saves.
+/// The minimum sleep: a timer for less time costs more than it saves.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// The state, locked. An unlock wakes a sleeper to poll if no other thread does: see the module.
+/// The locked state. An unlock wakes a sleeper to poll if no other thread does: see the module.
 #[derive(Debug)]
 pub(super) struct Locked<'a>(pub(super) MutexGuard<'a, State>);
 
@@ -63,7 +64,7 @@ impl Drop for Locked<'_> {
             return;
         }
         if thread::panicking() {
-            // Sleepers find the poisoned lock and panic as well, rather than sleep for ever.
+            // Sleepers find the poisoned lock and panic as well, so that they do not sleep forever.
             self.0.wake_all();
         } else {
             self.0.wake_next_poller();
@@ -103,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Polls the device if no other thread does, or sleeps; no longer than until `until`.
+    /// Polls the device if no other thread does; otherwise sleeps. Ends at `until` at the latest.
     fn pause<'a>(&'a self, state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
         if state.needs_polling() {
             self.poll_device(state, Some(waiter), until)
@@ -112,8 +113,8 @@ impl Shared {
         }
     }
 
-    /// Waits for the device on behalf of all threads, and handles completions. Returns at `until`, and when another thread
-    /// has set the outcome of `waiter`.
+    /// Waits for the device for all threads, and handles completions. Returns at `until`, and when another thread has
+    /// set the outcome of `waiter`.
     pub(super) fn poll_device<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -138,7 +139,7 @@ impl Shared {
             state.wake_all();
         }
         if until.is_some() {
-            // Readers that merely copy do not report that they have left a frame.
+            // Readers that only copy do not report that they have left a frame.
             state.path.handle_unpinned();
         }
         state.reap(clock::now());
@@ -156,7 +157,7 @@ impl Shared {
         state
     }
 
-    /// Sleeps until the waiter is woken, and no longer than until `until` or until a request that is held back is due.
+    /// Sleeps until another thread wakes the waiter, at most until `until` or until a request that is held back is due.
     fn sleep<'a>(&'a self, mut state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
         let held_until = if state.is_polled { None } else { state.reap_timeout() };
         let wakes_at = [until, held_until].into_iter().flatten().min();
@@ -172,7 +173,7 @@ impl Shared {
         state.awaken(waiter);
         state.next_poller = state.next_poller.filter(|next| *next != waiter);
         if wakes_at.is_some() {
-            // Readers that merely copy do not report that they have left a frame, and requests may be due.
+            // Readers that only copy do not report that they have left a frame, and requests may be due.
             state.path.handle_unpinned();
             state.poll(clock::now());
         }
@@ -187,7 +188,7 @@ impl State {
         self.waiters.insert(Waiter { thread, outcome: None, is_asleep: false, wakes_at: None })
     }
 
-    /// Wakes every sleeper, to find that the device is broken.
+    /// Wakes every sleeper, so that it finds the device broken.
     pub(super) fn wake_all(&mut self) {
         self.asleep = 0;
         for (_, waiter) in &mut self.waiters {
@@ -206,20 +207,20 @@ impl State {
         }
     }
 
-    /// Counts a waiter as awake; whether it slept.
+    /// Counts a waiter as awake. Returns whether it slept.
     fn awaken(&mut self, waiter: usize) -> bool {
         let was_asleep = std::mem::take(&mut self.waiters[waiter].is_asleep);
         self.asleep -= u32::from(was_asleep);
         was_asleep
     }
 
-    /// I/O is in flight, and no thread waits for it.
+    /// Whether I/O is in flight and no thread waits for it.
     pub(super) fn needs_polling(&self) -> bool {
         !self.is_polled && self.has_io()
     }
 
-    /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due, unless a thread does so or has
-    /// been woken to.
+    /// Wakes a sleeper to poll next, or to sleep until a request that is held back is due. Does nothing if another
+    /// thread does so or was woken for that.
     fn wake_next_poller(&mut self) {
         if self.is_polled
             || self.next_poller.is_some()
@@ -233,7 +234,7 @@ impl State {
         }
     }
 
-    /// A request is held back for some time, and no sleeper wakes by then.
+    /// Whether a request is held back until some time and no sleeper wakes by then.
     fn lacks_timed_sleeper(&self) -> bool {
         let wakes_by =
             |waiter: &Waiter, due| waiter.is_asleep && waiter.wakes_at.is_some_and(|time| time <= due);

@@ -1,4 +1,4 @@
-//! The record of a thread that waits. Does not wait: see `wait.rs`.
+//! The record of a thread that waits. The wait itself is in `wait.rs`.
 
 use iopath_core::Instant;
 use iopath_core::cache::Outcome;
@@ -10,8 +10,8 @@ use crate::sync::thread::Thread;
 pub(super) struct Waiter {
     pub(super) thread: Thread,
     pub(super) outcome: Option<Outcome>,
-    /// It sleeps, and no thread has woken it yet.
+    /// Whether it sleeps and no thread has woken it yet.
     pub(super) is_asleep: bool,
-    /// When it wakes by itself.
+    /// The time at which it wakes without another thread.
     pub(super) wakes_at: Option<Instant>,
 }

@@ -7,12 +7,12 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
 impl Buffered {
-    /// Copies all of `bytes` into the cache, from byte `offset` on. Write-back takes them to the device, and the next flush
-    /// to the medium. Pauses when too many pages are dirty.
+    /// Copies all of `bytes` into the cache, from byte `offset` on. Write-back brings them to the device, and the next
+    /// flush to the medium. Pauses when too many pages are dirty.
     ///
     /// # Errors
-    /// [`IoError::EndOfDevice`](iopath_core::IoError::EndOfDevice) if it reaches past the end of the volume. On any error a
-    /// first part may be written.
+    /// [`IoError::EndOfDevice`](iopath_core::IoError::EndOfDevice) if the write extends past the end of the volume.
+    /// After any error, a first part of the bytes may have been written.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
         let mut write = BufferedWrite::new(offset, bytes.len())?;
         self.start_flusher();
@@ -40,7 +40,7 @@ impl Buffered {
 }
 
 impl Locked<'_> {
-    /// Takes pages; the waiter, if the writer has to wait for the next one.
+    /// Takes pages. Returns the waiter if the writer must wait for the next page.
     fn take_pages(&mut self, write: &mut BufferedWrite) -> Result<Option<usize>, BufferedError> {
         let waiter = self.add_waiter();
         let step = self.path.take_pages(write, waiter as u64);
@@ -81,7 +81,7 @@ impl Shared {
                 unsafe { arena.zero(piece.frame, piece.to + piece.end - piece.start) };
             }
         }
-        // Frames that lie side by side are filled by one copy: long copies are faster than short ones.
+        // One copy fills adjacent frames: long copies are faster than short ones.
         let is_next = |a: &WritePiece, b: &WritePiece| arena.is_followed_by(a.frame, b.frame);
         for run in pieces.chunk_by(is_next) {
             let (first, last) = (&run[0], &run[run.len() - 1]);

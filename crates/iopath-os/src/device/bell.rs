@@ -1,5 +1,5 @@
 //! A bell that several devices ring for completions and one thread waits for: an eventfd, and an atomic that saves the
-//! system call while no thread waits. Does not say which request completed, nor on which device.
+//! system call while no thread waits. It does not identify the request or the device.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,7 +10,7 @@ use super::{WaitError, Watch};
 use crate::sync::EventFd;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Rung by devices ([`RealDevice::set_bell`](crate::RealDevice::set_bell)); a clone is the same bell.
+/// A bell that devices ring ([`RealDevice::set_bell`](crate::RealDevice::set_bell)). A clone is the same bell.
 ///
 /// A ring while no thread waits ends the next wait at once, so no ring is lost. Several rings may end only one wait: the
 /// woken thread polls each device until it returns `None`, then waits again.
@@ -29,7 +29,7 @@ struct Shared {
     state: AtomicU32,
 }
 
-/// Rung by [`Bell::ring`], and no wait has ended since.
+/// The bell was rung, and no wait has ended since.
 const RUNG: u32 = 1;
 const WAITER: u32 = 2;
 
@@ -52,19 +52,19 @@ impl Bell {
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let before = self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
         let waited = if before & RUNG == 0 { self.shared.eventfd.wait(timeout) } else { Ok(0) };
-        // A ring from here on ends the next wait. The polls that follow this wait see the cause of an earlier one.
+        // A later ring ends the next wait. The polls after this wait see the cause of every earlier ring.
         self.shared.state.fetch_and(!RUNG, Ordering::AcqRel);
         self.shared.state.fetch_sub(WAITER, Ordering::AcqRel);
         waited
     }
 
-    /// Makes the descriptor readable at each ring from now on, for a program that waits for it in an event loop instead of
-    /// calling [`Bell::wait`]. Call [`Bell::clear`] before each poll of the devices.
+    /// From now on, makes the descriptor readable at each ring. For programs that wait for it in an event loop instead
+    /// of calling [`Bell::wait`]. Call [`Bell::clear`] before each poll of the devices.
     pub fn arm(&self) {
         self.shared.state.fetch_add(WAITER, Ordering::AcqRel);
     }
 
-    /// Makes the descriptor unreadable until the next ring. Polls that follow see every ring before.
+    /// Makes the descriptor unreadable until the next ring. Later polls see the cause of every earlier ring.
     ///
     /// # Errors
     /// If the system refuses to read the descriptor.
@@ -108,7 +108,7 @@ mod tests {
         bell.ring();
         bell.ring();
         assert_eq!(bell.wait(None).unwrap(), 0, "without a system call");
-        assert_eq!(bell.wait(Some(Duration::from_millis(1))).unwrap(), 1, "the time is over");
+        assert_eq!(bell.wait(Some(Duration::from_millis(1))).unwrap(), 1, "the timeout has passed");
         bell.ring();
         assert_eq!(bell.wait(Some(Duration::from_secs(60))).unwrap(), 0);
     }

@@ -1,5 +1,5 @@
-//! Fault injection for real devices: a fault plan shared by devices and threads, and the wait for a faulty device. What
-//! a fault does to a request is the core's ([`FaultyDevice`]).
+//! Fault injection for real devices: a fault plan shared by devices and threads, and the wait for a faulty device. The
+//! core executes the faults ([`FaultyDevice`]).
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::memory::Segment;
 
 /// A fault plan shared by devices. Clones are the same plan: a change applies to every device that has one, from the
-/// next request on. The same requests in the same order meet the same faults.
+/// next request on. The same requests in the same order get the same faults.
 ///
 /// ```
 /// use iopath_core::{IoError, Op};
@@ -56,7 +56,7 @@ impl Faults {
         self.lock().plan.clear();
     }
 
-    /// Sets whether requests are carried out in random order, each after a random delay.
+    /// Sets whether requests are executed in random order, each after a random delay.
     pub fn shuffle(&self, is_shuffled: bool) {
         self.lock().plan.shuffle(is_shuffled);
     }
@@ -129,7 +129,7 @@ impl<D: ?Sized + RealDevice> BlockDevice for Faulty<D> {
     fn commit(&mut self, now: Instant) {
         self.device.commit(now);
         if let Some(bell) = self.bell.as_ref().filter(|_| self.device.ready() > 0) {
-            // The inner device knows nothing of requests that failed before a transfer.
+            // The inner device does not announce requests that failed before a transfer.
             bell.ring();
         }
     }

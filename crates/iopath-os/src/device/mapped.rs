@@ -1,5 +1,5 @@
-//! A mapped file on a real device: the wait for it, and for other engines that change the same file. What requests
-//! become is the core's ([`MappedDevice`]); the lock around the shared file is `mapped/file.rs`.
+//! A mapped file on a real device: waits for the device, and for other engines that change the same file. The core
+//! executes the requests ([`MappedDevice`]). The lock around the shared file is in `mapped/file.rs`.
 
 mod file;
 
@@ -22,8 +22,8 @@ use file::Host;
 
 pub use file::{FileMap, FileMapError};
 
-/// A file on a real device as a device: see [`MappedDevice`]. A task that waits for another engine is waited for as the
-/// device is.
+/// A mapped file on a real device, as a device: see [`MappedDevice`]. A wait also ends when a task can continue that
+/// waits for another engine.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
     device: MappedDevice<D, Host>,
@@ -34,14 +34,14 @@ pub struct Mapped<D: RealDevice> {
     waits: u64,
 }
 
-/// The file cannot be used on that device.
+/// The reason why a file cannot be used on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedError {
     /// The file does not fit the device.
     #[error(transparent)]
     File(#[from] mapped::MappedError),
-    /// There is no way to wait for other engines on the file.
-    #[error("changes by others cannot be waited for ({0}); raise the limit of open files (ulimit -n)")]
+    /// The process cannot wait for other engines on the file.
+    #[error("cannot wait for changes by other engines ({0}); raise the limit of open files (ulimit -n)")]
     Bell(#[source] io::Error),
 }
 
@@ -52,7 +52,7 @@ impl From<PlanError> for MappedError {
 }
 
 impl<D: RealDevice> Mapped<D> {
-    /// The file on `device`; `boundary` says what a mapping's boundary flag does.
+    /// The file on `device`. `boundary` selects the effect of a mapping's boundary flag.
     ///
     /// # Panics
     /// If the device has requests in flight: it would report their completions to this device.
@@ -70,11 +70,12 @@ impl<D: RealDevice> Mapped<D> {
         self.device.queue_stats()
     }
 
-    /// Makes the file longer or shorter. What it gains reads as zeroes; what it loses is released. Waits for changes
-    /// behind the old or the new end, and for no other I/O.
+    /// Resizes the file. Added bytes read as zeroes; space past a new end is released. Waits for changes past the old
+    /// or the new end, and for no other I/O.
     ///
     /// # Errors
-    /// [`IoError::Unsupported`] for a file of fixed size; EFBIG beyond the reach of the map; and those of the device.
+    /// [`IoError::Unsupported`] for a file of fixed size; EFBIG if the map cannot address the size; and errors of the
+    /// device.
     ///
     /// # Panics
     /// If requests are in flight on this engine.
@@ -93,7 +94,7 @@ impl<D: RealDevice> Mapped<D> {
         self.device.below().device()
     }
 
-    /// Tells a thread in a watch what to wait for.
+    /// Publishes the event that a thread in a watch must wait for.
     fn publish(&self) {
         let state = if self.device.ready() > 0 {
             READY
@@ -144,7 +145,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
         self.device.dispatch(now);
         self.publish();
         if self.device.ready() > 0 {
-            // The device below does not announce these: reads of holes, for example.
+            // The device below does not announce these completions, for example reads of holes.
             self.bell.ring();
         }
         self.device.device_mut().commit(now);
@@ -159,7 +160,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
         done
     }
 
-    /// The time of the device below: its completions and other engines are announced by the watch and the bell.
+    /// The time of the device below. The watch announces its completions, and the bell announces other engines.
     fn poll_timeout(&self) -> Option<Instant> {
         self.device.below().poll_timeout()
     }
@@ -198,7 +199,7 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
         self.device.device_mut().end_watch();
     }
 
-    /// The file ends there from now on. The device below keeps its size.
+    /// Sets the end of the file. The device below keeps its size.
     fn set_capacity(&mut self, sectors: u64) {
         self.device.set_capacity(sectors);
     }
@@ -219,7 +220,7 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     }
 }
 
-/// What a thread in a watch waits for: nothing, the device below, or engines that change the file.
+/// The event that a thread in a watch waits for: none, the device below, or engines that change the file.
 const READY: u8 = 0;
 const DEVICE: u8 = 1;
 const ENGINES: u8 = 2;

@@ -1,5 +1,5 @@
-//! A disk whose medium is memory, shared by all engines opened on it, with simulated power failure. Its write cache:
-//! `memory/cache.rs`. Carries out each request at once and without error: faults are in `fault.rs`.
+//! A disk whose medium is memory, shared by all engines opened on it, with simulated power failure. The write cache is
+//! in `memory/cache.rs`. It executes each request at once and without error: faults are in `fault.rs`.
 
 mod cache;
 
@@ -18,7 +18,7 @@ use cache::{Loss, WriteCache};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-/// The most requests in flight.
+/// The maximum number of requests in flight.
 const DEPTH_MAX: u32 = 1024;
 
 /// The properties of a [`MemoryDisk`].
@@ -30,7 +30,8 @@ pub struct MemoryConfig {
     pub block_bytes: u32,
     /// Memory addresses are multiples of this many bytes.
     pub memory_align_bytes: u32,
-    /// The write cache in bytes, which [`MemoryDisk::crash`] can lose; 0 for none: then a completed write is durable.
+    /// The size of the write cache in bytes. [`MemoryDisk::crash`] can lose its contents. With 0, a completed write is
+    /// durable.
     pub cache_bytes: u64,
     /// Whether it supports forced unit access.
     pub fua: bool,
@@ -64,7 +65,7 @@ pub struct MemoryDisk {
 #[derive(Debug)]
 struct Shared {
     config: MemoryConfig,
-    /// The number of crashes. Devices opened before the last one are gone.
+    /// The number of crashes. Devices opened before the last crash are closed.
     crashes: AtomicU64,
     medium: Mutex<Medium>,
 }
@@ -132,8 +133,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Changes the size, as `ftruncate(2)` does of a file: gained bytes are zeroes. No crash undoes that. Open devices keep
-    /// their limits, and get errors beyond the new end.
+    /// Changes the size, as `ftruncate(2)` does for a file: added bytes are zeroes. No crash undoes this. Open devices
+    /// keep their limits, and get errors past the new end.
     pub fn resize(&self, size_bytes: u64) -> Result<(), NoMemory> {
         let mut medium = self.medium();
         let Medium { size_bytes: old, bytes, cache } = &mut *medium;
@@ -153,17 +154,18 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Simulates a power failure. Data that no completed flush or forced write covers may be lost. For each such sector, in
-    /// ascending order, `choose` gets the number `n` of its unsaved versions and returns how many reached the medium: from
-    /// 0 (the sector is as last saved) to `n` (as last written). Open devices are gone: their requests in flight and all
-    /// later ones fail.
+    /// Simulates a power failure. Data that no completed flush or forced write covers may be lost. For each such
+    /// sector, in ascending order, `choose` gets the number `n` of its unsaved versions and returns how many reached
+    /// the medium: from 0 (the sector is as last saved) to `n` (as last written). Open devices are closed: their
+    /// requests in flight and all later requests fail.
     pub fn crash(&self, choose: impl FnMut(u32) -> u32) {
         let mut medium = self.medium();
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);
         medium.lose(Loss::Power, choose);
     }
 
-    /// The same without a power failure, as after a failed flush of the cache. Devices stay open.
+    /// Loses data as [`MemoryDisk::crash`] does, but without a power failure, as after a failed flush of the cache.
+    /// Devices stay open.
     pub fn lose_unsaved(&self, choose: impl FnMut(u32) -> u32) {
         self.medium().lose(Loss::Flush, choose);
     }
@@ -204,9 +206,9 @@ fn resize_zeroed(bytes: &mut AlignedBuf, whole: usize, kept: usize) -> Result<()
 }
 
 impl Medium {
-    /// Carries out a request; a forced write is a plain one if the disk has no FUA. Returns the number of a write whose
+    /// Executes a request. A forced write is a plain write if the disk has no FUA. Returns the number of a write whose
     /// completion must be recorded in the cache.
-    fn carry_out(&mut self, io: &Io<'_, Segment>, knows_fua: bool) -> Result<Option<u64>, IoError> {
+    fn execute(&mut self, io: &Io<'_, Segment>, supports_fua: bool) -> Result<Option<u64>, IoError> {
         if io.op == Op::Flush {
             if let Some(cache) = &mut self.cache {
                 cache.flush();
@@ -224,7 +226,7 @@ impl Medium {
         }
         match &mut self.cache {
             Some(cache) if io.op.is_write() => {
-                Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua && knows_fua)))
+                Ok(Some(cache.wrote(io.extent.start(), bytes, io.fua && supports_fua)))
             }
             _ => Ok(None),
         }
@@ -262,8 +264,8 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
     assert!(rest.is_empty(), "{} of {} came with {} bytes too few", io.op, io.extent, rest.len());
 }
 
-/// An engine on a [`MemoryDisk`]. Carries out a request when it is submitted. A write counts as completed, so that a flush
-/// covers it, when its completion has been polled.
+/// An engine on a [`MemoryDisk`]. It executes a request at submission. A write counts as completed, so that a flush
+/// covers it, when its completion was polled.
 #[derive(Debug)]
 pub struct MemoryDevice {
     disk: MemoryDisk,
@@ -281,7 +283,7 @@ struct Over {
 }
 
 impl MemoryDevice {
-    fn is_gone(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.disk.shared.crashes.load(Ordering::Acquire) != self.opened_after
     }
 }
@@ -328,7 +330,7 @@ impl BlockDevice for MemoryDevice {
             return Err(Busy { tag: io.tag });
         }
         let mut medium = self.disk.medium();
-        let result = if self.is_gone() { Err(IoError::Gone) } else { medium.carry_out(io, self.limits.fua) };
+        let result = if self.is_closed() { Err(IoError::Gone) } else { medium.execute(io, self.limits.fua) };
         drop(medium);
         let completion = Completion { tag: io.tag, result: result.map(drop) };
         self.over.push_back(Over { completion, write: result.unwrap_or(None) });
@@ -343,7 +345,7 @@ impl BlockDevice for MemoryDevice {
 
     fn poll_completion(&mut self, _now: Instant) -> Option<Completion> {
         let Over { mut completion, write } = self.over.pop_front()?;
-        if self.is_gone() {
+        if self.is_closed() {
             completion.result = Err(IoError::Gone);
         } else if let Some(write) = write {
             self.disk.medium().completed(write);

@@ -1,4 +1,4 @@
-//! RAID 0 over real devices of any kind: the wait for its members. Layout, splitting and merging are the core's
+//! RAID 0 over real devices of any kind: waits for its members. Layout, splitting and merging are in the core
 //! ([`Stripe`]).
 
 use std::io;
@@ -32,8 +32,8 @@ pub enum StripedError {
     /// Their limits do not fit.
     #[error(transparent)]
     Layout(#[from] StripeError),
-    /// There is no way to wait for several devices.
-    #[error("several devices cannot be waited for together ({0}); raise the limit of open files (ulimit -n)")]
+    /// The process cannot wait for several devices.
+    #[error("cannot wait for several devices together ({0}); raise the limit of open files (ulimit -n)")]
     Bell(#[source] io::Error),
 }
 
@@ -71,7 +71,7 @@ impl<D: RealDevice> Striped<D> {
             (Some(_), Some(_)) => {
                 drop(busy);
                 for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {
-                    // Reports the error of a member that the system refuses for good: the bell cannot.
+                    // Returns the error if the system permanently refuses a member: the bell cannot report it.
                     member.commit_and_wait(0, None)?;
                 }
                 self.waits += self.bell.wait(timeout)?;

@@ -1,9 +1,9 @@
-//! A file or block device through `preadv2` and `pwritev2` on threads, for where there is no `io_uring`.
+//! A file or block device through `preadv2` and `pwritev2` on threads, for systems without `io_uring`.
 //!
-//! A batch is queued with one lock and one wake-up; a thread that takes a job and leaves others wakes the next. Where an
-//! I/O takes less time than a wake-up (`Cost::is_quick`: devices in memory, data in the page cache), the calling thread
-//! carries out jobs, too: it and the threads take them from one queue, some at a time, so that a thread that has begun
-//! finds more and needs no wake-up. The system calls: `threads/job.rs`.
+//! A batch is queued with one lock and one wake-up. A thread that takes a job and leaves others wakes the next thread.
+//! If an I/O takes less time than a wake-up (`Cost::is_quick`: devices in memory, data in the page cache), the calling
+//! thread also executes jobs. It and the threads take jobs from one queue, several at a time. So a running thread finds
+//! further jobs without a wake-up. The system calls are in `threads/job.rs`.
 
 mod cost;
 mod job;
@@ -24,13 +24,13 @@ use job::{Caller, Job};
 pub(crate) use job::{OWN_SEGMENTS_MAX, read_now};
 use worker::Shared;
 
-/// The most segments of one request (`UIO_MAXIOV`).
+/// The maximum number of segments of a request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
-/// The most requests in flight, as many as a ring has. Each has memory of its own.
+/// The maximum number of requests in flight, the same as that of a ring. Each has memory of its own.
 const DEPTH_MAX: u32 = 32_768;
 
-/// The fewest quick jobs for which a thread is woken.
+/// The minimum number of quick jobs for which a thread is woken.
 const QUICK_BATCH: usize = 16;
 
 /// Quick jobs that a thread takes at a time: few, so that all threads end together; several, for few locks.
@@ -47,7 +47,7 @@ pub struct ThreadsConfig {
 
 /// A file or block device through blocking system calls on threads.
 ///
-/// Drop carries out what was committed and joins the threads.
+/// Drop executes all committed jobs and joins the threads.
 #[derive(Debug)]
 pub struct Threads {
     shared: Arc<Shared>,
@@ -57,9 +57,10 @@ pub struct Threads {
     limits: Limits,
     /// Submitted, and not yet committed.
     staged: VecDeque<Job>,
-    /// For the calling thread to carry out; empty between calls.
+    /// Jobs for the calling thread; empty between calls.
     own: VecDeque<Job>,
-    /// Completed, and not yet polled. No watch or bell announces these: `commit` moves them to the threads' own.
+    /// Completed, and not yet polled. No watch or bell announces these: `commit` moves them to the completed jobs of
+    /// the threads.
     completed: VecDeque<Job>,
     /// Unused jobs.
     spare: Vec<Job>,
@@ -112,7 +113,7 @@ impl Threads {
             let is_few = self.staged.len() < QUICK_BATCH;
             if helpers == 0 || is_few && !self.shared.is_working() {
                 self.own.append(&mut self.staged);
-                self.carry_out_own();
+                self.execute_own();
                 return;
             }
             let helpers = (self.staged.len() / QUICK_BATCH).clamp(1, helpers);
@@ -122,15 +123,15 @@ impl Threads {
             self.shared.submit(&mut self.staged, usize::MAX, 1)
         };
         for _ in 0..missing.min(self.workers_max - self.workers.len()) {
-            // If the system refuses a thread, the existing ones carry out all jobs.
+            // If the system refuses a thread, the existing threads execute all jobs.
             if self.start_thread().is_err() {
                 break;
             }
         }
     }
 
-    fn carry_out_own(&mut self) {
-        self.caller.carry_out_all(&mut self.own, &self.shared.cost);
+    fn execute_own(&mut self) {
+        self.caller.execute_all(&mut self.own, &self.shared.cost);
         self.completed.append(&mut self.own);
     }
 }
@@ -175,12 +176,12 @@ unsafe impl RealDevice for Threads {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.submit_staged();
         let wanted = completions.min(self.in_flight()) as usize;
-        // Carry out quick jobs that no thread has begun, instead of waiting for them. Leave the rest to the threads.
+        // Executes quick jobs that no thread has started, instead of waiting for them. The threads execute the rest.
         while self.shared.cost.is_quick() && self.completed.len() + self.shared.completed_len() < wanted {
             if !self.shared.take_back(&mut self.own, QUICK_SHARE) {
                 break;
             }
-            self.carry_out_own();
+            self.execute_own();
         }
         if self.completed.len() < wanted {
             self.shared.wait_for(wanted - self.completed.len(), timeout);

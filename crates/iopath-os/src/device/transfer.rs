@@ -1,5 +1,5 @@
-//! The progress of a request, and the next step after a system call returned. Makes no system call: shared by `io_uring`
-//! and threads.
+//! The progress of a request, and the next step after a system call returned. It makes no system call. `io_uring` and
+//! threads share it.
 
 use iopath_core::{Io, IoError, Memory, Op};
 
@@ -13,7 +13,7 @@ pub(crate) struct Transfer {
     /// The last call from this position moved less than a block.
     stalled: bool,
     end: End,
-    /// Write-zeroes by punching a hole: the target cannot zero a range.
+    /// Write-zeroes punches a hole, since the target cannot zero a range.
     punch: bool,
     /// The start of the request on the device, in bytes.
     offset: u64,
@@ -39,7 +39,8 @@ pub(crate) enum Step {
     Done(Result<(), IoError>),
     /// Another call for the rest.
     Again,
-    /// The file ends inside the last block: zero the memory from this byte of the request on; then it has completed.
+    /// The file ends inside the last block: zero the memory from this byte of the request on. Then the request has
+    /// completed.
     ZeroFrom(u64),
 }
 
@@ -121,7 +122,7 @@ impl Transfer {
     }
 }
 
-/// Removes the first `bytes` bytes from `iovecs`; how many of them are used up.
+/// Removes the first `bytes` bytes from `iovecs`. Returns the number of iovecs that are used up.
 pub(crate) fn skip(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
     for (used_up, iovec) in iovecs.iter_mut().enumerate() {
         if bytes < iovec.iov_len {

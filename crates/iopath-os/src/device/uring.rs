@@ -1,5 +1,5 @@
 //! A file or block device through `io_uring`: one system call submits all requests in the submission ring, and waits.
-//! Setup of rings: `uring/setup.rs`. Short transfers: `transfer.rs`.
+//! `uring/setup.rs` sets up rings; `transfer.rs` continues short transfers.
 
 mod enter;
 mod entry;
@@ -28,13 +28,13 @@ use entry::Slot;
 pub(crate) use setup::{Refused, Stage};
 use watch::RingWatch;
 
-/// The most bytes of one request: whole blocks of any size whose length fits into 31 bits.
+/// The maximum bytes of a request: whole blocks of any size whose length fits into 31 bits.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
 /// The user data of the entry that ends a watch: no slot has this number.
 const END_OF_WATCH: u64 = u64::MAX;
 
-/// The most segments of one request (`UIO_MAXIOV`).
+/// The maximum number of segments of a request (`UIO_MAXIOV`).
 const SEGMENTS_MAX: u16 = 1024;
 
 /// A ring that one thread makes and uses: the kernel runs completions in that thread's own calls, without interrupts.
@@ -68,7 +68,7 @@ pub struct Uring<T> {
     registered: Box<[(usize, usize)]>,
     limits: Limits,
     slots: Box<[Slot]>,
-    /// Unused slots. The last one used, still in the CPU's cache, is taken first.
+    /// Unused slots. The slot used last is taken first, since it is still in the CPU's cache.
     free: Vec<u32>,
     /// `segments_max` for each slot, for requests of more than one segment.
     iovecs: Box<[libc::iovec]>,
@@ -78,7 +78,7 @@ pub struct Uring<T> {
     watch: Arc<RingWatch>,
     /// Not all completions of the last system call have been polled.
     fresh: bool,
-    /// The kernel did not take all entries: when to submit the rest again at the latest.
+    /// If the kernel did not take all entries: the latest time at which to submit the rest again.
     retry_at: Option<Instant>,
     /// The entry that ends a watch is in flight.
     ends_watch: bool,
@@ -197,8 +197,8 @@ impl<T> Uring<T> {
     /// Enters the kernel: submits all entries in the ring, then waits for `completions`.
     ///
     /// If the kernel takes no more entries now, for lack of memory or of room for completions, the rest stays in the
-    /// ring. Then this waits for one earlier completion, at most [`RETRY_AFTER`], and returns early; each later call
-    /// tries again, at [`Uring::retry_at`] at the latest.
+    /// ring. Then this waits for one earlier completion, at most for [`RETRY_AFTER`], and returns early. Each later
+    /// call submits the rest again; the latest time for that is [`Uring::retry_at`].
     fn enter(&mut self, completions: u32, timeout: Option<Duration>) -> io::Result<()> {
         let mut left = self.ring.submission().len() as u32;
         loop {
@@ -241,8 +241,8 @@ impl<T> Uring<T> {
         enter(ring, to_submit, completions, timeout)
     }
 
-    /// The system refuses I/O for good: a watch reports the error, too, and a thread that waits for a bell returns at
-    /// `retry_at`.
+    /// Handles a permanent refusal of I/O. A watch also returns the error, and a thread that waits for a bell returns
+    /// at `retry_at`.
     fn refused(&mut self, error: io::Error) -> io::Result<()> {
         self.watch.refuse(Some(&error));
         self.retry_at = Some(clock::now() + RETRY_AFTER);
@@ -286,10 +286,10 @@ impl<T> Uring<T> {
 
 /// Whether the kernel may hold completions back until the next call, while its `TASKRUN` flag is set.
 ///
-/// Directly after a call (`is_fresh`) it holds back only newer ones. A bell was rung for the first of these; if that ring
-/// has ended a wait, none follows for the others, so a poll with a bell enters the kernel. It does so once: the flag may be
-/// stale, since the kernel sets it after it has queued the work, perhaps when the work has been done already. What comes
-/// after the call rings the bell again.
+/// Directly after a call (`is_fresh`), the kernel holds back only newer completions. It rang the bell for the first of
+/// these. If that ring has ended a wait, the kernel does not ring for the others, so a poll with a bell enters the
+/// kernel. It does so only once, since the flag may be stale: the kernel sets the flag after it has queued the work,
+/// perhaps when the work is already done. Completions after the call ring the bell again.
 const fn may_hold_back(is_fresh: bool, has_bell: bool, has_entered: bool) -> bool {
     !is_fresh || has_bell && !has_entered
 }
@@ -314,8 +314,9 @@ impl<T> BlockDevice for Uring<T> {
         Ok(())
     }
 
-    /// One system call if anything was submitted. Each later call submits entries again that the kernel did not take, at
-    /// [`BlockDevice::poll_timeout`] at the latest. The next wait returns the error, if there was one.
+    /// Makes one system call if anything was submitted. Each later call submits entries again that the kernel did not
+    /// take; the latest time for that is [`BlockDevice::poll_timeout`]. If there was an error, the next wait returns
+    /// it.
     fn commit(&mut self, _now: Instant) {
         if self.bell.is_some() && self.completions_ready() > 0 {
             // The kernel has rung for these, but that ring may have ended an earlier wait.
@@ -353,7 +354,7 @@ impl<T> BlockDevice for Uring<T> {
         }
     }
 
-    /// When to submit the entries again that the kernel did not take.
+    /// The time at which to submit the entries again that the kernel did not take.
     fn poll_timeout(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -381,7 +382,7 @@ unsafe impl<T> RealDevice for Uring<T> {
         let nothing = opcode::Nop::new().build().user_data(END_OF_WATCH);
         // SAFETY: the entry names no memory.
         self.ends_watch = unsafe { self.ring.submission().push(&nothing) }.is_ok();
-        // If the kernel does not take it, it is submitted again as any other entry.
+        // If the kernel does not take the entry, it is submitted again like any other.
         let _ = self.enter(0, None);
     }
 
@@ -401,7 +402,7 @@ unsafe impl<T> RealDevice for Uring<T> {
         if self.bell.take().is_some() {
             self.ring.submitter().unregister_eventfd()?;
         }
-        // The kernel holds the eventfd open by itself; the field records that there is a bell.
+        // The kernel keeps the eventfd open; the field records that there is a bell.
         self.ring.submitter().register_eventfd(bell.as_raw_fd())?;
         self.bell = Some(bell.clone());
         Ok(())

@@ -12,7 +12,8 @@ use super::probe::Comparison;
 use crate::aligned::AlignedBuf;
 use crate::device::{Refused, Stage};
 
-/// Another engine than the requested one is in use, or only a part of it. Displays as one line for people.
+/// The engine in use differs from the requested engine, or supports only a part of it. Displays as one line for the
+/// user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// The engine in use.
@@ -21,12 +22,12 @@ pub struct Fallback {
     pub reason: Reason,
 }
 
-/// Why `io_uring` is not fully used.
+/// The reason why `io_uring` is not fully used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The setting `kernel.io_uring_disabled` forbids it: 1 to the unprivileged, 2 to all.
+    /// The setting `kernel.io_uring_disabled` forbids it: 1 for unprivileged users, 2 for all.
     Sysctl(u8),
-    /// A system call filter (seccomp) forbids it, as those of containers do.
+    /// A system call filter (seccomp) forbids it, as in containers.
     Seccomp,
     /// The kernel has no `io_uring`.
     NoUring,
@@ -36,8 +37,8 @@ pub enum Reason {
     Memlock,
     /// The buffers could not be registered for another reason (an error number), and are used unregistered.
     Buffers(i32),
-    /// The target refuses `RWF_NOWAIT`, so `io_uring` would carry out each I/O on a thread of the kernel. Not measured,
-    /// because reads are slow there or `io_uring` is refused.
+    /// The target refuses `RWF_NOWAIT`, so `io_uring` would execute each I/O on a kernel thread. Not measured, because
+    /// reads on the target are slow or `io_uring` is refused.
     NoNowait,
     /// The target refuses `RWF_NOWAIT`, and a measurement at open showed that threads are the better engine.
     Slower(Comparison),
@@ -48,7 +49,7 @@ pub enum Reason {
 }
 
 impl Fallback {
-    /// Determines why `io_uring` was refused.
+    /// Determines the reason why `io_uring` was refused.
     pub(super) fn of(engine: Engine, refused: &Refused) -> Self {
         let errno = refused.source.raw_os_error().unwrap_or(libc::EIO);
         let reason = match (refused.stage, errno) {

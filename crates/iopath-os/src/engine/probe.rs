@@ -1,9 +1,9 @@
-//! A short measurement of both engines on a target, for targets where neither is known to be better: those that refuse
-//! `RWF_NOWAIT`. The decision for all other targets is in `engine.rs`.
+//! A short measurement of both engines on a target. Used for targets that refuse `RWF_NOWAIT`, since neither engine is
+//! known to be better there. The decision for all other targets is in `engine.rs`.
 //!
-//! Reads at random offsets, `depth` in flight, in turns of both engines. The kernel carries out such reads of `io_uring` on
-//! its worker threads, one queue operation per read; the threads engine queues many reads at once. The faster one depends
-//! on the device, the kernel and the number of CPUs.
+//! It reads at random offsets, `depth` in flight, and alternates between the engines. The kernel executes such reads of
+//! `io_uring` on its worker threads, with one queue operation per read; the threads engine queues many reads at once.
+//! The faster one depends on the device, the kernel and the number of CPUs.
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,8 @@ use crate::device::{OneThread, RealDevice, Threads, ThreadsConfig, Uring, UringC
 use crate::pool::BufferPool;
 use crate::runner::{Job, Runner};
 
-/// A device with a slower read is not measured: its own time decides, and a measurement would delay the open.
+/// Devices with slower reads are not measured: the time of the device dominates, and a measurement would delay the
+/// open.
 const READ_MAX: Duration = Duration::from_micros(500);
 
 /// The time of one turn of one engine.
@@ -32,7 +33,7 @@ const TURNS: u32 = 3;
 /// Reads before the first measured turn of an engine, in which it starts its threads.
 const WARM_UP: u32 = 256;
 
-/// The most reads in flight.
+/// The maximum number of reads in flight.
 const DEPTH_MAX: u32 = 64;
 
 /// Rates that differ by less than this share are equal; the CPU time decides.
@@ -75,20 +76,20 @@ impl Comparison {
     }
 }
 
-/// A device or filesystem, and the depth: each is measured once per process.
+/// A device or filesystem, and the depth. Each key is measured once per process.
 type Key = (u64, u32);
 
 /// The measurements of this process. Empty targets and slow ones have none.
 static MEASURED: Mutex<Vec<(Key, Option<Comparison>)>> = Mutex::new(Vec::new());
 
-/// Measures both engines, once per process for each device or filesystem. None where the target is too slow or too small, or
-/// an engine is not available.
+/// Measures both engines, once per process for each device or filesystem. `None` if the target is too slow or too
+/// small, or an engine is not available.
 pub(super) fn compare(file: &Arc<File>, limits: &Limits, depth: u32) -> Option<Comparison> {
     let depth = depth.clamp(1, DEPTH_MAX);
     let stat = fstat(file.as_fd()).ok()?;
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
     let key = (if is_device { stat.st_rdev } else { stat.st_dev }, depth);
-    // Threads that open the same target wait for its measurement, instead of disturbing it.
+    // Threads that open the same target wait for its measurement, so that they do not disturb it.
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, comparison)) = measured.iter().find(|(known, _)| *known == key) {
         return *comparison;
@@ -117,7 +118,7 @@ fn measure(file: &Arc<File>, limits: &Limits, depth: u32) -> Option<Comparison> 
     Some(Comparison { uring: uring.rate(), threads: threads.rate(), depth })
 }
 
-/// The time of one blocking read, after a first one that may have had to wake the device.
+/// The time of one blocking read. A first read, which may wake the device, is not measured.
 fn single_read(file: &File, block_bytes: u32) -> Option<Duration> {
     let mut block = AlignedBuf::new(block_bytes as usize).ok()?;
     let mut took = Duration::ZERO;
@@ -144,7 +145,7 @@ struct Reader<D: RealDevice> {
 }
 
 impl<D: RealDevice> Reader<D> {
-    /// None where an unmeasured read fails.
+    /// `None` if an unmeasured read fails.
     fn new(device: D, block_bytes: u32, blocks: u64, depth: u32) -> Option<Self> {
         let pool = BufferPool::new(depth, block_bytes as usize).ok()?;
         let config = QueueConfig { bios_max: depth, requests_max: depth, depth, ..QueueConfig::default() };

@@ -1,5 +1,5 @@
-//! A mapped file shared by engines on several threads: the lock around it, the bells of the engines that wait, and the
-//! memory that the core asks for. What the file is, and what an engine does with it, is the core's.
+//! A mapped file shared by engines on several threads: the lock around it, the bells of the engines that wait, and
+//! memory for the core. The file itself and the work of an engine are in the core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -13,20 +13,20 @@ use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 use crate::sync::Mutex;
 
-/// The longest write of zeroes.
+/// The maximum length of a write of zeroes.
 const ZEROES_BYTES: usize = 64 << 10;
 
-/// A file's place on a device: which of its bytes lie where, and the space it may take. A clone is the same file.
+/// The mapping of a file to a device, and the space that the file may use. A clone is the same file.
 ///
-/// The mapping is in memory, and is lost with the last clone and with the program. To keep a file, keep what its mapper
-/// knows, and make an equal mapper later ([`FileMap::of`]). A flush writes indirect blocks to the device, but not the
-/// inode that points to them; extents are nowhere else.
+/// The mapping is in memory, and is lost with the last clone or at the end of the program. To keep a file, store the
+/// state of its mapper, and make an equal mapper later ([`FileMap::of`]). A flush writes indirect blocks to the device,
+/// but not the inode that points to them. Extents are never written to the device.
 ///
 /// ```
 /// use iopath_core::mapper::FileLayout;
 /// use iopath_os::FileMap;
 ///
-/// // A new file of 16 MiB on a device of 64 MiB: a hole, which takes space as it is written.
+/// // A new file of 16 MiB on a device of 64 MiB: a hole that gets space when it is written.
 /// let layout = FileLayout { block_bytes: 4096, size_bytes: 16 << 20, capacity_bytes: 64 << 20 };
 /// let file = FileMap::fresh("extent", &layout)?;
 /// assert_eq!(file.size_bytes(), 16 << 20);
@@ -37,7 +37,7 @@ pub struct FileMap {
     shared: Arc<Shared>,
 }
 
-/// Why there is no such mapping.
+/// The reason why no mapping can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FileMapError {
     /// The mapper's name or the layout.
@@ -70,13 +70,14 @@ struct Locked {
 }
 
 impl FileMap {
-    /// A new file, all hole, with the mapper of that name in [`MAPPERS`](iopath_core::mapper::MAPPERS). It may take all
-    /// space of the device but its first block. An `identity` file is the first bytes of the device as they are.
+    /// A new file that is one hole, with the mapper of that name in [`MAPPERS`](iopath_core::mapper::MAPPERS). It may
+    /// use all space of the device except the first block. An `identity` file consists of the first bytes of the
+    /// device, with their contents.
     pub fn fresh(mapper: &str, layout: &FileLayout) -> Result<Self, FileMapError> {
         Self::new(MappedFile::fresh(mapper, layout)?)
     }
 
-    /// The file that `mapper` maps; it takes space from `space`.
+    /// The file that `mapper` maps. It allocates from `space`.
     pub fn of(mapper: Box<dyn Mapper>, space: Box<dyn Space + Send>) -> Result<Self, FileMapError> {
         Self::new(MappedFile::new(mapper, space))
     }
@@ -102,12 +103,12 @@ impl FileMap {
         self.with(|file| file.mapper().name())
     }
 
-    /// Whether the file's place is fixed: then it has no holes and cannot change its size.
+    /// Whether the mapping is fixed. If so, the file has no holes and cannot change its size.
     pub fn is_fixed(&self) -> bool {
         self.with(|file| file.mapper().is_fixed())
     }
 
-    /// Calls `act` with the mapper, between the I/O in flight: to look up where the file lies, for example.
+    /// Calls `act` with the mapper, for look-ups, for example. I/O may be in flight.
     pub fn with_mapper<R>(&self, act: impl FnOnce(&mut dyn Mapper) -> R) -> R {
         self.with(|file| act(file.mapper_mut()))
     }
@@ -145,7 +146,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Makes the engine's thread wait for `bell` from now on.
+    /// Sets the bell that the engine's thread waits for.
     pub(super) fn set_bell(&self, bell: &Bell) {
         self.file.with_locked(|locked| {
             for (_, own) in locked.bells.iter_mut().filter(|(engine, _)| *engine == self.id) {

@@ -14,7 +14,7 @@ use crate::aligned::{AlignedBuf, NoMemory};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-/// The versions that a disk has taken and not written to its medium.
+/// The versions that the disk has not yet written to its medium.
 #[derive(Debug)]
 pub(super) struct WriteCache {
     /// Survives a power failure.
@@ -26,7 +26,7 @@ pub(super) struct WriteCache {
     bytes: AlignedBuf,
     /// The number of the next version.
     next: u64,
-    /// Writes that were carried out and not yet reported.
+    /// Writes that were executed and not yet reported.
     in_flight: Vec<u64>,
     /// The number of the next write.
     next_write: u64,
@@ -54,7 +54,7 @@ impl WriteCache {
     /// An empty cache of `sectors` sectors in front of a medium.
     pub(super) fn new(medium: AlignedBuf, sectors: u64) -> Result<Self, NoMemory> {
         let bytes = usize::try_from(sectors.saturating_mul(SECTOR_BYTES)).unwrap_or(usize::MAX);
-        // The system refuses it if it is too much; the lists beside it are small.
+        // The system refuses an allocation that is too large; the other lists are small.
         let bytes = AlignedBuf::new(bytes)?;
         Ok(Self {
             unsaved_from: vec![0; medium.len() / SECTOR],
@@ -67,8 +67,8 @@ impl WriteCache {
         })
     }
 
-    /// Takes the bytes written from sector `start` on; directly to the medium if `forced`. Returns the number of the write,
-    /// for [`Self::completed`].
+    /// Stores the bytes written from sector `start` on; on the medium if `forced`. Returns the number of the write, for
+    /// [`Self::completed`].
     pub(super) fn wrote(&mut self, start: Sector, bytes: &[u8], forced: bool) -> u64 {
         let write = self.next_write;
         self.next_write += 1;
@@ -94,12 +94,13 @@ impl WriteCache {
     /// The completion of a write has been polled: later flushes cover it.
     pub(super) fn completed(&mut self, write: u64) {
         // Absent if a crash happened since.
-        if let Some(place) = self.in_flight.iter().position(|other| *other == write) {
-            self.in_flight.swap_remove(place);
+        if let Some(index) = self.in_flight.iter().position(|other| *other == write) {
+            self.in_flight.swap_remove(index);
         }
     }
 
-    /// Moves the versions of completed writes to the medium. No others: so a test detects a flush that comes too early.
+    /// Moves the versions of completed writes to the medium, and no others. So a test detects a flush that comes too
+    /// early.
     pub(super) fn flush(&mut self) {
         let first = self.first();
         for index in 0..self.versions.len() {
@@ -111,8 +112,8 @@ impl WriteCache {
         self.forget_saved();
     }
 
-    /// Drops versions: keeps of each sector as many as `choose` returns. A failed flush does not affect writes in flight; a
-    /// power failure drops them, too.
+    /// Drops versions: for each sector, keeps the number that `choose` returns. A power failure also drops writes in
+    /// flight; a failed flush does not.
     pub(super) fn lose(&mut self, loss: Loss, mut choose: impl FnMut(u32) -> u32) {
         let first = self.first();
         let mut at_stake: Vec<(u64, u64)> = Vec::new();
@@ -201,7 +202,7 @@ impl WriteCache {
         }
     }
 
-    /// Writes a version to the medium, unless that has it or a newer one.
+    /// Writes a version to the medium, unless the medium has this version or a newer one.
     fn save(&mut self, number: u64, sector: u64) {
         let Some(from) = self.unsaved_from.get_mut(sector as usize).filter(|from| number >= **from) else {
             return;

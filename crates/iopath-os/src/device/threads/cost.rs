@@ -15,7 +15,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// High, until a sample has been measured.
+    /// A high cost, for use before the first sample.
     pub(super) const fn unknown() -> Self {
         Self { nanos: AtomicU64::new(FIRST_COST_NANOS) }
     }

@@ -1,4 +1,4 @@
-//! One request of the threads engine, and the blocking system calls that carry it out.
+//! One request of the threads engine, and the blocking system calls that execute it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -45,7 +45,7 @@ impl Job {
         self.transfer = Transfer::new(io, capacity);
     }
 
-    /// Whether it is a read or write, whose cost predicts that of the next.
+    /// Whether it is a read or write. Their cost predicts the cost of the next job.
     pub(super) fn transfers(&self) -> bool {
         self.transfer.op.has_memory()
     }
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// Makes the system calls of jobs, one after another, on one thread.
+/// Makes the system calls of jobs, one job after another, on one thread.
 #[derive(Debug)]
 pub(super) struct Caller {
     file: Arc<File>,
@@ -79,28 +79,28 @@ impl Caller {
         self.syscalls
     }
 
-    /// Carries out all jobs, and adds the time of a read or write to `cost`.
-    pub(super) fn carry_out_all(&mut self, jobs: &mut VecDeque<Job>, cost: &Cost) {
+    /// Executes all jobs, and adds the time of a read or write to `cost`.
+    pub(super) fn execute_all(&mut self, jobs: &mut VecDeque<Job>, cost: &Cost) {
         let Some(last) = jobs.back() else { return };
         let (count, transfers, started) = (jobs.len() as u32, last.transfers(), Instant::now());
         for job in jobs {
-            self.carry_out(job);
+            self.execute(job);
         }
         if transfers {
             cost.add(started.elapsed() / count);
         }
     }
 
-    fn carry_out(&mut self, job: &mut Job) {
+    fn execute(&mut self, job: &mut Job) {
         self.iovecs.clear();
         self.iovecs.extend(job.segments.iter().map(|segment| segment.iovec()));
         let Self { file, block, iovecs, syscalls } = self;
-        job.result = carry_out(file, *block, &mut job.transfer, &job.segments, iovecs, syscalls);
+        job.result = execute(file, *block, &mut job.transfer, &job.segments, iovecs, syscalls);
     }
 }
 
 /// Makes system calls until a request has completed. `iovecs` describe `segments`.
-fn carry_out(
+fn execute(
     file: &File,
     block: u64,
     transfer: &mut Transfer,
@@ -126,7 +126,7 @@ fn carry_out(
     }
 }
 
-/// The most segments of [`read_now`].
+/// The maximum number of segments of [`read_now`].
 pub(crate) const OWN_SEGMENTS_MAX: usize = 16;
 
 /// Reads `extent` of a file of `capacity` sectors in the calling thread, and blocks.
@@ -145,7 +145,7 @@ pub(crate) fn read_now(
     let mut transfer = Transfer::new(&Io::new(Tag::from_bits(0), Op::Read, extent, segments), capacity);
     let mut iovecs: ArrayVec<libc::iovec, OWN_SEGMENTS_MAX> =
         segments.iter().map(|segment| segment.iovec()).collect();
-    carry_out(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
+    execute(file, block, &mut transfer, segments, &mut iovecs, &mut 0)
 }
 
 /// One system call for the rest: bytes moved, or a negative error number.

@@ -31,9 +31,9 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
-    /// Threads that carry out jobs or are about to take some.
+    /// Threads that execute jobs or are about to take some.
     working: usize,
-    /// No further thread is woken while so many work.
+    /// The maximum number of threads to wake.
     helpers: usize,
     /// Jobs that a thread takes at a time.
     share: usize,
@@ -83,8 +83,8 @@ impl Shared {
         }
     }
 
-    /// Queues `staged` for up to `helpers` threads, each of which takes `share` jobs at a time. Wakes one thread if fewer
-    /// work; each woken thread wakes the next. Returns the number of shares that no idle thread can take.
+    /// Queues `staged` for up to `helpers` threads, each of which takes `share` jobs at a time. If fewer threads work,
+    /// wakes one; each woken thread wakes the next. Returns the number of shares that no idle thread can take.
     pub(super) fn submit(&self, staged: &mut VecDeque<Job>, helpers: usize, share: usize) -> usize {
         let mut queue = lock(&self.queue);
         (queue.helpers, queue.share) = (helpers, share);
@@ -108,7 +108,7 @@ impl Shared {
         lock(&self.completed).jobs.len()
     }
 
-    /// Takes up to `count` jobs that no thread has begun; whether there were any.
+    /// Takes up to `count` jobs that no thread has started. Returns whether there were any.
     pub(super) fn take_back(&self, into: &mut VecDeque<Job>, count: usize) -> bool {
         let mut queue = lock(&self.queue);
         let count = count.min(queue.jobs.len());
@@ -145,12 +145,12 @@ impl Shared {
         self.enough_completed.notify_one();
     }
 
-    /// Rings `bell` for each completed job from now on.
+    /// Sets the bell that is rung for each completed job.
     pub(super) fn set_bell(&self, bell: &Bell) {
         lock(&self.completed).bell = Some(bell.clone());
     }
 
-    /// System calls that the threads have made for completed jobs.
+    /// The number of system calls that the threads made for completed jobs.
     pub(super) fn syscalls(&self) -> u64 {
         self.syscalls.load(Relaxed)
     }
@@ -166,7 +166,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if !self.cost.is_quick() {
-                // The device became slow after the jobs were queued: each needs a thread of its own.
+                // The device became slow after the jobs were queued: now each job needs a thread of its own.
                 (queue.helpers, queue.share) = (usize::MAX, 1);
             }
             let count = queue.share.min(queue.jobs.len());
@@ -191,7 +191,8 @@ impl Shared {
         let mut completed = lock(&self.completed);
         completed.jobs.append(jobs);
         if let Some(bell) = &completed.bell {
-            // Each time: an earlier ring may have ended a wait already, and a ring without a waiter is no system call.
+            // Rings each time: an earlier ring may have ended a wait already, and a ring without a waiter makes no
+            // system call.
             bell.ring();
         }
         let enough = completed.wanted > 0 && completed.jobs.len() >= completed.wanted;
@@ -216,7 +217,7 @@ pub(super) fn run(shared: &Shared, depth: usize, segments_max: usize) {
     lock(&shared.queue).working += 1;
     while shared.take(&mut jobs) {
         let calls_before = caller.syscalls();
-        caller.carry_out_all(&mut jobs, &shared.cost);
+        caller.execute_all(&mut jobs, &shared.cost);
         shared.syscalls.fetch_add(caller.syscalls() - calls_before, Relaxed);
         shared.complete(&mut jobs);
     }

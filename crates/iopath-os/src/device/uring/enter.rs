@@ -1,4 +1,4 @@
-//! One call of `io_uring_enter`. Does not retry: `uring.rs` does.
+//! One call of `io_uring_enter`, without retries: `uring.rs` retries.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, types};
 
-/// How long to wait before the entries are submitted again that the kernel did not take, unless a completion comes first.
+/// The delay before entries are submitted again that the kernel did not take, unless a completion comes first.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// Submits `to_submit` entries of the submission ring. If the kernel takes them all, waits for `completions`, at most
-/// `timeout`. Returns how many entries it took; if these are fewer, it has not waited.
+/// Submits `to_submit` entries of the submission ring. If the kernel takes all entries, waits for `completions`, at
+/// most for `timeout`. Returns the number of entries taken; if it is less, there was no wait.
 pub(super) fn enter(
     ring: RawFd,
     to_submit: u32,

@@ -8,7 +8,7 @@ use io_uring::{Builder, IoUring};
 
 use crate::pool::BufferPool;
 
-/// The most entries the kernel gives a submission ring (`IORING_MAX_ENTRIES`).
+/// The maximum number of entries of a submission ring (`IORING_MAX_ENTRIES`).
 pub(super) const ENTRIES_MAX: u32 = 32_768;
 
 /// The stage at which `io_uring` was refused.
@@ -20,7 +20,7 @@ pub(crate) enum Stage {
     Features,
     /// The ring refuses the file.
     File,
-    /// The ring refuses the buffers, and would work without.
+    /// The ring refuses the buffers, but would work without them.
     Buffers,
 }
 
@@ -45,7 +45,7 @@ impl Stage {
 
 type Flags = fn(&mut Builder) -> &mut Builder;
 
-/// The flags to ask for, best first, each with the kernel that introduced it.
+/// The flags to request, best first, each with the kernel version that introduced it.
 const ONE_THREAD: &[Flags] = &[
     // 6.6: no indirection between entries and their order.
     |ring| {
@@ -81,7 +81,8 @@ const ANY_THREAD: &[Flags] = &[
     |ring| ring,
 ];
 
-/// A ring with a submission entry for each of `depth` requests, and twice as many completion entries: none is lost.
+/// A ring with a submission entry for each of `depth` requests, and twice as many completion entries, so that no
+/// completion is lost.
 pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
     let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
     for flags in if one_thread { ONE_THREAD } else { ANY_THREAD } {
@@ -97,7 +98,7 @@ pub(super) fn ring(depth: u32, one_thread: bool) -> Result<IoUring, Refused> {
     Err(Stage::Ring.refused()(refused))
 }
 
-/// Registers `file` as number 0: the kernel then does no lookup for each request.
+/// Registers `file` as number 0, so that the kernel needs no look-up for each request.
 pub(super) fn register_file(ring: &IoUring, file: &File) -> Result<(), Refused> {
     ring.submitter().register_files(&[file.as_raw_fd()]).map_err(Stage::File.refused())
 }

@@ -1,5 +1,5 @@
-//! What becomes of entries that the kernel does not take at first: each way to wait gets them done. The kernel refuses
-//! because these tests stand between it and the ring; a real shortage of memory cannot be had on demand.
+//! Entries that the kernel does not take at first: each way to wait completes them. The tests simulate the refusal
+//! between ring and kernel, since a real shortage of memory cannot be produced on demand.
 
 use std::os::fd::RawFd;
 use std::sync::Mutex;
@@ -16,20 +16,20 @@ use crate::runner::Runner;
 const BYTES: u64 = 1 << 20;
 const BLOCK: u32 = 4096;
 
-/// Fails a test that hangs, and is far from all that these tests do.
+/// A test that takes longer hangs. The tests need much less time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Stands for a kernel without memory.
+/// Simulates a kernel without memory.
 #[derive(Debug)]
 pub(super) struct Shortage(Mutex<Short>);
 
 #[derive(Debug, Clone, Copy)]
 struct Short {
-    /// Calls that submit and succeed before.
+    /// The number of submitting calls that succeed before the shortage.
     spared: u32,
-    /// Calls after those that do not.
+    /// The number of calls that then fail.
     attempts: u32,
-    /// From then on every call succeeds.
+    /// The time from which every call succeeds.
     until: Option<Instant>,
     answer: Answer,
 }
@@ -47,7 +47,7 @@ impl Shortage {
         Arc::new(Self(Mutex::new(Short { spared, attempts, until: None, answer })))
     }
 
-    /// One that lasts so long, whatever is tried.
+    /// A shortage that lasts for this time, for any number of attempts.
     fn lasting(time: Duration) -> Arc<Self> {
         let (until, answer) = (Some(clock::now() + time), Answer::Error(libc::EAGAIN));
         Arc::new(Self(Mutex::new(Short { spared: 0, attempts: u32::MAX, until, answer })))
@@ -71,7 +71,7 @@ impl Shortage {
             short.attempts -= 1;
             return match short.answer {
                 Answer::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
-                // As the kernel does it: fewer than asked for, and no wait.
+                // As the kernel: takes fewer entries than requested, and does not wait.
                 Answer::One if to_submit > 1 => enter(ring, 1, 0, None),
                 Answer::One => enter(ring, 1, completions, timeout),
             };
@@ -100,7 +100,7 @@ fn scratch() -> Arc<File> {
     Arc::new(file)
 }
 
-/// A ring on a scratch file; `None` where the system has none.
+/// A ring on a scratch file; `None` if the system refuses rings.
 fn ring<T>(one: bool, shortage: &Arc<Shortage>) -> Option<Uring<T>> {
     let limits = Limits { logical_block_bytes: BLOCK, ..Limits::with_capacity(BYTES / 512) };
     let config = UringConfig { depth: 8, pool: None };
@@ -116,8 +116,8 @@ fn ring<T>(one: bool, shortage: &Arc<Shortage>) -> Option<Uring<T>> {
     }
 }
 
-/// Submits reads of every third block into `memory`, which the test keeps until they have completed. None touches another,
-/// on a member of a stripe of two either.
+/// Submits reads of every third block into `memory`; the test keeps the memory until they have completed. No two reads
+/// are adjacent, and neither are their parts on a member of a stripe of two.
 fn submit(device: &mut dyn RealDevice, memory: &mut AlignedBuf) -> u32 {
     let parts = memory.chunks_mut(BLOCK as usize);
     (0..).zip(parts).for_each(|(tag, part)| {
@@ -129,7 +129,7 @@ fn submit(device: &mut dyn RealDevice, memory: &mut AlignedBuf) -> u32 {
     memory.len() as u32 / BLOCK
 }
 
-/// Rounds of eight reads with `wait` between polls: all have completed in time.
+/// Runs rounds of eight reads with `wait` between polls, and checks that all complete in time.
 fn rounds(
     device: &mut dyn RealDevice,
     shortage: &Shortage,
@@ -150,10 +150,10 @@ fn rounds(
             assert!(clock::now().saturating_since(begun) < PATIENCE, "{about}: {over} of {submitted}");
         }
     }
-    assert_eq!(shortage.attempts_left(), 0, "{about}: there was no such shortage");
+    assert_eq!(shortage.attempts_left(), 0, "{about}: the shortage did not occur");
 }
 
-/// Waits by a watch as its contract says, and never for longer than [`PATIENCE`].
+/// Waits by a watch according to its contract, for at most [`PATIENCE`].
 fn wait_by_watch(device: &mut dyn RealDevice) {
     let now = clock::now();
     device.commit(now);
@@ -162,7 +162,7 @@ fn wait_by_watch(device: &mut dyn RealDevice) {
 }
 
 #[test]
-fn a_wait_gets_done_what_the_kernel_had_no_memory_for() {
+fn a_wait_completes_entries_refused_for_lack_of_memory() {
     for (spared, attempts, answer) in shortages() {
         let shortage = Shortage::new(spared, attempts, answer);
         let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
@@ -173,7 +173,7 @@ fn a_wait_gets_done_what_the_kernel_had_no_memory_for() {
 }
 
 #[test]
-fn a_watch_gets_done_what_the_kernel_had_no_memory_for() {
+fn a_watch_completes_entries_refused_for_lack_of_memory() {
     for (spared, attempts, answer) in shortages() {
         let shortage = Shortage::new(spared, attempts, answer);
         let Some(mut device) = ring::<AnyThread>(false, &shortage) else { return };
@@ -183,7 +183,7 @@ fn a_watch_gets_done_what_the_kernel_had_no_memory_for() {
 }
 
 #[test]
-fn polls_alone_get_done_what_the_kernel_had_no_memory_for() {
+fn polls_alone_complete_entries_refused_for_lack_of_memory() {
     for (spared, attempts, answer) in shortages() {
         let shortage = Shortage::new(spared, attempts, answer);
         let Some(mut device) = ring::<OneThread>(true, &shortage) else { return };
@@ -203,7 +203,7 @@ fn polls_alone_get_done_what_the_kernel_had_no_memory_for() {
 }
 
 #[test]
-fn a_stripe_gets_done_what_the_kernel_had_no_memory_for() {
+fn a_stripe_completes_entries_refused_for_lack_of_memory() {
     for (spared, attempts, answer) in shortages() {
         let shortage = Shortage::new(spared, attempts, answer);
         let members: Option<Vec<_>> = (0..2).map(|_| ring::<OneThread>(true, &shortage)).collect();
@@ -222,8 +222,8 @@ fn a_stripe_gets_done_what_the_kernel_had_no_memory_for() {
     }
 }
 
-/// How long a shortage lasts, and how many attempts are made meanwhile at the most: two for each pause, of the poll and
-/// the commit of each of two rings, and as many again to be sure.
+/// The duration of a shortage, and the maximum number of attempts meanwhile: two for each pause (poll and commit) of
+/// each of two rings, and the same again as a margin.
 const SHORTAGE: Duration = Duration::from_millis(100);
 const ATTEMPTS_MAX: u128 = 8 * SHORTAGE.as_nanos() / RETRY_AFTER.as_nanos();
 
@@ -258,7 +258,7 @@ fn each_way_to_wait_pauses_between_attempts() {
 }
 
 #[test]
-fn the_page_cache_gets_done_what_the_kernel_had_no_memory_for() {
+fn the_page_cache_completes_entries_refused_for_lack_of_memory() {
     for (spared, attempts, answer) in shortages() {
         let shortage = Shortage::new(spared, attempts, answer);
         let Some(device) = ring::<AnyThread>(false, &shortage) else { return };
@@ -288,7 +288,7 @@ fn the_page_cache_gets_done_what_the_kernel_had_no_memory_for() {
 }
 
 #[test]
-fn a_refusal_for_good_is_an_error_of_every_wait() {
+fn a_permanent_refusal_is_an_error_of_every_wait() {
     let refusal = || Shortage::new(0, u32::MAX, Answer::Error(libc::EBADF));
     let Some(mut device) = ring::<AnyThread>(false, &refusal()) else { return };
     let mut memory = AlignedBuf::new(8 * BLOCK as usize).unwrap();

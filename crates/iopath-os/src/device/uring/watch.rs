@@ -1,4 +1,4 @@
-//! Waits for a ring's completions by its descriptor alone. Submits nothing and reads no entry.
+//! Waits for a ring's completions through its descriptor only. Submits nothing and reads no entry.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use crate::device::{WaitError, Watch};
 pub(super) struct RingWatch {
     ring: OwnedFd,
     syscalls: AtomicU64,
-    /// The error with which the system refused submissions for good, or 0.
+    /// The error with which the system permanently refuses submissions, or 0.
     refused: AtomicI32,
 }
 
