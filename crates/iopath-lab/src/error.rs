@@ -45,6 +45,12 @@ pub enum LabError {
     /// There is no such model, or its parameters are wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A survey of a model.
+    #[error("a survey measures storage of this machine; use iopath run --target {}", target.display())]
+    SurveyOfModel {
+        /// The target as given.
+        target: PathBuf,
+    },
     /// Virtual time cannot go on.
     #[error("the simulation of {} cannot continue: {source}", target.display())]
     Simulation {
@@ -207,7 +213,9 @@ impl LabError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Workload(error) => error.is_usage(),
-            Self::Unknown { .. } | Self::Model(ModelError::UnknownPreset { .. }) => true,
+            Self::Unknown { .. }
+            | Self::SurveyOfModel { .. }
+            | Self::Model(ModelError::UnknownPreset { .. }) => true,
             _ => false,
         }
     }

@@ -120,6 +120,11 @@ impl Workload {
     }
 }
 
+/// Whether a target names a model, which may not exist.
+pub(crate) fn is_model(target: &Path) -> bool {
+    target.to_str().is_some_and(|name| name.starts_with(PREFIX))
+}
+
 /// The model file that a target names; none if it names a preset or no model.
 pub fn model_file(target: &Path) -> Option<&Path> {
     let name = target.to_str()?.strip_prefix(PREFIX)?;
@@ -164,6 +169,7 @@ mod tests {
         ] {
             assert_eq!(model_file(Path::new(target)), file.map(Path::new), "{target}");
         }
+        assert!(is_model(Path::new("model:none-such")) && !is_model(Path::new("./model:cloud")));
         assert!(ModelTarget::find(Path::new("./model:cloud")).unwrap().is_none());
         let cloud = ModelTarget::find(Path::new("model:cloud")).unwrap().expect("a preset");
         assert_eq!(cloud.name(), Path::new("model:cloud"));

@@ -63,7 +63,7 @@ impl Capabilities {
 
     /// Whether a model can take the place of the target: iopath's own code leads to it, and no code of the kernel.
     pub fn runs_on_models(self) -> bool {
-        self.queue && self.needs_target && !self.cache
+        self.queue && self.needs_target
     }
 
     /// Whether a page cache, the kernel's or iopath's, can serve a read of the path.

@@ -1,14 +1,16 @@
-//! Runs a workload on a modelled target in virtual time: the jobs of `job.rs`, the queues, elevators and log of the
-//! library, and a device of `iopath-model`. One repetition; `run.rs` combines them.
+//! Runs a workload on a modelled target in virtual time: the jobs of `job.rs`, the queues, elevators, page cache and
+//! log of the library, and a device of `iopath-model`. One repetition; `run.rs` combines them.
 //!
 //! ```text
 //!   event loop: now = the earliest time limit of jobs, top half, queues and device
-//!     └─ System   direct.rs    jobs ──▶ queues.rs ──▶ model
+//!     └─ System   direct.rs    jobs ──────────────────────────▶ queues.rs ──▶ model
+//!                 buffered.rs  jobs ──▶ page cache, readahead ──▶ queue ─────▶ model
 //! ```
 //!
 //! One thread, no clock but the virtual one, and a seed for each source of chance: the same workload gives the same
 //! results and the same log on every machine.
 
+mod buffered;
 mod counted;
 mod direct;
 mod ports;
@@ -36,6 +38,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::random;
 use crate::workload::{DeviceDepth, Workload};
+use buffered::Buffered;
 use direct::Direct;
 use queues::{QueuePerJob, Queues, SharedQueue};
 use span::Span;
@@ -57,7 +60,8 @@ pub(crate) struct Simulation<'a> {
     stop: &'a AtomicBool,
     /// Runs on from one repetition to the next, so that the log has one order.
     clock: VirtualClock,
-    /// Kept between repetitions of a warm workload only: each cold one begins with a model in its initial state.
+    /// Kept between repetitions of a warm workload only: each cold one begins with a model and a page cache in
+    /// their initial state.
     system: Option<Box<dyn System>>,
 }
 
@@ -100,7 +104,7 @@ impl<'a> Simulation<'a> {
         Ok(measured)
     }
 
-    /// A model and its queues, in their initial state.
+    /// A model, its queues and page cache, in their initial state.
     fn open(&self, number: u32) -> Box<dyn System> {
         let seed = random::generator(self.workload.seed, [PURPOSE, number.into()]).next_u64();
         let device = ModelDevice::<Span>::new(self.model.model(), seed);
@@ -114,11 +118,15 @@ impl<'a> Simulation<'a> {
     fn system_on<D: BlockDevice<Memory = Span> + 'static>(&self, device: D) -> Box<dyn System> {
         let (jobs, depth) = (self.workload.jobs.get(), self.workload.depth_in_flight());
         let elevator = self.workload.elevator.clone().unwrap_or_default();
+        let device_depth = self.workload.device_depth.map(DeviceDepth::get);
+        if self.workload.path.capabilities.cache {
+            let (cache, flushes) = (&self.workload.cache, self.workload.rw.writes());
+            return Box::new(Buffered::new(device, cache, &elevator, device_depth, flushes));
+        }
         // As on a volume: see `Queue` there.
         if elevator.name() == "none" && jobs > 1 {
             return self.direct(QueuePerJob::new(device, jobs, depth));
         }
-        let device_depth = self.workload.device_depth.map(DeviceDepth::get);
         self.direct(SharedQueue::new(device, jobs.saturating_mul(depth), device_depth, &elevator))
     }
 
@@ -163,7 +171,11 @@ impl<'a> Simulation<'a> {
             End::Stopped => return Err(LabError::Interrupted),
         }
         let jobs = system.finish().map_err(|error| self.failed(error))?;
-        Ok(Measured { device: Some(system.counters() - before), ..Measured::of_jobs(&jobs) })
+        Ok(Measured {
+            device: Some(system.counters() - before),
+            cache: system.cache_use(),
+            ..Measured::of_jobs(&jobs)
+        })
     }
 
     fn failed(&self, error: SimError) -> LabError {
@@ -177,7 +189,7 @@ impl<'a> Simulation<'a> {
                 source: system_error(error),
             },
             SimError::Flush(error) => LabError::Io { action: "flush", target, source: system_error(error) },
-            SimError::Refused(text) => {
+            SimError::Refused(text) | SimError::NoFrame(text) => {
                 LabError::Io { action: "access", target, source: std::io::Error::other(text) }
             }
         }

@@ -19,6 +19,7 @@ use iopath_os::target::{Backing, Kind};
 
 use crate::counters::idle_busy_cpus;
 use crate::error::LabError;
+use crate::model::is_model;
 use crate::paths::{PATHS, find_path};
 use crate::progress::{Progress, Silent, Stage};
 use crate::result::{Report, RunResult, TargetFacts};
@@ -89,6 +90,9 @@ pub struct Survey {
 pub fn survey(options: &SurveyOptions, progress: &mut dyn Progress) -> Result<Survey, LabError> {
     let clock = Instant::now();
     let progress = &mut Overall { inner: progress, clock, time: options.time };
+    if is_model(&options.target) {
+        return Err(LabError::SurveyOfModel { target: options.target.clone() });
+    }
     let info = inspect(&options.target)?;
     let lab = Lab::new(IDLE_SAMPLE.min(options.time / 10), progress);
     let (target, speed) = prepare(info, options, &lab, progress)?;

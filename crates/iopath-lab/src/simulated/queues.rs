@@ -16,7 +16,7 @@ use crate::counters::DiskCounters;
 const SHARED_BIOS_MAX: u32 = 4096;
 
 /// Requests that are plugged, as in a volume.
-const PLUG_REQUESTS: u32 = 32;
+pub(super) const PLUG_REQUESTS: u32 = 32;
 
 /// How jobs reach the device.
 pub(super) trait Queues {

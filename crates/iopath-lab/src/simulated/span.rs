@@ -1,6 +1,8 @@
 //! Memory of a modelled host: addresses without bytes. Neighbours join to one segment, as real buffers do.
 
 use iopath_core::Memory;
+use iopath_core::buffered::Frames;
+use iopath_core::cache::Frame;
 
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +29,28 @@ impl Memory for Span {
     }
 }
 
+/// The frames of a page cache, side by side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameSpans {
+    pub(super) page_bytes: u32,
+}
+
+impl Frames for FrameSpans {
+    type Memory = Span;
+
+    fn memory(&self, frame: Frame, bytes: u64) -> Span {
+        Span { address: u64::from(frame.0) * u64::from(self.page_bytes), bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_one_segment() {
-        let [first, second, fourth] = [0, 1, 3].map(|number| Span { address: number * 4096, bytes: 4096 });
+    fn frames_that_lie_side_by_side_are_one_segment() {
+        let frames = FrameSpans { page_bytes: 4096 };
+        let [first, second, fourth] = [0, 1, 3].map(|frame| frames.memory(Frame(frame), 4096));
         assert_eq!(first.join(second), Some(Span { address: 0, bytes: 8192 }));
         assert_eq!(second.join(fourth), None);
         assert_eq!(first.slice(512, 1024), Span { address: 512, bytes: 1024 });

@@ -1,5 +1,5 @@
-//! The interface of what runs a workload in virtual time: the jobs of a repetition on a top half. The top halves are files
-//! of their own, such as `direct.rs`.
+//! The interface of a top half that runs the jobs of a repetition in virtual time. The top halves: `direct.rs` and
+//! `buffered.rs`.
 
 use iopath_core::{IoError, LogSink};
 use iopath_model::event_loop::Process;
@@ -8,6 +8,7 @@ use crate::counters::DiskCounters;
 use crate::job::Job;
 use crate::job::tally::JobResult;
 use crate::path::Transfer;
+use crate::result::CacheUse;
 
 /// A top half with its queues and device.
 pub(super) trait System: Process {
@@ -25,6 +26,11 @@ pub(super) trait System: Process {
 
     /// Requests of the device so far.
     fn counters(&self) -> DiskCounters;
+
+    /// Counters of the page cache since [`System::start`]; none without a page cache.
+    fn cache_use(&self) -> Option<CacheUse> {
+        None
+    }
 }
 
 /// Why jobs ended early.
@@ -36,4 +42,6 @@ pub(crate) enum SimError {
     Flush(IoError),
     /// The queue refused a bio: a bug of the lab.
     Refused(String),
+    /// All frames of the page cache are in use for good.
+    NoFrame(String),
 }

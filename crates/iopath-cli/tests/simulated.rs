@@ -1,0 +1,114 @@
+//! `iopath run` on a modelled target: its output, its log, and its end by a signal. The refusals are in usage.trycmd.
+
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{iopath, json_of, with_default_signals, within_10_s};
+
+/// `iopath run` on the model of a virtual disk, without the engine that other tests select.
+fn run(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(["run", "--target", "model:cloud"]).args(args).env("NO_COLOR", "1");
+    command
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn the_result_says_virtual_and_has_nothing_of_this_machine() {
+    let args =
+        ["--path", "iopath-direct", "--rw", "randread", "--iodepth", "16", "--runtime", "5", "--json", "-"];
+    let output = run(&args).output().unwrap();
+    let json = json_of(&output);
+    let run = &json["runs"][0];
+    assert_eq!((&json["clock"], &run["clock"]), (&Value::from("virtual"), &Value::from("virtual")));
+    assert_eq!((&json["host"], &run["cpu"], &run["served_by"]), (&Value::Null, &Value::Null, &Value::Null));
+    assert_eq!((&json["target"]["path"], &json["target"]["kind"]), (&"model:cloud".into(), &"model".into()));
+    assert_eq!(run["warnings"], Value::Array(Vec::new()));
+    let iops = run["iops"]["mean"].as_f64().unwrap();
+    assert!((2900.0..3100.0).contains(&iops), "the cap of the virtual disk: {iops}");
+}
+
+#[test]
+fn the_table_says_virtual_time() {
+    let output = run(&["--path", "iopath-buffered", "--size", "8m"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("virtual time"), "{text}");
+}
+
+#[test]
+fn iopath_log_reads_the_log_of_a_model() {
+    let directory = directory();
+    let log = directory.path().join("log");
+    let args = [
+        "--path",
+        "iopath-raw",
+        "--rw",
+        "randrw",
+        "--numjobs",
+        "2",
+        "--elevator",
+        "deadline",
+        "--size",
+        "4m",
+    ];
+    let output = run(&args).args(["--json", "-", "--log"]).arg(&log).output().unwrap();
+    let ios = json_of(&output)["runs"][0]["ios"].as_u64().unwrap();
+    let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
+    assert_eq!((&summary["missed"], summary["damage"].is_null()), (&Value::from(0), true), "{summary}");
+    // The final flush of each job and repetition is a bio, too.
+    assert_eq!(summary["stages"]["q2c"]["count"], ios + 2 * 3);
+    let page = String::from_utf8(iopath(&["log"]).arg(&log).output().unwrap().stdout).unwrap();
+    assert!(page.contains("log of model:cloud") && page.contains("on the virtual clock"), "{page}");
+}
+
+#[test]
+fn results_do_not_replace_the_file_of_the_model() {
+    let directory = directory();
+    let model = directory.path().join("disk.toml");
+    std::fs::write(&model, "base = \"cloud\"\n").unwrap();
+    let output = iopath(&["run", "--path", "iopath-buffered", "--size", "1m", "--force", "--target"])
+        .arg(format!("model:{}", model.display()))
+        .arg("--json")
+        .arg(&model)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && stderr.contains("disk.toml is the target"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(&model).unwrap(), "base = \"cloud\"\n");
+}
+
+#[test]
+fn a_signal_ends_a_long_run_and_completes_its_log() {
+    let directory = directory();
+    let log = directory.path().join("log");
+    let args = ["--path", "iopath-direct", "--rw", "randread", "--runtime", "100y", "--repeat", "1"];
+    for (with_log, signal) in [(true, rustix::process::Signal::INT), (false, rustix::process::Signal::TERM)] {
+        let mut command = run(&args);
+        if with_log {
+            command.arg("--log").arg(&log);
+        }
+        let mut child =
+            with_default_signals(&command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let has_begun = || !with_log || size(&log) > 100_000;
+        assert!(within_10_s(has_begun), "the log grows while it is written");
+        if !with_log {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
+    }
+    let summary = json_of(&iopath(&["log"]).arg(&log).arg("--json").output().unwrap());
+    assert!(summary["damage"].is_null() && summary["records"].as_u64().unwrap() > 10_000, "{summary}");
+}
+
+fn size(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |about| about.len())
+}

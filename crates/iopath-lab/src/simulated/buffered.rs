@@ -1,0 +1,348 @@
+//! Buffered I/O in virtual time: the jobs of a workload on the page cache, readahead and write-back of the library, in front
+//! of a queue and a modelled device. The calls of a job are in `buffered/call.rs`.
+//!
+//! ```text
+//!   jobs ── calls ──▶ BufferedPath ── bios ──▶ queue ── requests ──▶ device
+//!    ▲ outcomes            │  ▲                   │
+//!    └─────────────────────┘  └─── completions ───┘
+//! ```
+//!
+//! It drives the state machine as the threads of `Buffered` in `iopath-os` do, without threads: a job waits by its state.
+
+mod call;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use iopath::{BufferedStats, Readahead};
+use iopath_core::buffered::{BufferedPath, Geometry, PageBio, Starvation, Step};
+use iopath_core::cache::{CacheConfig, IoTag};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::{
+    Bio, BlockDevice, Instant, LogSink, Priority, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream,
+};
+use iopath_model::event_loop::{Process, earlier};
+
+use super::counted::Counted;
+use super::queues::PLUG_REQUESTS;
+use super::span::{FrameSpans, Span};
+use super::system::{SimError, System};
+use crate::cache::{CacheSettings, used_between};
+use crate::counters::DiskCounters;
+use crate::job::Job;
+use crate::job::tally::JobResult;
+use crate::result::CacheUse;
+use call::{Call, Next};
+
+/// Bios between cache and device, as in a volume.
+const BIOS_MAX: u32 = 1024;
+
+/// Requests at the device at once unless set, as in a volume.
+const DEVICE_DEPTH: u32 = 32;
+
+/// The jobs of one repetition, their page cache and the device.
+#[derive(Debug)]
+pub(super) struct Buffered<D: BlockDevice> {
+    path: BufferedPath<FrameSpans>,
+    queue: QueuedDevice<Counted<D>>,
+    jobs: Vec<Runner>,
+    /// Whether a final flush counts as part of each job.
+    flushes: bool,
+    /// Jobs to be run, in the order in which they became runnable.
+    runnable: VecDeque<u32>,
+    /// Jobs that sleep, and the number of their sleep.
+    sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
+    sleeps: u64,
+    /// Pages that reads found without the state machine.
+    hits: u64,
+    /// The counters at the last [`System::start`].
+    counted: BufferedStats,
+    unfinished: usize,
+    failure: Option<SimError>,
+}
+
+/// A job and how far its present call is.
+#[derive(Debug)]
+struct Runner {
+    job: Job,
+    call: Call,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Runnable,
+    /// The state machine names the job when the outcome is known.
+    Waiting,
+    /// The same for a job that lacks a frame: it checks again at the end of the sleep.
+    Starved {
+        sleep: u64,
+        since: Instant,
+        is_idle: bool,
+        starvation: Starvation,
+    },
+    Asleep {
+        sleep: u64,
+    },
+    Ended(Instant),
+}
+
+impl<D: BlockDevice<Memory = Span>> Buffered<D> {
+    /// An empty cache in front of a device.
+    pub(super) fn new(
+        device: D,
+        cache: &CacheSettings,
+        elevator: &ElevatorSpec,
+        device_depth: Option<u32>,
+        flushes: bool,
+    ) -> Self {
+        let limits = device.limits().clone();
+        let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
+        let readahead = match cache.readahead() {
+            Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
+            Readahead::Off => None,
+            Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, &limits),
+        };
+        let geometry = Geometry {
+            page_bytes,
+            block_bytes: limits.logical_block_bytes,
+            size_bytes: limits.capacity * SECTOR_BYTES,
+            writes_last_block: true,
+        };
+        let config = CacheConfig::for_device(cache_bytes, page_bytes, &limits);
+        let depth = device_depth.unwrap_or(DEVICE_DEPTH).min(limits.depth_max);
+        let queue = QueueConfig {
+            bios_max: BIOS_MAX,
+            requests_max: BIOS_MAX.max(depth),
+            depth,
+            plug_requests_max: PLUG_REQUESTS,
+            elevator: elevator.clone(),
+        };
+        Self {
+            path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
+            queue: QueuedDevice::new(Counted::new(device), &queue),
+            jobs: Vec::new(),
+            flushes,
+            runnable: VecDeque::new(),
+            sleepers: BinaryHeap::new(),
+            sleeps: 0,
+            hits: 0,
+            counted: BufferedStats::default(),
+            unfinished: 0,
+            failure: None,
+        }
+    }
+
+    /// Carries out the steps of the state machine, and passes completions to it, until nothing is due.
+    fn pump(&mut self, now: Instant) {
+        loop {
+            while let Some(step) = self.path.poll_step(now) {
+                match step {
+                    Step::Submit(bio) => self.submit(bio, now),
+                    Step::Zero { .. } => {}
+                    Step::WriteTail { tag, .. } => self.path.handle_completion(tag, Ok(()), now),
+                }
+            }
+            self.queue.unplug(now);
+            self.queue.collect(now);
+            self.queue.dispatch(now);
+            self.queue.commit(now);
+            let mut has_completed = false;
+            while let Some(done) = self.queue.poll_completion() {
+                has_completed = true;
+                self.path.handle_completion(IoTag(done.token as u32), done.result, now);
+            }
+            if !has_completed {
+                break;
+            }
+        }
+        while let Some(ready) = self.path.poll_ready() {
+            let number = ready.waiter as u32;
+            self.jobs[number as usize].call.set_outcome(ready.outcome);
+            self.wake(number);
+        }
+    }
+
+    fn submit(&mut self, bio: PageBio<Span>, now: Instant) {
+        let PageBio { tag, op, extent, memory } = bio;
+        let (stream, priority, token) = (Stream(0), Priority::default(), u64::from(tag.0));
+        let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
+        if let Err(why) = self.queue.submit_bio(queued, now) {
+            self.path.handle_refused(bio, &why, now);
+        }
+    }
+
+    fn wake(&mut self, number: u32) {
+        self.jobs[number as usize].state = State::Runnable;
+        self.runnable.push_back(number);
+    }
+
+    /// Wakes jobs whose sleep ends.
+    fn wake_sleepers(&mut self, now: Instant) {
+        while let Some(&Reverse((until, number, ended))) = self.sleepers.peek() {
+            if until > now {
+                return;
+            }
+            self.sleepers.pop();
+            match &self.jobs[number as usize].state {
+                State::Asleep { sleep } if *sleep == ended => self.wake(number),
+                State::Starved { sleep, .. } if *sleep == ended => self.check_starved(number, now),
+                // Its outcome came first.
+                _ => {}
+            }
+        }
+    }
+
+    fn sleep(&mut self, number: u32, until: Instant) -> u64 {
+        self.sleeps += 1;
+        self.sleepers.push(Reverse((until, number, self.sleeps)));
+        self.sleeps
+    }
+
+    /// Runs a job until it waits, sleeps or has ended.
+    fn run_job(&mut self, number: u32, now: Instant) {
+        let Self { path, jobs, hits, .. } = self;
+        let Runner { job, call, state } = &mut jobs[number as usize];
+        if !matches!(state, State::Runnable) {
+            return;
+        }
+        if call.is_done() {
+            job.handle_done(0, now.as_nanos());
+            *call = Call::None;
+        }
+        if let Call::None = call {
+            *call = match job.poll_transfer(now.as_nanos()) {
+                Some((_, transfer)) => Call::new(transfer),
+                None if self.flushes => Call::Flush { is_begun: false, outcome: None },
+                None => return self.end_job(number, now),
+            };
+        }
+        match call.step(path, number.into(), hits, now) {
+            Ok(Next::Wait) => self.wait(number, now),
+            Ok(Next::Sleep(until)) => {
+                let sleep = self.sleep(number, until);
+                self.jobs[number as usize].state = State::Asleep { sleep };
+            }
+            Ok(Next::End) => self.end_job(number, now),
+            Err(error) => {
+                let transfer = self.jobs[number as usize].job.transfer(0);
+                let is_flush = matches!(self.jobs[number as usize].call, Call::Flush { .. });
+                self.fail(if is_flush {
+                    SimError::Flush(error)
+                } else {
+                    SimError::Transfer(transfer, error)
+                });
+            }
+        }
+    }
+
+    fn end_job(&mut self, number: u32, now: Instant) {
+        self.jobs[number as usize].state = State::Ended(now);
+        self.unfinished -= 1;
+    }
+
+    /// The call of a job waits for its outcome.
+    fn wait(&mut self, number: u32, now: Instant) {
+        self.jobs[number as usize].state = State::Waiting;
+        if self.path.is_starved(number.into()) {
+            self.starve(number, Starvation::default(), now);
+        }
+    }
+
+    fn starve(&mut self, number: u32, mut starvation: Starvation, now: Instant) {
+        let sleep = self.sleep(number, starvation.next_check(now));
+        let is_idle = self.queue.queue().in_flight() == 0;
+        self.jobs[number as usize].state = State::Starved { sleep, since: now, is_idle, starvation };
+    }
+
+    /// A job that lacks a frame checks for one, or fails when its patience has ended.
+    fn check_starved(&mut self, number: u32, now: Instant) {
+        let state = std::mem::replace(&mut self.jobs[number as usize].state, State::Waiting);
+        let State::Starved { since, is_idle, mut starvation, .. } = state else { return };
+        self.path.handle_unpinned();
+        if is_idle {
+            starvation.handle_idle(now - since);
+        }
+        if let Some(no_frame) = self.path.fail_starved(number.into(), &starvation) {
+            self.fail(SimError::NoFrame(format!("no page of the cache is free: {no_frame:?}")));
+        } else if self.path.is_starved(number.into()) {
+            self.starve(number, starvation, now);
+        }
+    }
+
+    /// The first failure ends the run.
+    fn fail(&mut self, failure: SimError) {
+        self.failure.get_or_insert(failure);
+    }
+
+    fn stats(&self) -> BufferedStats {
+        BufferedStats {
+            hits: self.hits,
+            cache: self.path.cache().stats(),
+            readahead: *self.path.readahead().stats(),
+            readahead_bytes: self.path.readahead().distance_bytes(),
+        }
+    }
+}
+
+impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
+    fn advance(&mut self, now: Instant) {
+        loop {
+            self.pump(now);
+            self.wake_sleepers(now);
+            if self.runnable.is_empty() || self.failure.is_some() {
+                return;
+            }
+            while let Some(number) = self.runnable.pop_front() {
+                self.run_job(number, now);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
+        earlier(io, self.sleepers.peek().map(|Reverse((until, ..))| *until))
+    }
+
+    fn is_done(&self) -> bool {
+        self.unfinished == 0 || self.failure.is_some()
+    }
+}
+
+impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
+    fn start(&mut self, jobs: Vec<Job>) {
+        self.unfinished = jobs.len();
+        self.runnable = (0..jobs.len() as u32).collect();
+        let runner = |job| Runner { job, call: Call::None, state: State::Runnable };
+        self.jobs = jobs.into_iter().map(runner).collect();
+        self.counted = self.stats();
+    }
+
+    fn finish(&mut self) -> Result<Vec<JobResult>, SimError> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let ended = |Runner { job, state, .. }| match state {
+            State::Ended(now) => Some(job.into_tally().finish(now.as_nanos())),
+            _ => None,
+        };
+        Ok(self.jobs.drain(..).filter_map(ended).collect())
+    }
+
+    fn moved_bytes(&self) -> u64 {
+        self.jobs.iter().map(|runner| runner.job.moved_bytes()).sum()
+    }
+
+    fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
+        self.queue.queue_mut().start_log(sink());
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.queue.device().counters()
+    }
+
+    fn cache_use(&self) -> Option<CacheUse> {
+        Some(used_between(&self.counted, &self.stats()))
+    }
+}

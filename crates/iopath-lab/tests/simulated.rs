@@ -1,0 +1,242 @@
+//! Workloads on a modelled target: exact counts, laws that hold on every run, and the same bytes from the same seed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use iopath_lab::paths::{PATHS, find_path};
+use iopath_lab::progress::Silent;
+use iopath_lab::result::{Clock, Report, RunResult};
+use iopath_lab::{
+    BlockSize, CacheSettings, Depth, End, Jobs, LogSettings, ReadShare, Readahead, Repetitions, Rw, Workload,
+};
+use iopath_log::{Filter, LogReader};
+
+const MIB: u64 = 1 << 20;
+
+/// A disk whose figures follow from its parameters: a millisecond for each request, no more requests at once than asked
+/// for, and no limit of rate that matters.
+const STEADY: &str = "kind = \"cloud\"\ncapacity_gib = 1\nlatency_min_us = 1000\nlatency_p50_us = 1000\n\
+    latency_p99_us = 1000\nlatency_max_us = 1000\nsustained_iops = 1e6\nburst_iops = 1e6\ncredits = 0\n\
+    io_unit_kib = 1024\nsustained_mib_per_s = 1e5\nburst_mib_per_s = 1e5\ncredits_mib = 0\ndepth_max = 64\n";
+
+/// A model file in a directory of its own.
+struct Model {
+    directory: tempfile::TempDir,
+}
+
+impl Model {
+    fn new(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("disk.toml"), text).unwrap();
+        Self { directory }
+    }
+
+    fn target(&self) -> PathBuf {
+        Path::new(&format!("model:{}", self.directory.path().join("disk.toml").display())).to_owned()
+    }
+}
+
+fn on(target: impl Into<PathBuf>, path: &str) -> Workload {
+    Workload {
+        path: find_path(path).unwrap(),
+        target: Some(target.into()),
+        repetitions: Repetitions::constant(2),
+        ..Workload::default()
+    }
+}
+
+fn report(workload: &Workload) -> Report {
+    iopath_lab::report(workload, &mut Silent).unwrap()
+}
+
+fn run(workload: &Workload) -> RunResult {
+    report(workload).runs.remove(0)
+}
+
+#[test]
+fn nothing_in_a_report_is_of_this_machine() {
+    let report = report(&Workload { size_bytes: Some(MIB), ..on("model:cloud", "iopath-direct") });
+    let run = &report.runs[0];
+    assert_eq!((report.clock, run.clock, &report.host), (Clock::Virtual, Clock::Virtual, &None));
+    assert_eq!((run.cpu, run.served_by), (None, None));
+    assert_eq!(run.warnings, Vec::<String>::new());
+    let target = report.target.as_ref().unwrap();
+    assert_eq!((target.path.as_str(), target.kind.as_str()), ("model:cloud", "model"));
+    for repeat in &run.repeats {
+        assert_eq!((repeat.cpu, repeat.cached_before_bytes, repeat.storage_read_bytes), (None, None, None));
+    }
+    assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+}
+
+#[test]
+fn every_path_moves_every_byte_in_every_pattern_and_depth() {
+    let paths = PATHS.iter().filter(|row| row.capabilities.runs_on_models());
+    for (row, rw) in paths.flat_map(|row| Rw::ALL.map(|rw| (row, rw))) {
+        for (elevator, jobs) in [("none", 1), ("none", 3), ("deadline", 3)] {
+            let workload = Workload {
+                rw,
+                size_bytes: Some(6 * MIB),
+                block_size: BlockSize::constant(16 << 10),
+                depth: Depth::constant(7),
+                jobs: Jobs::constant(jobs),
+                elevator: Some(elevator.parse().unwrap()),
+                ..on("model:cloud", row.name)
+            };
+            let result = run(&workload);
+            let named = format!("{} {rw} {elevator} {jobs}", row.name);
+            assert_eq!((result.bytes, result.ios), (12 * MIB, 12 * MIB / (16 << 10)), "{named}");
+            assert!(result.seconds > 0.0 && result.latency_ns.min <= result.latency_ns.p50, "{named}");
+            let device = result.device.unwrap();
+            if row.capabilities.direct {
+                assert_eq!(device.read_bytes + device.written_bytes, 12 * MIB, "{named}");
+            }
+            if !rw.reads() && row.capabilities.cache {
+                assert!(device.written_bytes > 0, "the final flush writes back: {named}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_time_of_a_run_follows_from_the_model() {
+    let disk = Model::new(STEADY);
+    for (depth, jobs, in_flight) in [(1, 1, 1), (8, 1, 8), (4, 4, 16), (64, 2, 64)] {
+        let workload = Workload {
+            rw: Rw::RandRead,
+            depth: Depth::constant(depth),
+            jobs: Jobs::constant(jobs),
+            size_bytes: Some(4096 * 1024),
+            ..on(disk.target(), "iopath-direct")
+        };
+        let result = run(&workload);
+        let rounds = 1024.0 / f64::from(in_flight);
+        let seconds = result.repeats[0].seconds;
+        assert!((rounds * 1e-3..rounds * 1.2e-3).contains(&seconds), "{depth}x{jobs}: {seconds}");
+    }
+}
+
+#[test]
+fn littles_law_holds() {
+    for (elevator, jobs) in [("none", 1), ("none", 4), ("deadline", 4), ("fair", 2)] {
+        let workload = Workload {
+            rw: Rw::RandRw,
+            depth: Depth::constant(16),
+            jobs: Jobs::constant(jobs),
+            elevator: Some(elevator.parse().unwrap()),
+            end: End::Time(Duration::from_secs(5)),
+            ..on("model:cloud", "iopath-direct")
+        };
+        let result = run(&workload);
+        let in_flight = result.iops.mean * result.latency_ns.mean / 1e9;
+        let wanted = f64::from(16 * jobs);
+        assert!((in_flight / wanted - 1.0).abs() < 0.01, "{elevator} {jobs}: {in_flight} of {wanted}");
+    }
+}
+
+#[test]
+fn readahead_makes_few_large_requests_of_many_small_reads() {
+    let disk = Model::new(STEADY);
+    let buffered = |readahead| {
+        let cache = CacheSettings { readahead: Some(readahead), ..CacheSettings::default() };
+        run(&Workload { cache, size_bytes: Some(64 * MIB), ..on(disk.target(), "iopath-buffered") })
+    };
+    let (ahead, off) = (buffered(Readahead::Auto), buffered(Readahead::Off));
+    let direct = run(&Workload { size_bytes: Some(64 * MIB), ..on(disk.target(), "iopath-direct") });
+    for run in [&ahead, &off, &direct] {
+        assert_eq!(run.bytes, 128 * MIB);
+    }
+    let ratio = ahead.bytes_per_second.mean / direct.bytes_per_second.mean;
+    assert!(ratio > 20.0, "readahead hides the latency: {ratio}");
+    assert!(off.bytes_per_second.mean < 1.1 * direct.bytes_per_second.mean, "{off:?}");
+    let size = ahead.device.and_then(|device| device.mean_io_bytes()).unwrap();
+    assert!(size > 100_000.0, "{size}");
+    let used = ahead.cache.as_ref().unwrap().used;
+    assert!(used.readahead > 30_000 && used.hits + used.joins > 30_000, "{used:?}");
+}
+
+#[test]
+fn a_warm_run_has_hits_only_and_ends() {
+    let workload = Workload { warm: true, size_bytes: Some(MIB), ..on("model:cloud", "iopath-buffered") };
+    let result = run(&workload);
+    let used = result.cache.as_ref().unwrap().used;
+    assert_eq!((used.hits, used.misses, used.pages_read), (2 * 256, 0, 0));
+    assert_eq!(result.device.unwrap().reads, 0);
+    assert!(result.bytes_per_second.mean.is_finite(), "the clock has a resolution: {result:?}");
+}
+
+#[test]
+fn writers_are_slowed_to_the_speed_of_the_device() {
+    let slow = STEADY
+        .replace("sustained_mib_per_s = 1e5", "sustained_mib_per_s = 10")
+        .replace("burst_mib_per_s = 1e5", "burst_mib_per_s = 10");
+    let disk = Model::new(&slow);
+    let cache = CacheSettings { cache_bytes: Some(16 * MIB), ..CacheSettings::default() };
+    let workload = Workload {
+        rw: Rw::Write,
+        cache,
+        jobs: Jobs::constant(2),
+        size_bytes: Some(200 * MIB),
+        ..on(disk.target(), "iopath-buffered")
+    };
+    let result = run(&workload);
+    assert!((18.0..22.0).contains(&result.repeats[0].seconds), "{}", result.repeats[0].seconds);
+    assert_eq!(result.device.unwrap().written_bytes, 400 * MIB);
+}
+
+/// The bytes of the log of a run with everything in it.
+fn log_of(path: &str, elevator: &str, seed: u64) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("log");
+    let workload = Workload {
+        rw: Rw::RandRw,
+        seed,
+        depth: Depth::constant(8),
+        jobs: Jobs::constant(3),
+        read_share: ReadShare::constant(70),
+        elevator: Some(elevator.parse().unwrap()),
+        end: End::Time(Duration::from_secs(2)),
+        log: Some(LogSettings { file: file.clone(), limit_bytes: None }),
+        ..on("model:cloud", path)
+    };
+    run(&workload);
+    fs::read(file).unwrap()
+}
+
+#[test]
+fn the_same_seed_writes_the_same_log_and_another_seed_another() {
+    for (path, elevator) in
+        [("iopath-direct", "none"), ("iopath-direct", "ascend"), ("iopath-buffered", "none")]
+    {
+        assert_eq!(log_of(path, elevator, 1), log_of(path, elevator, 1), "{path} {elevator}");
+        assert_ne!(log_of(path, elevator, 1), log_of(path, elevator, 2), "{path} {elevator}");
+    }
+}
+
+#[test]
+fn a_log_misses_nothing_and_names_its_clock_and_repeats() {
+    let bytes = log_of("iopath-direct", "deadline", 1);
+    let report = LogReader::new(bytes.as_slice()).unwrap().summarise(&Filter::default()).unwrap();
+    assert_eq!((report.missed, report.over_limit), (0, 0));
+    assert_eq!((report.log.clock.as_str(), report.log.target.as_str()), ("virtual", "model:cloud"));
+    assert_eq!((report.log.started_unix_ns, report.log.start_ns, report.repeats.len()), (0, 0, 2));
+    assert!(report.damage.is_none());
+}
+
+#[test]
+fn a_model_without_room_is_refused() {
+    let wanted = Workload { size_bytes: Some(200 << 30), ..on("model:cloud", "iopath-direct") };
+    let text = iopath_lab::run(&wanted, &mut Silent).unwrap_err().to_string();
+    assert!(text.starts_with("model:cloud holds 100 GiB, less than the 200 GiB"), "{text}");
+    let block = Workload { block_size: BlockSize::constant(1 << 30), jobs: Jobs::constant(4), ..wanted };
+    let tiny = Model::new(&STEADY.replace("capacity_gib = 1\n", "capacity_gib = 0.5\n"));
+    let too_large = Workload { target: Some(tiny.target()), size_bytes: None, ..block };
+    iopath_lab::run(&too_large, &mut Silent).unwrap_err();
+}
+
+#[test]
+fn a_wrong_parameter_is_refused_with_its_file_and_line() {
+    let disk = Model::new(&STEADY.replace("capacity_gib = 1\n", "capacity_gib = -1\n"));
+    let text = iopath_lab::run(&on(disk.target(), "iopath-direct"), &mut Silent).unwrap_err().to_string();
+    assert!(text.contains("disk.toml:2") && text.contains("capacity_gib"), "{text}");
+}
