@@ -1,6 +1,6 @@
-//! Linux for iopath: devices that carry out I/O (`io_uring`, threads, memory), aligned and registered memory, what a
-//! target is and whether it may be written over, and the kernel's own paths to measure against. The home of `unsafe`;
-//! orders and merges nothing: that is the core.
+//! Linux for iopath: devices that execute I/O (`io_uring`, threads, memory), aligned and registered memory, the
+//! inspection of targets and the guard against overwriting them, and the kernel's own paths for comparison. All
+//! `unsafe` code is here. The core orders and merges requests.
 
 mod aligned;
 mod buffered;

@@ -17,33 +17,33 @@ pub struct Geometry {
     pub memory_align_bytes: u32,
     /// Offsets and lengths are multiples of this many bytes: 512 or a multiple of it.
     pub logical_block_bytes: u32,
-    /// The most bytes of one request; see [`REQUEST_BYTES`].
+    /// The maximum bytes of a request; see [`REQUEST_BYTES`].
     pub request_bytes_max: u64,
 }
 
-/// A good size for the largest request: 512 KiB.
+/// A good value for the maximum size of a request: 512 KiB.
 ///
-/// The kernel accepts more, splits it to the disk's limit (`queue/max_sectors_kb`), and reports one completion. A large
-/// transfer in pieces of this size keeps several requests in flight and returns its first bytes earlier. Above this size
-/// the cost of the calls is negligible.
+/// The kernel accepts larger requests, splits them to the disk's limit (`queue/max_sectors_kb`), and reports one
+/// completion. A large transfer in pieces of this size keeps several requests in flight and returns its first bytes
+/// earlier. Above this size the cost of the calls is negligible.
 pub const REQUEST_BYTES: u64 = 512 << 10;
 
-/// The most segments of one request: few enough for the kernel to keep their list without allocating pages.
+/// The maximum number of segments of a request: few enough that the kernel keeps their list without allocating pages.
 const SEGMENTS_MAX: u16 = 128;
 
-/// The most requests at once; a device may lower it.
+/// The maximum number of requests in flight; a device may lower it.
 const DEPTH_MAX: u32 = 4096;
 
-/// The most bytes of a discard or write-zeroes on a file: it is a change of metadata.
+/// The maximum bytes of a discard or write-zeroes on a file, which only changes metadata.
 const FILE_FALLOCATE_BYTES_MAX: u64 = 1 << 30;
 
-/// The most bytes of a write-zeroes on a disk that has no command for it: the kernel writes the zeroes.
+/// The maximum bytes of a write-zeroes on a disk without such a command: the kernel writes the zeroes.
 const WRITTEN_ZEROES_BYTES_MAX: u64 = 4 << 20;
 
 /// The limits of an open file or block device.
 ///
-/// The capacity is rounded up to whole logical blocks: the devices of this crate read a partial last block of a file as if
-/// zeroes followed. Support for holes is tested on a file that is open for writing, beyond its end, where no data is at
+/// The capacity is rounded up to whole logical blocks: the devices of this crate read a partial last block of a file as
+/// if zeroes followed. For a file open for writing, support for holes is tested past its end, so that no data is at
 /// risk.
 ///
 /// # Errors
@@ -92,7 +92,8 @@ impl Rules {
         Self { discard_bytes_max: bytes_max, write_zeroes_bytes_max: bytes_max, volatile_cache: true }
     }
 
-    /// From `/sys/dev/block/M:N/queue`; without it the safe values: no discard, and a cache that needs flushes.
+    /// The limits in `/sys/dev/block/M:N/queue`. Without that directory, the safe values: no discard, and a cache that
+    /// needs flushes.
     ///
     /// A disk's discard is `FALLOC_FL_PUNCH_HOLE`, which the kernel executes as write-zeroes and refuses if the
     /// disk has no such command (`block/fops.c`, `blkdev_fallocate`); zeroing falls back to writing zeroes.
@@ -115,7 +116,7 @@ fn is_writable(flags: OFlags) -> bool {
     flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
-/// Punches a hole beyond the end of the file, which changes nothing, to find out whether the file refuses it.
+/// Tests whether the file supports holes, by a hole past its end, which changes nothing.
 fn takes_holes(file: &fs::File, bytes: u64) -> bool {
     const BEYOND: u64 = 1 << 20;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -146,12 +147,12 @@ mod tests {
             assert_eq!(limits.capacity, sectors, "{bytes} bytes");
             assert_eq!(limits.request_bytes_max, 999_424, "whole blocks");
             assert!(limits.volatile_cache && limits.fua);
-            assert_eq!(file.metadata().unwrap().len(), bytes, "looking changed the size");
+            assert_eq!(file.metadata().unwrap().len(), bytes, "the test changed the size");
         }
     }
 
     #[test]
-    fn what_cannot_be_written_cannot_be_discarded() {
+    fn a_read_only_target_cannot_be_discarded() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let limits = limits_of(fs::File::open(path.path()).unwrap(), &GEOMETRY).unwrap();
         assert_eq!((limits.discard_bytes_max, limits.write_zeroes_bytes_max), (0, 0));

@@ -1,4 +1,4 @@
-//! The memory handle of real devices: an address and a length. Does not own the memory.
+//! The memory handle of real devices: an address and a length. It does not own the memory.
 
 use std::ptr::NonNull;
 
@@ -28,8 +28,8 @@ impl Segment {
     /// From the first submission of this segment, a copy or a part of it to a device, until every bio and request with it has
     /// completed or the device has been dropped:
     /// - the memory stays allocated, and any thread may access it;
-    /// - if it is read into, nothing else reads or writes it, and `start` may be written through;
-    /// - if it is written from, it is initialised and nothing writes to it.
+    /// - for a read: no other code reads or writes it, and `start` permits writes;
+    /// - for a write: it is initialised, and no code writes to it.
     ///
     /// No copy is submitted after the memory has been freed.
     pub unsafe fn new(start: NonNull<u8>, bytes: usize) -> Self {
@@ -38,8 +38,8 @@ impl Segment {
         Self { start, bytes, registered: None }
     }
 
-    /// Marks the segment as part of the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A device
-    /// without that buffer treats the segment as any other memory.
+    /// Marks the segment as part of the registered buffer of that number: see [`BufferPool`](crate::BufferPool). A
+    /// device without that buffer treats the segment like any other memory.
     #[must_use]
     pub const fn in_registered_buffer(mut self, number: u16) -> Self {
         self.registered = Some(number);
@@ -90,7 +90,7 @@ impl Segment {
         }
     }
 
-    /// Writes zeroes from byte `from` to its end.
+    /// Writes zeroes from byte `from` to the end.
     ///
     /// # Safety
     /// The promise of [`Segment::new`] for memory that is read into holds now.
@@ -122,8 +122,8 @@ impl Memory for Segment {
         Self { start, bytes: bytes as usize, registered: self.registered }
     }
 
-    /// Joins adjacent segments in the same registered buffer, or in none. Two adjacent allocations may be joined by chance:
-    /// the kernel accepts that, and devices that copy do so by sectors, each of which lies in one allocation.
+    /// Joins adjacent segments in the same registered buffer, or in none. Two allocations may be adjacent by chance and
+    /// be joined. The kernel accepts that. Devices that copy do so by sectors, and each sector lies in one allocation.
     fn join(self, next: Self) -> Option<Self> {
         let touches = self.address() + self.bytes == next.address();
         let joins = touches && self.registered == next.registered && self.bytes.is_multiple_of(SECTOR);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_neighbours_and_nothing_else() {
+    fn joins_adjacent_segments_only() {
         let mut memory = vec![0; 4 * SECTOR];
         let whole = segment(&mut memory);
         let (a, b, c) = (whole.slice(0, 512), whole.slice(512, 512), whole.slice(1536, 512));

@@ -1,5 +1,5 @@
-//! Buffers for direct I/O, allocated once: aligned, of one size, and registered with `io_uring`, which saves the look-up and
-//! pinning of their pages at each I/O. Is not a page cache.
+//! Buffers for direct I/O, allocated once: aligned, of one size, and registered with `io_uring`. Registration saves the
+//! look-up and pinning of pages at each I/O. The pool is not a page cache.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::aligned::{AlignedBuf, NoMemory, page_bytes};
 use crate::memory::Segment;
 
-/// The most bytes of one registered buffer (`io_uring_register(2)`).
+/// The maximum bytes of a registered buffer (`io_uring_register(2)`).
 const REGION_BYTES_MAX: usize = 1 << 30;
 
 /// A fixed number of aligned buffers of one size. Clones share them.
@@ -35,15 +35,15 @@ impl BufferPool {
     /// [`NoMemory`] if the system lacks the memory, or a buffer is larger than 1 GiB, the limit of registration.
     pub fn new(count: u32, bytes: usize) -> Result<Self, NoMemory> {
         if bytes > REGION_BYTES_MAX {
-            let reason = "a buffer has 1 GiB at most, which is what can be registered";
+            let reason = "a buffer has at most 1 GiB, the limit of registration";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
             return Err(NoMemory { bytes, source });
         }
         let buffer_bytes = bytes.max(1).next_multiple_of(page_bytes());
         let buffers_per_region = (REGION_BYTES_MAX / buffer_bytes).max(1);
         if count as usize > buffers_per_region {
-            // Asked for all memory at once, the system refuses more than it has. Region by region it would overcommit, and
-            // kill a process when the memory is used.
+            // First requests all memory at once, since the system refuses more than it has. Region by region, the
+            // system would overcommit, and kill a process when the memory is used.
             drop(AlignedBuf::new(buffer_bytes.saturating_mul(count as usize))?);
         }
         let mut left = count as usize;
@@ -81,7 +81,7 @@ impl BufferPool {
     }
 }
 
-/// A buffer of a [`BufferPool`]; returns to it when dropped.
+/// A buffer of a [`BufferPool`]. Drop returns it to the pool.
 #[derive(Debug)]
 pub struct PoolBuf {
     pool: BufferPool,
@@ -141,7 +141,7 @@ mod tests {
     use iopath_core::Memory;
 
     #[test]
-    fn gives_out_each_buffer_once_and_takes_it_back() {
+    fn each_buffer_is_taken_once_and_returns_to_the_pool() {
         let pool = BufferPool::new(3, 1000).unwrap();
         let mut taken: Vec<PoolBuf> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(taken.len(), 3);

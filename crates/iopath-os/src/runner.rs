@@ -1,8 +1,8 @@
 //! Runs a request queue on a real device in real time, and keeps the memory of its I/O alive meanwhile.
 //!
-//! The core decides (`iopath_core::QueuedDevice`); the device carries out. The runner reads the clock, waits, and keeps
-//! the promise of [`Segment::new`]. Memory comes in two forms, both safe to use: a [`PoolBuf`], which the runner owns
-//! until the job completes, or a slice borrowed for a call that returns after its I/O has completed.
+//! The core decides (`iopath_core::QueuedDevice`); the device executes. The runner reads the clock, waits, and meets
+//! the conditions of [`Segment::new`]. Memory has two safe forms: a [`PoolBuf`], which the runner owns until the job
+//! completes, or a slice borrowed for a call that returns after its I/O has completed.
 
 mod tune;
 
@@ -22,12 +22,12 @@ use crate::sync::thread;
 
 /// A queue, its device, and the buffers of the jobs in flight.
 ///
-/// Used as a ring is:
+/// Its use is similar to that of an `io_uring`:
 ///
 /// | call | effect |
 /// |---|---|
-/// | [`queue`](Runner::queue) | adds a job; plugged, so that neighbours merge |
-/// | [`submit`](Runner::submit) | unplugs, and makes the device begin; does not wait |
+/// | [`queue`](Runner::queue) | adds a job; plugged, so that adjacent jobs merge |
+/// | [`submit`](Runner::submit) | unplugs, and starts the jobs at the device; does not wait |
 /// | [`wait`](Runner::wait) | submits, and blocks until a job has completed |
 /// | [`reap`](Runner::reap) | collects completions without waiting |
 /// | [`poll_completion`](Runner::poll_completion) | takes the next completed job; makes no system call |
@@ -55,15 +55,15 @@ struct InFlight {
 /// An I/O on a buffer that the runner owns until the I/O has completed.
 #[derive(Debug)]
 pub struct Job {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Where; empty for a flush.
+    /// The sectors; empty for a flush.
     pub extent: Extent,
-    /// Reads and writes only: at least as long as the extent; its first bytes are used.
+    /// For reads and writes only: at least as long as the extent. Only its first bytes are used.
     pub buffer: Option<PoolBuf>,
-    /// Write only: on the medium when complete.
+    /// For writes only: the data is on the medium at completion.
     pub fua: bool,
-    /// The stream it belongs to.
+    /// The stream of the job.
     pub stream: Stream,
     /// Its priority, for elevators that order by it.
     pub priority: Priority,
@@ -82,15 +82,15 @@ pub struct Finished {
     pub extent: Extent,
     /// The job's buffer.
     pub buffer: Option<PoolBuf>,
-    /// Success of the whole, or the first error.
+    /// Success of the whole job, or the first error.
     pub result: Result<(), IoError>,
 }
 
-/// A job that the queue refused. Refusing gives ownership back: the buffer is inside.
+/// A job that the queue refused. It contains the buffer, which so returns to the caller.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub error: SubmitError<Segment>,
     /// The job's buffer.
     pub buffer: Option<PoolBuf>,
@@ -108,7 +108,7 @@ pub enum RunError {
 }
 
 impl<D: ?Sized + RealDevice> Runner<D> {
-    /// Puts a queue of that configuration in front of `device`.
+    /// A queue with this configuration in front of `device`.
     ///
     /// # Panics
     /// If the device has requests in flight. Their tags could equal tags of the runner's own requests, whose memory
@@ -151,9 +151,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// Submits all queued jobs and blocks until [`Runner::poll_completion`] has a job. Returns at once when no job is
     /// in flight.
     ///
-    /// Waits for `gather` requests to complete, or for all at the device if these are fewer: each system call,
-    /// interrupt and doorbell of the device then serves several requests. There is no time limit: a timer for each wait
-    /// would cost more than it saves, above all in a virtual machine.
+    /// Waits for `gather` requests to complete, or for all requests at the device if these are fewer. Then each system
+    /// call, interrupt and doorbell of the device serves several requests. There is no time limit: a timer for each
+    /// wait would cost more than it saves, above all in a virtual machine.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
         self.pump.unplug(self.now);
         while self.pump.queue().completions() == 0 && self.pump.queue().bios_in() > 0 {
@@ -170,8 +170,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// Collects completions without waiting, and dispatches requests into the room they leave at the device. Plugged
-    /// jobs stay plugged.
+    /// Collects completions without waiting, and dispatches further requests to the device. Plugged jobs stay plugged.
     pub fn reap(&mut self) {
         self.collect();
         self.dispatch_and_commit();
@@ -213,7 +212,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
     }
 
-    /// Carries out a flush, discard or write-zeroes and returns when it has completed.
+    /// Executes a flush, discard or write-zeroes, and returns when it has completed.
     ///
     /// # Panics
     /// As [`Runner::read`], and if the operation needs memory.
@@ -232,7 +231,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.queue().stats()
     }
 
-    /// Records every step of every I/O in `sink` from now on.
+    /// From now on, records every step of every I/O in `sink`.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         self.pump.queue_mut().start_log(sink);
     }
@@ -254,7 +253,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         })
     }
 
-    /// A way to wait for the device while other threads use this runner.
+    /// A handle to wait for the device while other threads use this runner.
     pub(crate) fn watch(&self) -> Arc<dyn Watch> {
         self.pump.device().watch()
     }
@@ -264,18 +263,19 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.device_mut().end_watch();
     }
 
-    /// Whether I/O that bypasses the queue changes nothing: it has no elevator and no log.
+    /// Whether I/O may bypass the queue without an effect: the queue has no elevator and no log.
     pub(crate) fn is_plain(&self) -> bool {
         self.pump.queue().elevator() == "none" && !self.pump.queue().is_logged()
     }
 
     /// Whether a thread should reap: the device has requests in flight, or completed bios wait to be polled. Requests
-    /// that the elevator holds back do not count: only time advances them, see [`Runner::poll_timeout`].
+    /// that the elevator holds back do not count, since only time advances them: see [`Runner::poll_timeout`].
     pub(crate) fn needs_reaping(&self) -> bool {
         self.pump.device().in_flight() > 0 || self.pump.queue().completions() > 0
     }
 
-    /// Rings `bell` when [`Runner::reap`] has work: see [`RealDevice::set_bell`]. To be called before the first job.
+    /// Sets the bell that rings when [`Runner::reap`] has work: see [`RealDevice::set_bell`]. Call it before the first
+    /// job.
     ///
     /// # Errors
     /// If the device has no way to ring, or the system refuses it.
@@ -283,15 +283,16 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.device_mut().set_bell(bell)
     }
 
-    /// When [`Runner::reap`] has work that no watch or bell announces. A wait by the watch must end then at the latest.
+    /// The time at which [`Runner::reap`] has work that no watch or bell announces. A wait by the watch must end at
+    /// this time at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // The queue completes some bios by itself, such as the flush of a device without a cache. No device announces
-        // them.
+        // The queue itself completes some bios, such as the flush of a device without a cache. No device announces
+        // these.
         let completed = (self.pump.queue().completions() > 0).then_some(self.now);
         [completed, self.pump.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Makes queue and device end after `sectors` sectors from now on, where the file was resized.
+    /// Sets the capacity of queue and device after a resize of the file.
     pub fn set_capacity(&mut self, sectors: u64) -> &mut Self {
         if self.pump.queue().limits().capacity != sectors {
             self.pump.device_mut().set_capacity(sectors);
@@ -315,7 +316,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.start_batch();
         let submitted = self.pump.submit_bio(bio, self.now);
         if submitted.is_ok() && self.wait(1).is_err() {
-            // The kernel has the caller's memory and cannot say when it is done with it. There is no safe way to return.
+            // The kernel uses the caller's memory and cannot report the end of that use. So there is no safe way to
+            // return.
             std::process::abort();
         }
         std::mem::forget(on_unwind);
@@ -325,7 +327,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(done.result?)
     }
 
-    /// The next I/O may be far away: the log gets the records that the queue holds back.
+    /// Publishes the records that the queue holds back, since the next I/O may come much later.
     fn publish_log_if_idle(&mut self) {
         if self.in_flight() == 0 {
             self.pump.queue_mut().publish_log();
@@ -357,10 +359,10 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         Ok(())
     }
 
-    /// Sleeps until the elevator has a request due. An idle device cannot be waited in: it would return at once.
+    /// Sleeps until the elevator has a request due. A wait in the idle device would return at once.
     ///
     /// # Panics
-    /// If the elevator names no time: a bug of the elevator.
+    /// If the elevator returns no time: a bug of the elevator.
     fn sleep(&self, due: Option<Duration>) {
         let elevator = self.pump.queue().elevator();
         let due = due.unwrap_or_else(|| panic!("{elevator} holds all requests back and names no time"));

@@ -1,6 +1,5 @@
-//! One queue and one device for any number of threads. Each thread is a [`QueueClient`]: it adds bios to a ring of its
-//! own, and the thread that holds the queue at the moment serves the rings of all. Not a runner for one thread: see
-//! `runner.rs`.
+//! One queue and one device for any number of threads. Each thread is a [`QueueClient`] and adds bios to its own ring.
+//! The thread that currently holds the queue serves the rings of all. `runner.rs` is the queue of a single thread.
 //!
 //! ```text
 //!  client ── ring of bios ───────┐                              ┌──▶ device
@@ -31,7 +30,7 @@ pub use client::QueueClient;
 use core::{Client, Core};
 use mailbox::Mailbox;
 
-/// A request queue and a device that threads share. An elevator orders the requests of all of them.
+/// A request queue and a device that threads share. An elevator orders the requests of all threads.
 ///
 /// ```
 /// use iopath_core::{Extent, Limits, QueueConfig};
@@ -61,12 +60,11 @@ struct Shared<D: ?Sized + RealDevice> {
     core: Mutex<Core<D>>,
     /// A hint: whether a thread holds `core`.
     is_held: AtomicBool,
-    /// The clients that want to be served since a thread that held the queue last looked, as bits.
+    /// The clients that have called since a holder of the queue last read this, as bits.
     calls: AtomicU64,
-    /// The poller has returned from the device, and no thread that holds the queue has noted it yet.
+    /// The poller has returned from the device, and no holder of the queue has seen that yet.
     is_poller_back: AtomicBool,
-    /// The error number with which the device refused to be waited for, or 0. EIO after a panic of a thread that held
-    /// the queue.
+    /// The error number of a failed wait for the device, or 0. EIO after a panic of a thread that held the queue.
     broken: AtomicI32,
     /// In sectors.
     capacity: Arc<AtomicU64>,
@@ -75,10 +73,10 @@ struct Shared<D: ?Sized + RealDevice> {
 }
 
 impl<D: ?Sized + RealDevice> SharedQueue<D> {
-    /// A queue of that configuration in front of `device`.
+    /// A queue with this configuration in front of `device`.
     ///
     /// # Panics
-    /// If the device has requests already.
+    /// If the device has requests in flight.
     pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device has {foreign} requests that this queue has not submitted");
@@ -100,8 +98,8 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         }
     }
 
-    /// A client with room for `bios_max` bios in flight. It submits by itself when more than `plug` runs of bios that
-    /// cannot join one another are plugged.
+    /// A client with room for `bios_max` bios in flight. It submits its plugged bios when they form more than `plug`
+    /// runs that cannot merge with each other.
     pub fn client(&self, bios_max: u32, plug: u32) -> QueueClient<D> {
         let bios_max = bios_max.clamp(1, QueueConfig::SLOTS_MAX);
         let (submissions, bios_in) = ring::ring(bios_max);
@@ -120,39 +118,39 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         QueueClient::new(self.clone(), number, mailbox, submissions, completions, bios_max, plug)
     }
 
-    /// Makes the elevator what `spec` says: one of that kind stays, with its head and its shares, and is only set anew;
-    /// from any other that of `spec` takes over what is queued.
+    /// Makes the elevator match `spec`. An elevator of the same kind keeps its head and shares and gets the new
+    /// settings. Any other is replaced, and the new elevator gets the queued requests.
     pub fn follow(&self, spec: &ElevatorSpec) {
         self.shared.with(|core| core.pump.queue_mut().apply_spec(spec, clock::now()));
     }
 
-    /// Sets a tunable of the elevator; it counts from the next request on.
+    /// Sets a tunable of the elevator, from the next request on.
     pub fn set_tunable(&self, name: &str, value: u64) -> Result<(), ElevatorError> {
         self.shared.with(|core| core.pump.queue_mut().set_tunable(name, value))
     }
 
-    /// Gives a stream a share of `weight`, 1 to 10,000, against the 100 of others; a weight outside is replaced by the
-    /// nearest of these. It is forgotten when another elevator takes over.
+    /// Sets the weight of a stream, clamped to 1..=10,000. The default is 100. Weights are lost when the elevator is
+    /// replaced.
     pub fn set_weight(&self, stream: Stream, weight: u32) {
         self.shared.with(|core| core.pump.queue_mut().set_weight(stream, weight));
     }
 
-    /// The elevator and how it is set now.
+    /// The elevator and its current settings.
     pub fn elevator(&self) -> ElevatorSpec {
         self.shared.with(|core| core.pump.queue().elevator_spec().clone())
     }
 
-    /// Records every step of every client's I/O in `sink` from now on, and in no other sink.
+    /// From now on, records every step of every client's I/O in `sink`, which replaces an earlier sink.
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         self.shared.with(|core| core.pump.queue_mut().start_log(sink));
     }
 
-    /// The device ends after `sectors` sectors from now on: of a file that was resized.
+    /// Sets the capacity after a resize of the file.
     pub fn set_capacity(&self, sectors: u64) {
         self.shared.capacity.store(sectors, Release);
     }
 
-    /// What the queue has done so far, for all clients.
+    /// The statistics of the queue, for all clients.
     pub fn stats(&self) -> QueueStats {
         self.shared.with(|core| *core.pump.queue().stats())
     }
@@ -162,12 +160,12 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         self.shared.with(|core| core.pump.device().syscalls())
     }
 
-    /// What the device takes in one request.
+    /// The limits of the device.
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
-    /// Where the device ends, in sectors.
+    /// The capacity of the device in sectors.
     pub fn capacity(&self) -> u64 {
         self.shared.capacity.load(Acquire)
     }

@@ -1,9 +1,9 @@
-//! The locks, condition variables, threads and atomics of the code that blocks. In a normal build these are the
-//! standard library's, re-exported: they cost nothing.
+//! The locks, condition variables, threads and atomics of code that blocks. A normal build re-exports those of the
+//! standard library, without a cost.
 //!
-//! A build with `--cfg iopath_explore` replaces them by models that run under a scheduler (crate `shuttle`), with a
-//! clock of their own: `cargo xtask explore` searches interleavings for lost wake-ups and hangs. How it works:
-//! ARCHITECTURE.md. Not part of the public interface: only `iopath` uses it.
+//! A build with `--cfg iopath_explore` replaces them by models under a scheduler (crate `shuttle`) with a virtual
+//! clock. `cargo xtask explore` searches interleavings for lost wake-ups and hangs; ARCHITECTURE.md describes it. Not
+//! part of the public interface: only `iopath` uses it.
 
 #[cfg(not(iopath_explore))]
 mod eventfd;
@@ -47,7 +47,7 @@ mod explored {
     pub(crate) use super::thread::task_number;
     pub(crate) use super::time::{Instant, virtual_now};
 
-    /// So low that a few samples make the engine treat all I/O as quick: runs are short.
+    /// A few samples are enough for the engine to treat all I/O as quick, since runs are short.
     pub(crate) const FIRST_COST_NANOS: u64 = 10_000;
 }
 

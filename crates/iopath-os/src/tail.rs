@@ -1,4 +1,4 @@
-//! Writes the bytes after the last whole block of a volume, which direct I/O cannot reach. Writes no other bytes.
+//! Writes the bytes after the last whole block of a volume, since direct I/O cannot write them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! The properties of a target: kind, size, filesystem, disk. Reads statx, sysfs, `/proc/self/mountinfo` and ioctls.
 //!
-//! Does not decide whether it may be overwritten (`target/guard.rs`), nor how direct I/O has to be aligned
-//! (`target/alignment.rs`).
+//! `target/guard.rs` decides whether a target may be overwritten; `target/alignment.rs` discovers the alignment of
+//! direct I/O.
 
 pub mod alignment;
 pub mod beneath;
@@ -33,11 +33,11 @@ pub use roots::{DeviceNumber, FileId, Roots, TableError};
 
 use mounts::{Mount, Mounts};
 
-/// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks again
-/// those that have to hold during writes.
+/// The properties of a target at the time of the inspection. They can change at any time: [`open_exclusive`] checks
+/// again the properties that must hold during writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The path, symbolic links resolved.
+    /// The path, with symbolic links resolved.
     pub path: PathBuf,
     /// Regular file, directory or block device.
     pub kind: Kind,
@@ -50,7 +50,7 @@ pub struct Target {
     /// Bytes allocated to a regular file (`st_blocks` × 512): less than `size_bytes` if it has holes or its filesystem
     /// compresses. `None` for other kinds.
     pub allocated_bytes: Option<u64>,
-    /// Its filesystem; `None` for a block device, and if the mount table does not show it.
+    /// Its filesystem; `None` for a block device, or if the mount table does not show it.
     pub filesystem: Option<Filesystem>,
     /// The disk beneath it, or the reason why none is known.
     pub backing: Backing,
@@ -141,7 +141,7 @@ pub enum TargetError {
         /// The system's error.
         source: io::Error,
     },
-    /// A kind of file that holds no blocks.
+    /// A kind of file that has no blocks.
     #[error("{path} is a {kind}; give a regular file, a directory or a block device")]
     NotATarget {
         /// The path as given.
@@ -186,7 +186,7 @@ impl Target {
         Ok(Self::of_file(roots, path, kind, &stat))
     }
 
-    /// The properties of memory that takes the place of a target.
+    /// The properties of memory as a target.
     pub fn of_memory(size_bytes: u64) -> Self {
         Self {
             path: PathBuf::from("memory"),
@@ -281,8 +281,8 @@ fn disk_or_reason(roots: &Roots, device: DeviceNumber) -> Backing {
     }
 }
 
-/// The disk of the filesystem with device number `device`. Filesystems without a device of their own have major
-/// number 0; of those, btrfs on one disk still names it in sysfs.
+/// The disk of the filesystem with device number `device`. Filesystems without a device have major number 0; for btrfs
+/// on one disk, sysfs shows the disk.
 fn backing_of_file(roots: &Roots, device: DeviceNumber, mount: Option<&Mount>) -> Backing {
     if device.major != 0 {
         return disk_or_reason(roots, device);

@@ -1,5 +1,4 @@
-//! The request queue as one thread uses it: its own, or one that it shares with others. Forwards calls, and decides
-//! nothing.
+//! The request queue of one thread: its own, or one that it shares with others. Only forwards calls.
 
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Extent, Instant, LogSink, Op, QueueStats};
@@ -18,7 +17,7 @@ use crate::shared::QueueClient;
 pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
     /// Its own queue and device.
     Own(Runner<O>),
-    /// A queue and device of several threads.
+    /// A queue and device that several threads share.
     Shared(QueueClient<S>),
 }
 
@@ -103,7 +102,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// Carries out a flush, discard or write-zeroes and returns when it has completed.
+    /// Executes a flush, discard or write-zeroes, and returns when it has completed.
     ///
     /// # Panics
     /// If jobs are in flight, or the operation needs memory.
@@ -114,16 +113,15 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// Makes a thread's own queue and device end after `sectors` sectors from now on. The end of a shared queue is moved
-    /// by [`SharedQueue::set_capacity`](crate::SharedQueue::set_capacity): a thread that has an old end in mind must not
-    /// move it back.
+    /// Sets the capacity of a thread's own queue and device. Does nothing for a shared queue: use
+    /// [`SharedQueue::set_capacity`](crate::SharedQueue::set_capacity), so that no thread sets an outdated capacity.
     pub fn set_capacity(&mut self, sectors: u64) {
         if let Self::Own(runner) = self {
             runner.set_capacity(sectors);
         }
     }
 
-    /// Records every step of the queue in `sink` from now on: of a shared queue, the steps of all threads.
+    /// From now on, records every step of the queue in `sink`; for a shared queue, the steps of all threads.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         match self {
             Self::Own(runner) => runner.start_log(sink),
@@ -142,7 +140,8 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// When [`ThreadQueue::reap`] has work that no bell announces: see [`Runner::poll_timeout`]. A shared queue has no bell.
+    /// The time at which [`ThreadQueue::reap`] has work that no bell announces: see [`Runner::poll_timeout`]. A shared
+    /// queue has no bell.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Own(runner) => runner.poll_timeout(),
@@ -150,7 +149,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// The elevator of the queue and how it is set now.
+    /// The elevator of the queue and its current settings.
     pub fn elevator(&self) -> ElevatorSpec {
         match self {
             Self::Own(runner) => runner.elevator().clone(),
@@ -158,7 +157,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// What the queue has done so far: a shared queue for all threads.
+    /// The statistics of the queue; of a shared queue, for all threads.
     pub fn stats(&self) -> QueueStats {
         match self {
             Self::Own(runner) => *runner.stats(),
@@ -166,7 +165,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// System calls made for I/O so far: with a shared queue by all threads.
+    /// The number of system calls for I/O so far; with a shared queue, of all threads.
     pub fn syscalls(&self) -> u64 {
         match self {
             Self::Own(runner) => runner.syscalls(),

@@ -1,5 +1,5 @@
-//! Reads and writes by copying from and to a file mapped into memory: no system call, a page fault where the page cache
-//! must act. Gives the kernel no advice, as most programs do.
+//! Reads and writes by copying from and to a file mapped into memory: no system call, but a page fault for each page
+//! that is not mapped yet. Like most programs, it gives the kernel no advice.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -14,11 +14,11 @@ use super::{Blocking, Direction, Slots, Transfer};
 
 /// A file mapped into memory, to copy from and to.
 ///
-/// If the mapping can no longer be read or written, this and all later transfers fail; the process goes on. The error is
-/// `UnexpectedEof` if the file shrank, EIO if the device failed.
+/// If the mapping can no longer be read or written, the current and all later transfers fail, and the process
+/// continues. The error is `UnexpectedEof` if the file shrank, and EIO if the device failed.
 #[derive(Debug)]
 pub struct Mmap {
-    /// Dropped before the mapping is: see `drop`.
+    /// Dropped before the mapping: see `drop`.
     watch: Option<Watch>,
     start: NonNull<u8>,
     len: usize,
@@ -27,9 +27,10 @@ pub struct Mmap {
 }
 
 impl Mmap {
-    /// Maps the first `len` bytes of `file`, writable if asked for (then the file has to be open for writing).
+    /// Maps the first `len` bytes of `file`, writable if requested (then the file must be open for writing).
     ///
-    /// Errors: ENODEV where the filesystem cannot map, ENOMEM where the address space is full, EINVAL for no bytes.
+    /// Errors: ENODEV if the filesystem does not support mappings, ENOMEM if the address space is full, EINVAL for no
+    /// bytes.
     pub fn new(file: File, len: u64, writable: bool) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };

@@ -1,4 +1,4 @@
-//! The kernel's own I/O paths to a file or block device, as programs use them: the peers that iopath is measured against.
+//! The kernel's own I/O paths to a file or block device, as programs use them. Measurements compare iopath with them.
 //!
 //! | type | system calls | in flight |
 //! |---|---|---|
@@ -6,9 +6,9 @@
 //! | [`Uring`] | `io_uring_enter(2)`, one for a few transfers | as many as there are buffers |
 //! | [`OneAtATime`] [`Mmap`] | none but page faults | 1 |
 //!
-//! All take transfers by slot: slot `i` moves bytes between the file and buffer `i`. The connection owns the buffers, so a
-//! caller cannot access memory in flight. None is a block device of iopath: they have no queue and no elevator, and share
-//! no code with the paths they are compared to.
+//! All identify transfers by slot: slot `i` moves bytes between the file and buffer `i`. The connection owns the
+//! buffers, so a caller cannot access memory in flight. These types are not block devices of iopath: they have no queue
+//! and no elevator, and share no code with the paths of iopath.
 
 mod mmap;
 mod one;
@@ -53,7 +53,7 @@ pub struct Transfer {
 /// A completed transfer.
 #[derive(Debug)]
 pub struct Done {
-    /// The slot it was submitted in, free again.
+    /// The slot of the transfer, which is free again.
     pub slot: u32,
     /// Success of the whole length, or the error: [`io::ErrorKind::UnexpectedEof`] if the file ends early,
     /// [`io::ErrorKind::WriteZero`] if the device takes no more bytes, else the system's errno.
@@ -69,8 +69,8 @@ pub fn open(path: &Path, writes: bool, direct: bool) -> io::Result<File> {
 
 /// The next action after a transfer with `done` bytes moved `moved` more.
 ///
-/// A short transfer continues at the last multiple of `align`, since direct I/O refuses any other offset. Without progress
-/// there, the file has ended.
+/// A short transfer continues at the last multiple of `align`, since direct I/O refuses any other offset. If it makes
+/// no progress there, the file has ended.
 fn advance(transfer: Transfer, done: u32, moved: u32, align: u32) -> Progress {
     let end = done + moved;
     if end >= transfer.bytes {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_transfers_go_on_from_an_aligned_point_or_end() {
+    fn short_transfers_continue_at_an_aligned_offset_or_end() {
         let read = Transfer { direction: Direction::Read, offset: 0, bytes: 4096 };
         assert_eq!(advance(read, 0, 4096, 512), Progress::Whole);
         assert_eq!(advance(read, 0, 1000, 512), Progress::From(512));

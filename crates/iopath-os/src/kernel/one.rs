@@ -4,7 +4,7 @@ use std::io;
 
 use super::{Done, Slots, Transfer};
 
-/// A synchronous way to move bytes between a file and a buffer: nothing is in flight between two calls.
+/// A synchronous method to move bytes between a file and a buffer. No transfer is in flight between two calls.
 pub trait Blocking {
     /// Moves the bytes of a transfer that fits its buffer. A write first makes the buffer's content unique.
     fn run(&mut self, slots: &mut Slots, slot: u32, transfer: Transfer) -> io::Result<()>;
@@ -13,18 +13,18 @@ pub trait Blocking {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// A synchronous way and its buffers. Depth 1.
+/// A synchronous method and its buffers. Depth 1.
 #[derive(Debug)]
 pub struct OneAtATime<B> {
-    way: B,
+    method: B,
     slots: Slots,
     pending: Option<(u32, Transfer)>,
 }
 
 impl<B: Blocking> OneAtATime<B> {
-    /// Transfers between the file of `way` and `slots`.
-    pub const fn new(way: B, slots: Slots) -> Self {
-        Self { way, slots, pending: None }
+    /// Transfers between the file of `method` and `slots`.
+    pub const fn new(method: B, slots: Slots) -> Self {
+        Self { method, slots, pending: None }
     }
 
     /// Queues a transfer, which runs in [`Self::reap`].
@@ -37,22 +37,22 @@ impl<B: Blocking> OneAtATime<B> {
         self.pending = Some((slot, transfer));
     }
 
-    /// Runs the pending transfer to its end.
+    /// Runs the pending transfer to completion.
     pub fn reap(&mut self, done: &mut Vec<Done>) {
         if let Some((slot, transfer)) = self.pending.take() {
-            let result = self.way.run(&mut self.slots, slot, transfer);
+            let result = self.method.run(&mut self.slots, slot, transfer);
             done.push(Done { slot, result });
         }
     }
 
-    /// Runs a transfer to its end, without [`Self::submit`].
+    /// Runs a transfer to completion, without [`Self::submit`].
     ///
     /// # Panics
     /// If one is pending, or it does not fit the buffer.
     pub fn run(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         assert!(self.pending.is_none(), "slot {slot}: one transfer at a time");
         self.check(transfer);
-        self.way.run(&mut self.slots, slot, transfer)
+        self.method.run(&mut self.slots, slot, transfer)
     }
 
     fn check(&self, transfer: Transfer) {
@@ -61,12 +61,12 @@ impl<B: Blocking> OneAtATime<B> {
 
     /// The bytes of a slot's buffer.
     pub fn buffer(&mut self, slot: u32) -> &[u8] {
-        // SAFETY: a synchronous way has nothing in flight between two calls.
+        // SAFETY: a synchronous method has nothing in flight between two calls.
         unsafe { self.slots.buffer(slot) }
     }
 
     /// Returns when all written bytes are on the medium.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.way.flush()
+        self.method.flush()
     }
 }

@@ -1,4 +1,4 @@
-//! One transfer after another with `pread(2)` and `pwrite(2)`; the flags of the open file decide whether these go through
+//! One transfer after another with `pread(2)` and `pwrite(2)`. The flags of the open file decide whether the calls use
 //! the page cache.
 
 use std::fs::File;

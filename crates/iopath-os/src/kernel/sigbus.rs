@@ -1,8 +1,9 @@
 //! Turns the SIGBUS of a mapped file that shrank, or whose device failed, into an error.
 //!
-//! When the kernel cannot load a page of a mapping, it sends a signal, which ends the process unless handled (`mmap(2)`).
-//! The handler here maps a page of zeroes at the address and records the fault in the watched range, and the access
-//! continues; the code that made it calls [`Watch::faulted`] afterwards. Faults elsewhere go to the previous handler.
+//! When the kernel cannot load a page of a mapping, it sends a signal, which ends the process unless handled
+//! (`mmap(2)`). The handler here maps a page of zeroes at the address and records the fault in the watched range, and
+//! the access continues; the code that made it calls [`Watch::faulted`] afterwards. The handler forwards faults at
+//! other addresses to the previous handler.
 
 mod range;
 
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use range::SharedRange;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// The most mappings watched at a time.
+/// The maximum number of watched mappings.
 const WATCHES_MAX: usize = 256;
 
 /// One watched range of addresses. A signal handler must not lock, so all fields are atomic. Only the watch that has set
@@ -44,8 +45,8 @@ impl Watch {
     /// Watches a range of addresses.
     ///
     /// # Safety
-    /// Until the watch is dropped, the range is a mapping of the caller, who reads and writes it only as plain bytes: a fault
-    /// replaces a page of it by zeroes.
+    /// Until the watch is dropped, the range is a mapping of the caller. The caller reads and writes it only as plain
+    /// bytes, since a fault replaces a page of it by zeroes.
     pub(super) unsafe fn new(range: Range<usize>) -> io::Result<Self> {
         install()?;
         let index = ENTRIES
@@ -68,7 +69,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        ENTRIES[self.index].range.withdraw();
+        ENTRIES[self.index].range.clear();
         ENTRIES[self.index].taken.store(false, Ordering::Release);
     }
 }
@@ -130,7 +131,8 @@ fn replace_page(address: usize) -> bool {
     mapped.is_ok()
 }
 
-/// Forwards the signal to the previous handler, or restores the default action for when the access is retried.
+/// Forwards the signal to the previous handler. If there is none, restores the default action, which the retried access
+/// then triggers.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;

@@ -1,4 +1,4 @@
-//! The buffers of a connection, one for each slot, in one region. The connection records which are in flight.
+//! The buffers of a connection, one for each slot, in one region. The connection records the slots in flight.
 
 use std::ptr::NonNull;
 
@@ -17,11 +17,11 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Allocates the buffers; `fill` sets the bytes for writes (random ones, so that compression and deduplication below do
-    /// not improve a measurement).
+    /// Allocates the buffers. `fill` sets the bytes for writes: random bytes, so that compression and deduplication
+    /// below do not improve a measurement.
     ///
     /// # Panics
-    /// If there would be no slot or no byte in one.
+    /// If `depth` or `block_bytes` is 0.
     pub fn new(depth: u32, block_bytes: u32, fill: impl FnOnce(&mut [u8])) -> Result<Self, NoMemory> {
         assert!(depth > 0 && block_bytes > 0, "{depth} slots of {block_bytes} bytes");
         let stride_bytes = (block_bytes as usize).next_multiple_of(page_bytes());
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_buffer_starts_on_a_page_and_is_its_own() {
+    fn every_buffer_starts_on_a_page_and_buffers_are_disjoint() {
         let mut slots = Slots::new(3, 512, |bytes| bytes.fill(7)).unwrap();
         for slot in 0..3 {
             assert_eq!(slots.start(slot).as_ptr() as usize % page_bytes(), 0);

@@ -1,9 +1,9 @@
-//! Makes the blocks of writes unique. Does not fill them: the caller supplies random bytes.
+//! Makes the blocks of writes unique. The caller fills them with random bytes.
 
 /// The distance between stamps in bytes.
 const EVERY_BYTES: usize = 4096;
 
-/// Stamps blocks with their offset and a running number. Otherwise a device that deduplicates blocks would store equal ones
+/// Stamps blocks with their offset and a running number. Otherwise a device that deduplicates would store equal blocks
 /// once, and its measurement would be too good.
 #[derive(Debug, Default)]
 pub struct Stamp {

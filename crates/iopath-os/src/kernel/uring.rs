@@ -1,5 +1,5 @@
-//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest path: registered file and buffers, one
-//! system call for several transfers. Orders and merges nothing: the kernel does.
+//! Many transfers in flight from one thread with `io_uring`, the kernel's fastest path: registered file and buffers,
+//! one system call for several transfers. The kernel orders and merges the transfers.
 
 use std::fmt;
 use std::fs::File;
@@ -20,12 +20,12 @@ const SUBMIT_FROM: usize = 4;
 /// The registered file's index.
 const FILE: types::Fixed = types::Fixed(0);
 
-/// An `io_uring` of the calling thread on one file, as deep as it has slots.
+/// An `io_uring` of the calling thread on one file. Its depth is the number of slots.
 ///
-/// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) if the kernel supports them, so that this thread handles completions
-/// in its own calls, without interrupts; else `COOP_TASKRUN` (5.19), or no flag.
+/// Uses `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1) if the kernel supports them, so that this thread handles
+/// completions in its own calls, without interrupts. Otherwise it uses `COOP_TASKRUN` (5.19), or no flag.
 pub struct Uring {
-    /// Both are leaked if the transfers in flight cannot be waited for: see `drop`.
+    /// Ring and slots are leaked if a wait for the transfers in flight fails: see `drop`.
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Slots>,
     /// Kept open because completions of the ring refer to it.
@@ -43,8 +43,8 @@ impl Uring {
     /// A ring for transfers between `file` and `slots`. `align` is the offset alignment the file was opened with, in
     /// bytes: the device's for `O_DIRECT`, 1 through the page cache.
     ///
-    /// Errors: ENOSYS where the kernel has no `io_uring`, EPERM where a sysctl or a container's seccomp filter refuses
-    /// it, ENOMEM where memory for the ring is limited.
+    /// Errors: ENOSYS if the kernel has no `io_uring`, EPERM if a sysctl or a container's seccomp filter refuses it,
+    /// ENOMEM if memory for the ring is limited.
     pub fn new(file: File, slots: Slots, align: u32) -> io::Result<Self> {
         assert!(align > 0, "an alignment is 1 byte at least");
         let ring = build(slots.depth())?;
@@ -69,7 +69,7 @@ impl Uring {
         })
     }
 
-    /// The most transfers in flight.
+    /// The maximum number of transfers in flight.
     pub fn depth(&self) -> u32 {
         self.slots.depth()
     }
@@ -80,18 +80,18 @@ impl Uring {
         self.buffers_registered
     }
 
-    /// Takes a transfer; the kernel hears of it when a few have come together, or in [`Self::reap`].
+    /// Queues a transfer. It is submitted to the kernel together with a few others, or in [`Self::reap`].
     ///
     /// # Errors
-    /// EINVAL for an offset that the system has no number for, as `pread(2)` says of it; else what `io_uring_enter(2)`
-    /// says.
+    /// EINVAL for an offset that exceeds the range of the system, as in `pread(2)`; otherwise the errors of
+    /// `io_uring_enter(2)`.
     ///
     /// # Panics
     /// If the slot is in flight, or the transfer does not fit its buffer.
     pub fn submit(&mut self, slot: u32, transfer: Transfer) -> io::Result<()> {
         assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
         assert!(transfer.bytes <= self.slots.block_bytes(), "{transfer:?} does not fit its buffer");
-        // The last number of all would mean the file's own position, and move bytes there.
+        // The highest number means the file's current position, and would move bytes there.
         let end = transfer.offset.checked_add(u64::from(transfer.bytes));
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -107,14 +107,14 @@ impl Uring {
             return Ok(());
         }
         match self.ring.submit() {
-            // What the kernel has no room for now stays in the queue until `reap` makes some.
+            // If the kernel has no room now, the entries stay in the queue until `reap` makes room.
             Err(error) if !is_passing(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Hands what is left of the submitted to the kernel and, with the same system call, waits until one transfer has
-    /// ended at least. Returns at once when nothing is in flight.
+    /// Submits the remaining queued transfers to the kernel and, with the same system call, waits until at least one
+    /// transfer has completed. Returns at once if no transfer is in flight.
     pub fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         let before = done.len();
         while self.in_flight_count > 0 && done.len() == before {
@@ -131,7 +131,7 @@ impl Uring {
         Ok(())
     }
 
-    /// The bytes a slot holds.
+    /// The bytes in the buffer of a slot.
     ///
     /// # Panics
     /// If the slot is in flight.
@@ -213,8 +213,8 @@ impl fmt::Debug for Uring {
 }
 
 impl Drop for Uring {
-    /// Waits for the transfers in flight, whose memory the kernel uses. If waiting fails, leaks memory and ring, so that the
-    /// kernel never writes to freed memory.
+    /// Waits for the transfers in flight, since the kernel uses their memory. If the wait fails, leaks memory and ring,
+    /// so that the kernel never writes to freed memory.
     fn drop(&mut self) {
         let mut done = Vec::with_capacity(self.slots.depth() as usize);
         while self.in_flight_count > 0 {

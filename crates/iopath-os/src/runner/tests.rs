@@ -46,7 +46,7 @@ fn a_completion_returns_token_and_buffer_with_the_data_read() {
 }
 
 #[test]
-fn refusing_gives_the_buffer_back() {
+fn a_refusal_returns_the_buffer() {
     let (mut runner, pool) = (runner(64), BufferPool::new(1, 4096).unwrap());
     let refused = runner.queue(job(Op::Read, 8, pool.take().unwrap(), 0)).unwrap_err();
     assert!(matches!(refused.error, SubmitError::OutOfRange { capacity: 64, .. }), "{refused}");
@@ -93,9 +93,9 @@ fn a_device_with_requests_in_flight_is_refused() {
 
 /// Keeps the records of an idle queue, and discards all others.
 #[derive(Debug, Clone, Default)]
-struct Resting(Arc<Mutex<RecordBatch>>);
+struct IdleLog(Arc<Mutex<RecordBatch>>);
 
-impl LogSink for Resting {
+impl LogSink for IdleLog {
     fn take(&mut self, batch: &mut RecordBatch) -> Result<(), NoRoom> {
         batch.clear();
         Ok(())
@@ -111,7 +111,7 @@ impl LogSink for Resting {
     }
 }
 
-impl Resting {
+impl IdleLog {
     fn count(&self, event: Event) -> usize {
         let batch = self.0.lock().unwrap();
         let steps = batch.records().iter().flat_map(|record| record.parts());
@@ -122,7 +122,7 @@ impl Resting {
 #[test]
 fn the_log_of_an_idle_runner_has_every_step() {
     let (mut runner, pool) = (runner(64), BufferPool::new(4, 4096).unwrap());
-    let log = Resting::default();
+    let log = IdleLog::default();
     runner.start_log(Box::new(log.clone()));
     let seen = || (log.count(Event::Queue), log.count(Event::Complete));
     for token in 0..2 {
@@ -148,7 +148,7 @@ fn the_log_of_an_idle_runner_has_every_step() {
 }
 
 #[test]
-fn a_bio_that_the_queue_completes_by_itself_is_not_waited_for() {
+fn a_bio_that_the_queue_itself_completes_needs_no_wait() {
     let mut runner = runner(64);
     // A disk without a cache gets no flush from the queue, so no watch on it would end.
     runner.queue_segment(Op::Flush, Extent::EMPTY, None, 0).unwrap();

@@ -7,15 +7,14 @@ use super::Runner;
 use crate::device::RealDevice;
 
 impl<D: ?Sized + RealDevice> Runner<D> {
-    /// Replaces the elevator, which takes over the queued requests. Allocates. Stream weights are lost with the elevator
-    /// they were set in.
+    /// Replaces the elevator; the new one gets the queued requests. Allocates. The weights of streams are lost.
     pub fn set_elevator(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
         self.pump.queue_mut().set_elevator(spec, now);
         self.publish_log_if_idle();
     }
 
-    /// Makes the elevator match `spec`: sets the tunables of one of the same kind, replaces one of another kind.
+    /// Makes the elevator match `spec`: an elevator of the same kind gets the new tunables, any other is replaced.
     pub fn follow(&mut self, spec: &ElevatorSpec) {
         let now = self.time();
         self.pump.queue_mut().apply_spec(spec, now);
@@ -27,7 +26,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.queue_mut().set_tunable(name, value)
     }
 
-    /// Sets a stream's weight, 1 to 10,000; other streams have 100. Values outside are clamped.
+    /// Sets a stream's weight, clamped to 1..=10,000. The default is 100.
     pub fn set_weight(&mut self, stream: Stream, weight: u32) {
         self.pump.queue_mut().set_weight(stream, weight);
     }
@@ -37,7 +36,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.queue().elevator_spec()
     }
 
-    /// The time of the current batch; the clock's if the queue is not plugged.
+    /// The time of the current batch; the current time if the queue is not plugged.
     fn time(&mut self) -> Instant {
         self.start_batch();
         self.now

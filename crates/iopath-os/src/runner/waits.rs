@@ -1,5 +1,5 @@
-//! When a runner waits, for what and with which timer: on a slow device that records each wait. No
-//! test assumes an upper bound on the time of an operation.
+//! Tests of the waits of a runner and of their timers, on a slow device that records each wait. No test assumes an
+//! upper bound on the time of an operation.
 
 use super::*;
 use crate::device::Bell;
@@ -8,7 +8,7 @@ use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBoun
 use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, RequestTable, Tag};
 use std::collections::VecDeque;
 
-/// How long the elevator holds each request back, and how long the device then takes for it.
+/// The time for which the elevator holds each request back, and the time that the device then takes for it.
 const HELD_FOR: Duration = Duration::from_millis(1);
 const TAKES: Duration = Duration::from_millis(10);
 
@@ -163,7 +163,7 @@ fn wait_submits_plugged_jobs_and_sets_no_timer() {
         assert_eq!(runner.pump.device().in_flight(), 0, "the jobs are plugged");
         assert_eq!(runner.pump.queue().poll_timeout(), None, "no timer unplugs them");
         runner.wait(count).unwrap();
-        // All were at the device when the wait began, and only their completion ends it.
+        // All jobs were at the device when the wait began, and only their completion ends it.
         assert_eq!(
             runner.pump.device().waits,
             [Wait { in_flight: count, completions: count, timeout: None }]
@@ -187,7 +187,7 @@ fn a_full_device_is_waited_for_without_a_timer_although_the_elevator_is_due() {
     let (mut runner, pool) = (runner(1, TAKES, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
     queue(&mut runner, &pool, 4);
     finish(&mut runner);
-    // One wait for each of the four: the next request is due all the time, and the device has no room for it.
+    // One wait for each of the four: the next request is always due, but the device has no room for it.
     let alone = |wait: &Wait| *wait == Wait { in_flight: 1, completions: 1, timeout: None };
     assert!(
         runner.pump.device().waits.len() == 4 && runner.pump.device().waits.iter().all(alone),

@@ -1,5 +1,5 @@
-//! A thread's access to a shared queue: keeps the memory of its I/O alive, and counts what is in flight. Serves nothing
-//! by itself: see `wait.rs`.
+//! A thread's access to a shared queue: keeps the memory of its I/O alive, and counts its jobs in flight. `wait.rs`
+//! serves the queue.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -18,26 +18,26 @@ use crate::memory::Segment;
 use crate::pool::PoolBuf;
 use crate::runner::{AbortOnUnwind, Finished, Job, Refused, RunError};
 
-/// One of the threads that share a [`SharedQueue`], as [`Runner`](crate::Runner) is for a thread with a queue of its own.
+/// One of the threads that share a [`SharedQueue`]. A thread with a queue of its own uses a [`Runner`](crate::Runner).
 ///
-/// For one thread at a time. Dropping it waits for its I/O that is in flight.
+/// For one thread at a time. Drop waits for its I/O in flight.
 pub struct QueueClient<D: ?Sized + RealDevice> {
     queue: SharedQueue<D>,
     number: u32,
     mailbox: Arc<Mailbox>,
     submissions: Producer<Bio<Segment>>,
     completions: Consumer<BioDone>,
-    /// Keeps the memory alive. Dropped by the drop of the client alone, when the I/O on it has completed.
+    /// Keeps the memory alive. Only the drop of the client drops it, after the I/O has completed.
     in_flight: ManuallyDrop<Slab<InFlight>>,
     bios_max: u32,
     plug_max: u32,
-    /// Runs of plugged bios that cannot join one another.
+    /// The number of runs of plugged bios that cannot merge with each other.
     plugged: u32,
     /// The end of the last plugged bio.
     last: Option<(Op, Extent)>,
 }
 
-/// A bio in flight; its token is the number here.
+/// A bio in flight. Its token is its index.
 #[derive(Debug)]
 struct InFlight {
     op: Op,
@@ -72,13 +72,13 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         }
     }
 
-    /// The queue that this is a client of.
+    /// The queue of this client.
     pub const fn shared_queue(&self) -> &SharedQueue<D> {
         &self.queue
     }
 
-    /// Takes a job, and plugs it. [`QueueClient::submit`] or [`QueueClient::wait`] submits it together with all
-    /// others, or this does when the plug is full.
+    /// Queues a job in the plug. [`QueueClient::submit`], [`QueueClient::wait`], or the overflow of the plug submits
+    /// all plugged jobs.
     pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
         let Job { op, extent, buffer, fua, stream, priority, token } = job;
         let memory = match &buffer {
@@ -100,14 +100,15 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         }
     }
 
-    /// Submits what is plugged, without waiting.
+    /// Submits all plugged jobs, without waiting.
     pub fn submit(&mut self) {
         self.publish();
         self.queue.shared.call(bit_of(self.number));
     }
 
-    /// Submits what is plugged and waits until [`QueueClient::poll_completion`] has `gather` completions, or those of all jobs if
-    /// they are fewer. Returns at once when there is one already, and when there is nothing to wait for.
+    /// Submits all plugged jobs and waits until [`QueueClient::poll_completion`] has `gather` completions, or the
+    /// completions of all jobs if these are fewer. Returns at once if there is a completion already, or no job is in
+    /// flight.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
         self.publish();
         if self.completions.len() > 0 {
@@ -116,31 +117,32 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         self.wait_for(gather.max(1))
     }
 
-    /// The next job that has completed.
+    /// The next completed job.
     pub fn poll_completion(&mut self) -> Option<Finished> {
         let BioDone { token, result } = self.completions.pop()?;
         let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
         Some(Finished { token, op, extent, buffer, result })
     }
 
-    /// Collects what has completed, for all clients, without waiting. What is plugged stays so.
+    /// Collects completions for all clients, without waiting. Plugged jobs stay plugged.
     pub fn reap(&mut self) {
         self.completions.release();
         self.queue.shared.reap();
     }
 
-    /// Waits until all that was submitted has completed. [`QueueClient::poll_completion`] returns it afterwards.
+    /// Submits all plugged jobs and waits until every job has completed. [`QueueClient::poll_completion`] returns them
+    /// afterwards.
     pub fn drain(&mut self) -> Result<(), WaitError> {
         self.publish();
         self.wait_for(u32::MAX)
     }
 
-    /// Jobs taken and not yet returned by [`QueueClient::poll_completion`].
+    /// Jobs queued and not yet returned by [`QueueClient::poll_completion`].
     pub fn in_flight(&self) -> u32 {
         self.in_flight.len() as u32
     }
 
-    /// Reads `extent` into `memory`, which is as long, and returns when that has completed.
+    /// Reads `extent` into `memory`, which has the same length, and returns when the I/O has completed.
     ///
     /// # Panics
     /// If jobs are in flight.
@@ -150,7 +152,8 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         self.run(Bio::read(extent, segment, 0))
     }
 
-    /// Writes `memory`, which is as long, to `extent`, and returns when that has completed; with `fua` on the medium.
+    /// Writes `memory`, which has the same length, to `extent`, and returns when the I/O has completed; with `fua`,
+    /// when the data is on the medium.
     ///
     /// # Panics
     /// As [`QueueClient::read`].
@@ -160,7 +163,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         self.run(Bio { fua, ..Bio::write(extent, segment, 0) })
     }
 
-    /// Carries out a flush, discard or write-zeroes and returns when that has completed.
+    /// Executes a flush, discard or write-zeroes, and returns when it has completed.
     ///
     /// # Panics
     /// As [`QueueClient::read`], and if the operation needs memory.
@@ -177,7 +180,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         let number = self.in_flight.insert(InFlight { op, extent, buffer: None, token: 0 });
         self.plug(bio, number);
         if self.drain().is_err() {
-            // The kernel holds the caller's memory, and no completion will tell when it no longer does.
+            // The kernel uses the caller's memory, and no completion will report the end of that use.
             std::process::abort();
         }
         std::mem::forget(on_unwind);
@@ -192,7 +195,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         RequestQueue::check_bio(&self.queue.shared.limits, self.queue.capacity(), &bio)
     }
 
-    /// Writes a bio that was checked to the ring, and publishes those before it if the plug is full.
+    /// Writes a checked bio to the ring. If the plug is full, publishes the earlier bios first.
     fn plug(&mut self, bio: Bio<Segment>, number: usize) {
         let joins = self.last.is_some_and(|(op, extent)| op == bio.op && extent.is_followed_by(bio.extent));
         if !joins {
@@ -205,14 +208,14 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         self.submissions.push(Bio { token: token(self.number, number as u32), ..bio });
     }
 
-    /// Lets the queue see what is plugged, and the room of completions that were polled.
+    /// Publishes the plugged bios, and the room of polled completions, to the queue.
     fn publish(&mut self) {
         self.completions.release();
         (self.plugged, self.last) = (0, None);
         self.submissions.publish();
     }
 
-    /// Waits until so many completions are there, or those of all jobs.
+    /// Waits until this number of completions is available, or the completions of all jobs.
     fn wait_for(&mut self, wanted: u32) -> Result<(), WaitError> {
         let wanted = wanted.min(self.in_flight());
         let completions = &self.completions;
@@ -224,8 +227,8 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 }
 
 impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
-    /// Waits for the I/O in flight. If the device refuses to be waited for, or a thread has panicked while it held the
-    /// queue, be it during that wait, the memory stays allocated for ever: the device may still write to it.
+    /// Waits for the I/O in flight. If the wait for the device fails, or a thread has panicked while it held the queue,
+    /// the memory stays allocated forever, since the device may still write to it.
     fn drop(&mut self) {
         let is_usable = !self.queue.shared.core.is_poisoned();
         if !is_usable || self.drain().is_err() {

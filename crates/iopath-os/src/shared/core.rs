@@ -1,5 +1,5 @@
-//! The queue and device that clients share, and the work of the thread that holds them: it takes in the bios of all
-//! clients, dispatches requests, and posts each completion to its client. Does not wait: see `wait.rs`.
+//! The queue and device that clients share, and the work of the thread that holds them: it collects the bios of all
+//! clients, dispatches requests, and posts each completion to its client. Waiting is in `wait.rs`.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::device::RealDevice;
 use crate::memory::Segment;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Bits of [`Calls`](super::Shared::calls) that name clients: client `n` has bit `n % CLIENT_BITS`.
+/// The number of bits of [`Calls`](super::Shared::calls) for clients: client `n` has bit `n % CLIENT_BITS`.
 pub(super) const CLIENT_BITS: usize = 63;
 
-/// The bit of a thread that has no bios to submit, and wants the queue served.
+/// The bit of a call without bios: the thread only wants the queue served.
 pub(super) const SERVE: u64 = 1 << CLIENT_BITS;
 
-/// Threads that are woken after the queue has been released; more are woken before.
+/// Threads to wake after the release of the queue. If there are more, the rest is woken before.
 pub(super) type Wakes = ArrayVec<Arc<Mailbox>, 16>;
 
 /// The state that a thread holds exclusively.
@@ -28,11 +28,11 @@ pub(super) struct Core<D: ?Sized + RealDevice> {
     pub(super) pump: QueuedDevice<Box<D>>,
     pub(super) clients: Vec<Option<Client>>,
     bios_max: u32,
-    /// Where the device ends, in sectors, as others set it.
+    /// The capacity of the device in sectors, as other threads set it.
     capacity: Arc<AtomicU64>,
     /// Clients whose bios found the queue full, as bits.
     backlog: u64,
-    /// The client from which the next pass begins, as a bit number.
+    /// The client with which the next pass begins, as a bit number.
     first: u32,
     /// The thread that waits for the device.
     pub(super) poller: Option<Poller>,
@@ -63,7 +63,7 @@ fn numbers(set: u64, count: usize, first: u32) -> impl Iterator<Item = usize> {
     bits.flat_map(move |bit| (bit..count).step_by(CLIENT_BITS))
 }
 
-/// The token of a bio in the queue: its client, and its number there.
+/// The token of a bio in the queue: its client, and its number at that client.
 pub(super) const fn token(client: u32, number: u32) -> u64 {
     (client as u64) << 32 | number as u64
 }
@@ -83,7 +83,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    /// Takes in the bios of the clients in `calls`, and gives the device what it has room for.
+    /// Moves the bios of the clients in `calls` into the queue, and dispatches to the device while it has room.
     pub(super) fn serve(&mut self, calls: u64, wakes: &mut Wakes) {
         self.now = clock::now();
         move_end(&mut self.pump, &self.capacity);
@@ -91,9 +91,9 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.advance(wakes);
     }
 
-    /// Collects what the device has completed, and gives it more. No further: what completes at once then is left to the
-    /// next call, so that clients add bios for the elevator to order in between. Does nothing while a thread waits for
-    /// the device by its watch: a completion that is collected here would not end that wait.
+    /// Collects completions of the device once, and dispatches further requests. Completions of these requests are left
+    /// to the next call, so that clients can add bios for the elevator to order in between. Does nothing while a thread
+    /// waits for the device by its watch, since a completion collected here would not end that wait.
     pub(super) fn collect(&mut self, wakes: &mut Wakes) {
         let is_watched = matches!(self.poller, Some(Poller { is_watching: true, .. }));
         if is_watched || self.pump.device().in_flight() == 0 {
@@ -102,16 +102,16 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.now = clock::now();
         self.pump.collect(self.now);
         self.post(wakes);
-        // There is room now for bios that found the queue full.
+        // Now the queue has room for bios that found it full.
         self.admit(0, wakes);
         self.advance(wakes);
     }
 
-    /// Gives the device what it has room for, and posts completed bios.
+    /// Dispatches to the device while it has room, and posts completed bios.
     fn advance(&mut self, wakes: &mut Wakes) {
         self.dispatch(wakes);
-        // Bios that completed at once, such as flushes of a device without a cache, leave room for bios that found the
-        // queue full. No completion of the device announces that room.
+        // Some bios complete at once, such as flushes of a device without a cache. They make room for bios that found
+        // the queue full, and no completion of the device announces that room.
         while self.backlog != 0 && self.pump.queue().bios_in() < self.bios_max {
             self.admit(0, wakes);
             self.dispatch(wakes);
@@ -127,8 +127,8 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.post(wakes);
     }
 
-    /// Moves bios from the rings of the clients in `calls` into the queue, and those of clients that found it full
-    /// before, as many as it has room for.
+    /// Moves bios into the queue while it has room: from the rings of the clients in `calls`, and of clients that found
+    /// it full before.
     fn admit(&mut self, calls: u64, wakes: &mut Wakes) {
         let calls = (calls | std::mem::take(&mut self.backlog)) & !SERVE;
         if calls == 0 {
@@ -145,7 +145,8 @@ impl<D: ?Sized + RealDevice> Core<D> {
                 }
                 let _ = client.submissions.pop();
                 let mut submitted = pump.submit_bio(bio, *now);
-                // The client may have checked the bio against an end that has moved since this thread last read it.
+                // The client may have checked the bio against a capacity that has changed since this thread last read
+                // it.
                 if matches!(submitted, Err(SubmitError::OutOfRange { .. })) && move_end(pump, capacity) {
                     submitted = pump.submit_bio(bio, *now);
                 }
@@ -164,7 +165,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.publish(refusals, wakes);
     }
 
-    /// Posts completed bios to their clients, and wakes those that have waited for them.
+    /// Posts completed bios to their clients, and wakes clients that wait for them.
     fn post(&mut self, wakes: &mut Wakes) {
         let mut touched = 0;
         while let Some(BioDone { token, result }) = self.pump.poll_completion() {
@@ -176,7 +177,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.publish(touched, wakes);
     }
 
-    /// Lets these clients see their completions.
+    /// Publishes the completions of these clients.
     fn publish(&mut self, touched: u64, wakes: &mut Wakes) {
         if touched == 0 {
             return;
@@ -193,7 +194,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
     }
 }
 
-/// Makes queue and device end where `capacity` says. True if that has moved.
+/// Sets the capacity of queue and device to `capacity`. Returns whether it has changed.
 fn move_end<D: ?Sized + RealDevice>(pump: &mut QueuedDevice<Box<D>>, capacity: &AtomicU64) -> bool {
     let sectors = capacity.load(Ordering::Acquire);
     let has_moved = pump.queue().limits().capacity != sectors;
@@ -204,7 +205,7 @@ fn move_end<D: ?Sized + RealDevice>(pump: &mut QueuedDevice<Box<D>>, capacity: &
     has_moved
 }
 
-/// A bio that passed the checks of its client, and which the queue refuses: the volume has become shorter meanwhile.
+/// The error of a bio that passed the checks of its client and that the queue refuses: the volume has shrunk meanwhile.
 fn error_of(refused: &SubmitError<Segment>) -> IoError {
     match refused {
         SubmitError::OutOfRange { .. } => IoError::EndOfDevice,

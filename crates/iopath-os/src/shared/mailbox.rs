@@ -1,5 +1,5 @@
-//! How the threads of a shared queue see a client that waits: its state, and the thread to wake. Does not decide when a
-//! client waits: see `wait.rs`.
+//! The state of a waiting client as other threads see it, and the thread to wake. `wait.rs` decides when a client
+//! waits.
 
 use std::sync::PoisonError;
 
@@ -13,33 +13,33 @@ use crate::sync::thread::{self, Thread};
 
 /// The client runs, or polls the device.
 pub(super) const AWAKE: u32 = 0;
-/// It sleeps, or is about to.
+/// It sleeps, or is about to sleep.
 pub(super) const ASLEEP: u32 = 1;
 /// It was woken to poll the device.
-pub(super) const ON_DUTY: u32 = 2;
+pub(super) const WOKEN_TO_POLL: u32 = 2;
 
-/// How other threads see a client.
+/// The state of a client as other threads see it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Mailbox {
     pub(super) state: AtomicU32,
-    /// How many completions it waits for.
+    /// The number of completions that it waits for.
     pub(super) wanted: AtomicU32,
-    /// The thread that waits for it.
+    /// The thread of the client.
     thread: Mutex<Option<Thread>>,
 }
 
-/// The thread that waits for the device on behalf of all.
+/// The thread that waits for the device for all clients.
 #[derive(Debug)]
 pub(super) struct Poller {
     pub(super) client: u32,
-    /// It waits by the device's watch. Otherwise nothing is at the device, and it sleeps until `until`.
+    /// Whether it waits by the device's watch. Otherwise no request is at the device, and it sleeps until `until`.
     pub(super) is_watching: bool,
     pub(super) until: Option<Instant>,
 }
 
 impl Mailbox {
-    /// Notes which thread to wake.
+    /// Records the thread to wake.
     pub(super) fn register(&self) {
         let mut registered = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let current = thread::current();
@@ -48,7 +48,7 @@ impl Mailbox {
         }
     }
 
-    /// Marks the client, which sleeps, as woken; false if it does not sleep.
+    /// Marks a sleeping client as woken. Returns false if it does not sleep.
     pub(super) fn wake_to(&self, state: u32) -> bool {
         self.state.load(Relaxed) == ASLEEP
             && self.state.compare_exchange(ASLEEP, state, SeqCst, Relaxed).is_ok()
@@ -61,9 +61,9 @@ impl Mailbox {
         }
     }
 
-    /// Ends the announcement that the client sleeps. True if it was woken to poll the device.
+    /// Ends the announcement that the client sleeps. Returns whether it was woken to poll the device.
     pub(super) fn awaken(&self) -> bool {
-        self.state.swap(AWAKE, SeqCst) == ON_DUTY
+        self.state.swap(AWAKE, SeqCst) == WOKEN_TO_POLL
     }
 
     pub(super) fn park(&self, until: Option<Instant>) {

@@ -1,4 +1,4 @@
-//! A bounded ring from one thread to one other: no lock, and no operation that waits. Does not wake the consumer.
+//! A bounded ring from one thread to another, without locks and without waits. It does not wake the consumer.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -12,15 +12,15 @@ pub(super) struct Producer<T> {
     ring: Arc<Ring<T>>,
     /// The next entry to write. Entries before the shared `tail` are published.
     tail: u32,
-    /// The shared `head` when it was last read: what lies before it is free.
+    /// The shared `head` as last read: entries before it are free.
     head_seen: u32,
 }
 
-/// The end that removes them.
+/// The end that removes entries.
 pub(super) struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: u32,
-    /// The shared `tail` when it was last read.
+    /// The shared `tail` as last read.
     tail_seen: u32,
 }
 
@@ -59,7 +59,7 @@ impl<T: Copy> Producer<T> {
     /// Adds an entry. The consumer sees it after [`Producer::publish`].
     ///
     /// # Panics
-    /// If the ring is full: both users of a ring count what they add.
+    /// If the ring is full: a bug, since both users of a ring count their entries.
     #[inline]
     pub(super) fn push(&mut self, value: T) {
         let entries = self.ring.mask + 1;
@@ -76,13 +76,13 @@ impl<T: Copy> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the consumer see every entry that was added.
+    /// Publishes all added entries to the consumer.
     #[inline]
     pub(super) fn publish(&mut self) {
         self.ring.tail.0.store(self.tail, Ordering::Release);
     }
 
-    /// How many entries were added and not yet removed, as far as the consumer has published that.
+    /// The number of entries added and not yet removed, as far as the consumer has released them.
     pub(super) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.ring.head.0.load(Ordering::Acquire))
     }
@@ -111,13 +111,13 @@ impl<T: Copy> Consumer<T> {
         Some(value)
     }
 
-    /// Lets the producer use the room of every entry that was removed.
+    /// Releases the room of all removed entries to the producer.
     #[inline]
     pub(super) fn release(&mut self) {
         self.ring.head.0.store(self.head, Ordering::Release);
     }
 
-    /// How many published entries there are.
+    /// The number of published entries.
     #[inline]
     pub(super) fn len(&self) -> u32 {
         self.ring.tail.0.load(Ordering::Acquire).wrapping_sub(self.head)

@@ -1,5 +1,5 @@
-//! Waiting on a shared queue: which thread holds the queue, which one polls the device for all, and which ones sleep.
-//! Does not serve the queue: see `core.rs`.
+//! Waiting on a shared queue. Decides which thread holds the queue, which thread polls the device for all, and which
+//! threads sleep. `core.rs` serves the queue.
 //!
 //! ```text
 //!   call ─▶ hold the queue? ─ no, another thread does ─▶ sleep: the holder serves this call
@@ -11,21 +11,22 @@
 //!                                   └─ else: release, sleep
 //! ```
 //!
-//! No thread ever waits for the queue to become free: this is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat
+//! No thread waits for the queue to become free: this is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat
 //! Combining and the Synchronization-Parallelism Tradeoff, 2010).
 //!
 //! # No lost wake-up
 //!
-//! - **A call is served.** A thread sets its bit in `calls` and then tries to hold the queue. If it fails, another
-//!   thread holds it, and looks at `calls` after it has released it ([`Shared::serve`]).
-//! - **A completion wakes its client.** A client announces that it sleeps, and then looks at its ring. The holder
-//!   publishes a completion in the ring, and then looks whether the client sleeps. One of the two sees the other.
+//! - **A call is served.** A thread sets its bit in `calls` and then tries to hold the queue. If that fails, another
+//!   thread holds the queue, and that thread reads `calls` again after the release ([`Shared::serve`]).
+//! - **A completion wakes its client.** A client announces that it sleeps, and then checks its ring. The holder
+//!   publishes a completion in the ring, and then checks whether the client sleeps. At least one of the two sees the
+//!   action of the other.
 //! - **While I/O is in flight, a thread polls the device or has been woken to poll it.** Every release of the queue
 //!   checks that ([`Held`]). A client announces that it sleeps before it calls, so the holder that serves the call sees
-//!   it. A client that was woken to poll calls again, even if its own completions are there.
-//! - **While requests are held back until some time, a thread sleeps no longer than that.** The poller does: it polls
-//!   the device with that time limit, or sleeps where nothing is at the device. A holder that brings the time forward,
-//!   or gives the device its first request, wakes it.
+//!   the announcement. A client that was woken to poll calls again, even if its own completions are available.
+//! - **While requests are held back until some time, at least one thread wakes by that time.** This thread is the
+//!   poller: it polls the device with that time limit, or sleeps if no request is at the device. A holder that makes
+//!   the time earlier, or submits the first request to the device, wakes the poller.
 
 use std::io;
 use std::sync::TryLockError;
@@ -34,7 +35,7 @@ use iopath_core::Instant;
 
 use super::Shared;
 use super::core::{Core, SERVE, Wakes, bit_of};
-use super::mailbox::{ASLEEP, AWAKE, Mailbox, ON_DUTY, Poller};
+use super::mailbox::{ASLEEP, AWAKE, Mailbox, Poller, WOKEN_TO_POLL};
 use crate::clock;
 use crate::device::{RealDevice, WaitError};
 use crate::sync::MutexGuard;
@@ -42,8 +43,8 @@ use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::fence;
 use crate::sync::thread;
 
-/// How often a thread that cannot hold the queue looks again before it sleeps: about as long as a holder takes for a
-/// batch of 32 bios.
+/// The number of further attempts of a thread that cannot hold the queue, before it sleeps. They take about as long as
+/// a holder needs for a batch of 32 bios.
 const SPINS: u32 = if cfg!(iopath_explore) { 1 } else { 200 };
 
 /// The queue, held by the calling thread. The release wakes a client to poll the device if no thread does.
@@ -55,7 +56,7 @@ pub(super) struct Held<'a, D: ?Sized + RealDevice> {
     was_panicking: bool,
 }
 
-/// What a thread that has served the queue does next.
+/// The next action of a thread that has served the queue.
 enum Next {
     Return(Result<(), WaitError>),
     Poll(Option<Instant>),
@@ -64,16 +65,16 @@ enum Next {
 }
 
 impl<D: ?Sized + RealDevice> Shared<D> {
-    /// Has the bios of the clients in `calls` served, by this thread or by the one that holds the queue.
+    /// Calls for service of the clients in `calls`, by this thread or by the holder of the queue.
     pub(super) fn call(&self, calls: u64) {
         self.calls.fetch_or(calls, SeqCst);
         self.serve();
     }
 
-    /// Serves every call that is there, unless another thread holds the queue: that one does.
+    /// Serves all calls, unless another thread holds the queue; then that thread serves them.
     fn serve(&self) {
         loop {
-            // Either this sees a call, or the caller finds the queue released.
+            // Either this thread sees a call, or the caller finds the queue released.
             fence(SeqCst);
             if self.calls.load(SeqCst) == 0 {
                 return;
@@ -83,7 +84,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         }
     }
 
-    /// Collects what the device has completed, unless another thread holds the queue.
+    /// Collects completions of the device, unless another thread holds the queue.
     pub(super) fn reap(&self) {
         if let Some(mut held) = self.try_hold() {
             held.serve();
@@ -92,7 +93,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         self.serve();
     }
 
-    /// Waits until `is_ready`, which looks for `wanted` completions of the client.
+    /// Waits until `is_ready`, which checks for `wanted` completions of the client.
     pub(super) fn wait(
         &self,
         number: u32,
@@ -137,14 +138,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
             }
             let broken = self.broken();
             if is_ready() || broken.is_some() {
-                // A client that was woken to poll has to call again before it returns.
+                // A client that was woken to poll must call again before it returns.
                 if std::mem::take(&mut is_announced) && mailbox.awaken() {
                     continue;
                 }
                 return if is_ready() { Ok(()) } else { broken.map_or(Ok(()), Err) };
             }
             if !is_announced {
-                // Once for each sleep: the holder may be suspended before it has released the queue.
+                // Only once for each sleep, since the holder may be suspended before it releases the queue.
                 if !std::mem::replace(&mut has_spun, true) && self.spin(&is_ready) {
                     continue;
                 }
@@ -161,7 +162,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         }
     }
 
-    /// Looks for a while whether the queue is free or the completions are there. True if so.
+    /// Checks for a while whether the queue is free or the completions are available. Returns whether that is the case.
     fn spin(&self, is_ready: &impl Fn() -> bool) -> bool {
         for _ in 0..SPINS {
             std::hint::spin_loop();
@@ -172,10 +173,10 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         false
     }
 
-    /// Sleeps as announced. True if the client was woken to poll the device.
+    /// Sleeps as announced. Returns whether the client was woken to poll the device.
     fn sleep(&self, mailbox: &Mailbox, until: Option<Instant>) -> bool {
         fence(SeqCst);
-        // A call that came while this thread held the queue is served first.
+        // First serve calls that came while this thread held the queue.
         if self.calls.load(SeqCst) == 0 {
             mailbox.park(until);
         }
@@ -194,7 +195,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         self.is_poller_back.store(true, SeqCst);
     }
 
-    /// The error with which the device refused to be waited for.
+    /// The error of a failed wait for the device.
     pub(super) fn broken(&self) -> Option<WaitError> {
         let errno = self.broken.load(SeqCst);
         (errno != 0).then(|| WaitError { source: io::Error::from_raw_os_error(errno) })
@@ -212,8 +213,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         }
     }
 
-    /// Holds the queue, as soon as the thread that does releases it: for settings, not for I/O. What was called meanwhile
-    /// is served afterwards.
+    /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Serves calls that came meanwhile
+    /// afterwards.
     ///
     /// # Panics
     /// As [`Shared::try_hold`].
@@ -234,7 +235,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         Held { shared: self, core: Some(core), wakes: Wakes::new(), was_panicking: thread::panicking() }
     }
 
-    /// A hint: whether a try to hold the queue may succeed.
+    /// A hint: whether an attempt to hold the queue may succeed.
     fn core_is_free(&self) -> bool {
         !self.is_held.load(Relaxed)
     }
@@ -245,10 +246,10 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
         self.core.as_mut().expect("the queue is held until this is dropped")
     }
 
-    /// Serves every client that has called, and everything that is due.
+    /// Serves every client that has called, and all requests that are due.
     fn serve(&mut self) {
         let core = self.core.as_mut().expect("the queue is held until this is dropped");
-        // The calls first: the poller says that it is back before it calls.
+        // The calls first, since the poller sets `is_poller_back` before it calls.
         let calls = self.shared.calls.swap(0, SeqCst);
         if self.shared.is_poller_back.swap(false, SeqCst) {
             core.poller = None;
@@ -260,14 +261,14 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
         core.correct_poller(&mut self.wakes);
     }
 
-    /// Collects what the device has completed.
+    /// Collects completions of the device.
     fn collect(&mut self) {
         let core = self.core.as_mut().expect("the queue is held until this is dropped");
         core.collect(&mut self.wakes);
         core.correct_poller(&mut self.wakes);
     }
 
-    /// Decides what the client does that has served the queue, and prepares it.
+    /// Decides the next action of the client that has served the queue, and prepares it.
     fn next(&mut self, number: u32, mailbox: &Mailbox, is_ready: &impl Fn() -> bool) -> Next {
         if is_ready() {
             return Next::Return(Ok(()));
@@ -288,7 +289,7 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
             return Next::Poll(until);
         }
         let elevator = core.pump.queue().elevator();
-        let until = until.unwrap_or_else(|| panic!("{elevator} holds everything back and says not how long"));
+        let until = until.unwrap_or_else(|| panic!("{elevator} holds all requests back and names no time"));
         mailbox.register();
         mailbox.state.store(ASLEEP, SeqCst);
         Next::SleepUntil(until)
@@ -299,8 +300,8 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         if thread::panicking() && !self.was_panicking {
-            // Sleepers find the poisoned lock, and panic as well, rather than sleep for ever. A thread that does not find
-            // it, because another one that has found it still holds it during its panic, sees the error number: either
+            // Sleepers find the poisoned lock and panic as well, so that they do not sleep forever. A thread may miss
+            // the poisoned lock, because another panicking thread holds it. Such a thread sees the error number: either
             // this thread sees that it sleeps, or it sees the number after it has announced that it sleeps.
             let _ = self.shared.broken.compare_exchange(0, libc::EIO, SeqCst, SeqCst);
             fence(SeqCst);
@@ -317,7 +318,7 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
 }
 
 impl<D: ?Sized + RealDevice> Core<D> {
-    /// When the queue or the device has to be served although nothing completes.
+    /// The time at which queue or device must be served without a completion.
     fn due(&self) -> Option<Instant> {
         self.pump.poll_timeout()
     }
@@ -336,7 +337,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    /// Ends the wait of the poller where what it waits for has changed.
+    /// Ends the wait of the poller if its device or time limit has changed.
     fn correct_poller(&mut self, wakes: &mut Wakes) {
         let Some(Poller { client, is_watching, until }) = self.poller else { return };
         let due = self.due();
@@ -352,27 +353,29 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    /// Wakes a client to poll the device, unless a thread polls it or has been woken to, or nothing is in flight.
+    /// Wakes a client to poll the device. Does nothing if a thread polls it or was woken to poll, or no I/O is in
+    /// flight.
     fn wake_next_poller(&mut self, wakes: &mut Wakes) {
         if self.poller.is_some() || (self.pump.device().in_flight() == 0 && self.due().is_none()) {
             return;
         }
-        let is_on_duty = |client: &super::core::Client| client.mailbox.state.load(SeqCst) == ON_DUTY;
+        let was_woken_to_poll =
+            |client: &super::core::Client| client.mailbox.state.load(SeqCst) == WOKEN_TO_POLL;
         let chosen = self.next_poller.and_then(|number| self.clients.get(number as usize)?.as_ref());
-        if chosen.is_some_and(is_on_duty) {
+        if chosen.is_some_and(was_woken_to_poll) {
             return;
         }
         let sleeper = self
             .clients
             .iter()
-            .position(|client| client.as_ref().is_some_and(|client| client.mailbox.wake_to(ON_DUTY)));
+            .position(|client| client.as_ref().is_some_and(|client| client.mailbox.wake_to(WOKEN_TO_POLL)));
         self.next_poller = sleeper.map(|number| number as u32);
         if let Some(Some(client)) = sleeper.map(|number| &self.clients[number]) {
             push(wakes, &client.mailbox);
         }
     }
 
-    /// Wakes every client: to find that the device is broken.
+    /// Wakes every client, so that it finds the device broken.
     fn wake_all(&mut self) {
         for client in self.clients.iter().flatten() {
             if client.mailbox.wake_to(AWAKE) {
@@ -385,7 +388,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
     }
 }
 
-/// Has a client woken after the release, or now if many are.
+/// Schedules the wake-up of a client after the release; wakes it now if there are many.
 fn push(wakes: &mut Wakes, mailbox: &std::sync::Arc<Mailbox>) {
     if let Err(full) = wakes.try_push(std::sync::Arc::clone(mailbox)) {
         full.element().unpark();

@@ -1,5 +1,5 @@
-//! A counter that one thread waits for and others or the kernel add to (`eventfd(2)`). In an explored build:
-//! `explored_eventfd.rs`.
+//! A counter that one thread waits for, and to which other threads or the kernel add (`eventfd(2)`). An explored build
+//! uses `explored_eventfd.rs` instead.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

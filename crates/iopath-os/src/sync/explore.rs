@@ -1,5 +1,5 @@
-//! Runs a scenario under many schedules, one for each seed, until one fails or the time is up. Prints a failing seed
-//! with the command that runs it again.
+//! Runs a scenario under many schedules, one for each seed, until one fails or the time has passed. Prints a failing
+//! seed with the command that repeats it.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,12 +20,12 @@ const SEED: &str = "IOPATH_EXPLORE_SEED";
 /// The first of the seeds.
 const FROM: &str = "IOPATH_EXPLORE_FROM";
 
-/// How long each scenario is explored, in seconds.
+/// The duration of the exploration of each scenario, in seconds.
 const SECONDS: &str = "IOPATH_EXPLORE_SECONDS";
 
 const SECONDS_DEFAULT: u64 = 3;
 
-/// The most steps of a run: beyond them, threads wake each other for ever.
+/// The maximum number of steps of a run. A longer run means that threads wake each other forever.
 const STEPS_MAX: usize = 200_000;
 
 /// Closures of tests have deep frames in builds with assertions.
@@ -66,13 +66,13 @@ pub fn is_timed() -> bool {
 }
 
 impl Exploration {
-    /// An exploration by the test of that name.
+    /// An exploration for the test of that name.
     pub const fn new(name: &'static str) -> Self {
         Self { name, within: Duration::MAX }
     }
 
-    /// A run that takes longer in virtual time fails: some thread made progress only by a timeout. The clock stands
-    /// still while a thread can run, so a scenario that needs no timeout takes no time at all.
+    /// Sets the maximum virtual time of a run. A run that takes longer fails: some thread made progress only through a
+    /// timeout. The clock stands still while a thread can run, so a scenario without timeouts takes no time.
     ///
     /// Does not apply to runs in which timers fire early.
     #[must_use]
@@ -112,7 +112,7 @@ impl Exploration {
             let taken = elapsed();
             assert!(
                 !is_timed() || taken <= within,
-                "late: took {taken:?} of virtual time, {within:?} at most are needed: a timeout made up for a wake-up"
+                "late: took {taken:?} of virtual time, the limit is {within:?}: a timeout hid a lost wake-up"
             );
             time::stop();
             keeper.join().expect("the timekeeper fails with a message of its own");

@@ -1,5 +1,5 @@
-//! The counter of an explored build, instead of `eventfd.rs`: behind a lock, with a virtual timeout. Has no descriptor, so
-//! a ring refuses to write to it.
+//! The counter of an explored build, instead of `eventfd.rs`: a number under a lock, with a virtual timeout. It has no
+//! descriptor, so a ring refuses to write to it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use super::lock::{Condvar, Mutex};
 #[derive(Debug, Default)]
 pub(crate) struct EventFd {
     count: Mutex<u64>,
-    is_there: Condvar,
+    added: Condvar,
 }
 
 impl EventFd {
@@ -23,7 +23,7 @@ impl EventFd {
     pub(crate) fn add(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         // All readers wake; one takes the count.
-        self.is_there.notify_all();
+        self.added.notify_all();
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "as that of normal builds")]
@@ -32,10 +32,10 @@ impl EventFd {
         let is_zero = |count: &mut u64| *count == 0;
         let mut count = match timeout {
             Some(timeout) => {
-                let waited = self.is_there.wait_timeout_while(count, timeout, is_zero);
+                let waited = self.added.wait_timeout_while(count, timeout, is_zero);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
-            None => self.is_there.wait_while(count, is_zero).unwrap_or_else(PoisonError::into_inner),
+            None => self.added.wait_while(count, is_zero).unwrap_or_else(PoisonError::into_inner),
         };
         *count = 0;
         Ok(1)

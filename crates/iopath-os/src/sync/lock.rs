@@ -1,5 +1,6 @@
-//! Locks and condition variables of an explored build, over `shuttle`'s, which lack a wait with a timeout and a poison
-//! flag. A wait on a condition variable never ends spuriously: a spurious end could hide a missing notification.
+//! Locks and condition variables of an explored build. They use those of `shuttle`, and add a wait with a timeout and a
+//! poison flag. A wait on a condition variable never ends spuriously, since a spurious end could hide a missing
+//! notification.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -101,7 +102,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
 /// As [`std::sync::Condvar`]. The scheduler's random numbers choose which waiter is notified.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    // The standard library's: nothing is scheduled while it is locked.
+    // Of the standard library: the scheduler switches no task while it is locked.
     waiters: std::sync::Mutex<Vec<Arc<Waiter>>>,
 }
 
@@ -110,7 +111,7 @@ pub struct Condvar {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time had passed.
+    /// Whether the timeout has passed.
     pub const fn timed_out(self) -> bool {
         self.0
     }

@@ -1,5 +1,5 @@
-//! Chooses the next task of an explored run: at random, at random but mostly the same again, or by priorities that change
-//! at a few points (PCT: Burckhardt et al., 2010). The run's seed determines all choices.
+//! Chooses the next task of an explored run: at random, at random with long runs of one task, or by priorities that
+//! change at a few points (PCT: Burckhardt et al., 2010). The seed of the run determines all choices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ struct Run {
     steps: u64,
 }
 
-/// The freedom of the standard library that a run uses. Derived from the seed.
+/// The permitted behaviours of the standard library that a run uses. Derived from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
     /// Timers fire at any moment, not only when all threads are blocked.
@@ -48,13 +48,13 @@ pub(super) struct Variant {
 
 #[derive(Debug)]
 enum Order {
-    /// Any task, each step.
+    /// A random task at each step.
     Random,
-    /// The same task again, except for one step in so many.
+    /// The same task again, except for one step in this many.
     Sticky(u64),
     /// The task of the highest priority.
     Priorities {
-        /// Each task's, at its number: the higher goes first.
+        /// The priority of each task, by task number; the highest goes first.
         priorities: Vec<u64>,
         /// At these steps the running task's priority falls below all others.
         change_points: Vec<u64>,
@@ -62,7 +62,7 @@ enum Order {
     },
 }
 
-/// One early timer, and one spurious wake-up, in so many steps.
+/// There is one early timer, and one spurious wake-up, in this many steps.
 const SELDOM: u64 = 48;
 
 impl Variant {

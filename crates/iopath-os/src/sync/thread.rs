@@ -1,4 +1,4 @@
-//! Threads of an explored build: `shuttle`'s, with waits that end by the virtual clock.
+//! Threads of an explored build: those of `shuttle`, with timeouts of the virtual clock.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub fn sleep(time: Duration) {
     waiter.wait();
 }
 
-/// The same number on every machine: a seed finds the same schedule.
+/// The same number on every machine, so that a seed determines the schedule.
 pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
     const PROCESSORS: NonZero<usize> = NonZero::new(4).unwrap();
     Ok(PROCESSORS)
 }
 
-/// The number of the calling task, if this is one.
+/// The number of the calling task, if the caller is a task.
 pub(crate) fn task_number() -> Option<usize> {
     shuttle::current::try_get_current_task().map(usize::from)
 }

@@ -1,9 +1,9 @@
 //! Time in an explored run: the clock stands still while a thread can run, and jumps to the earliest timer when all
-//! threads are blocked. So a run takes virtual time only where progress depends on a timeout, and the virtual time of an
-//! operation shows a lost wake-up that a timeout hid.
+//! threads are blocked. So a run takes virtual time only if progress depends on a timeout. The virtual time of an
+//! operation reveals a lost wake-up that a timeout hid.
 //!
-//! The timers are fired by a task of their own, the timekeeper, which the scheduler chooses last (`schedule.rs`). In
-//! some runs it chooses the timekeeper earlier: then timers race with the events they guard against.
+//! A separate task, the timekeeper, fires the timers. The scheduler chooses it last (`schedule.rs`). In some runs it
+//! chooses the timekeeper earlier, so that timers race with the events that they guard.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use shuttle::thread::Thread;
 
 use super::waiter::Waiter;
 
-/// The clock's start in each run, in nanoseconds. Not zero, which code may treat as no time.
+/// The start of the clock in each run, in nanoseconds. Not zero, since code may treat zero as no time.
 const START_NANOS: u64 = 1_000_000_000;
 
-/// The longest run. Beyond it the clock stops, and the run is reported as a deadlock.
+/// The maximum duration of a run. Then the clock stops, and the run is reported as a deadlock.
 const LIMIT: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -65,7 +65,7 @@ fn with<R>(act: impl FnOnce(&mut Time) -> R) -> Option<R> {
     TIME.with(|time| time.borrow_mut().as_mut().map(act))
 }
 
-/// Sets a timer that ends a wait after `timeout`. Without a clock, outside a run, nothing is set.
+/// Sets a timer that ends a wait after `timeout`. Outside a run there is no clock, and no timer is set.
 pub(super) fn arm(timeout: Duration, wakes: Wakes) -> Armed {
     let armed = with(|time| {
         let number = time.next_timer;
@@ -143,8 +143,8 @@ pub(super) fn keep() {
     }
 }
 
-/// Measures the time of an I/O, as [`std::time::Instant`] does: since the clock stands still meanwhile, the scheduler's
-/// random numbers choose it.
+/// Simulates a measurement of the time of an I/O, as with [`std::time::Instant`]. The clock stands still meanwhile, so
+/// the scheduler's random numbers choose the result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Instant;
 

@@ -1,4 +1,4 @@
-//! One wait in an explored run: of a thread on a condition variable, or for a time to pass.
+//! One wait of a thread in an explored run: on a condition variable, or for a time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
@@ -8,7 +8,8 @@ use shuttle::future::batch_semaphore::{BatchSemaphore, Fairness};
 /// A wait that ends once: by a notification or by a timer.
 pub(super) struct Waiter {
     state: AtomicU8,
-    /// Gets its only permit when the wait ends. Not the thread's park token, which belongs to the code that parks.
+    /// Gets its only permit when the wait ends. The thread's park token is not used, since it belongs to the code that
+    /// parks.
     ended: BatchSemaphore,
 }
 
@@ -26,7 +27,7 @@ impl Waiter {
         let _ = self.ended.acquire_blocking(1);
     }
 
-    /// Ends the wait unless it has ended; whether this call did.
+    /// Ends the wait unless it has ended. Returns whether this call ended it.
     pub(super) fn notify(&self) -> bool {
         self.end(NOTIFIED)
     }

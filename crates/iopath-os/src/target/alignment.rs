@@ -1,7 +1,7 @@
 //! Discovers the alignment of direct I/O to a file or device.
 //!
-//! Sources, the most reliable first: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device, trial reads. Does not
-//! show which size is fast: see `Disk::optimal_io_bytes`.
+//! Sources, the most reliable first: statx(2) with `STATX_DIOALIGN` (Linux 6.1), the block device, trial reads. For
+//! fast sizes, see `Disk::optimal_io_bytes`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ pub struct DioAlignment {
     pub memory_bytes: u32,
     /// Offset and length of each transfer are multiples of this.
     pub offset_bytes: u32,
-    /// The same for reads, if a filesystem requires less for them (xfs with shared extents); else `offset_bytes`.
+    /// The same for reads, if a filesystem requires less for reads (xfs with shared extents); otherwise `offset_bytes`.
     pub read_offset_bytes: u32,
     /// Its source.
     pub source: AlignmentSource,
@@ -39,11 +39,10 @@ pub enum AlignmentSource {
     Statx,
     /// The block device's logical block size and its `dma_alignment`.
     BlockDevice,
-    /// The smallest one that trial reads were accepted with.
+    /// The smallest alignment with which trial reads succeeded.
     Trial,
-    /// The default: unaligned trial reads succeeded, which proves nothing, because filesystems may serve them from the
-    /// page cache.
-    /// The largest alignment in common use is taken.
+    /// The default, because unaligned trial reads succeeded. Such a success proves nothing: filesystems may serve
+    /// unaligned reads from the page cache. The default is the largest alignment in common use.
     Inconclusive,
 }
 
@@ -81,9 +80,9 @@ impl DioAlignment {
         let file = open_direct(roots, path)?;
         let refused = || DioError::Refused { path: path.to_owned(), filesystem: filesystem_of(roots, path) };
         match from_statx(&file) {
-            Told::Aligned(alignment) => Ok(alignment),
-            Told::Refused => Err(refused()),
-            Told::Nothing => from_block_device(roots, &file)
+            Reported::Aligned(alignment) => Ok(alignment),
+            Reported::Refused => Err(refused()),
+            Reported::Nothing => from_block_device(roots, &file)
                 .or_else(|| from_trial(|span| is_accepted(&file, span)))
                 .ok_or_else(refused),
         }
@@ -119,29 +118,29 @@ fn filesystem_of(roots: &Roots, path: &Path) -> String {
 }
 
 /// The alignment that statx reports for a file.
-enum Told {
+enum Reported {
     Nothing,
     Refused,
     Aligned(DioAlignment),
 }
 
 /// Both alignments are 0 if the file does not support direct I/O.
-fn from_statx(file: &File) -> Told {
+fn from_statx(file: &File) -> Reported {
     let wanted = StatxFlags::DIOALIGN | STATX_DIO_READ_ALIGN;
-    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Told::Nothing };
+    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted) else { return Reported::Nothing };
     let reported = |flag: StatxFlags| stat.stx_mask & flag.bits() != 0;
     let (memory_bytes, offset_bytes) = (stat.stx_dio_mem_align, stat.stx_dio_offset_align);
     if !reported(StatxFlags::DIOALIGN) {
-        return Told::Nothing;
+        return Reported::Nothing;
     }
     if memory_bytes == 0 || offset_bytes == 0 {
-        return Told::Refused;
+        return Reported::Refused;
     }
     let for_reads = stat.stx_dio_read_offset_align;
     let read_offset_bytes =
         if reported(STATX_DIO_READ_ALIGN) && for_reads != 0 { for_reads } else { offset_bytes };
     let source = AlignmentSource::Statx;
-    Told::Aligned(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes, source })
+    Reported::Aligned(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes, source })
 }
 
 /// `BLKSSZGET` for offsets; sysfs `dma_alignment` for memory. Kernels without that attribute require the
@@ -155,13 +154,13 @@ fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
     Some(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes: offset_bytes, source })
 }
 
-/// Alignments to try, smallest first. Success with 1 shows that trial reads prove nothing.
+/// Alignments to try, smallest first. If 1 succeeds, trial reads prove nothing.
 const TRIALS: [u32; 9] = [1, 512, 1024, 2048, 4096, 8192, 16384, 32768, LARGEST];
 /// The largest page size of Linux on any architecture, and so the largest block size.
 const LARGEST: u32 = 65536;
 
-/// Finds the smallest alignments that `accepts` accepts. It reads from the start of the file into a range of a buffer,
-/// which is aligned to [`LARGEST`] and has twice that length. `None` if it refuses all.
+/// Finds the smallest alignments that `accepts` accepts; `None` if it refuses all. `accepts` reads from the start of
+/// the file into a range of a buffer. The buffer is aligned to [`LARGEST`] and has twice that length.
 fn from_trial(mut accepts: impl FnMut(Range<usize>) -> bool) -> Option<DioAlignment> {
     let offset = TRIALS.into_iter().find(|&trial| accepts(0..trial as usize))?;
     let length = if offset == 1 { LARGEST } else { offset } as usize;
@@ -185,7 +184,8 @@ fn safe_bytes() -> u32 {
     (rustix::param::page_size() as u32).max(4096)
 }
 
-/// Whether a read is accepted as aligned. Only `EINVAL` refuses the alignment; other errors come after the check.
+/// Whether the kernel accepts the alignment of a read. Only `EINVAL` refuses the alignment; other errors come after the
+/// check.
 fn is_accepted(file: &File, span: Range<usize>) -> bool {
     let largest = LARGEST as usize;
     let mut memory = vec![0_u8; 3 * largest];
@@ -241,7 +241,7 @@ mod tests {
         };
         let tried =
             from_trial(|span| is_accepted(&direct, span)).expect("a file opened with O_DIRECT can be read");
-        let Told::Aligned(reported) = from_statx(&direct) else {
+        let Reported::Aligned(reported) = from_statx(&direct) else {
             return eprintln!("skipped: this kernel or filesystem does not report STATX_DIOALIGN");
         };
         assert!(tried.offset_bytes >= reported.read_offset_bytes, "{tried:?} {reported:?}");
@@ -256,7 +256,7 @@ mod tests {
         let mut compared = 0;
         for device in devices.filter_map(|entry| open_direct(&roots, &roots.dev.join(entry.file_name())).ok())
         {
-            let Told::Aligned(reported) = from_statx(&device) else { continue };
+            let Reported::Aligned(reported) = from_statx(&device) else { continue };
             let asked = from_block_device(&roots, &device).expect("it is a block device");
             assert_eq!(
                 (asked.memory_bytes, asked.offset_bytes),

@@ -1,5 +1,5 @@
-//! What lies between a target and its storage: files whose pages the kernel caches a second time, the disks at the
-//! bottom, and the thread that submits the I/O. Reads tables and sysfs; does not drop pages (`target/residency.rs`).
+//! The layers between a target and its storage: files whose pages the kernel caches a second time, the disks at the
+//! bottom, and the thread that submits the I/O. It reads tables and sysfs. `target/residency.rs` drops pages.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -13,15 +13,15 @@ use super::mounts::{Mount, Mounts};
 use super::roots::{DeviceNumber, Roots, unescape_octal};
 use super::{Backing, Disk, Kind, Target};
 
-/// Loop devices and device-mapper tables are followed so far down.
+/// The maximum number of loop devices and device-mapper tables on the way down.
 const LEVELS_MAX: u32 = 8;
 
-/// The thread that submits the I/O of a target, and with it the counter that proves I/O.
+/// The thread that submits the I/O of a target. It determines the counter that proves I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Submitter {
     /// The thread that reads or writes. `/proc/PID/io` of its process counts the bytes.
     Caller,
-    /// A thread of the kernel, as under a loop device. Only the disks at the bottom count the bytes.
+    /// A thread of the kernel, for example of a loop device. Only the disks at the bottom count the bytes.
     Kernel,
     /// A server: a FUSE process or another machine. The bytes come from disks or the network, but no counter of a
     /// process shows them.
@@ -32,7 +32,7 @@ pub enum Submitter {
     Unknown,
 }
 
-/// What lies between a target and its storage.
+/// The layers between a target and its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beneath {
     /// Files beneath loop devices that the kernel reads through the page cache, nearest first.
@@ -44,7 +44,7 @@ pub struct Beneath {
 }
 
 impl Beneath {
-    /// Finds what lies beneath a target.
+    /// Finds the layers beneath a target.
     pub fn of(target: &Target) -> Self {
         Self::find(&Roots::live(), target)
     }
@@ -125,8 +125,8 @@ fn submitter(target: &Target) -> Submitter {
     }
 }
 
-/// The file in a layer of an overlay mount that holds the bytes of `path` now; `None` where no layer shows it, as in
-/// a container, whose layers lie outside its mounts.
+/// The file in a layer of an overlay mount that currently holds the bytes of `path`; `None` if no layer shows it. In a
+/// container, the layers lie outside its mounts.
 pub(super) fn overlay_file(mount: &Mount, path: &Path, stat: &Statx) -> Option<PathBuf> {
     let inside = mount.root.join(path.strip_prefix(&mount.mount_point).ok()?);
     let inside = inside.strip_prefix("/").unwrap_or(&inside);
@@ -143,8 +143,8 @@ pub(super) fn overlay_file(mount: &Mount, path: &Path, stat: &Statx) -> Option<P
     })
 }
 
-/// The directories of an overlay mount, the upper first. A relative one depends on the directory in which mount(8)
-/// ran, which is not known: it is left out.
+/// The directories of an overlay mount, the upper first. A relative directory depends on the directory in which
+/// mount(8) ran. That is not known, so relative directories are omitted.
 fn overlay_layers(options: &str) -> Vec<PathBuf> {
     let mut layers = Vec::new();
     for (name, value) in options.split(',').filter_map(|option| option.split_once('=')) {
@@ -196,8 +196,7 @@ pub(super) fn overlay_backing(
     )
 }
 
-/// Whether a path leads to an overlay again: a layer that lies on one is not followed, so that no table of mounts
-/// leads round in a circle.
+/// Whether a path lies on an overlay. A layer on an overlay is not followed, so that no mount table causes a cycle.
 fn is_overlay(mounts: &Mounts, path: &Path) -> bool {
     let number = |path: &Path| path.metadata().map(|found| DeviceNumber::from_raw(found.dev())).ok();
     let device = number(path);
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_upper_first_and_relative_ones_are_left_out() {
+    fn layers_are_upper_first_and_relative_ones_are_omitted() {
         let layers = |options: &str| {
             overlay_layers(options).iter().map(|layer| layer.display().to_string()).collect::<Vec<_>>()
         };

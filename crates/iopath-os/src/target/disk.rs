@@ -1,4 +1,4 @@
-//! A disk as sysfs describes it: sizes, limits, scheduler, caches. Does not change settings.
+//! A disk as sysfs describes it: sizes, limits, scheduler, caches. It changes no settings.
 //!
 //! The attributes are those of the kernel's `Documentation/ABI/stable/sysfs-block`. An attribute that is missing
 //! (old kernel, container, driver) is `None`.
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::roots::{DeviceNumber, Roots};
 
-/// A whole disk, and the partition of it that was asked for.
+/// A whole disk, and the requested partition.
 ///
 /// Fields ending in `_kb` are in units of 1024 bytes and are named as in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Disk {
     pub name: String,
     /// Its device number.
     pub device: DeviceNumber,
-    /// The partition asked for; `None` if the whole disk was.
+    /// The requested partition; `None` for the whole disk.
     pub partition: Option<Partition>,
     /// Capacity of the whole disk.
     pub size_bytes: u64,
@@ -51,7 +51,7 @@ pub struct Disk {
     pub max_segments: Option<u32>,
     /// Requests of the queue in each direction.
     pub nr_requests: Option<u32>,
-    /// Requests the device takes at once, if its driver says so (SCSI and ATA).
+    /// The maximum number of requests in flight at the device, if its driver reports it (SCSI and ATA).
     pub queue_depth: Option<u32>,
     /// Whether a power failure can lose completed writes.
     pub write_cache: Option<WriteCache>,
@@ -212,7 +212,7 @@ pub(super) fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-/// An attribute's text without the newline behind it.
+/// An attribute's text without the newline at its end.
 pub(super) fn attribute(dir: &Path, name: &str) -> Option<String> {
     let bytes = fs::read(dir.join(name)).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -222,7 +222,7 @@ fn number(dir: &Path, name: &str) -> Option<u64> {
     attribute(dir, name)?.parse().ok()
 }
 
-/// Sectors of 512 bytes, whatever the disk's block size.
+/// Sectors have 512 bytes, for any block size of the disk.
 fn sectors_to_bytes(sectors: u64) -> u64 {
     sectors.saturating_mul(512)
 }

@@ -1,7 +1,7 @@
 //! The extents of a file on its device (FIEMAP, kernel `Documentation/filesystems/fiemap.rst`).
 //!
-//! Does not map offsets to requests. On btrfs "physical" is an address of the filesystem's own
-//! volume, not of a device.
+//! It does not map offsets to requests. On btrfs, "physical" is an address in the filesystem's own volume, not on a
+//! device.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ pub struct FileExtent {
     pub logical: u64,
     /// Offset on the filesystem's device, bytes; undefined if [`ExtentFlags::UNKNOWN`] is set.
     pub physical: u64,
-    /// Length, bytes. The last extent may reach beyond the end of the file.
+    /// Length, bytes. The last extent may extend past the end of the file.
     pub bytes: u64,
     /// Its flags.
     pub flags: ExtentFlags,
@@ -105,7 +105,7 @@ impl std::ops::BitOr for ExtentFlags {
     }
 }
 
-/// Why the extents of a file are not known.
+/// The reason why the extents of a file are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtentError {
     /// The filesystem does not support FIEMAP.
@@ -132,7 +132,7 @@ pub fn extents(file: &File) -> Result<Vec<FileExtent>, ExtentError> {
     all_batches(|start| ffi::fiemap(file, start, FIEMAP_FLAG_SYNC))
 }
 
-/// Asks `batch(offset)` again from the end of the last extent until it gives none or one marked as the last.
+/// Calls `batch(offset)` again from the end of the last extent, until it returns no extent or one marked as the last.
 fn all_batches(
     mut batch: impl FnMut(u64) -> io::Result<Vec<ffi::FiemapExtent>>,
 ) -> Result<Vec<FileExtent>, ExtentError> {
@@ -151,7 +151,7 @@ fn all_batches(
         }));
         let is_complete = match found.last() {
             None => true,
-            // Without progress the next answer would be the same.
+            // Without progress, the next batch would be the same.
             Some(last) => last.flags.intersects(ExtentFlags::LAST) || last.logical_range().end <= offset,
         };
         if news.is_empty() || is_complete {
@@ -160,8 +160,8 @@ fn all_batches(
     }
 }
 
-/// The first byte below `size_bytes` that no written extent covers: a hole, or space that was never written. A read
-/// there measures no device. `extents` must be in order of offset, as [`extents()`] gives them.
+/// The first byte below `size_bytes` that no written extent covers: a hole, or space that was never written. A read of
+/// that byte measures no device. `extents` must be in order of offset, as [`extents()`] gives them.
 pub fn first_unwritten(extents: &[FileExtent], size_bytes: u64) -> Option<u64> {
     let mut reached = 0;
     for extent in extents.iter().filter(|extent| extent.is_written()) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_asked_for_until_the_last_extent() {
+    fn batches_are_requested_until_the_last_extent() {
         let mut asked = Vec::new();
         let found = all_batches(|start| {
             asked.push(start);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_says_whether_the_filesystem_can_at_all() {
+    fn the_error_states_whether_the_filesystem_supports_fiemap() {
         let fails = |errno| all_batches(|_| Err(io::Error::from_raw_os_error(errno))).unwrap_err();
         assert!(matches!(fails(libc::EOPNOTSUPP), ExtentError::Unsupported { .. }));
         assert!(matches!(fails(libc::EIO), ExtentError::Failed { offset: 0, .. }));

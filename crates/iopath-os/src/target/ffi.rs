@@ -18,7 +18,7 @@ const LOOP_MAJOR: u32 = 7;
 const BLKGETSIZE64: c_ulong = ioctl_read(0x12, 114, size_of::<usize>());
 /// `_IOWR('f', 11, struct fiemap)`
 const FS_IOC_FIEMAP: c_ulong = ioctl_read_write(b'f', 11, size_of::<FiemapHeader>());
-/// The same on every architecture that Linux has but alpha, which Rust does not support.
+/// The same on every architecture of Linux except alpha, which Rust does not support.
 const SYS_CACHESTAT: c_long = 451;
 
 const IOC_WRITE: c_ulong = if inverted_directions() { 4 } else { 1 };
@@ -103,7 +103,7 @@ pub(super) fn loop_info(device: &File) -> io::Result<LoopInfo> {
 /// Extents fetched by one FIEMAP call: 7 KiB of stack.
 pub(super) const FIEMAP_BATCH: usize = 128;
 
-/// `struct fiemap` of <linux/fiemap.h> without the extents behind it.
+/// `struct fiemap` of <linux/fiemap.h> without the extents that follow it.
 #[repr(C)]
 struct FiemapHeader {
     start: u64,

@@ -1,7 +1,7 @@
 //! Refuses to overwrite targets that are in use or hold data of a known kind.
 //!
-//! Applies to targets other than scratch files, after the user has permitted overwriting (`--overwrite`), which the caller
-//! checks. No option disables a refusal: each names the command that takes the target out of use.
+//! Applies to targets other than scratch files. The caller first checks that the user has permitted overwriting
+//! (`--overwrite`). No option disables a refusal: each refusal names the command that takes the target out of use.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,7 @@ use super::roots::{FileId, Roots};
 use super::usage::{self, Relation, Relative};
 use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
 
-/// The reason why a target is not overwritten, with the way out.
+/// The reason why a target is not overwritten, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It is a directory.
@@ -122,7 +122,8 @@ pub enum Refusal {
         /// The system's error.
         source: io::Error,
     },
-    /// A table or file that shows the use of the target cannot be read. A target of unknown use is not overwritten.
+    /// A table or file that shows the use of the target cannot be read. A target is not overwritten if its use is
+    /// unknown.
     #[error("cannot verify that {target} is unused: {source}")]
     Unknown {
         /// The target.
@@ -245,8 +246,8 @@ fn look_inside(target: &Target) -> Result<Vec<Refusal>, Refusal> {
     Ok(locked.into_iter().chain(known).collect())
 }
 
-/// Mounts, swap areas, holders and loop devices on the target, and on the backing if it is a loop device. `beneath` is the
-/// loop device that led to this target, which is no reason to refuse it.
+/// Mounts, swap areas, holders and loop devices on the target, and on the backing if it is a loop device. `beneath` is
+/// the loop device that led to this target; it is no reason for a refusal.
 fn uses(roots: &Roots, target: &Target, beneath: Option<&str>) -> Vec<Refusal> {
     match uses_by_tables(roots, target, beneath) {
         Ok(found) => found,
@@ -322,7 +323,7 @@ fn behind(roots: &Roots, target: &Target) -> Vec<Refusal> {
         .collect()
 }
 
-/// `None` if it was deleted, and so has no other user, or lies in another mount namespace.
+/// `None` if it was deleted and so has no other user, or if it lies in another mount namespace.
 fn inspect_behind(roots: &Roots, path: &Path) -> Option<Target> {
     Target::inspect_in(roots, path).ok()
 }

@@ -1,6 +1,6 @@
-//! The mount table, `/proc/self/mountinfo` (proc(5)). Does not interpret it.
+//! Parses the mount table, `/proc/self/mountinfo` (proc(5)).
 //!
-//! A line that does not parse is an error: the guard must not miss a mount.
+//! A line that does not parse is an error, since the guard must not miss a mount.
 
 use std::ffi::OsString;
 use std::fs;
@@ -64,8 +64,9 @@ impl Mounts {
         self.0.iter()
     }
 
-    /// The mount of the file at `path` (absolute, links resolved): the one with the mount id, if the kernel reports it; else
-    /// the newest mount of the device, else of any, with the longest mount point above the file.
+    /// The mount of the file at `path` (absolute, links resolved). If the kernel reports a mount id, the mount with
+    /// that id. Otherwise, of the mounts above the file, the one with the longest mount point; mounts of `device` are
+    /// preferred, then newer mounts.
     pub fn holding(&self, id: Option<u64>, device: DeviceNumber, path: &Path) -> Option<&Mount> {
         if let Some(found) = id.and_then(|id| self.iter().find(|mount| mount.id == id)) {
             return Some(found);

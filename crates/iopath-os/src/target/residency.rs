@@ -1,7 +1,7 @@
 //! Counts the pages of a file or block device in the page cache, and drops them.
 //!
-//! Does not see caches below (files beneath a loop device: `target/beneath.rs`; the drive's own, a host's under a
-//! virtual machine: no call shows those).
+//! Caches below are not visible. `target/beneath.rs` finds files beneath a loop device. No call shows the cache of a
+//! drive, or of the host of a virtual machine.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,14 @@ pub struct Residency {
     pub page_bytes: u64,
     /// Pages that the range touches.
     pub pages: u64,
-    /// Pages of them in the cache.
+    /// The number of these pages in the cache.
     pub resident: u64,
-    /// Resident pages not yet written back, or being written back; `None` where only mincore(2) could be asked.
+    /// Resident pages not yet written back, or being written back; `None` if only mincore(2) is available.
     pub dirty: Option<u64>,
 }
 
 impl Residency {
-    /// Whether nothing of the range is in the cache.
+    /// Whether no page of the range is in the cache.
     pub fn is_cold(&self) -> bool {
         self.resident == 0
     }
@@ -40,7 +40,7 @@ impl Residency {
     }
 }
 
-/// Why residency cannot be counted or changed.
+/// The reason why residency cannot be counted or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResidencyError {
     /// The file's length cannot be read.
@@ -53,7 +53,7 @@ pub enum ResidencyError {
     Ask {
         /// First byte.
         start: u64,
-        /// First byte behind.
+        /// The byte after the last.
         end: u64,
         /// The error of mincore(2).
         source: io::Error,
@@ -69,9 +69,9 @@ pub enum ResidencyError {
 /// Counts the pages of `range` in the page cache. `range` is in bytes and is cut at the end of the file, so that
 /// `0..u64::MAX` is the whole file.
 ///
-/// Asks cachestat(2) (Linux 6.5), else mincore(2). mincore reports every page as resident to a caller who neither owns
-/// the file nor may write to it. On a filesystem that stores its pages under a file of another one (overlay),
-/// cachestat counts none, and mincore counts the pages of the file below: there mincore is asked alone.
+/// Uses cachestat(2) (Linux 6.5), otherwise mincore(2). mincore reports every page as resident if the caller neither
+/// owns the file nor may write to it. On a filesystem whose pages belong to files of another filesystem (overlay),
+/// cachestat counts no pages, and mincore counts the pages of the file below. So mincore is used there.
 ///
 /// # Errors
 /// [`ResidencyError`].
@@ -128,8 +128,8 @@ fn by_mincore(
     Ok(Residency { page_bytes, pages, resident, dirty: None })
 }
 
-/// Pauses between attempts to drop pages, 0.13 s together: pages of readahead in flight are locked, and a spinning disk
-/// needs that long to complete it.
+/// Pauses between attempts to drop pages, 0.13 s in total. Pages of readahead in flight are locked, and a spinning disk
+/// needs that time to complete the readahead.
 const PAUSES_MS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Writes back dirty pages, drops `range` from the page cache and returns the pages that are still resident. Mapped
@@ -170,7 +170,7 @@ fn drop_once(file: &File, range: &Range<u64>, found: Residency) -> Result<(), Re
         rustix::fs::fdatasync(file).map_err(|e| ResidencyError::WriteBack(e.into()))?;
     }
     let whole = whole_pages(file, range.clone())?;
-    // Whole pages behind, too: the kernel keeps one that is covered in part, but for the file's last.
+    // Extended to a whole page at the end: the kernel keeps a partly covered page, except the last page of the file.
     let length = NonZeroU64::new(whole.end.next_multiple_of(page_bytes()) - whole.start);
     rustix::fs::fadvise(file, whole.start, length, Advice::DontNeed)
         .map_err(|e| ResidencyError::Drop(e.into()))?;
@@ -206,7 +206,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn both_ways_to_ask_agree() {
+    fn cachestat_and_mincore_agree() {
         let mut file = tempfile::NamedTempFile::new().expect("temporary file");
         file.write_all(&vec![1; 300_001]).expect("room for the file");
         let file = file.as_file();

@@ -1,6 +1,7 @@
 //! The directories of sysfs, procfs and devtmpfs, and the identities of devices and files.
 //!
-//! Names are ambiguous (links, bind mounts, renamed nodes), numbers are not: `target/` compares only by these types.
+//! Names are ambiguous (links, bind mounts, renamed nodes), but numbers are not. So `target/` compares only by these
+//! types.
 
 use std::fmt;
 use std::io;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Statx;
 
-/// The directories that properties are read from. [`Roots::live`] is this machine; tests have directories of their own.
+/// The directories from which properties are read. [`Roots::live`] is this machine; tests use other directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     /// The mount point of sysfs: `/sys`.
@@ -21,7 +22,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Those of this machine.
+    /// The directories of this machine.
     pub fn live() -> Self {
         Self { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
     }

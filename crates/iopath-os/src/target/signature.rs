@@ -1,7 +1,8 @@
 //! Recognises filesystems, volumes and images on a device or in a file by their magic bytes.
 //!
-//! A table, not a parser: enough to refuse to overwrite it, not to read it. Places and bytes are from each format's
-//! own specification or header. Data without magic bytes (headerless encryption, for example) is not found.
+//! It is a table, not a parser: it suffices to refuse an overwrite, not to read the data. Positions and bytes come from
+//! the specification or header of each format. Data without magic bytes (headerless encryption, for example) is not
+//! found.
 
 use std::fs::File;
 use std::io;
@@ -9,14 +10,14 @@ use std::os::unix::fs::FileExt;
 
 /// The position of magic bytes on a device of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// This many bytes from the start.
     Start(u64),
     /// This many bytes before the end, which is first rounded down to a multiple of `align`.
     End { before: u64, align: u64 },
 }
 
-impl Place {
+impl Position {
     fn offset(self, size_bytes: u64) -> Option<u64> {
         match self {
             Self::Start(offset) => Some(offset),
@@ -25,7 +26,7 @@ impl Place {
     }
 }
 
-use Place::{End, Start};
+use Position::{End, Start};
 
 /// Start of the first name-value list of a zfs label: XDR, unique names, then the pair "version".
 const ZFS_LABEL: &[u8] = b"\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\0\0\x24\0\0\0\x20\0\0\0\x07version";
@@ -37,7 +38,7 @@ const MD_MAGIC_BIG_ENDIAN: &[u8] = b"\xa9\x2b\x4e\xfc";
 
 /// Each signature: name, position, bytes. Filesystems and volumes come before partition tables, because their boot
 /// sectors have the magic bytes of those.
-const SIGNATURES: &[(&str, Place, &[u8])] = &[
+const SIGNATURES: &[(&str, Position, &[u8])] = &[
     ("ext2/ext3/ext4", Start(0x438), b"\x53\xef"),
     ("xfs", Start(0), b"XFSB"),
     ("btrfs", Start(0x1_0040), b"_BHRfS_M"),
@@ -116,7 +117,7 @@ pub struct Found {
     pub offset: u64,
 }
 
-/// All signatures in a file or on a device of `size_bytes`, strongest claim first.
+/// All signatures in a file or on a device of `size_bytes`, most significant first.
 ///
 /// Costs some sixty small reads within the first 2 MiB and the last 512 KiB.
 ///
@@ -137,8 +138,8 @@ fn find_with(
 ) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut buffer = [0; 32];
-    for &(name, place, magic) in SIGNATURES {
-        let Some(offset) = place.offset(size_bytes) else { continue };
+    for &(name, position, magic) in SIGNATURES {
+        let Some(offset) = position.offset(size_bytes) else { continue };
         let bytes = &mut buffer[..magic.len()];
         let inside = offset.checked_add(magic.len() as u64).is_some_and(|end| end <= size_bytes);
         if inside && read(offset, bytes)? && bytes == magic {
@@ -169,8 +170,8 @@ mod tests {
     #[test]
     fn every_row_of_the_table_is_found_alone() {
         let mut image = vec![0; SIZE_BYTES as usize];
-        for &(name, place, magic) in SIGNATURES {
-            let offset = place.offset(SIZE_BYTES).expect("the image is large enough");
+        for &(name, position, magic) in SIGNATURES {
+            let offset = position.offset(SIZE_BYTES).expect("the image is large enough");
             let range = offset as usize..offset as usize + magic.len();
             image[range.clone()].copy_from_slice(magic);
             assert_eq!(find_in(&image), [Found { name, offset }]);
@@ -183,9 +184,9 @@ mod tests {
     fn positions_at_the_end_follow_the_arithmetic_of_the_format() {
         for sectors in [2048_u64, 2049, 8191, 1_000_007, 3_907_029_168] {
             let size_bytes = sectors * 512;
-            let place = |name| SIGNATURES.iter().find(|row| row.0 == name).expect("in the table").1;
-            assert_eq!(place("md raid 1.0").offset(size_bytes), Some(((sectors - 16) & !7) * 512));
-            assert_eq!(place("md raid 0.9").offset(size_bytes), Some((sectors & !127) * 512 - 65536));
+            let position = |name| SIGNATURES.iter().find(|row| row.0 == name).expect("in the table").1;
+            assert_eq!(position("md raid 1.0").offset(size_bytes), Some(((sectors - 16) & !7) * 512));
+            assert_eq!(position("md raid 0.9").offset(size_bytes), Some((sectors & !127) * 512 - 65536));
             let zfs: Vec<_> = SIGNATURES.iter().filter(|row| row.0 == "zfs member").collect();
             let last_label = (sectors & !511) * 512 - (256 << 10);
             assert_eq!(zfs[3].1.offset(size_bytes), Some(last_label + (16 << 10)));

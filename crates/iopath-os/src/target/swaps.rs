@@ -1,6 +1,6 @@
 //! The table of active swap areas, `/proc/swaps` (proc(5)).
 //!
-//! Lists what is in use now; a swap signature on a device that is not in use is found by `target/signature.rs`.
+//! It lists areas in use. `target/signature.rs` finds a swap signature on a device that is not in use.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Finds the current users of a block device or file: mounts, swap, holders, loop devices. Compares by number, not by
 //! name.
 //!
-//! Does not decide: `target/guard.rs` does. An exclusive open there detects more users (mounts of other namespaces), but
-//! does not name them.
+//! `target/guard.rs` decides. An exclusive open there detects further users (mounts of other namespaces), but cannot
+//! name them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,8 +21,8 @@ pub(super) struct MountedDevice {
     pub(super) at: PathBuf,
 }
 
-/// All devices with a mounted filesystem: those with a number in the mount table, those that it names as source (btrfs and
-/// others have a device number of their own), and all members of btrfs filesystems.
+/// All devices with a mounted filesystem: devices whose number is in the mount table, devices that are a source in it
+/// (btrfs and others have another device number there), and all members of btrfs filesystems.
 pub(super) fn mounted_devices(roots: &Roots, mounts: &Mounts) -> Vec<MountedDevice> {
     let mut found = Vec::new();
     for mount in mounts.iter() {
@@ -123,8 +123,8 @@ pub(super) fn loops_over(roots: &Roots, target: &Target, except: Option<&str>) -
         .collect()
 }
 
-/// Compares the path in sysfs, and the numbers of the loop driver: the path may belong to another mount namespace, or the
-/// file may be renamed; the driver requires permission to open the device.
+/// Compares the path in sysfs, and the numbers of the loop driver. The path may belong to another mount namespace, or
+/// the file may be renamed. The driver requires permission to open the device.
 fn loop_has_backing(roots: &Roots, name: &str, target: &Target) -> bool {
     let dir = roots.sys.join("block").join(name);
     let Some(path) = attribute(&dir, "loop/backing_file") else { return false };

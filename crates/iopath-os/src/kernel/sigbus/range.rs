@@ -1,5 +1,5 @@
-//! A range of addresses that one thread at a time sets and signal handlers read. A reader never sees the start of one range
-//! with the end of another. Knows neither signals nor mappings: see `sigbus.rs`.
+//! A range of addresses that one thread at a time sets and that signal handlers read. A reader never sees the start of
+//! one range with the end of another. Signals and mappings are in `sigbus.rs`.
 //!
 //! # Why a reader never sees half a change
 //!
@@ -12,14 +12,14 @@
 //! ```
 //!
 //! A reader that finds the version even has acquired the stores of that range. If it then reads a later start or end,
-//! the two fences meet: the odd version before that store is visible to the second look, which differs from the first.
-//! A version does not come again: 64 bits do not wrap.
+//! the two fences synchronize: the reader's second load of the version sees the odd version before that store, and
+//! differs from the first load. Versions do not repeat: 64 bits do not wrap.
 //!
 //! # Why a handler may read it
 //!
-//! It neither locks, waits nor retries, so it is safe in a handler, even one that interrupts the writer. No retry is needed:
-//! the range of a fault was set before the access that faulted and is cleared after it, so it does not change while the
-//! handler runs. A range that changes belongs to another access.
+//! It neither locks, waits nor retries, so it is safe in a handler, even one that interrupts the writer. No retry is
+//! needed: the range of a fault was set before the faulting access and is cleared after it, so it does not change while
+//! the handler runs. If a range changes meanwhile, it belongs to another access.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -47,7 +47,7 @@ impl SharedRange {
     /// The same; `step` is called before each store.
     fn set_by(&self, range: &Range<usize>, mut step: impl FnMut()) {
         let version = self.version.load(Relaxed);
-        debug_assert!(!version.is_multiple_of(2), "a range is set where none is");
+        debug_assert!(!version.is_multiple_of(2), "the slot has a range already");
         fence(Release);
         step();
         self.start.store(range.start, Relaxed);
@@ -58,14 +58,14 @@ impl SharedRange {
     }
 
     /// Clears the range.
-    pub(super) fn withdraw(&self) {
-        self.withdraw_by(|| ());
+    pub(super) fn clear(&self) {
+        self.clear_by(|| ());
     }
 
     /// The same; `step` is called before each store.
-    fn withdraw_by(&self, mut step: impl FnMut()) {
+    fn clear_by(&self, mut step: impl FnMut()) {
         let version = self.version.load(Relaxed);
-        debug_assert!(version.is_multiple_of(2), "a range is withdrawn where one is");
+        debug_assert!(version.is_multiple_of(2), "the slot has no range to clear");
         step();
         // The thread that sets the next range has seen this store, before its fence.
         self.version.store(version + 1, Release);
@@ -100,27 +100,28 @@ mod tests {
     use std::cell::RefCell;
     use std::sync::atomic::AtomicBool;
 
-    /// What is in memory before each store of a writer and after its last: the three words, and the range that is set.
+    /// The contents of memory before each store of a writer and after its last: the three words, and the range that is
+    /// set.
     struct Moment {
         words: (u64, usize, usize),
         set: Option<Range<usize>>,
     }
 
-    /// The moments of a place that is used for these ranges, one after another.
+    /// The moments of one slot that holds these ranges one after another.
     fn moments(ranges: &[Range<usize>]) -> Vec<Moment> {
-        let place = SharedRange::none();
-        let words = || (place.version.load(Relaxed), place.start.load(Relaxed), place.end.load(Relaxed));
+        let slot = SharedRange::none();
+        let words = || (slot.version.load(Relaxed), slot.start.load(Relaxed), slot.end.load(Relaxed));
         let moments = RefCell::new(Vec::new());
         let note = |set: Option<Range<usize>>| moments.borrow_mut().push(Moment { words: words(), set });
         for range in ranges {
-            place.set_by(range, || note(None));
-            place.withdraw_by(|| note(Some(range.clone())));
+            slot.set_by(range, || note(None));
+            slot.clear_by(|| note(Some(range.clone())));
         }
         note(None);
         moments.into_inner()
     }
 
-    /// Every way in which `loads` loads can come, in order, at `moments` moments.
+    /// Every schedule of `loads` loads, in order, at `moments` moments.
     fn schedules(loads: usize, moments: usize) -> Vec<Vec<usize>> {
         let mut all = vec![Vec::new()];
         for _ in 0..loads {
@@ -134,25 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn no_interleaving_of_a_look_up_with_reuse_gives_a_range_that_nobody_watches() {
-        // Disjoint ranges, of which either half is below the other's: a mixture would take in what lies between.
+    fn no_interleaving_of_a_look_up_with_reuse_returns_a_range_that_was_never_set() {
+        // Disjoint ranges in no order. A mixture of two ranges would include addresses of neither.
         let ranges = [10..20, 80..90, 40..50, 0..5];
         let moments = moments(&ranges);
-        let place = SharedRange::none();
+        let slot = SharedRange::none();
         let (mut found, mut tried) = (0, 0);
         for schedule in schedules(4, moments.len()) {
             let mut times = schedule.iter();
-            let seen = place.get_by(|| {
+            let seen = slot.get_by(|| {
                 let (version, start, end) = moments[*times.next().unwrap()].words;
-                place.version.store(version, Relaxed);
-                place.start.store(start, Relaxed);
-                place.end.store(end, Relaxed);
+                slot.version.store(version, Relaxed);
+                slot.start.store(start, Relaxed);
+                slot.end.store(end, Relaxed);
             });
             tried += 1;
             let meanwhile = &moments[schedule[0]..=schedule[3]];
             let was_set = |range: &Range<usize>| meanwhile.iter().all(|m| m.set.as_ref() == Some(range));
             assert!(seen.iter().all(was_set), "{seen:?} is seen with loads at moments {schedule:?}");
-            // A range that stays is found: a look-up may give up for a change only.
+            // A range that stays is found: a look-up may fail only during a change.
             if let Some(range) = meanwhile[0].set.clone().filter(was_set) {
                 assert_eq!(seen, Some(range), "loads at moments {schedule:?}");
                 found += 1;
@@ -162,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beside_a_thread_that_reuses_the_place_sees_whole_ranges() {
+    fn a_reader_beside_a_thread_that_reuses_the_slot_sees_whole_ranges() {
         let rounds = if cfg!(miri) { 500 } else { 400_000 };
-        let (place, is_over) = (SharedRange::none(), AtomicBool::new(false));
+        let (slot, is_stopped) = (SharedRange::none(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..rounds {
                     let start = round % 1000 * 10;
-                    place.set(&(start..start + 10));
-                    place.withdraw();
+                    slot.set(&(start..start + 10));
+                    slot.clear();
                 }
-                is_over.store(true, Release);
+                is_stopped.store(true, Release);
             });
-            while !is_over.load(Acquire) {
-                if let Some(range) = place.get() {
+            while !is_stopped.load(Acquire) {
+                if let Some(range) = slot.get() {
                     assert_eq!(range.len(), 10, "{range:?}");
                     assert_eq!(range.start % 10, 0, "{range:?}");
                 }
