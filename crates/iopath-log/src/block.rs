@@ -47,6 +47,11 @@ impl Block {
         self.head.missed
     }
 
+    /// The time of the first record, by the header of the block.
+    pub(crate) const fn time_ns(&self) -> u64 {
+        self.head.time_ns
+    }
+
     /// The number of records.
     pub fn len(&self) -> usize {
         self.bytes.len() / Record::BYTES

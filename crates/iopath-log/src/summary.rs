@@ -30,6 +30,7 @@ use crate::block::{Block, Mark};
 use crate::error::LogError;
 use crate::filter::{Filter, Matcher};
 use crate::reader::LogReader;
+use iopath_core::Record;
 use iopath_core::log::Event;
 use join::Join;
 use slots::Budget;
@@ -91,20 +92,30 @@ impl Summary {
         }
         let Self { matcher, joins, budget, tallies, seen, .. } = self;
         let join = joins[queue].get_or_insert_with(|| Join::new(block.queue()));
+        let mut visit = tallies.begin_visit(block.time_ns());
+        let mut follow = |join: &mut Join, record: Record, now: u64, tallies: &mut Tallies| {
+            if !visit.note(now) {
+                tallies.end_visit(visit);
+                visit = tallies.begin_visit(now);
+                visit.note(now);
+            }
+            join.follow(record, now, budget, tallies);
+        };
         let Some(seen) = seen else {
             for (time, record) in block.records() {
-                join.follow(record, time.as_nanos(), budget, tallies);
+                follow(join, record, time.as_nanos(), tallies);
             }
-            return;
+            return tallies.end_visit(visit);
         };
         for entry in block.entries() {
             seen.note(&entry);
             if matcher.passes(&entry) {
-                join.follow(entry.record, entry.time.as_nanos(), budget, tallies);
+                follow(join, entry.record, entry.time.as_nanos(), tallies);
             } else if entry.record.event_code() == Event::Missed.code() {
                 join.forget(entry.time.as_nanos(), tallies);
             }
         }
+        tallies.end_visit(visit);
     }
 }
 

@@ -26,6 +26,10 @@ const IDLE: Duration = Duration::from_millis(2);
 /// The thread writes a partly filled block after this time. This bounds the loss when the program is killed.
 const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// A partly filled block is written after this number of other blocks, so that a reader needs little memory to order the
+/// records of all queues by time.
+const BLOCKS_BETWEEN_MAX: u64 = 8;
+
 /// A log being written. Give each queue one [`Producer`]; end with [`LogWriter::finish`].
 #[derive(Debug)]
 pub struct LogWriter {
@@ -106,6 +110,8 @@ impl Drop for LogWriter {
 struct Queue {
     ring: Consumer,
     block: file::Pending,
+    /// How many blocks the log had when this queue added the first record to its block.
+    begun_at: u64,
 }
 
 /// The state of the thread.
@@ -143,7 +149,7 @@ impl Collector {
     /// may produce records faster than this thread writes them.
     fn drain(&mut self) -> usize {
         for ring in self.added.try_iter() {
-            self.queues.push(Queue { ring, block: file::Pending::new(self.queues_added) });
+            self.queues.push(Queue { ring, block: file::Pending::new(self.queues_added), begun_at: 0 });
             self.queues_added = self.queues_added.saturating_add(1);
         }
         let Self { file, queues, missed_by_ended, .. } = self;
@@ -157,11 +163,16 @@ impl Collector {
             }
             is_open
         });
+        for Queue { ring, block, begun_at } in queues {
+            if file.blocks() - *begun_at >= BLOCKS_BETWEEN_MAX {
+                file.write(block, ring.missed());
+            }
+        }
         drained
     }
 
     fn write_blocks(&mut self) {
-        for Queue { ring, block } in &mut self.queues {
+        for Queue { ring, block, .. } in &mut self.queues {
             self.file.write(block, ring.missed());
         }
     }
@@ -176,6 +187,9 @@ impl Queue {
                 Found::Batch(batch) => {
                     if self.block.room() < batch.records().len() {
                         file.write(&mut self.block, self.ring.missed());
+                    }
+                    if self.block.is_empty() {
+                        self.begun_at = file.blocks();
                     }
                     self.block.extend(batch.records());
                     *drained += batch.records().len();

@@ -410,6 +410,34 @@ fn records_of_an_idle_queue_reach_the_file() {
     assert_eq!(log.finish().unwrap(), Totals { records: 1 + 2 * 2, missed: 0, over_limit: 0 });
 }
 
+/// A reader orders the records of all queues by time, in memory that is bounded.
+#[test]
+fn records_of_a_slow_queue_are_not_far_behind_those_of_a_fast_one() {
+    const BLOCK: u64 = 16_384;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).unwrap();
+    let (mut slow, mut fast) = (log.add_queue(), log.add_queue());
+    let mut batch = RecordBatch::new();
+    batch.push(records(0, 1)[0].1);
+    slow.take(&mut batch).unwrap();
+    for records in records(1, 60 * BLOCK).chunks(RecordBatch::CAPACITY) {
+        for (_, record) in records {
+            batch.push(*record);
+        }
+        while let Err(NoRoom) = fast.take(&mut batch) {
+            std::thread::yield_now();
+        }
+    }
+    drop((slow, fast));
+    log.finish().unwrap();
+    let mut queues = Vec::new();
+    LogReader::open(&path).unwrap().for_each_block(|block| queues.push(block.queue())).unwrap();
+    // Eight blocks, and those of two turns of a ring.
+    let before = queues.iter().position(|queue| *queue == 0).unwrap();
+    assert!(before <= 8 + 2 * 6, "{before} of {} blocks are before it", queues.len());
+}
+
 #[test]
 fn zstd_takes_the_file_for_one_of_its_own() {
     let (bytes, _) = blocks_log();

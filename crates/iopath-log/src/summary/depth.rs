@@ -14,14 +14,27 @@ pub(super) struct DepthOverTime {
     start_ns: u64,
     shift: u32,
     /// Depth times nanoseconds, by span.
-    areas: [f64; SPANS],
+    areas: [u128; SPANS],
+    /// The current span, and its time since the start.
+    span: usize,
+    span_from: u64,
+    span_end: u64,
     end_ns: u64,
     max: u32,
 }
 
 impl DepthOverTime {
     pub(super) const fn new(start_ns: u64) -> Self {
-        Self { start_ns, shift: FIRST_SHIFT, areas: [0.0; SPANS], end_ns: 0, max: 0 }
+        Self {
+            start_ns,
+            shift: FIRST_SHIFT,
+            areas: [0; SPANS],
+            span: 0,
+            span_from: 0,
+            span_end: 1 << FIRST_SHIFT,
+            end_ns: 0,
+            max: 0,
+        }
     }
 
     /// `depth` requests were in flight from `from_ns` to `to_ns`.
@@ -29,25 +42,35 @@ impl DepthOverTime {
     pub(super) fn add(&mut self, from_ns: u64, to_ns: u64, depth: u32) {
         let from = from_ns.saturating_sub(self.start_ns);
         let to = to_ns.saturating_sub(self.start_ns);
-        self.end_ns = self.end_ns.max(to);
-        while to >> self.shift >= SPANS as u64 {
-            self.fold();
+        self.end_ns = to.max(self.end_ns);
+        if from >= to {
+            return;
         }
-        if depth > 0 && from < to {
-            self.max = self.max.max(depth);
+        self.max = depth.max(self.max);
+        if self.span_from <= from && to < self.span_end {
+            self.areas[self.span] += u128::from(depth) * u128::from(to - from);
+        } else {
             self.spread(from, to, depth);
         }
     }
 
+    #[cold]
     fn spread(&mut self, from: u64, to: u64, depth: u32) {
+        while to >> self.shift >= SPANS as u64 {
+            self.fold();
+        }
         let mut at = from;
         while at < to {
             let span = at >> self.shift;
             let last = (span << self.shift) + ((1 << self.shift) - 1);
             let end = last.saturating_add(1).min(to);
-            self.areas[span as usize] += f64::from(depth) * (end - at) as f64;
+            self.areas[span as usize] += u128::from(depth) * u128::from(end - at);
             at = end;
         }
+        let span = to >> self.shift;
+        self.span = span as usize;
+        self.span_from = span << self.shift;
+        self.span_end = self.span_from.saturating_add(1 << self.shift);
     }
 
     /// Doubles the length of the spans: joins them in pairs.
@@ -56,7 +79,7 @@ impl DepthOverTime {
         for span in 0..SPANS / 2 {
             self.areas[span] = self.areas[2 * span] + self.areas[2 * span + 1];
         }
-        self.areas[SPANS / 2..].fill(0.0);
+        self.areas[SPANS / 2..].fill(0);
         self.shift += 1;
     }
 
@@ -64,14 +87,14 @@ impl DepthOverTime {
     pub(super) fn report(&self, measured_ns: u64) -> Depth {
         let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
         let span_ns = 1_u64 << self.shift;
-        let mean = |(span, area): (usize, &f64)| {
+        let mean = |(span, area): (usize, &u128)| {
             // The last span ends with the last event.
             let length = span_ns.min(self.end_ns - span as u64 * span_ns);
-            area / length as f64
+            *area as f64 / length as f64
         };
-        let total: f64 = self.areas.iter().sum();
+        let total: u128 = self.areas.iter().sum();
         Depth {
-            mean: if measured_ns == 0 { 0.0 } else { total / measured_ns as f64 },
+            mean: if measured_ns == 0 { 0.0 } else { total as f64 / measured_ns as f64 },
             max: self.max,
             span_ns,
             means: self.areas[..spans].iter().enumerate().map(mean).collect(),

@@ -5,7 +5,10 @@
 /// Counts by value: exact below `2^bits`, otherwise to `bits` binary digits.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
-    counts: Box<[u64]>,
+    /// Modulo 2^32: half the size, so that more of them stay in the CPU caches.
+    counts: Box<[u32]>,
+    /// The buckets whose counts have wrapped, once for each time.
+    wrapped: Vec<usize>,
     bits: u32,
     count: u64,
     sum: u128,
@@ -14,27 +17,49 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    /// Three digits: 440 KiB.
+    /// Three digits: 220 KiB.
     pub(super) const FINE_BITS: u32 = 11;
-    /// Two digits: 57 KiB.
+    /// Two digits: 29 KiB.
     pub(super) const COARSE_BITS: u32 = 8;
 
     pub(super) fn new(bits: u32) -> Self {
         let buckets = bucket(u64::MAX, bits) + 1;
-        Self { counts: vec![0; buckets].into_boxed_slice(), bits, count: 0, sum: 0, min: u64::MAX, max: 0 }
+        let counts = vec![0; buckets].into_boxed_slice();
+        Self { counts, wrapped: Vec::new(), bits, count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
     #[inline]
     pub(super) fn add(&mut self, value: u64) {
-        self.counts[bucket(value, self.bits)] += 1;
+        let bucket = bucket(value, self.bits);
+        let count = &mut self.counts[bucket];
+        *count = count.wrapping_add(1);
+        if *count == 0 {
+            self.wrap(bucket);
+        }
         self.count += 1;
         self.sum += u128::from(value);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
     }
 
+    #[cold]
+    fn wrap(&mut self, bucket: usize) {
+        self.wrapped.push(bucket);
+    }
+
+    /// How many values are in a bucket.
+    fn count_in(&self, bucket: usize) -> u64 {
+        let wrapped = self.wrapped.iter().filter(|wrapped| **wrapped == bucket).count() as u64;
+        u64::from(self.counts[bucket]) + (wrapped << u32::BITS)
+    }
+
     pub(super) const fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Values other than 0.
+    pub(super) fn nonzero(&self) -> u64 {
+        self.count - self.count_in(0)
     }
 
     pub(super) fn mean(&self) -> f64 {
@@ -43,7 +68,7 @@ impl Histogram {
 
     /// The smallest value, 0 without values.
     pub(super) const fn min(&self) -> u64 {
-        if self.count == 0 { 0 } else { self.min }
+        if self.min > self.max { 0 } else { self.min }
     }
 
     pub(super) const fn max(&self) -> u64 {
@@ -58,8 +83,8 @@ impl Histogram {
         }
         let wanted = ((share * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen += count;
+        for bucket in 0..self.counts.len() {
+            seen += self.count_in(bucket);
             if seen >= wanted {
                 return largest_in(bucket, self.bits).min(self.max);
             }
@@ -120,6 +145,19 @@ mod tests {
             prop_assert_eq!((histogram.min(), histogram.max()), (values[0], values[values.len() - 1]));
             prop_assert_eq!(histogram.count(), values.len() as u64);
         }
+    }
+
+    #[test]
+    fn a_count_beyond_32_bits_is_exact() {
+        let mut histogram = Histogram::new(Histogram::COARSE_BITS);
+        histogram.add(0);
+        histogram.add(9);
+        // As if there had been all but one of the additions after which the count wraps.
+        histogram.counts[7] = u32::MAX;
+        histogram.count += u64::from(u32::MAX);
+        (0..3).for_each(|_| histogram.add(7));
+        assert_eq!((histogram.count_in(7), histogram.count_in(9)), ((1 << 32) + 2, 1));
+        assert_eq!((histogram.quantile(0.999), histogram.nonzero()), (7, (1 << 32) + 3));
     }
 
     #[test]

@@ -45,6 +45,13 @@ impl Default for Bio {
     }
 }
 
+impl Bio {
+    fn place(&mut self, request: u32) {
+        self.state = BioState::Placed;
+        self.request = request;
+    }
+}
+
 /// A request in flight, or one that has just completed.
 #[derive(Debug, Clone, Copy)]
 struct Request {
@@ -110,7 +117,6 @@ impl Join {
     #[inline]
     pub(super) fn follow(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         tallies.count_step(record.event_code());
-        tallies.repeats.note(now);
         let Some(event) = record.event() else { return };
         match event {
             Event::Queue => self.queued(record.tag(), record, now, budget, tallies),
@@ -137,7 +143,6 @@ impl Join {
     fn queued(&mut self, bio: u32, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         tallies.sizes.add_bio(record);
         tallies.streams.queued(record, now);
-        tallies.repeats.queued(record);
         // A flush gets no request of its own.
         let state = if record.op() == Some(Op::Flush) { BioState::Placed } else { BioState::Waiting };
         self.bios.set(bio, Bio { queued_ns: now, state, ..Bio::default() }, budget);
@@ -173,7 +178,7 @@ impl Join {
             let merged = if bio.is_piece { &mut flow.pieces_merged } else { &mut flow.merged };
             *merged += 1;
         }
-        self.place(record.tag(), record.other());
+        self.bios.update(record.tag(), |bio| bio.place(record.other()));
     }
 
     fn refuse(&mut self, record: Record, tallies: &mut Tallies) {
@@ -186,13 +191,6 @@ impl Join {
         }
     }
 
-    fn place(&mut self, bio: u32, request: u32) {
-        self.bios.update(bio, |bio| {
-            bio.state = BioState::Placed;
-            bio.request = request;
-        });
-    }
-
     fn get(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         if record.is_both() {
             tallies.count_step(Event::Queue.code());
@@ -203,19 +201,22 @@ impl Join {
 
     fn got(&mut self, record: Record, now: u64, budget: &mut Budget, tallies: &mut Tallies) {
         let number = record.other();
-        let bio = self.bios.get(number);
-        let flow = &mut tallies.flow;
-        match bio.state {
-            BioState::Waiting => {
-                let own = if bio.is_piece { &mut flow.pieces_own_request } else { &mut flow.own_request };
-                *own += 1;
-                tallies.stages.add(Stage::Q2g, bio.queued_ns, now);
+        let mut refused = 0;
+        if let Some(bio) = self.bios.find(number) {
+            let flow = &mut tallies.flow;
+            match bio.state {
+                BioState::Waiting => {
+                    let own = if bio.is_piece { &mut flow.pieces_own_request } else { &mut flow.own_request };
+                    *own += 1;
+                    tallies.stages.add(Stage::Q2g, bio.queued_ns, now);
+                }
+                BioState::Placed => flow.retried += 1,
+                BioState::Unknown | BioState::Split => {}
             }
-            BioState::Placed => flow.retried += 1,
-            BioState::Unknown | BioState::Split => {}
+            refused = bio.refused;
+            bio.place(record.tag());
         }
-        self.place(number, record.tag());
-        let request = Request { since_ns: now, bio: number, refused: bio.refused, ..Request::default() };
+        let request = Request { since_ns: now, bio: number, refused, ..Request::default() };
         self.requests.set(record.tag(), request, budget);
     }
 
@@ -267,22 +268,23 @@ impl Join {
     }
 
     fn complete_request(&mut self, record: Record, now: u64, tallies: &mut Tallies) {
-        let request = self.requests.get(record.tag());
-        if request.dispatched_ns != UNKNOWN {
-            tallies.timeline.complete(self.queue, now);
-            tallies.stages.add(Stage::D2c, request.dispatched_ns, now);
+        let mut bio = Record::NO_TAG;
+        if let Some(request) = self.requests.find(record.tag()) {
+            if request.dispatched_ns != UNKNOWN {
+                tallies.timeline.complete(self.queue, now);
+                tallies.stages.add(Stage::D2c, request.dispatched_ns, now);
+            }
+            bio = request.bio;
+            let since_ns = request.dispatched_ns;
+            *request = Request { completed_ns: now, since_ns, ..Request::default() };
         }
-        self.requests.update(record.tag(), |request| {
-            *request = Request { completed_ns: now, since_ns: request.dispatched_ns, ..Request::default() };
-        });
         if record.is_last() {
-            self.complete_bio(request.bio, record, now, tallies);
+            self.complete_bio(bio, record, now, tallies);
         }
     }
 
     fn complete_bio(&mut self, number: u32, record: Record, now: u64, tallies: &mut Tallies) {
-        let bio = self.bios.get(number);
-        self.bios.update(number, |bio| *bio = Bio::default());
+        let bio = self.bios.find(number).map(std::mem::take).unwrap_or_default();
         tallies.note_errno(record.other());
         let q2c_ns = (bio.queued_ns != UNKNOWN).then(|| now.saturating_sub(bio.queued_ns));
         tallies.streams.completed(record, q2c_ns, now);

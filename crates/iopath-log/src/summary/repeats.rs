@@ -17,16 +17,27 @@ pub(super) struct Repeats {
     /// In order of time; the first row is the time before the first mark.
     rows: Vec<Repeat>,
     current: usize,
-    /// The times that are in the current repeat.
+}
+
+/// Consecutive steps of one repeat. A value, so that the loop over the records of a block keeps it in registers.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a visit is counted when it ends"]
+pub(super) struct Visit {
+    /// The times that are in the repeat.
     from_ns: u64,
     until_ns: u64,
+    /// The first and the last step. Without a step, the first is later than the last.
+    first_ns: u64,
+    last_ns: u64,
+    /// Bios and sectors counted before it.
+    bios: (u64, u64),
 }
 
 #[derive(Debug, Default)]
 struct Repeat {
     begin_ns: u64,
     number: u32,
-    /// The first and last step, if there is any.
+    /// The first and the last step, if there is any.
     steps: Option<(u64, u64)>,
     bios: u64,
     sectors: u64,
@@ -49,7 +60,7 @@ pub(super) struct Span {
 
 impl Default for Repeats {
     fn default() -> Self {
-        Self { rows: vec![Repeat::default()], current: 0, from_ns: 0, until_ns: u64::MAX }
+        Self { rows: vec![Repeat::default()], current: 0 }
     }
 }
 
@@ -59,33 +70,31 @@ impl Repeats {
         let is_timed = self.rows.len() <= TIMED_MAX;
         let latencies = if is_timed { Latencies::with_percentiles() } else { Latencies::default() };
         self.rows.push(Repeat { begin_ns, number, latencies, ..Repeat::default() });
-        self.select(begin_ns);
     }
 
-    /// A step happens at `now`: [`Repeats::queued`] and [`Repeats::completed`] then count in its repeat.
-    #[inline]
-    pub(super) fn note(&mut self, now: u64) {
-        if now < self.from_ns || self.until_ns <= now {
-            self.select(now);
-        }
-        let (first, last) = self.rows[self.current].steps.get_or_insert((now, now));
-        *first = now.min(*first);
-        *last = now.max(*last);
-    }
-
+    /// A visit to the repeat at `now`: [`Repeats::completed`] counts in that repeat until the next visit. There are no marks
+    /// during a visit. `bios` is the number of bios and of their sectors that are counted so far.
     #[cold]
-    fn select(&mut self, now: u64) {
+    pub(super) fn begin_visit(&mut self, now: u64, bios: (u64, u64)) -> Visit {
         // The first begins at 0.
         self.current = self.rows.partition_point(|repeat| repeat.begin_ns <= now).max(1) - 1;
-        self.from_ns = self.rows[self.current].begin_ns;
-        self.until_ns = self.rows.get(self.current + 1).map_or(u64::MAX, |next| next.begin_ns);
+        let from_ns = self.rows[self.current].begin_ns;
+        let until_ns = self.rows.get(self.current + 1).map_or(u64::MAX, |next| next.begin_ns - 1);
+        Visit { from_ns, until_ns, first_ns: u64::MAX, last_ns: 0, bios }
     }
 
-    #[inline]
-    pub(super) fn queued(&mut self, record: Record) {
+    /// The visit ends with that number of bios and sectors counted.
+    #[cold]
+    pub(super) fn end_visit(&mut self, visit: Visit, bios: (u64, u64)) {
+        let Visit { first_ns, last_ns, bios: before, .. } = visit;
         let repeat = &mut self.rows[self.current];
-        repeat.bios += 1;
-        repeat.sectors += record.sectors();
+        repeat.bios += bios.0 - before.0;
+        repeat.sectors += bios.1 - before.1;
+        if first_ns <= last_ns {
+            let (first, last) = repeat.steps.get_or_insert((first_ns, last_ns));
+            *first = first_ns.min(*first);
+            *last = last_ns.max(*last);
+        }
     }
 
     #[inline]
@@ -131,5 +140,22 @@ impl Repeats {
             measured_ns: steps().map(|(first, last)| since_start(last) - since_start(first)).sum(),
         };
         (shares, span)
+    }
+}
+
+impl Visit {
+    /// A step happens at `now`, unless that is in another repeat.
+    #[inline]
+    pub(super) const fn note(&mut self, now: u64) -> bool {
+        if now < self.from_ns || self.until_ns < now {
+            return false;
+        }
+        if now < self.first_ns {
+            self.first_ns = now;
+        }
+        if self.last_ns < now {
+            self.last_ns = now;
+        }
+        true
     }
 }

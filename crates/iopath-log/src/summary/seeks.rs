@@ -52,13 +52,14 @@ pub(super) struct Head {
 
 impl Head {
     /// The device carries out a request. Requests without sectors, flushes, do not move the head.
-    pub(super) fn access(&mut self, sector: u64, sectors: u32, distances: &mut Distances) {
+    #[inline]
+    pub(super) fn access(&mut self, sector: u64, sectors: u64, distances: &mut Distances) {
         if sectors == 0 {
             return;
         }
         if let Some(at) = self.at {
             distances.add(at, sector);
         }
-        self.at = Some(sector + u64::from(sectors));
+        self.at = Some(sector + sectors);
     }
 }

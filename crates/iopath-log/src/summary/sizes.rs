@@ -47,6 +47,11 @@ impl Sizes {
         self.bios[op as usize].count
     }
 
+    /// Bios and their sectors, of all operations.
+    pub(super) fn all_bios(&self) -> (u64, u64) {
+        self.bios.iter().fold((0, 0), |(bios, sectors), of| (bios + of.count, sectors + of.sectors))
+    }
+
     pub(super) fn ops(&self) -> Vec<OpCounts> {
         let counts = |(op, index): (&'static str, usize)| {
             let (bios, requests) = (self.bios[index], self.requests[index]);

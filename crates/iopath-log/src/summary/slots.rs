@@ -58,12 +58,17 @@ impl<T: Copy + Default> Slots<T> {
         Some(state)
     }
 
+    /// A stored state.
+    #[inline]
+    pub(super) fn find(&mut self, number: u32) -> Option<&mut T> {
+        let (epoch, state) = self.states.get_mut(number as usize)?;
+        (*epoch == self.epoch).then_some(state)
+    }
+
     /// Changes a stored state.
     #[inline]
     pub(super) fn update(&mut self, number: u32, change: impl FnOnce(&mut T)) {
-        if let Some((_, state)) =
-            self.states.get_mut(number as usize).filter(|(epoch, _)| *epoch == self.epoch)
-        {
+        if let Some(state) = self.find(number) {
             change(state);
         }
     }

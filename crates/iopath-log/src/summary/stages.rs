@@ -23,13 +23,11 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct StageTimes {
     times: [Histogram; 5],
-    /// Latencies other than 0: both ends were timed.
-    timed: [u64; 5],
 }
 
 impl Default for StageTimes {
     fn default() -> Self {
-        Self { times: std::array::from_fn(|_| Histogram::new(Histogram::FINE_BITS)), timed: [0; 5] }
+        Self { times: std::array::from_fn(|_| Histogram::new(Histogram::FINE_BITS)) }
     }
 }
 
@@ -39,12 +37,11 @@ impl StageTimes {
     pub(super) fn add(&mut self, stage: Stage, from_ns: u64, to_ns: u64) {
         if from_ns != UNKNOWN {
             self.times[stage as usize].add(to_ns.saturating_sub(from_ns));
-            self.timed[stage as usize] += u64::from(from_ns < to_ns);
         }
     }
 
     pub(super) fn report(&self) -> report::Stages {
-        let stage = |stage: Stage| report(&self.times[stage as usize], self.timed[stage as usize]);
+        let stage = |stage: Stage| report(&self.times[stage as usize]);
         report::Stages {
             q2g: stage(Stage::Q2g),
             g2i: stage(Stage::G2i),
@@ -55,10 +52,11 @@ impl StageTimes {
     }
 }
 
-fn report(latencies: &Histogram, timed: u64) -> report::Stage {
+fn report(latencies: &Histogram) -> report::Stage {
     report::Stage {
         count: latencies.count(),
-        timed,
+        // A latency of 0: one reading of the clock for both ends.
+        timed: latencies.nonzero(),
         mean_ns: latencies.mean(),
         min_ns: latencies.min(),
         p50_ns: latencies.quantile(0.5),

@@ -7,7 +7,7 @@ use iopath_core::{Record, SECTOR_BYTES};
 /// The maximum number of streams with percentiles.
 const TIMED_MAX: usize = 64;
 
-/// Counters by stream number: at most 65,536 streams of 96 bytes. Each of the first 64 has 57 KiB more.
+/// Counters by stream number: at most 65,536 streams of 96 bytes. Each of the first 64 has 29 KiB more.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: Vec<Stream>,

@@ -2,7 +2,7 @@
 
 use super::contents::Seen;
 use super::elevators::Changes;
-use super::repeats::Repeats;
+use super::repeats::{Repeats, Visit};
 use super::report::{ErrorCount, EventCounts, Flow, Plugging, Reasons, Report, SCHEMA};
 use super::sizes::Sizes;
 use super::slowest::Slowest;
@@ -73,6 +73,15 @@ impl Tallies {
             repeats: Repeats::default(),
             slowest: Slowest::default(),
         }
+    }
+
+    /// The steps from now on are of the repeat at `now`, until a step is not in the visit.
+    pub(super) fn begin_visit(&mut self, now: u64) -> Visit {
+        self.repeats.begin_visit(now, self.sizes.all_bios())
+    }
+
+    pub(super) fn end_visit(&mut self, visit: Visit) {
+        self.repeats.end_visit(visit, self.sizes.all_bios());
     }
 
     #[inline]

@@ -1,112 +1,84 @@
 //! Orders dispatches and completions by time across all queues, and measures depth and seeks in that order. Blocks of
-//! different queues lie in the file one after another. So events wait here until no later block can contain an earlier
-//! event. The memory for waiting events is bounded.
+//! different queues lie in the file one after another, so events wait here until no later block can hold an earlier event,
+//! within a bound on memory. How they wait: `timeline/waiting.rs`.
 
-use super::depth::DepthOverTime;
+mod device;
+mod waiting;
+
 use super::report::{Depth, Seeks};
-use super::seeks::{Distances, Head};
+use device::{Device, InFlight};
 use iopath_core::Record;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
+use waiting::{Event, Waiting};
 
-/// Maximum number of waiting events: 48 MiB. At the maximum, the earlier half is released.
-const WAITING_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 21 };
+/// Maximum number of waiting events: 24 MiB. Then the earliest eighth is released.
+const WAITING_MAX: usize = if cfg!(test) { 1 << 13 } else { 1 << 21 };
 
-/// One event at the device.
-#[derive(Debug, Clone, Copy)]
-struct DeviceEvent {
-    at_ns: u64,
-    sector: u64,
-    sectors: u32,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Dispatch,
-    /// A completion, or a refusal by the device after the dispatch was released.
-    Leave,
-    /// Records of the queue are missing: its requests in flight and the position of the head are unknown.
-    Gap,
-    /// A dispatch that the device refused.
-    Canceled,
-}
+/// The same while all events are of one queue: 2 MiB, which stay in the CPU caches. Enough for the records that the writer
+/// puts before the first block of a second queue: see `BLOCKS_BETWEEN_MAX` in `writer.rs`.
+const WAITING_OF_ONE_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 17 };
 
 /// Identifies a dispatch of a queue, so that it can be canceled.
 pub(super) type EventNumber = u64;
-
-/// The events of one queue.
-#[derive(Debug, Default)]
-struct QueueEvents {
-    waiting: VecDeque<DeviceEvent>,
-    /// The number of events released so far, which is the number of the first waiting event.
-    released: EventNumber,
-    in_flight: u32,
-}
 
 /// Events of all queues in the order of time.
 #[derive(Debug)]
 pub(super) struct Timeline {
     /// By queue number.
     queues: Vec<QueueEvents>,
+    /// Queues that had an event.
+    queues_used: usize,
     /// Waiting events of all queues.
     waiting: usize,
-    /// The time of the latest event released.
-    released_ns: u64,
-    out_of_order: u64,
-    /// When repeats begin, in order.
-    marks: Vec<u64>,
-    marks_passed: usize,
-    in_flight: u32,
-    head: Head,
-    distances: Distances,
-    depth: DepthOverTime,
+    waiting_max: usize,
+    device: Device,
+}
+
+/// The events of one queue.
+#[derive(Debug, Default)]
+struct QueueEvents {
+    waiting: Waiting,
+    in_flight: InFlight,
 }
 
 impl Timeline {
     pub(super) fn new(start_ns: u64) -> Self {
         Self {
             queues: Vec::new(),
+            queues_used: 0,
             waiting: 0,
-            released_ns: start_ns,
-            out_of_order: 0,
-            marks: Vec::new(),
-            marks_passed: 0,
-            in_flight: 0,
-            head: Head::default(),
-            distances: Distances::default(),
-            depth: DepthOverTime::new(start_ns),
+            waiting_max: WAITING_OF_ONE_MAX,
+            device: Device::new(start_ns),
         }
     }
 
     /// A repeat begins at `at_ns`. Marks come in order.
     pub(super) fn mark(&mut self, at_ns: u64) {
-        self.marks.push(at_ns);
+        self.device.mark(at_ns);
     }
 
     #[inline]
     pub(super) fn dispatch(&mut self, queue: u16, record: Record, at_ns: u64) -> EventNumber {
-        let (sector, sectors) = (record.sector(), record.sectors() as u32);
-        self.push(queue, DeviceEvent { at_ns, sector, sectors, kind: Kind::Dispatch })
+        let waiting = self.waiting(queue);
+        waiting.push_extent(record.sector(), record.sectors());
+        waiting.push(Event::Dispatch, at_ns)
     }
 
     #[inline]
     pub(super) fn complete(&mut self, queue: u16, at_ns: u64) {
-        self.push(queue, DeviceEvent { at_ns, sector: 0, sectors: 0, kind: Kind::Leave });
+        self.waiting(queue).push(Event::Leave, at_ns);
     }
 
     /// The device refused the request of that dispatch.
     pub(super) fn cancel(&mut self, dispatch: EventNumber, queue: u16, at_ns: u64) {
-        let events = &mut self.queues[usize::from(queue)];
-        let index = dispatch.checked_sub(events.released);
-        match index.and_then(|index| events.waiting.get_mut(index as usize)) {
-            Some(event) => event.kind = Kind::Canceled,
-            None => self.complete(queue, at_ns),
+        if !self.queues[usize::from(queue)].waiting.cancel(dispatch) {
+            self.complete(queue, at_ns);
         }
     }
 
     pub(super) fn gap(&mut self, queue: u16, at_ns: u64) {
-        self.push(queue, DeviceEvent { at_ns, sector: 0, sectors: 0, kind: Kind::Gap });
+        self.waiting(queue).push(Event::Gap, at_ns);
     }
 
     /// Releases all events.
@@ -116,31 +88,42 @@ impl Timeline {
 
     /// After [`Timeline::finish`].
     pub(super) fn seeks(&self) -> Seeks {
-        self.distances.report()
+        self.device.seeks()
     }
 
     /// After [`Timeline::finish`]: the mean is over `measured_ns`.
     pub(super) fn depth(&self, measured_ns: u64) -> Depth {
-        self.depth.report(measured_ns)
+        self.device.depth(measured_ns)
     }
 
     pub(super) const fn out_of_order(&self) -> u64 {
-        self.out_of_order
+        self.device.out_of_order()
     }
 
+    /// The waiting events of a queue, to add one.
     #[inline]
-    fn push(&mut self, queue: u16, event: DeviceEvent) -> EventNumber {
-        if self.waiting == WAITING_MAX {
-            self.release(WAITING_MAX / 2);
+    fn waiting(&mut self, queue: u16) -> &mut Waiting {
+        if self.waiting >= self.waiting_max {
+            self.release(self.waiting_max / 8);
         }
+        self.waiting += 1;
         let index = usize::from(queue);
+        if self.queues.get(index).is_none_or(|events| events.waiting.is_new()) {
+            self.begin(index);
+        }
+        &mut self.queues[index].waiting
+    }
+
+    /// A queue has its first event.
+    #[cold]
+    fn begin(&mut self, index: usize) {
         if self.queues.len() <= index {
             self.queues.resize_with(index + 1, QueueEvents::default);
         }
-        let events = &mut self.queues[index];
-        events.waiting.push_back(event);
-        self.waiting += 1;
-        events.released + events.waiting.len() as u64 - 1
+        self.queues_used += 1;
+        if self.queues_used > 1 {
+            self.waiting_max = WAITING_MAX;
+        }
     }
 
     /// Releases the earliest `count` events: merges the queues.
@@ -148,77 +131,24 @@ impl Timeline {
     fn release(&mut self, count: usize) {
         let mut left = count;
         let first_of =
-            |(queue, events): (usize, &QueueEvents)| Some(Reverse((events.waiting.front()?.at_ns, queue)));
+            |(queue, events): (usize, &QueueEvents)| Some(Reverse((events.waiting.first_ns()?, queue)));
         let mut firsts: BinaryHeap<_> = self.queues.iter().enumerate().filter_map(first_of).collect();
-        while let Some(Reverse((_, queue))) = firsts.pop() {
-            let next = firsts.peek().map_or(u64::MAX, |Reverse((next, _))| *next);
-            while left > 0 {
-                let events = &mut self.queues[queue];
-                let Some(event) = events.waiting.front().copied().filter(|event| event.at_ns <= next) else {
-                    break;
-                };
-                events.waiting.pop_front();
-                events.released += 1;
-                self.waiting -= 1;
-                left -= 1;
-                self.process(queue, event);
-            }
-            let events = &mut self.queues[queue].waiting;
-            if events.len() < events.capacity() / 4 {
-                // Other queues may need the memory.
-                events.shrink_to(events.len() * 2);
-            }
-            if left == 0 {
-                return;
-            }
-            if let Some(first) = events.front() {
-                firsts.push(Reverse((first.at_ns, queue)));
+        while left > 0
+            && let Some(Reverse((_, queue))) = firsts.pop()
+        {
+            let next_ns = firsts.peek().map_or(u64::MAX, |Reverse((next_ns, _))| *next_ns);
+            let QueueEvents { waiting, in_flight } = &mut self.queues[queue];
+            let device = &mut self.device;
+            let released = waiting.release(next_ns, left, |event, at_ns, extent| {
+                device.process(event, at_ns, extent, in_flight);
+            });
+            self.waiting -= released;
+            left -= released;
+            waiting.shrink();
+            if let Some(first_ns) = waiting.first_ns() {
+                firsts.push(Reverse((first_ns, queue)));
             }
         }
-    }
-
-    fn process(&mut self, queue: usize, event: DeviceEvent) {
-        let DeviceEvent { at_ns, sector, sectors, kind } = event;
-        match kind {
-            Kind::Canceled => return,
-            Kind::Gap => {
-                // A gap is no event of the device, so it ends no period of equal depth.
-                self.change(queue, |_| 0);
-                self.head = Head::default();
-                return;
-            }
-            Kind::Dispatch | Kind::Leave => {}
-        }
-        self.out_of_order += u64::from(at_ns < self.released_ns);
-        self.pass_marks(at_ns);
-        let now = at_ns.max(self.released_ns);
-        self.depth.add(self.released_ns, now, self.in_flight);
-        self.released_ns = now;
-        if kind == Kind::Dispatch {
-            self.change(queue, |depth| depth.saturating_add(1));
-            self.head.access(sector, sectors, &mut self.distances);
-        } else {
-            self.change(queue, |depth| depth.saturating_sub(1));
-        }
-    }
-
-    /// A repeat begins with an idle device. Requests of the previous repeat whose completion is not in the log no
-    /// longer count as in flight. The first request of a repeat is no seek.
-    fn pass_marks(&mut self, at_ns: u64) {
-        while let Some(mark) = self.marks.get(self.marks_passed).filter(|mark| **mark <= at_ns) {
-            self.released_ns = (*mark).max(self.released_ns);
-            self.marks_passed += 1;
-            self.queues.iter_mut().for_each(|events| events.in_flight = 0);
-            self.in_flight = 0;
-            self.head = Head::default();
-        }
-    }
-
-    fn change(&mut self, queue: usize, change: impl FnOnce(u32) -> u32) {
-        let in_flight = &mut self.queues[queue].in_flight;
-        let before = *in_flight;
-        *in_flight = change(before);
-        self.in_flight = self.in_flight.saturating_sub(before).saturating_add(*in_flight);
     }
 }
 

@@ -34,6 +34,10 @@ impl Pending {
         self.words[0].len() / size_of::<u64>()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.words[0].is_empty()
+    }
+
     /// The number of records that still fit.
     pub(super) fn room(&self) -> usize {
         RECORDS_MAX - self.len()
@@ -41,7 +45,7 @@ impl Pending {
 
     /// Adds records, which must fit.
     pub(super) fn extend(&mut self, records: &[Record]) {
-        let is_first = self.words[0].is_empty();
+        let is_first = self.is_empty();
         if let Some(first) = records.first().filter(|_| is_first) {
             self.time_ns = self.clock.time(*first).as_nanos();
         }
@@ -67,6 +71,8 @@ pub(super) struct LogFile {
     /// Marks to be written before the next block.
     marks: Receiver<Mark>,
     marks_written: usize,
+    /// Blocks so far, also those that did not fit.
+    blocks: u64,
     /// The frames of one block.
     frames: Vec<u8>,
     written_bytes: u64,
@@ -112,6 +118,7 @@ impl LogFile {
             compressor,
             marks,
             marks_written: 0,
+            blocks: 0,
             frames: Vec::new(),
             written_bytes: header.len() as u64,
             limit_bytes: options.limit_bytes,
@@ -120,12 +127,18 @@ impl LogFile {
         })
     }
 
+    /// How many blocks the log has so far, with those that did not fit.
+    pub(super) const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// Writes the pending records as a block if they fit into the file, and counts them.
     pub(super) fn write(&mut self, pending: &mut Pending, missed: u64) {
         let records = pending.len() as u64;
         if records == 0 {
             return;
         }
+        self.blocks += 1;
         self.write_marks();
         if matches!(self.state, State::Growing) {
             self.state = self.try_write(pending, missed).unwrap_or_else(State::Failed);

@@ -9,7 +9,10 @@ use crate::block::request::{NONE, Tag};
 use crate::time::Instant;
 
 /// A batch that is not full goes to the sink with the first step after this time.
-const PENDING_MAX_NS: u64 = 1_000_000_000;
+///
+/// The reader of a log orders the records of all queues by time in bounded memory, so the records of a slow queue must not
+/// stay far behind those of a fast queue.
+const PENDING_MAX_NS: u64 = 50_000_000;
 
 /// The number of records ahead whose memory is prefetched for writing: see [`Log::prefetch_ahead`].
 const AHEAD: usize = 128;
