@@ -7,6 +7,7 @@ use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, M
 
 use crate::cloud::Cloud;
 use crate::disk::Disk;
+use crate::flash::Flash;
 use crate::mechanism::{Mechanism, Nanos, Request};
 use crate::model::{Model, Spec};
 
@@ -37,6 +38,7 @@ pub struct ModelDevice<M> {
 #[derive(Debug)]
 enum Any {
     Disk(Box<Disk>),
+    Flash(Box<Flash>),
     Cloud(Box<Cloud>),
 }
 
@@ -46,6 +48,7 @@ impl<M: Memory> ModelDevice<M> {
         let limits = model.limits().clone();
         let mechanism = match model.spec() {
             Spec::Disk(spec) => Any::Disk(Box::new(Disk::new(spec))),
+            Spec::Flash(spec) => Any::Flash(Box::new(Flash::new(spec, limits.depth_max))),
             Spec::Cloud(spec) => Any::Cloud(Box::new(Cloud::new(spec, limits.depth_max, seed))),
         };
         let failed = VecDeque::with_capacity(limits.depth_max as usize);
@@ -77,6 +80,7 @@ macro_rules! mechanism {
     ($of:expr, $mechanism:ident => $call:expr) => {
         match $of {
             Any::Disk($mechanism) => $call,
+            Any::Flash($mechanism) => $call,
             Any::Cloud($mechanism) => $call,
         }
     };

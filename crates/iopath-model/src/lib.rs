@@ -37,6 +37,7 @@ mod disk;
 mod document;
 mod error;
 pub mod event_loop;
+mod flash;
 mod host;
 mod link;
 mod mechanism;

@@ -7,6 +7,7 @@ use crate::cloud;
 use crate::disk;
 use crate::document::{Document, Section};
 use crate::error::ModelError;
+use crate::flash;
 use crate::parameter::{Parameter, Setting};
 
 /// A kind of model.
@@ -31,6 +32,15 @@ impl Kind {
             read: |section| {
                 let (spec, limits) = disk::Spec::read(section, ROOT_KEYS)?;
                 Ok((Spec::Disk(Box::new(spec)), limits))
+            },
+        },
+        Self {
+            name: "flash",
+            about: "a solid-state disk: channels, dies, write buffer and garbage collection",
+            tables: &[("", flash::PARAMETERS)],
+            read: |section| {
+                let (spec, limits) = flash::Spec::read(section, ROOT_KEYS)?;
+                Ok((Spec::Flash(Box::new(spec)), limits))
             },
         },
         Self {
@@ -64,6 +74,8 @@ impl Preset {
         Self { name: "fc15k-2002", text: include_str!("../presets/fc15k-2002.toml") },
         Self { name: "sata-2006", text: include_str!("../presets/sata-2006.toml") },
         Self { name: "hdd-20tb", text: include_str!("../presets/hdd-20tb.toml") },
+        Self { name: "ssd-sata", text: include_str!("../presets/ssd-sata.toml") },
+        Self { name: "ssd-nvme", text: include_str!("../presets/ssd-nvme.toml") },
         Self { name: "cloud", text: include_str!("../presets/cloud.toml") },
     ];
 
@@ -83,6 +95,7 @@ impl Preset {
 #[derive(Debug, Clone)]
 pub(crate) enum Spec {
     Disk(Box<disk::Spec>),
+    Flash(Box<flash::Spec>),
     Cloud(cloud::Spec),
 }
 

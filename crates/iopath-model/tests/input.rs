@@ -47,12 +47,15 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
             with("latency_p50_us", "latency_p50_us = 3000"),
             "my.toml:7: `latency_p99_us`: this must be at least `latency_p50_us`",
         ),
-        (with("kind", "kind = \"tape\""), "my.toml:1: `kind`: there is no kind `tape`; one of: disk, cloud"),
-        (with("kind", ""), "my.toml:1: `kind`: missing; one of: disk, cloud"),
+        (
+            with("kind", "kind = \"tape\""),
+            "my.toml:1: `kind`: there is no kind `tape`; one of: disk, flash, cloud",
+        ),
+        (with("kind", ""), "my.toml:1: `kind`: missing; one of: disk, flash, cloud"),
         (with("kind", "kind = 7"), "my.toml:1: `kind`: this must be a string"),
         (
             with("kind", "base = \"tape\""),
-            "my.toml:1: `base`: there is no model `tape`; presets: ide-2001, fc15k-2002, sata-2006, hdd-20tb, cloud",
+            "my.toml:1: `base`: there is no model `tape`; presets: ide-2001, fc15k-2002, sata-2006, hdd-20tb, ssd-sata, ssd-nvme, cloud",
         ),
     ];
     for (text, expected) in cases {

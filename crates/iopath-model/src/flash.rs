@@ -1,0 +1,276 @@
+//! A solid-state disk: dies behind channels, a controller, an interface, a write buffer, and the work of garbage collection.
+//!
+//! A read takes the controller, its dies, their channels and the interface in this order; each serves one after another. A
+//! write completes in the buffer. The buffer is programmed in units, die after die, and makes writes wait when it is full.
+//! After programs a die also copies and erases, as `gc.rs` computes.
+//!
+//! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and the
+//! suspension of programs.
+
+mod gc;
+mod spec;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use iopath_core::{Op, Tag};
+
+use crate::mechanism::{Completions, Mechanism, Nanos, Request};
+use gc::Collector;
+
+pub(crate) use spec::{PARAMETERS, Spec};
+
+/// A read whose pages come from several dies.
+#[derive(Debug, Clone, Copy)]
+struct Read {
+    tag: Tag,
+    pages: u32,
+    bytes: u64,
+    /// When the first and the last page so far are in the controller.
+    first: Nanos,
+    last: Nanos,
+}
+
+/// What ends at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    /// A die has read a page of the read in this slot; so many bytes of it pass the channel.
+    Page { slot: u32, die: u32, bytes: u32 },
+    /// A die has programmed a unit with so many bytes of the buffer.
+    Program { bytes: u32 },
+}
+
+/// A solid-state disk in time.
+#[derive(Debug)]
+pub(crate) struct Flash {
+    spec: Spec,
+    controller_free: Nanos,
+    interface_free: Nanos,
+    die_free: Vec<Nanos>,
+    channel_free: Vec<Nanos>,
+    collector: Collector,
+    events: BinaryHeap<Reverse<(Nanos, u64, End)>>,
+    scheduled: u64,
+    reads: Vec<Read>,
+    free_slots: Vec<u32>,
+    /// Bytes in the write buffer, with those being programmed.
+    buffered: u64,
+    /// Bytes in the buffer that are in no unit yet, and how many of them were written at random.
+    pending: u64,
+    pending_random: u64,
+    programs: u32,
+    next_die: u32,
+    /// Writes without room in the buffer.
+    waiting: VecDeque<Request>,
+    /// Flushes, each with the number of programs that must have ended.
+    flushes: VecDeque<(u64, Tag)>,
+    programs_begun: u64,
+    programs_ended: u64,
+    completions: Completions,
+}
+
+impl Flash {
+    pub(crate) fn new(spec: &Spec, depth_max: u32) -> Self {
+        let none = Read { tag: Tag::from_bits(0), pages: 0, bytes: 0, first: 0, last: 0 };
+        Self {
+            controller_free: 0,
+            interface_free: 0,
+            die_free: vec![0; spec.dies as usize],
+            channel_free: vec![0; spec.channels as usize],
+            collector: Collector::new(spec),
+            events: BinaryHeap::with_capacity(depth_max as usize * 2 + spec.dies as usize),
+            scheduled: 0,
+            reads: vec![none; depth_max as usize],
+            free_slots: (0..depth_max).rev().collect(),
+            buffered: 0,
+            pending: 0,
+            pending_random: 0,
+            programs: 0,
+            next_die: 0,
+            waiting: VecDeque::with_capacity(depth_max as usize),
+            flushes: VecDeque::new(),
+            programs_begun: 0,
+            programs_ended: 0,
+            completions: Completions::with_capacity(depth_max),
+            spec: spec.clone(),
+        }
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        while let Some(&Reverse((at, _, end))) = self.events.peek() {
+            if at > now {
+                return;
+            }
+            self.events.pop();
+            match end {
+                End::Page { slot, die, bytes } => self.collect_page(slot, die, bytes, at),
+                End::Program { bytes } => self.end_program(bytes, at),
+            }
+        }
+    }
+
+    fn schedule(&mut self, end: End, at: Nanos) {
+        self.events.push(Reverse((at, self.scheduled, end)));
+        self.scheduled += 1;
+    }
+
+    fn decode(&mut self, now: Nanos) -> Nanos {
+        self.controller_free = self.controller_free.max(now) + self.spec.command;
+        self.controller_free
+    }
+
+    /// The dies of all pages begin, each after the work it has.
+    fn read(&mut self, request: &Request, now: Nanos) {
+        let at = self.decode(now);
+        let Some(slot) = self.free_slots.pop() else { unreachable!("the depth limits the reads") };
+        let page_bytes = self.spec.page_bytes;
+        let (mut offset, end) = (request.extent.offset(), request.extent.offset() + request.extent.bytes());
+        let mut pages = 0;
+        while offset < end {
+            let page = offset / page_bytes;
+            let next = ((page + 1) * page_bytes).min(end);
+            let die = (page % u64::from(self.spec.dies)) as u32;
+            let free = &mut self.die_free[die as usize];
+            *free = (*free).max(at) + self.spec.read;
+            let read = *free;
+            self.schedule(End::Page { slot, die, bytes: (next - offset) as u32 }, read);
+            (offset, pages) = (next, pages + 1);
+        }
+        let bytes = request.extent.bytes();
+        self.reads[slot as usize] = Read { tag: request.tag, pages, bytes, first: Nanos::MAX, last: 0 };
+    }
+
+    /// A page passes the channel; after the last one the data passes the interface.
+    fn collect_page(&mut self, slot: u32, die: u32, bytes: u32, at: Nanos) {
+        let collected = self.pass_channel(die, u64::from(bytes), at);
+        let read = &mut self.reads[slot as usize];
+        read.first = read.first.min(collected);
+        read.last = read.last.max(collected);
+        read.pages -= 1;
+        if read.pages > 0 {
+            return;
+        }
+        let Read { tag, bytes, first, last, .. } = *read;
+        self.free_slots.push(slot);
+        // The interface begins while further pages still come in.
+        self.interface_free = (self.interface_free.max(first) + self.spec.interface_time(bytes)).max(last);
+        self.completions.push(tag, self.interface_free + self.spec.read_latency);
+    }
+
+    fn pass_channel(&mut self, die: u32, bytes: u64, at: Nanos) -> Nanos {
+        let channel = (die % self.spec.channels) as usize;
+        let free = self.channel_free[channel].max(at) + self.spec.channel_time(bytes);
+        self.channel_free[channel] = free;
+        free
+    }
+
+    /// Whether the buffer has room for a write. A write larger than the buffer goes into an empty one.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.buffered == 0 || self.buffered + bytes <= self.spec.buffer_bytes
+    }
+
+    fn write(&mut self, request: &Request, at: Nanos) {
+        let bytes = request.extent.bytes();
+        self.interface_free = self.interface_free.max(at) + self.spec.interface_time(bytes);
+        let buffered = self.interface_free;
+        self.completions.push(request.tag, buffered + self.spec.write_latency);
+        let is_random = !self.collector.is_sequential(request.extent.start().0, request.extent.end().0);
+        self.buffered += bytes;
+        self.pending += bytes;
+        self.pending_random += if is_random { bytes } else { 0 };
+        while self.pending >= self.spec.unit_bytes {
+            self.program(self.spec.unit_bytes, buffered);
+        }
+    }
+
+    /// Programs a unit of the buffer on the next die, which also collects garbage.
+    fn program(&mut self, bytes: u64, at: Nanos) {
+        let die = self.next_die;
+        self.next_die = (die + 1) % self.spec.dies;
+        let random = self.pending_random * bytes / self.pending.max(1);
+        self.pending -= bytes;
+        self.pending_random -= random;
+        let loaded = self.pass_channel(die, self.spec.unit_bytes, at);
+        let extra = self.collector.after_program(random);
+        let free = &mut self.die_free[die as usize];
+        let programmed = (*free).max(loaded) + self.spec.program;
+        *free = programmed + extra;
+        self.programs += 1;
+        self.programs_begun += 1;
+        // The buffer keeps the data until the die may begin another program: collection slows writes down.
+        let ended = *free;
+        self.schedule(End::Program { bytes: bytes as u32 }, ended);
+    }
+
+    fn end_program(&mut self, bytes: u32, at: Nanos) {
+        self.buffered -= u64::from(bytes);
+        self.programs -= 1;
+        self.programs_ended += 1;
+        while let Some(&(_, tag)) =
+            self.flushes.front().filter(|(programs, _)| *programs <= self.programs_ended)
+        {
+            self.flushes.pop_front();
+            self.completions.push(tag, at);
+        }
+        self.admit(at);
+    }
+
+    /// Waiting writes go into the buffer while it has room. If nothing else frees room, a part of a unit is programmed.
+    fn admit(&mut self, at: Nanos) {
+        while let Some(request) = self.waiting.front().copied() {
+            if self.has_room(request.extent.bytes()) {
+                self.waiting.pop_front();
+                self.write(&request, at);
+            } else if self.programs == 0 && self.pending > 0 {
+                self.program(self.pending, at);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn flush(&mut self, tag: Tag, now: Nanos) {
+        let at = self.decode(now);
+        if !self.spec.is_volatile {
+            self.completions.push(tag, at);
+            return;
+        }
+        if self.pending > 0 {
+            self.program(self.pending, at);
+        }
+        if self.programs_begun == self.programs_ended {
+            self.completions.push(tag, at);
+        } else {
+            self.flushes.push_back((self.programs_begun, tag));
+        }
+    }
+}
+
+impl Mechanism for Flash {
+    fn submit(&mut self, request: Request, now: Nanos) {
+        self.advance(now);
+        match request.op {
+            Op::Read => self.read(&request, now),
+            Op::Flush => self.flush(request.tag, now),
+            _ => {
+                let at = self.decode(now);
+                self.waiting.push_back(request);
+                self.admit(at);
+            }
+        }
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.advance(now);
+    }
+
+    fn poll(&mut self, now: Nanos) -> Option<Tag> {
+        self.advance(now);
+        self.completions.pop(now)
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let event = self.events.peek().map(|Reverse((at, ..))| *at);
+        [self.completions.next(), event].into_iter().flatten().min()
+    }
+}
