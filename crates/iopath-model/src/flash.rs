@@ -7,6 +7,7 @@
 //! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and the
 //! suspension of programs.
 
+mod amplification;
 mod gc;
 mod spec;
 
@@ -183,10 +184,18 @@ impl Flash {
         }
     }
 
-    /// Programs a unit of the buffer on the next die, which also collects garbage.
+    /// The die that is free first, the next in turn among equals: an erase of one die delays no other.
+    fn pick_die(&mut self) -> u32 {
+        let dies = self.spec.dies;
+        let in_turn = (self.next_die..dies).chain(0..self.next_die);
+        let die = in_turn.min_by_key(|&die| self.die_free[die as usize]).unwrap_or(0);
+        self.next_die = (die + 1) % dies;
+        die
+    }
+
+    /// Programs a unit of the buffer on a die, which also collects garbage.
     fn program(&mut self, bytes: u64, at: Nanos) {
-        let die = self.next_die;
-        self.next_die = (die + 1) % self.spec.dies;
+        let die = self.pick_die();
         let random = self.pending_random * bytes / self.pending.max(1);
         self.pending -= bytes;
         self.pending_random -= random;

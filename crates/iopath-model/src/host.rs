@@ -12,7 +12,7 @@ use crate::parameter::{Parameter, Setting, Unit};
 use crate::stage::{Passage, Stage};
 
 /// The parameters of a host.
-pub(crate) const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     Parameter::new("cpus", Unit::Count, (1.0, 1024.0), "processors"),
     Parameter::new("call_ns", Unit::Nanoseconds, (0.0, 1e9), "a system call").or(0.0),
     Parameter::new("io_ns", Unit::Nanoseconds, (0.0, 1e9), "a request from submission to the device"),
@@ -69,6 +69,9 @@ pub struct HostModel {
 }
 
 impl HostModel {
+    /// Names, units and ranges of its parameters.
+    pub const PARAMETERS: &'static [Parameter] = PARAMETERS;
+
     /// The parameters of a file.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::parameter::{Parameter, Setting, Unit};
 use crate::stage::{Passage, Stage};
 
 /// The parameters of a link.
-pub(crate) const PARAMETERS: &[Parameter] = &[
+const PARAMETERS: &[Parameter] = &[
     Parameter::new(
         "bandwidth_mbit_per_s",
         Unit::MbitPerS,
@@ -38,6 +38,9 @@ pub struct LinkModel {
 }
 
 impl LinkModel {
+    /// Names, units and ranges of its parameters.
+    pub const PARAMETERS: &'static [Parameter] = PARAMETERS;
+
     /// Links that come with the crate.
     pub const PRESETS: &'static [(&'static str, &'static str)] = &[
         ("fc-2g", include_str!("../presets/link/fc-2g.toml")),

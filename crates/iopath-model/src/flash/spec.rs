@@ -4,7 +4,7 @@ use iopath_core::Limits;
 
 use crate::document::Section;
 use crate::error::ModelError;
-use crate::flash::gc;
+use crate::flash::amplification;
 use crate::mechanism::{Nanos, SECOND};
 use crate::parameter::{Parameter, Unit};
 
@@ -118,7 +118,7 @@ impl Spec {
             write_latency: values.amount("write_latency_us"),
             buffer_bytes,
             is_volatile: values.amount("buffer_is_volatile") == 1,
-            amplification: gc::write_amplification(spare),
+            amplification: amplification::write_amplification(spare),
         };
         let limits = Limits {
             request_bytes_max: values.amount("request_max_kib") >> 9 << 9,

@@ -1,0 +1,132 @@
+//! Laws that hold for every model: Little's law, throughput within the limit of the mechanism, and the response time of a
+//! queue with one deterministic server where the model is one.
+
+mod rig;
+
+use iopath_core::{BlockDevice, Op};
+use iopath_model::{Model, Preset};
+use rig::{Random, Rig, device, iops, mb_per_s};
+
+/// Mean number in flight, integrated over time, against rate times mean latency.
+#[test]
+fn littles_law_holds_on_every_preset_at_every_depth() {
+    for preset in Preset::ALL {
+        let model = Model::preset(preset.name).unwrap();
+        for depth in [1, 7, 32] {
+            let depth = depth.min(model.limits().depth_max);
+            let mut rig = Rig::new(device(&model));
+            let mut random = Random(depth.into());
+            let (mut area, mut submitted, mut done) = (0_u128, 0, Vec::new());
+            while done.len() < 1000 {
+                while submitted < 1000 && rig.in_flight() < depth as usize {
+                    let op = if random.below(10) < 3 { Op::Write } else { Op::Read };
+                    rig.submit(op, random.below(model.capacity() / 8 - 8) * 8, 4096 << random.below(3));
+                    submitted += 1;
+                }
+                rig.commit();
+                let before = rig.now;
+                rig.step();
+                area += rig.in_flight() as u128 * u128::from(rig.now - before);
+                done.extend(std::iter::from_fn(|| rig.poll()));
+            }
+            let latencies: u128 = done.iter().map(|one| u128::from(one.latency())).sum();
+            assert_eq!(area, latencies, "{}, depth {depth}", preset.name);
+            let mean_in_flight = area as f64 / rig.now as f64;
+            assert!(mean_in_flight <= f64::from(depth) + 1e-9, "{}, depth {depth}", preset.name);
+        }
+    }
+}
+
+/// Arrivals at random (Poisson) to a server of `service_ns`, with a load of `load`; the mean response time.
+fn response_ns(model: &Model, service_ns: f64, load: f64, constant_ns: f64) -> f64 {
+    let mut rig = Rig::new(device(model));
+    let (mut random, mut next, mut sum, mut count) = (Random(11), 0.0_f64, 0.0, 0);
+    let requests = 150_000;
+    for _ in 0..requests {
+        let uniform = (random.below(1 << 53) as f64 + 1.0) / (1_u64 << 53) as f64;
+        next -= uniform.ln() * service_ns / load;
+        let arrival = next as u64;
+        while let Some(due) =
+            rig.device.poll_timeout().map(iopath_core::Instant::as_nanos).filter(|&due| due <= arrival)
+        {
+            rig.now = rig.now.max(due);
+            while let Some(done) = rig.poll() {
+                (sum, count) = (sum + done.latency() as f64, count + 1);
+            }
+        }
+        rig.now = arrival;
+        rig.submit(Op::Read, 0, 4096);
+        rig.commit();
+    }
+    while rig.in_flight() > 0 {
+        sum += rig.wait().latency() as f64;
+        count += 1;
+    }
+    assert_eq!(count, requests);
+    sum / f64::from(count) - constant_ns
+}
+
+#[test]
+fn a_server_of_constant_time_has_the_response_time_of_an_m_d_1_queue() {
+    let capped = [
+        ("latency_min_us", "0"),
+        ("latency_p50_us", "0"),
+        ("latency_p99_us", "0"),
+        ("latency_max_us", "0"),
+        ("depth_max", "4096"),
+    ];
+    let cloud = Model::preset_with("cloud", &capped).unwrap();
+    let one_die = [
+        ("channels", "1"),
+        ("dies_per_channel", "1"),
+        ("command_ns", "0"),
+        ("channel_mb_per_s", "100000"),
+        ("interface_mb_per_s", "1000000"),
+        ("read_latency_us", "0"),
+        ("depth_max", "4096"),
+    ];
+    let flash = Model::preset_with("ssd-nvme", &one_die).unwrap();
+    for (model, service_ns, constant_ns, waits_only) in
+        [(cloud, 1e9 / 3000.0, 0.0, true), (flash, 65_000.0, 45.0, false)]
+    {
+        for load in [0.3, 0.6, 0.8] {
+            let wait = load * service_ns / (2.0 * (1.0 - load));
+            // The cap is at the entry: a request passes it at once when it is free.
+            let expected = if waits_only { wait } else { wait + service_ns };
+            let got = response_ns(&model, service_ns, load, constant_ns);
+            assert!(
+                (got / expected - 1.0).abs() < 0.05,
+                "{}, load {load}: {got} for {expected}",
+                model.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn no_depth_or_size_exceeds_the_limits_of_the_mechanism() {
+    let value =
+        |model: &Model, path: &str| model.settings().iter().find(|one| one.path == path).map(|one| one.value);
+    for preset in Preset::ALL {
+        let model = Model::preset(preset.name).unwrap();
+        let interface = value(&model, "interface_mb_per_s").unwrap_or(f64::INFINITY);
+        let cap = value(&model, "sustained_mib_per_s").map_or(f64::INFINITY, |mib| mib * 1.048_576);
+        for (op, kib) in [(Op::Read, 4), (Op::Read, 128), (Op::Write, 4), (Op::Write, 128)] {
+            for depth in [1, 32, 256] {
+                let depth = depth.min(model.limits().depth_max);
+                let mut rig = Rig::new(device(&model));
+                let bytes = kib << 10;
+                let done = rig.keep(depth, 2000, |n| (op, u64::from(n) * bytes / 512, bytes));
+                let rate = mb_per_s(&done);
+                assert!(
+                    rate <= interface.min(cap) * 1.02,
+                    "{}, {op} {kib} KiB, {depth}: {rate}",
+                    preset.name
+                );
+                let most = value(&model, "command_ns").map_or(f64::INFINITY, |ns| 1e9 / ns);
+                let most = most.min(value(&model, "sustained_iops").unwrap_or(f64::INFINITY));
+                assert!(iops(&done) <= most * 1.02, "{}, {op} {kib} KiB, depth {depth}", preset.name);
+            }
+        }
+    }
+}
