@@ -25,7 +25,10 @@ mod counter;
 mod direct;
 mod flusher;
 mod inline_read;
+mod notify;
+mod poller;
 mod read;
+mod requests;
 mod state;
 mod wait;
 mod waiter;
@@ -38,7 +41,7 @@ use iopath_core::buffered::{BufferedPath, Geometry};
 use iopath_core::cache::{CacheConfig, CacheStats, Hot};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::{ReadaheadConfig, ReadaheadStats};
-use iopath_core::{IoError, LogSink};
+use iopath_core::{IoError, LogSink, QueueStats};
 
 use crate::aligned::NoMemory;
 use crate::device::{RealDevice, WaitError, Watch};
@@ -56,6 +59,7 @@ use wait::Locked;
 pub use borrow::PageGuard;
 pub use direct::DirectGuard;
 pub use iopath_core::buffered::Advice;
+pub use requests::{CacheRequest, Completed, RequestQueue};
 
 /// The configuration of a buffered volume.
 #[derive(Debug)]
@@ -123,7 +127,6 @@ pub struct BufferedStats {
 #[derive(Debug)]
 pub struct Buffered {
     shared: Arc<Shared>,
-    flusher: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state that threads share.
@@ -139,6 +142,8 @@ struct Shared {
     failed_resizes: AtomicU64,
     borrowed_hits: Counter,
     has_flusher: AtomicBool,
+    flusher: Mutex<Option<JoinHandle<()>>>,
+    poller: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<State>,
 }
 
@@ -185,9 +190,11 @@ impl Buffered {
             failed_resizes: AtomicU64::new(0),
             borrowed_hits: Counter::default(),
             has_flusher: AtomicBool::new(false),
+            flusher: Mutex::new(None),
+            poller: Mutex::new(None),
             state: Mutex::new(state),
         };
-        Ok(Self { shared: Arc::new(shared), flusher: Mutex::new(None) })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The size of the volume in bytes.
@@ -209,6 +216,16 @@ impl Buffered {
             readahead: *state.path.readahead().stats(),
             readahead_bytes: state.path.readahead().distance_bytes(),
         }
+    }
+
+    /// The counters of the queue between cache and device.
+    pub fn queue_stats(&self) -> QueueStats {
+        self.shared.lock().queue_stats()
+    }
+
+    /// System calls that the device has made for I/O so far.
+    pub fn syscalls(&self) -> u64 {
+        self.shared.lock().syscalls()
     }
 
     /// Sets the elevator of the queue between cache and device: see [`Runner::follow`].
@@ -241,8 +258,9 @@ impl Drop for Buffered {
     fn drop(&mut self) {
         // If a thread has panicked with the lock, the flusher panics as well and ends.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_closing = true;
-        let flusher = self.flusher.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(flusher) = flusher.take() {
+        self.shared.stop_poller();
+        let flusher = self.shared.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(flusher) = flusher {
             flusher.thread().unpark();
             // Fails only if the thread has panicked; the panic was reported at that time.
             let _ = flusher.join();

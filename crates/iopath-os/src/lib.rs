@@ -24,7 +24,10 @@ mod thread;
 mod thread_queue;
 
 pub use aligned::{AlignedBuf, NoMemory, page_bytes};
-pub use buffered::{Advice, Buffered, BufferedConfig, BufferedError, BufferedStats, DirectGuard, PageGuard};
+pub use buffered::{
+    Advice, Buffered, BufferedConfig, BufferedError, BufferedStats, CacheRequest, Completed, DirectGuard,
+    PageGuard, RequestQueue,
+};
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{

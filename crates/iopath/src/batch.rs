@@ -1,33 +1,54 @@
-//! Many I/Os in flight from one thread. A buffer goes in with a request and comes back with its completion. On a volume with
-//! a page cache, `batch/direct.rs` keeps both coherent.
+//! Many I/Os in flight from one thread. A buffer goes in with a request and comes back with its completion. The requests go
+//! through the page cache (`batch/buffered.rs`) or past it (`batch/direct.rs`).
 
+mod buffered;
 mod direct;
 mod notify;
 mod options;
 mod request;
 
-use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
-use crate::queues::{Queue, SharedDevice};
-use crate::source::threading::{AnyThread, OneThread, Threading, sealed};
+use crate::error::{Error, OpenError, Result};
+use crate::source::threading::{AnyThread, OneThread, Threading};
 use crate::volume::Volume;
-use direct::DirectIos;
-use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{Bell, BufferPool, Finished, Job, PoolBuf, ThreadQueue, WaitError};
+use buffered::BufferedBatch;
+use direct::DirectBatch;
+use iopath_core::{LogSink, QueueStats};
+use iopath_os::{Bell, BufferPool, PoolBuf};
 
 pub use options::BatchOptions;
 pub use request::Request;
 
-/// A queue with buffers that the engine has registered. Keeps many I/Os in flight without a thread for each.
+/// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache, on any other they
+/// are direct I/O; [`BatchOptions::buffered`] selects the other way on a volume with a page cache.
 ///
 /// A batch collects requests until [`Batch::submit`] or [`Batch::wait`], merges neighbours, and submits them with one system
 /// call. Overlapping requests of one batch, at least one a write, are carried out in the order in which they were queued; all
-/// others in any order. Dropping a batch waits for what is in flight.
+/// others in any order. Dropping a batch waits for the requests in flight, except for buffered reads, which it abandons.
 ///
 /// Threads may use a batch in turn ([`AnyThread`]). [`Volume::local_batch`] makes one that stays on its thread, at less CPU
 /// cost. An event loop can wait for completions by a file descriptor: [`Batch::completion_fd`].
 ///
-/// # On a volume with a page cache
-/// A batch is direct I/O. It is coherent with the cache, as [`Direct`](crate::Direct) describes. A queued write holds claims on
+/// # Buffered
+/// Any offset and length, as [`Volume::read_at`] and [`Volume::write_at`]. [`Batch::queue`] never waits for the device:
+///
+/// | request | completes |
+/// |---|---|
+/// | read, pages cached | at once: the next [`Batch::poll`] or [`Batch::wait`] returns it, without a lock or system call |
+/// | read, pages missing | when the device has read them and a poll or wait has copied them; readahead is as for `read_at` |
+/// | write | when its bytes are in the cache: usually at once. Part of a page that is not cached is read first |
+/// | durable write, flush | when write-back and the flush of the device have completed |
+/// | discard, zeroes | when the device has carried it out; the parts of blocks at both ends are zeroed |
+///
+/// While too many pages are dirty, further writes of the batch wait in it, and [`Batch::queue`] still returns at once.
+/// Requests continue in calls of the batch: a program that neither polls nor waits delays them. Other callers do not wait for
+/// that, and a page that a request waits for can be evicted until the request continues.
+///
+/// Some calls are blocking only: a write past the end is refused even with [`Options::extend`](crate::Options::extend), and a
+/// flush does not cut a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority have no
+/// effect: the cache's own queue carries out page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
+///
+/// # Direct, on a volume with a page cache
+/// A direct batch is coherent with the cache, as [`Direct`](crate::Direct) describes. A queued write holds claims on
 /// its pages, and on the blocks of a mapped file, until a poll or wait reaps it; buffered writes to them wait. A thread must
 /// reap its own batch write before it writes there in another way, or it deadlocks.
 ///
@@ -55,17 +76,18 @@ pub use request::Request;
 /// ```
 #[derive(Debug)]
 pub struct Batch<T: Threading = AnyThread> {
+    io: BatchIo<T>,
     volume: Volume,
-    runner: Queue<<T as sealed::Open>::Device>,
     pool: BufferPool,
-    engine: &'static str,
-    gather: u32,
-    stream: Stream,
-    priority: Priority,
-    /// On a volume with a page cache: the requests from queue to completion.
-    direct: Option<Box<DirectIos>>,
     /// Rung at completions, if an event loop waits for them.
     bell: Option<Bell>,
+}
+
+/// The way of the requests.
+#[derive(Debug)]
+enum BatchIo<T: Threading> {
+    Direct(Box<DirectBatch<T>>),
+    Buffered(Box<BufferedBatch>),
 }
 
 /// A [`Batch`] that stays on the thread that made it.
@@ -97,7 +119,8 @@ impl Volume {
     /// A batch that threads may use in turn.
     ///
     /// # Errors
-    /// [`OpenError`] if no engine can be started, or the system has no memory for the buffers.
+    /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options ask for the page
+    /// cache of a volume without one.
     pub fn batch(&self, options: &BatchOptions) -> Result<Batch, OpenError> {
         Batch::new(self.clone(), options)
     }
@@ -112,22 +135,26 @@ impl Volume {
     }
 }
 
+/// Calls the same method of either kind.
+macro_rules! either {
+    ($batch:expr, $io:ident => $call:expr) => {
+        match $batch {
+            BatchIo::Direct($io) => $call,
+            BatchIo::Buffered($io) => $call,
+        }
+    };
+}
+use either;
+
 impl<T: Threading> Batch<T> {
     fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
         let pool = BufferPool::new(options.io_depth, options.buffer_bytes)?;
-        let opened = volume.source().batch_queue::<T>(options.io_depth, options.plug, pool.clone())?;
-        let direct = volume.cache_if_any().map(|_| Box::new(DirectIos::new(options.io_depth)));
-        Ok(Self {
-            volume,
-            runner: opened.queue,
-            pool,
-            engine: opened.engine,
-            gather: options.gather,
-            stream: options.stream,
-            priority: options.priority,
-            direct,
-            bell: None,
-        })
+        let io = if options.buffered.unwrap_or_else(|| volume.is_buffered()) {
+            BatchIo::Buffered(Box::new(BufferedBatch::new(volume.clone(), options)?))
+        } else {
+            BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, &pool)?))
+        };
+        Ok(Self { io, volume, pool, bell: None })
     }
 
     /// An unused buffer. There are as many buffers as requests that fit in flight.
@@ -136,76 +163,53 @@ impl<T: Threading> Batch<T> {
     }
 
     /// Queues a request. It is submitted by [`Batch::submit`] or [`Batch::wait`], or when more requests are queued than the
-    /// plug holds.
+    /// plug holds. A buffered write, flush or discard begins at once.
     ///
     /// # Errors
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the range is
-    /// unaligned or outside the volume.
-    pub fn queue(&mut self, mut request: Request) -> Result<(), Refused> {
-        loop {
-            let extent = match self.extent(&request) {
-                Ok(extent) => extent,
-                Err(error) => return Err(Refused { error, buffer: request.buffer }),
-            };
-            match self.queue_extent(extent, &mut request) {
-                Err(refused) if self.is_cut_off(&request, extent, &refused) => {
-                    request.buffer = refused.buffer;
-                }
-                queued => return queued,
-            }
-        }
+    /// outside the volume, or unaligned in a direct batch.
+    pub fn queue(&mut self, request: Request) -> Result<(), Refused> {
+        either!(&mut self.io, io => io.queue(request))
     }
 
     /// Submits what is queued. Does not wait.
     pub fn submit(&mut self) {
-        self.runner().submit();
+        either!(&mut self.io, io => io.submit());
     }
 
     /// The next completion. Submits what is queued, and waits if nothing has completed; `None` if nothing is in flight.
     ///
     /// # Errors
-    /// [`ErrorKind::Wait`] if the system refuses to submit or wait. Errors of a request are in its [`Completion`].
+    /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in its
+    /// [`Completion`].
     pub fn wait(&mut self) -> Result<Option<Completion>> {
-        if let Some(done) = self.next_completed() {
-            return Ok(Some(done));
-        }
-        if self.direct.is_some() {
-            return self.wait_direct();
-        }
-        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
-        waited.map_err(|source| self.wait_error(source))?;
-        Ok(self.next_completed())
+        either!(&mut self.io, io => io.wait())
     }
 
     /// The next completion, if there is one. Does not wait. Requests that were submitted go on; requests queued since stay
     /// queued until [`Batch::submit`] or [`Batch::wait`].
     pub fn poll(&mut self) -> Option<Completion> {
-        self.next_completed().or_else(|| {
-            self.clear_bell();
-            self.runner().reap();
-            self.reap_direct();
-            self.next_completed()
-        })
+        either!(&mut self.io, io => io.poll())
     }
 
     /// The next completion that the last wait or poll reaped. Costs no system call.
     pub fn next_completed(&mut self) -> Option<Completion> {
-        if let Some(direct) = &mut self.direct {
-            return direct.next_completed();
-        }
-        let finished = self.runner.as_is_mut().poll_completion()?;
-        Some(completion(&self.volume, finished))
+        either!(&mut self.io, io => io.next_completed())
     }
 
-    /// Records each step of each request of the batch's queue in `sink` from now on. With an elevator, threads and batches of
-    /// the volume share the queue: the sink then receives the steps of all, and replaces an earlier one. Crate `iopath-log` has a sink that writes a file.
+    /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of that
+    /// queue. Crate `iopath-log` has a sink that writes a file.
+    ///
+    /// A direct batch with elevator `none` has a queue of its own. With another elevator, all threads and batches of the
+    /// volume share the queue. A buffered batch logs the queue between page cache and device, as
+    /// [`Volume::start_log`] does; hits leave no trace in it.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
-        self.runner().start_log(sink);
+        either!(&mut self.io, io => io.start_log(sink));
     }
 
     /// Requests that are queued or submitted and whose completion was not returned yet.
     pub fn in_flight(&self) -> u32 {
-        self.direct.as_ref().map_or_else(|| self.runner.as_is().in_flight(), |direct| direct.in_flight())
+        either!(&self.io, io => io.in_flight())
     }
 
     /// The volume.
@@ -213,135 +217,23 @@ impl<T: Threading> Batch<T> {
         &self.volume
     }
 
+    /// Whether requests go through the page cache.
+    pub const fn is_buffered(&self) -> bool {
+        matches!(self.io, BatchIo::Buffered(_))
+    }
+
     /// The engine: `uring`, `threads` or `memory`.
-    pub const fn engine(&self) -> &'static str {
-        self.engine
+    pub fn engine(&self) -> &'static str {
+        either!(&self.io, io => io.engine())
     }
 
-    /// The counters of the queue; with an elevator, those of the queue that the volume's threads and batches share.
+    /// The counters of the queue that [`Batch::start_log`] names.
     pub fn stats(&self) -> QueueStats {
-        self.runner.as_is().stats()
+        either!(&self.io, io => io.stats())
     }
 
-    /// System calls made for I/O so far; with an elevator, by all threads and batches of the volume.
+    /// System calls made for I/O so far, by all users of that queue.
     pub fn syscalls(&self) -> u64 {
-        self.runner.as_is().syscalls()
-    }
-
-    /// Checks a request; the blocks that it reads or changes.
-    fn extent(&self, request: &Request) -> Result<Extent> {
-        let Request { op, offset, bytes, .. } = *request;
-        match op {
-            Op::Read => self.volume.readable(offset, bytes).map(|(extent, _)| extent),
-            Op::Flush => self.volume.check_writable(Op::Flush, 0, 0).map(|()| Extent::EMPTY),
-            Op::Write | Op::Discard | Op::WriteZeroes => self.volume.writable(op, offset, bytes),
-        }
-    }
-
-    fn queue_extent(&mut self, extent: Extent, request: &mut Request) -> Result<(), Refused> {
-        let Request { op, stream, priority, is_durable, token, .. } = *request;
-        let buffer = request.buffer.take();
-        let is_forced = is_durable && op == Op::Write;
-        let token = match self.begin_direct(op, extent, token, is_forced) {
-            Ok(Some(token)) => token,
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(Refused { error, buffer }),
-        };
-        let job = Job {
-            op,
-            extent,
-            buffer,
-            fua: is_forced && self.direct.is_none(),
-            stream: stream.unwrap_or(self.stream),
-            priority: priority.unwrap_or(self.priority),
-            token,
-        };
-        self.runner().queue(job).map_err(|iopath_os::Refused { error, buffer }| {
-            self.abandon_direct(token);
-            let error = match &error {
-                SubmitError::QueueFull(_) => self.full(),
-                other => self.volume.refused(other),
-            };
-            Refused { error, buffer }
-        })
-    }
-
-    /// Whether the end of the volume moved between the check of a read and its refusal. A check returns an extent inside the
-    /// volume, or an empty one for a read past the end, so a refused extent that is not empty was inside. Comparing the
-    /// results of two checks does not show it: the end may move away and back.
-    fn is_cut_off(&self, request: &Request, extent: Extent, refused: &Refused) -> bool {
-        request.op == Op::Read
-            && self.volume.cuts_off_at_end()
-            && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
-            && !extent.is_empty()
-    }
-
-    fn full(&self) -> Error {
-        self.volume.error(ErrorKind::BatchFull { depth: self.in_flight() })
-    }
-
-    fn wait_error(&self, source: WaitError) -> Error {
-        self.volume.error(ErrorKind::Wait).because(Cause::Wait(source))
-    }
-
-    /// The queue, with the elevator and the end that the volume has now.
-    fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice> {
-        let queue = self.runner.for_io(self.volume.source());
-        queue.set_capacity(self.volume.sectors());
-        queue
-    }
-}
-
-impl<T: Threading> Drop for Batch<T> {
-    /// Waits for what is in flight: a request that is never reaped would keep its claims on the cache.
-    fn drop(&mut self) {
-        self.drain_direct();
-    }
-}
-
-/// The completion of a job.
-fn completion(volume: &Volume, finished: Finished) -> Completion {
-    let Finished { token, op, extent, mut buffer, result } = finished;
-    let result = match (op, result, &mut buffer) {
-        // The part before the end of the volume.
-        (_, Ok(()), _) => {
-            Ok(extent.bytes().min(volume.size_bytes().saturating_sub(extent.offset())) as usize)
-        }
-        // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait for
-        // writes of the batch that only its owner reaps.
-        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
-            volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
-        }
-        (_, Err(error), _) => Err(volume.failed(op, extent, error)),
-    };
-    Completion { token, buffer, result }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{MemoryConfig, MemoryDisk, Options};
-
-    #[test]
-    fn a_read_is_checked_again_however_often_the_end_moves_before_it_is_queued() {
-        const BLOCK: u64 = 4096;
-        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(3 * BLOCK)).unwrap();
-        let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
-        let mut batch = volume.batch(&BatchOptions::new(1, 2 * BLOCK as usize)).unwrap();
-        let mut request = Request::read(batch.buffer().unwrap(), BLOCK);
-        for _ in 0..2 {
-            volume.resize(3 * BLOCK).unwrap();
-            let extent = batch.extent(&request).unwrap();
-            assert_eq!(extent.bytes(), 2 * BLOCK);
-            volume.resize(2 * BLOCK).unwrap();
-            let refused = batch.queue_extent(extent, &mut request).unwrap_err();
-            assert!(batch.is_cut_off(&request, extent, &refused), "{refused}");
-            request.buffer = refused.buffer;
-        }
-        batch.queue(request).unwrap();
-        let done = batch.wait().unwrap().unwrap();
-        assert_eq!(done.result.unwrap() as u64, BLOCK);
-        let past_end = batch.queue(Request::read(done.buffer.unwrap(), 2 * BLOCK)).unwrap_err();
-        assert!(matches!(past_end.error.kind(), ErrorKind::PastEnd { .. }), "{past_end}");
+        either!(&self.io, io => io.syscalls())
     }
 }

@@ -72,6 +72,9 @@ pub enum OpenError {
         /// The largest size.
         max_bytes: u32,
     },
+    /// A buffered batch on a volume without a page cache.
+    #[error("{} has no page cache for a buffered batch; open it with Options::mode(IoMode::Buffered)", .0.display())]
+    NotBuffered(PathBuf),
     /// The cache size is out of range.
     #[error("a cache of {cache_bytes} bytes: choose from {min_bytes} (16 pages) to {max_bytes}")]
     CacheSize {

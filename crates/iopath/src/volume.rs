@@ -308,6 +308,11 @@ impl Volume {
         self.shared.cache.as_ref()
     }
 
+    /// Whether reads and writes go through the page cache.
+    pub(crate) fn is_buffered(&self) -> bool {
+        self.shared.source.options.mode == IoMode::Buffered
+    }
+
     fn is_writable(&self) -> bool {
         self.shared.source.options.write
     }

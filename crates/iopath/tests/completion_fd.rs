@@ -2,7 +2,7 @@
 
 mod support;
 
-use iopath::{Batch, BatchOptions, Engine, MemoryConfig, MemoryDisk, Options, Request, Volume};
+use iopath::{Batch, BatchOptions, Engine, IoMode, MemoryConfig, MemoryDisk, Options, Request, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -50,8 +50,8 @@ fn reads(volume: &Volume) {
     run(batch, |buffer, block| Request::read(buffer, block * BLOCK as u64));
 }
 
-fn forced_writes(volume: &Volume) {
-    let batch = volume.batch(&BatchOptions::new(4, BLOCK)).unwrap();
+fn forced_writes(volume: &Volume, is_buffered: bool) {
+    let batch = volume.batch(&BatchOptions::new(4, BLOCK).buffered(is_buffered)).unwrap();
     run(batch, |buffer, block| Request::write(buffer, block * BLOCK as u64).durable(true));
 }
 
@@ -68,7 +68,7 @@ fn every_engine_announces_completions() {
         };
         volume.write_at(&filled(BLOCKS as usize * BLOCK, 1), 0).unwrap();
         reads(&volume);
-        forced_writes(&volume);
+        forced_writes(&volume, false);
     }
 }
 
@@ -82,7 +82,55 @@ fn a_disk_in_memory_announces_completions() {
 fn forced_writes_beside_a_page_cache_complete() {
     let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
     let options = options().write(true).direct(false).cache_bytes(24 * 4096);
-    forced_writes(&Volume::open(&path, &options).unwrap());
+    let volume = Volume::open(&path, &options).unwrap();
+    forced_writes(&volume, false);
+    forced_writes(&volume, true);
+}
+
+#[test]
+fn a_buffered_batch_announces_hits_and_misses() {
+    let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
+    for engine in [Engine::Uring, Engine::Threads] {
+        let options = options().engine(engine).mode(IoMode::Buffered).cache_bytes(24 * 4096);
+        let volume = match Volume::open(&path, &options) {
+            Ok(volume) => volume,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                continue;
+            }
+        };
+        // Misses, some of them hits of readahead; then two event loops at once, and a thread that reads.
+        reads(&volume);
+        std::thread::scope(|scope| {
+            scope.spawn(|| reads(&volume));
+            scope.spawn(|| reads(&volume));
+            (0..BLOCKS).for_each(|block| {
+                volume.read_exact_at(&mut [0; 100], block * BLOCK as u64 + 7).unwrap();
+            });
+        });
+    }
+}
+
+/// One descriptor of a batch on a cache that holds everything: readable after a hit, and not when nothing is in flight.
+#[test]
+fn the_descriptor_of_a_buffered_batch_is_readable_at_a_hit() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(BLOCKS * BLOCK as u64)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new().mode(IoMode::Buffered).cache_bytes(1 << 20)).unwrap();
+    volume.read_exact_at(&mut [0; BLOCK], 0).unwrap();
+    let mut batch = volume.batch(&BatchOptions::new(4, BLOCK)).unwrap();
+    let descriptor = batch.completion_fd().unwrap();
+    let is_readable = || {
+        let zero = Timespec::try_from(Duration::ZERO).unwrap();
+        poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&zero)).unwrap() == 1
+    };
+    for round in 0..3 {
+        assert!(!is_readable(), "round {round}");
+        batch.queue(Request::read(batch.buffer().unwrap(), 3).bytes(10)).unwrap();
+        assert!(is_readable(), "round {round}");
+        // The completion is there already; the poll that finds nothing clears the descriptor.
+        assert!(batch.poll().is_some());
+        assert!(batch.poll().is_none());
+    }
 }
 
 #[test]

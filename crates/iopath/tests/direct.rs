@@ -62,7 +62,7 @@ impl Pair {
     }
 
     fn batch(&mut self) {
-        let mut batch = self.volume.batch(&BatchOptions::new(4, Self::LONGEST)).unwrap();
+        let mut batch = self.volume.batch(&BatchOptions::new(4, Self::LONGEST).buffered(false)).unwrap();
         for token in 0..4 {
             let range = self.range(true);
             let mut buffer = batch.buffer().unwrap();

@@ -46,7 +46,7 @@ impl Rig {
     }
 
     fn batch(&self) -> Batch {
-        self.volume.batch(&BatchOptions::new(8, PAGE as usize)).unwrap()
+        self.volume.batch(&BatchOptions::new(8, PAGE as usize).buffered(false)).unwrap()
     }
 }
 
@@ -129,7 +129,7 @@ fn a_forced_write_that_a_poll_completes_is_on_the_medium() {
         let disk = MemoryDisk::new(&config).unwrap();
         let options = Options::new().direct(false).cache_bytes(64 * PAGE).write(true).faults(&faults);
         let volume = Volume::memory(&disk, &options).unwrap();
-        let mut batch = volume.batch(&BatchOptions::new(8, PAGE as usize)).unwrap();
+        let mut batch = volume.batch(&BatchOptions::new(8, PAGE as usize).buffered(false)).unwrap();
         (0..4).for_each(|page| write(&mut batch, page, 3, true));
         write(&mut batch, 10, 3, false);
         let (mut over, given_up) = (Vec::new(), Instant::now() + Duration::from_secs(10));

@@ -77,6 +77,10 @@ fn a_batch_logs_on_every_volume() {
         let mut batch = volume.batch(&BatchOptions::new(2, 4096)).unwrap();
         batch.start_log(Box::new(records.clone()));
         batch.queue(Request::write(batch.buffer().unwrap(), 0)).unwrap();
+        if batch.is_buffered() {
+            // The write is in the cache.
+            batch.queue(Request::flush()).unwrap();
+        }
         while let Some(done) = batch.wait().unwrap() {
             done.result.unwrap();
         }

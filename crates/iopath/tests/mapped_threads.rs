@@ -35,7 +35,8 @@ fn range(random: &mut Xoshiro256PlusPlus) -> (u64, usize) {
 }
 
 fn bursts(volume: &Volume, random: &mut Xoshiro256PlusPlus) {
-    let mut batch = volume.batch(&BatchOptions::new(8, 16 << 10)).unwrap();
+    let is_buffered = random.random_range(0..3) == 0;
+    let mut batch = volume.batch(&BatchOptions::new(8, 16 << 10).buffered(is_buffered)).unwrap();
     while let Some(buffer) = batch.buffer() {
         let (offset, bytes) = range(random);
         let is_durable = random.random_range(0..4) == 0;

@@ -61,7 +61,7 @@ fn shake(volume: &Volume) {
             }
         });
         scope.spawn(move || {
-            let mut batch = volume.batch(&BatchOptions::new(4, 3 * 4096)).unwrap();
+            let mut batch = volume.batch(&BatchOptions::new(4, 3 * 4096).buffered(false)).unwrap();
             let offset = FLOOR / 4096 * 4096 - 4096;
             while !is_over.load(Relaxed) {
                 while let Some(buffer) = batch.buffer() {

@@ -4,8 +4,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::Shared;
 use super::state::State;
-use super::{Buffered, Shared};
 use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
@@ -18,20 +18,20 @@ const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 /// repeatedly, are written back together. A thread that lacks a frame checks more often.
 const SLEEP_MIN: Duration = Duration::from_millis(20);
 
-impl Buffered {
+impl Shared {
     /// Starts the thread at the first write. If the system refuses a thread, the threads that use the cache write old
     /// pages back.
-    pub(super) fn start_flusher(&self) {
-        if self.shared.has_flusher.load(Relaxed) {
+    pub(super) fn start_flusher(self: &Arc<Self>) {
+        if self.has_flusher.load(Relaxed) {
             return;
         }
         let mut flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner);
         if flusher.is_none() {
-            let shared = Arc::clone(&self.shared);
+            let shared = Arc::clone(self);
             let builder = thread::Builder::new().name("iopath-flush".to_owned());
             *flusher = builder.spawn(move || shared.flush_in_background()).ok();
         }
-        self.shared.has_flusher.store(true, Relaxed);
+        self.has_flusher.store(true, Relaxed);
     }
 }
 

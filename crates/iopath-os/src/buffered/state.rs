@@ -1,16 +1,17 @@
 //! The state under the lock: the state machine of the buffered path, the queue and device that execute its steps, and
 //! the threads that wait. All decisions are in `iopath_core::buffered`. No other file of `buffered/` calls the runner.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use iopath_core::buffered::{BufferedPath, Frames, PageBio, Step};
 use iopath_core::cache::{Frame, IoTag};
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::{Instant, IoError, LogSink, Op, SubmitError};
+use iopath_core::{Extent, Instant, IoError, LogSink, Op, QueueStats, SubmitError};
 use slab::Slab;
 
 use super::arena::Arena;
-use super::waiter::Waiter;
+use super::waiter::{Command, Owner, Waiter};
 use crate::device::{RealDevice, Watch};
 use crate::memory::Segment;
 use crate::runner::Runner;
@@ -31,6 +32,14 @@ pub(super) struct State {
     /// For the bytes after the last whole block of the volume.
     tail: Option<Tail>,
     pub(super) waiters: Slab<Waiter>,
+    /// Queues of requests.
+    pub(super) owners: Slab<Owner>,
+    /// Requests that wait for an outcome, of queues with a bell.
+    pub(super) rung_waiting: u32,
+    /// Discards and writes of zeroes of requests.
+    pub(super) commands: Slab<Command>,
+    /// Those that may begin.
+    pub(super) due_commands: VecDeque<usize>,
     /// The number of waiters whose threads sleep.
     pub(super) asleep: u32,
     /// A thread waits for the device for all threads, without the lock.
@@ -39,6 +48,8 @@ pub(super) struct State {
     pub(super) poller: Option<usize>,
     /// The waiter that was woken to poll and has not taken the lock since.
     pub(super) next_poller: Option<usize>,
+    /// Bios that have completed.
+    pub(super) reaped: u64,
     /// The error number with which the system refuses further I/O.
     pub(super) broken: Option<i32>,
     /// The number of calls of [`State::advance`]. While it does not change, no thread uses the cache.
@@ -46,6 +57,10 @@ pub(super) struct State {
     pub(super) is_closing: bool,
     /// The flusher's thread while it sleeps without a time limit.
     pub(super) parked_flusher: Option<Thread>,
+    /// The waiter of the thread that polls for event loops.
+    pub(super) background: Option<usize>,
+    /// That thread while it has nothing to poll for.
+    pub(super) idle_poller: Option<Thread>,
 }
 
 impl Frames for DeviceFrames {
@@ -77,14 +92,21 @@ impl State {
             arena,
             tail,
             waiters: Slab::with_capacity(64),
+            owners: Slab::new(),
+            rung_waiting: 0,
+            commands: Slab::new(),
+            due_commands: VecDeque::new(),
             asleep: 0,
             is_polled: false,
             poller: None,
             next_poller: None,
+            reaped: 0,
             broken: None,
             activity: 0,
             is_closing: false,
             parked_flusher: None,
+            background: None,
+            idle_poller: None,
         }
     }
 
@@ -95,13 +117,16 @@ impl State {
         loop {
             self.execute_steps(now);
             // The queue itself completes some bios: flushes of a device without a write cache.
-            if !self.take_completions(now) {
+            if self.take_completions(now) {
+                continue;
+            }
+            while let Some(ready) = self.path.poll_ready() {
+                self.set_outcome(ready.waiter as usize, ready.outcome);
+            }
+            if self.due_commands.is_empty() || !self.submit_commands() {
                 break;
             }
-        }
-        while let Some(ready) = self.path.poll_ready() {
-            self.waiters[ready.waiter as usize].outcome = Some(ready.outcome);
-            self.wake(ready.waiter as usize);
+            self.runner.submit();
         }
     }
 
@@ -149,6 +174,26 @@ impl State {
     /// Passes a new end of the volume to the queue and the device.
     pub(super) fn set_device_end(&mut self) {
         self.runner.set_capacity(self.path.geometry().sectors());
+    }
+
+    /// Queues a discard or write of zeroes.
+    pub(super) fn queue_command(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        token: u64,
+    ) -> Result<(), SubmitError<Segment>> {
+        self.runner.queue_segment(op, extent, None, token)
+    }
+
+    /// The counters of the queue.
+    pub(super) fn queue_stats(&self) -> QueueStats {
+        *self.runner.stats()
+    }
+
+    /// System calls made for I/O so far.
+    pub(super) fn syscalls(&self) -> u64 {
+        self.runner.syscalls()
     }
 
     pub(super) fn follow(&mut self, spec: &ElevatorSpec) {
@@ -199,6 +244,10 @@ impl State {
         let mut any = false;
         while let Some(done) = self.runner.poll_completion() {
             any = true;
+            self.reaped += 1;
+            if self.complete_command(done.token, done.result) {
+                continue;
+            }
             self.path.handle_completion(IoTag(done.token as u32), done.result, now);
             if done.op == Op::Flush && done.result.is_err() {
                 // Pages are dirty again.

@@ -30,10 +30,10 @@ use iopath_core::buffered::{NoFrame, Starvation};
 use iopath_core::cache::Outcome;
 
 use super::state::State;
-use super::waiter::Waiter;
+use super::waiter::{Role, Waiter};
 use super::{BufferedError, Shared};
 use crate::clock;
-use crate::device::WaitError;
+use crate::device::{Bell, WaitError};
 use crate::sync::MutexGuard;
 use crate::sync::thread;
 
@@ -92,6 +92,10 @@ impl Shared {
                 state = self.pause(state, waiter, None);
                 continue;
             }
+            if state.revoke_pins() {
+                state.advance(clock::now());
+                continue;
+            }
             let (start, is_idle) = (clock::now(), !state.has_io());
             state = self.pause(state, waiter, Some(starvation.next_check(start)));
             if is_idle {
@@ -105,7 +109,12 @@ impl Shared {
     }
 
     /// Polls the device if no other thread does; otherwise sleeps. Ends at `until` at the latest.
-    fn pause<'a>(&'a self, state: Locked<'a>, waiter: usize, until: Option<Instant>) -> Locked<'a> {
+    pub(super) fn pause<'a>(
+        &'a self,
+        state: Locked<'a>,
+        waiter: usize,
+        until: Option<Instant>,
+    ) -> Locked<'a> {
         if state.needs_polling() {
             self.poll_device(state, Some(waiter), until)
         } else {
@@ -122,9 +131,9 @@ impl Shared {
         until: Option<Instant>,
     ) -> Locked<'a> {
         // A completion that the device has reported already need not end the wait below.
-        let before = state.path.completed_ios();
+        let before = state.reaped;
         state.reap(clock::now());
-        if state.path.completed_ios() != before || !state.has_io() {
+        if state.reaped != before || !state.has_io() {
             return state;
         }
         (state.is_polled, state.poller) = (true, waiter);
@@ -184,24 +193,28 @@ impl Shared {
 impl State {
     /// Adds the calling thread to the list of waiters.
     pub(super) fn add_waiter(&mut self) -> usize {
-        let thread = thread::current();
-        self.waiters.insert(Waiter { thread, outcome: None, is_asleep: false, wakes_at: None })
+        self.add(Role::Thread(thread::current()))
     }
 
     /// Wakes every sleeper, so that it finds the device broken.
     pub(super) fn wake_all(&mut self) {
         self.asleep = 0;
         for (_, waiter) in &mut self.waiters {
-            if std::mem::take(&mut waiter.is_asleep) {
-                waiter.thread.unpark();
+            if std::mem::take(&mut waiter.is_asleep)
+                && let Role::Thread(thread) = &waiter.role
+            {
+                thread.unpark();
             }
         }
+        self.owners.iter().filter_map(|(_, owner)| owner.bell.as_ref()).for_each(Bell::ring);
     }
 
     /// Wakes the waiter's thread if it sleeps or polls.
     pub(super) fn wake(&mut self, waiter: usize) {
         if self.awaken(waiter) {
-            self.waiters[waiter].thread.unpark();
+            if let Role::Thread(thread) = &self.waiters[waiter].role {
+                thread.unpark();
+            }
         } else if self.poller == Some(waiter) {
             self.end_watch();
         }

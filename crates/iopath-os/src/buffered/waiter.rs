@@ -1,17 +1,65 @@
-//! The record of a thread that waits. The wait itself is in `wait.rs`.
+//! The records of threads, requests and commands that wait. Wait for nothing themselves: see `wait.rs` and `notify.rs`.
 
-use iopath_core::Instant;
-use iopath_core::cache::Outcome;
+use iopath_core::cache::{DirectTag, Outcome};
+use iopath_core::{Extent, Instant, Op};
 
+use crate::device::Bell;
 use crate::sync::thread::Thread;
 
-/// A thread that waits.
+/// A caller that waits for an outcome.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) thread: Thread,
+    pub(super) role: Role,
+    /// The outcome for a thread.
     pub(super) outcome: Option<Outcome>,
     /// Whether it sleeps and no thread has woken it yet.
     pub(super) is_asleep: bool,
     /// The time at which it wakes without another thread.
     pub(super) wakes_at: Option<Instant>,
+}
+
+/// What happens when the outcome of a waiter is known.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// The thread is woken.
+    Thread(Thread),
+    /// The outcome goes to a queue of requests.
+    Request(RequestId),
+    /// The command with that key is submitted to the device.
+    Command(usize),
+    /// Nothing: the queue was dropped.
+    Abandoned,
+}
+
+/// Names a request of a [`RequestQueue`](super::RequestQueue).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestId {
+    /// The key of the queue's [`Owner`].
+    pub(super) owner: usize,
+    /// The key of the request in its queue.
+    pub(super) request: u32,
+}
+
+/// A queue of requests, as far as other threads access it.
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    /// The thread that waits for the queue.
+    pub(super) thread: Option<usize>,
+    /// Requests that can continue.
+    pub(super) ready: Vec<(u32, Outcome)>,
+    /// Rung when a request can continue.
+    pub(super) bell: Option<Bell>,
+    /// Requests that wait for an outcome.
+    pub(super) waiting: u32,
+}
+
+/// A discard or write of zeroes on behalf of a request. Ends without its queue: other callers may wait for it.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// `None` once the queue was dropped.
+    pub(super) request: Option<RequestId>,
+    pub(super) op: Op,
+    pub(super) extent: Extent,
+    /// Set while it is at the device.
+    pub(super) tag: Option<DirectTag>,
 }

@@ -15,7 +15,7 @@ impl Buffered {
     /// After any error, a first part of the bytes may have been written.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BufferedError> {
         let mut write = BufferedWrite::new(offset, bytes.len())?;
-        self.start_flusher();
+        self.shared.start_flusher();
         let shared = &*self.shared;
         let mut state = shared.lock();
         loop {
@@ -53,7 +53,7 @@ impl Locked<'_> {
         Ok(None)
     }
 
-    fn release_pages(&mut self, write: &mut BufferedWrite) {
+    pub(super) fn release_pages(&mut self, write: &mut BufferedWrite) {
         if write.pieces().is_empty() {
             return;
         }
@@ -66,7 +66,7 @@ impl Locked<'_> {
 
 impl Shared {
     /// Copies `bytes` into the pages that the writer holds. Without the lock.
-    fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
+    pub(super) fn fill(&self, write: &mut BufferedWrite, bytes: &[u8]) {
         let arena = &self.arena;
         let is_streamed = write.is_streamed();
         let pieces = write.pieces_mut();

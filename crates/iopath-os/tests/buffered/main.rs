@@ -2,6 +2,8 @@
 
 mod end;
 mod gated;
+mod requests;
+mod requests_model;
 mod resize;
 mod rig;
 mod slow;

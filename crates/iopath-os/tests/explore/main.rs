@@ -4,6 +4,7 @@
 
 mod buffered;
 mod device;
+mod requests;
 mod shared;
 mod stripe;
 mod threads;

@@ -1,209 +1,259 @@
-//! A batch on a volume with a page cache. Each request is registered with the cache while it is at the device. After a forced
-//! write the cache flushes the device; `iopath_core::cache::forced` explains why the batch does not.
-//!
-//! ```text
-//!   queue ─▶ at the device ─▶ reaped ───────────────────────────▶ completed ─▶ next_completed
-//!                               └─ forced ─▶ flush of the device ─▲
-//! ```
+//! A batch of direct I/O: a queue and engine of its own, or the queue that all share. On a volume with a page cache,
+//! `direct/coherent.rs` keeps both coherent.
 
-use super::{Batch, Completion, completion};
-use crate::error::{Error, Result};
-use crate::source::threading::Threading;
+mod coherent;
+
+use super::{BatchOptions, Completion, Refused, Request};
+use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
+use crate::queues::{Queue, SharedDevice};
+use crate::source::threading::{Threading, sealed};
 use crate::volume::Volume;
-use iopath_core::cache::{DirectTag, Forced};
-use iopath_core::{Extent, IoError, Op};
-use iopath_os::{Buffered, BufferedError};
-use slab::Slab;
-use std::collections::VecDeque;
+use coherent::CoherentIos;
+use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
+use iopath_os::{Bell, BufferPool, Finished, Job, ThreadQueue, WaitError, now};
+use std::io;
+use std::time::Duration;
 
-/// The requests of a batch on a volume with a page cache, from queue to completion.
+/// How often a forced write on a volume with a page cache is polled: the cache announces no end of its flush.
+const FORCED_POLL: Duration = Duration::from_millis(1);
+
+/// The requests of a batch of direct I/O.
 #[derive(Debug)]
-pub(super) struct DirectIos {
-    io_depth: u32,
-    /// By the tokens of the runner.
-    at_device: Slab<AtDevice>,
-    /// Forced writes that the device has carried out, in the order of the flushes that cover them.
-    unflushed: VecDeque<Unflushed>,
-    completed: VecDeque<Completion>,
+pub(super) struct DirectBatch<T: Threading> {
+    volume: Volume,
+    runner: Queue<<T as sealed::Open>::Device>,
+    engine: &'static str,
+    gather: u32,
+    stream: Stream,
+    priority: Priority,
+    /// On a volume with a page cache: the requests from queue to completion.
+    coherent: Option<Box<CoherentIos>>,
+    /// Rung at completions, if an event loop waits for them.
+    bell: Option<Bell>,
 }
 
-#[derive(Debug)]
-struct AtDevice {
-    token: u64,
-    tag: Option<DirectTag>,
-    is_forced: bool,
-}
+impl<T: Threading> DirectBatch<T> {
+    pub(super) fn new(volume: Volume, options: &BatchOptions, pool: &BufferPool) -> Result<Self, OpenError> {
+        let opened = volume.source().batch_queue::<T>(options.io_depth, options.plug, pool.clone())?;
+        let coherent = volume.cache_if_any().map(|_| Box::new(CoherentIos::new(options.io_depth)));
+        Ok(Self {
+            volume,
+            runner: opened.queue,
+            engine: opened.engine,
+            gather: options.gather,
+            stream: options.stream,
+            priority: options.priority,
+            coherent,
+            bell: None,
+        })
+    }
 
-#[derive(Debug)]
-struct Unflushed {
-    /// Set until the cache knows that the write is complete.
-    tag: Option<DirectTag>,
-    /// Set from then on.
-    forced: Option<Forced>,
-    extent: Extent,
-    completion: Completion,
-}
-
-impl DirectIos {
-    pub(super) fn new(io_depth: u32) -> Self {
-        let io_depth_max = io_depth as usize;
-        Self {
-            io_depth,
-            at_device: Slab::with_capacity(io_depth_max),
-            unflushed: VecDeque::with_capacity(io_depth_max),
-            completed: VecDeque::with_capacity(io_depth_max),
+    pub(super) fn queue(&mut self, mut request: Request) -> Result<(), Refused> {
+        loop {
+            let extent = match self.extent(&request) {
+                Ok(extent) => extent,
+                Err(error) => return Err(Refused { error, buffer: request.buffer }),
+            };
+            match self.queue_extent(extent, &mut request) {
+                Err(refused) if self.is_cut_off(&request, extent, &refused) => {
+                    request.buffer = refused.buffer;
+                }
+                queued => return queued,
+            }
         }
+    }
+
+    pub(super) fn submit(&mut self) {
+        self.runner().submit();
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Option<Completion>> {
+        if let Some(done) = self.next_completed() {
+            return Ok(Some(done));
+        }
+        if self.coherent.is_some() {
+            return self.wait_coherent();
+        }
+        let waited = self.runner.for_io(self.volume.source()).wait(self.gather);
+        waited.map_err(|source| self.wait_error(source))?;
+        Ok(self.next_completed())
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        self.next_completed().or_else(|| {
+            self.clear_bell();
+            self.runner().reap();
+            self.reap_coherent();
+            self.next_completed()
+        })
     }
 
     pub(super) fn next_completed(&mut self) -> Option<Completion> {
-        self.completed.pop_front()
+        if let Some(direct) = &mut self.coherent {
+            return direct.next_completed();
+        }
+        let finished = self.runner.as_is_mut().poll_completion()?;
+        Some(completion(&self.volume, finished))
+    }
+
+    pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
+        self.runner().start_log(sink);
     }
 
     pub(super) fn in_flight(&self) -> u32 {
-        (self.at_device.len() + self.unflushed.len() + self.completed.len()) as u32
+        self.coherent.as_ref().map_or_else(|| self.runner.as_is().in_flight(), |direct| direct.in_flight())
     }
 
-    /// Whether forced writes wait for a flush.
-    pub(super) fn is_flushing(&self) -> bool {
-        !self.unflushed.is_empty()
+    pub(super) const fn engine(&self) -> &'static str {
+        self.engine
     }
 
-    /// Requests a flush of the device for the forced writes that have none yet.
-    fn request_flush(&mut self, cache: &Buffered) {
-        let mut new =
-            self.unflushed.iter_mut().filter_map(|it| Some((it.tag.take()?, &mut it.forced))).peekable();
-        if new.peek().is_some() {
-            cache.end_forced(new);
+    pub(super) fn stats(&self) -> QueueStats {
+        self.runner.as_is().stats()
+    }
+
+    pub(super) fn syscalls(&self) -> u64 {
+        self.runner.as_is().syscalls()
+    }
+
+    /// See [`Batch::completion_fd`](super::Batch::completion_fd).
+    pub(super) fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
+        self.runner().set_bell(bell)?;
+        self.bell = Some(bell.clone());
+        Ok(())
+    }
+
+    /// See [`Batch::next_timeout`](super::Batch::next_timeout).
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        let due = self.runner.as_is().poll_timeout().map(|due| due.saturating_since(now()));
+        let is_flushing = self.coherent.as_ref().is_some_and(|coherent| coherent.is_flushing());
+        [due, is_flushing.then_some(FORCED_POLL)].into_iter().flatten().min()
+    }
+
+    fn clear_bell(&self) {
+        if let Some(bell) = &self.bell {
+            // An error leaves the descriptor readable: the caller polls again.
+            let _ = bell.clear();
         }
     }
 
-    /// Completes the forced writes whose flush has ended.
-    fn complete_flushed(&mut self, volume: &Volume, cache: &Buffered) {
-        let mut last: Option<(Forced, Result<(), IoError>)> = None;
-        while let Some(forced) = self.next_forced() {
-            // Many share a flush: ask the cache once.
-            let known = last.filter(|(other, _)| *other == forced).map(|(_, result)| result);
-            let Some(result) = known.or_else(|| cache.forced(forced)) else { return };
-            last = Some((forced, result));
-            let Some(Unflushed { extent, mut completion, .. }) = self.unflushed.pop_front() else { return };
-            if let Err(error) = result {
-                completion.result = Err(volume.failed(Op::Write, extent, error));
-            }
-            self.completed.push_back(completion);
+    /// Checks a request; the blocks that it reads or changes.
+    fn extent(&self, request: &Request) -> Result<Extent> {
+        let Request { op, offset, bytes, .. } = *request;
+        match op {
+            Op::Read => self.volume.readable(offset, bytes).map(|(extent, _)| extent),
+            Op::Flush => self.volume.check_writable(Op::Flush, 0, 0).map(|()| Extent::EMPTY),
+            Op::Write | Op::Discard | Op::WriteZeroes => self.volume.writable(op, offset, bytes),
         }
     }
 
-    /// The oldest forced write that waits for a flush.
-    fn next_forced(&self) -> Option<Forced> {
-        self.unflushed.front()?.forced
+    fn queue_extent(&mut self, extent: Extent, request: &mut Request) -> Result<(), Refused> {
+        let Request { op, stream, priority, is_durable, token, .. } = *request;
+        let buffer = request.buffer.take();
+        let is_forced = is_durable && op == Op::Write;
+        let token = match self.begin(op, extent, token, is_forced) {
+            Ok(Some(token)) => token,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Refused { error, buffer }),
+        };
+        let job = Job {
+            op,
+            extent,
+            buffer,
+            fua: is_forced && self.coherent.is_none(),
+            stream: stream.unwrap_or(self.stream),
+            priority: priority.unwrap_or(self.priority),
+            token,
+        };
+        self.runner().queue(job).map_err(|iopath_os::Refused { error, buffer }| {
+            self.abandon(token);
+            let error = match &error {
+                SubmitError::QueueFull(_) => self.full(),
+                other => self.volume.refused(other),
+            };
+            Refused { error, buffer }
+        })
+    }
+
+    /// Whether the end of the volume moved between the check of a read and its refusal. A check returns an extent inside the
+    /// volume, or an empty one for a read past the end, so a refused extent that is not empty was inside. Comparing the
+    /// results of two checks does not show it: the end may move away and back.
+    fn is_cut_off(&self, request: &Request, extent: Extent, refused: &Refused) -> bool {
+        request.op == Op::Read
+            && self.volume.cuts_off_at_end()
+            && matches!(refused.error.kind(), ErrorKind::PastEnd { .. })
+            && !extent.is_empty()
+    }
+
+    fn full(&self) -> Error {
+        self.volume.error(ErrorKind::BatchFull { depth: self.in_flight() })
+    }
+
+    fn wait_error(&self, source: WaitError) -> Error {
+        self.volume.error(ErrorKind::Wait).because(Cause::Wait(source))
+    }
+
+    /// The queue, with the elevator and the end that the volume has now.
+    fn runner(&mut self) -> &mut ThreadQueue<<T as sealed::Open>::Device, SharedDevice> {
+        let queue = self.runner.for_io(self.volume.source());
+        queue.set_capacity(self.volume.sectors());
+        queue
     }
 }
 
-impl<T: Threading> Batch<T> {
-    /// Registers a request with the page cache, if there is one, and waits until it may begin. Returns the token for the
-    /// runner; `None` if the request is complete already.
-    pub(super) fn begin_direct(
-        &mut self,
-        op: Op,
-        extent: Extent,
-        token: u64,
-        is_forced: bool,
-    ) -> Result<Option<u64>> {
-        let Some(direct) = &self.direct else { return Ok(Some(token)) };
-        if direct.in_flight() >= direct.io_depth {
-            return Err(self.full());
-        }
-        if self.volume.source().writes_last_block() && !direct.at_device.is_empty() {
-            // Write-back of the cache may share a block of the mapping with a write of this batch and then waits for it.
-            // Complete that write, although its owner has not reaped it.
-            let drained = self.runner.as_is_mut().drain();
-            drained.map_err(|source| self.wait_error(source))?;
-        }
-        if op == Op::Flush {
-            // The cache flushes the device, and with it the writes of the batch.
-            if let Some(cache) = self.volume.cache_if_any() {
-                self.volume.flush_cached(cache)?;
-            }
-            if let Some(direct) = &mut self.direct {
-                direct.completed.push_back(Completion { token, buffer: None, result: Ok(0) });
-            }
-            return Ok(None);
-        }
-        let tag = match self.volume.begin_direct(op, extent)? {
-            Some(guard) => guard.into_tag(),
-            None => None,
-        };
-        let at_device = AtDevice { token, tag, is_forced };
-        Ok(self.direct.as_mut().map(|direct| direct.at_device.insert(at_device) as u64))
+impl<T: Threading> Drop for DirectBatch<T> {
+    /// Waits for what is in flight: a request that is never reaped would keep its claims on the cache.
+    fn drop(&mut self) {
+        self.drain_coherent();
     }
+}
 
-    /// Removes a request that the cache let begin and the runner refused.
-    pub(super) fn abandon_direct(&mut self, token: u64) {
-        if let (Some(direct), Some(cache)) = (&mut self.direct, self.volume.cache_if_any()) {
-            cache.end_direct(direct.at_device.remove(token as usize).tag);
+/// The completion of a job.
+fn completion(volume: &Volume, finished: Finished) -> Completion {
+    let Finished { token, op, extent, mut buffer, result } = finished;
+    let result = match (op, result, &mut buffer) {
+        // The part before the end of the volume.
+        (_, Ok(()), _) => {
+            Ok(extent.bytes().min(volume.size_bytes().saturating_sub(extent.offset())) as usize)
         }
-    }
+        // The volume may have become shorter: read again up to the new end. Not on a mapped file, where this could wait for
+        // writes of the batch that only its owner reaps.
+        (Op::Read, Err(IoError::EndOfDevice), Some(buffer)) if !volume.source().writes_last_block() => {
+            volume.read_direct(&mut buffer[..extent.bytes() as usize], extent.offset())
+        }
+        (_, Err(error), _) => Err(volume.failed(op, extent, error)),
+    };
+    Completion { token, buffer, result }
+}
 
-    /// Ends the requests that the runner has reaped for the page cache, and completes forced writes that are on the medium.
-    /// Does not wait.
-    pub(super) fn reap_direct(&mut self) {
-        let (Some(direct), Some(cache)) = (&mut self.direct, self.volume.cache_if_any()) else { return };
-        while let Some(mut finished) = self.runner.as_is_mut().poll_completion() {
-            let AtDevice { token, tag, is_forced } = direct.at_device.remove(finished.token as usize);
-            finished.token = token;
-            let extent = finished.extent;
-            let completion = completion(&self.volume, finished);
-            if is_forced && completion.result.is_ok() {
-                direct.unflushed.push_back(Unflushed { tag, forced: None, extent, completion });
-            } else {
-                cache.end_direct(tag);
-                direct.completed.push_back(completion);
-            }
-        }
-        direct.request_flush(cache);
-        direct.complete_flushed(&self.volume, cache);
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AnyThread, MemoryConfig, MemoryDisk, Options};
 
-    /// [`Batch::wait`] where nothing has completed.
-    pub(super) fn wait_direct(&mut self) -> Result<Option<Completion>> {
-        while self.in_flight() > 0 {
-            if let Some(forced) = self.direct.as_ref().and_then(|direct| direct.next_forced()) {
-                // The device has work during the wait for the flush.
-                self.runner().submit();
-                self.wait_forced(forced)?;
-                self.runner().reap();
-            } else {
-                let gather = self.gather;
-                let waited = self.runner().wait(gather);
-                waited.map_err(|source| self.wait_error(source))?;
-            }
-            self.reap_direct();
-            if let Some(done) = self.next_completed() {
-                return Ok(Some(done));
-            }
+    #[test]
+    fn a_read_is_checked_again_however_often_the_end_moves_before_it_is_queued() {
+        const BLOCK: u64 = 4096;
+        let disk = MemoryDisk::new(&MemoryConfig::of_bytes(3 * BLOCK)).unwrap();
+        let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+        let pool = BufferPool::new(1, 2 * BLOCK as usize).unwrap();
+        let options = BatchOptions::new(1, 2 * BLOCK as usize);
+        let mut batch = DirectBatch::<AnyThread>::new(volume.clone(), &options, &pool).unwrap();
+        let mut request = Request::read(pool.take().unwrap(), BLOCK);
+        for _ in 0..2 {
+            volume.resize(3 * BLOCK).unwrap();
+            let extent = batch.extent(&request).unwrap();
+            assert_eq!(extent.bytes(), 2 * BLOCK);
+            volume.resize(2 * BLOCK).unwrap();
+            let refused = batch.queue_extent(extent, &mut request).unwrap_err();
+            assert!(batch.is_cut_off(&request, extent, &refused), "{refused}");
+            request.buffer = refused.buffer;
         }
-        Ok(None)
-    }
-
-    /// Waits until no request of the batch is at the device or waits for a flush.
-    pub(super) fn drain_direct(&mut self) {
-        if self.direct.is_none() || self.runner.as_is_mut().drain().is_err() {
-            return;
-        }
-        self.reap_direct();
-        while let Some(forced) = self.direct.as_ref().and_then(|direct| direct.next_forced()) {
-            if self.wait_forced(forced).is_err() {
-                return;
-            }
-            self.reap_direct();
-        }
-    }
-
-    /// Waits until a forced write is on the medium or has failed; [`Batch::reap_direct`] gets the result.
-    fn wait_forced(&self, forced: Forced) -> Result<(), Error> {
-        match self.volume.cache_if_any().map(|cache| cache.wait_forced(forced)) {
-            Some(Err(BufferedError::Wait(source))) => Err(self.wait_error(source)),
-            _ => Ok(()),
-        }
+        batch.queue(request).unwrap();
+        let done = batch.wait().unwrap().unwrap();
+        assert_eq!(done.result.unwrap() as u64, BLOCK);
+        let past_end = batch.queue(Request::read(done.buffer.unwrap(), 2 * BLOCK)).unwrap_err();
+        assert!(matches!(past_end.error.kind(), ErrorKind::PastEnd { .. }), "{past_end}");
     }
 }

@@ -1,14 +1,11 @@
 //! Completions for an event loop: a descriptor that becomes readable. Does not wait for it.
 
-use super::Batch;
+use super::{Batch, BatchIo, either};
 use crate::source::threading::Threading;
-use iopath_os::{Bell, now};
+use iopath_os::Bell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-/// How often a forced write on a volume with a page cache is polled: the cache announces no end of its flush.
-const FORCED_POLL: Duration = Duration::from_millis(1);
 
 impl<T: Threading> Batch<T> {
     /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such as
@@ -19,8 +16,10 @@ impl<T: Threading> Batch<T> {
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
-    /// From then on the batch has a queue and an engine of its own, also with an elevator: no thread waits for the device of
-    /// a shared queue on behalf of an event loop.
+    /// No thread waits for the device of a shared queue on behalf of an event loop. So from then on a direct batch has a
+    /// queue and an engine of its own, also with an elevator. For buffered batches the cache starts one thread, which polls
+    /// its device while requests of such batches wait. A buffered read makes the descriptor readable when a page is there,
+    /// and also at once if all of its pages are.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if requests are in flight at the first call. Else an error of the system.
@@ -35,25 +34,15 @@ impl<T: Threading> Batch<T> {
         let bell = Bell::new()?;
         bell.arm();
         let descriptor = bell.descriptor()?;
-        self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
-        self.runner().set_bell(&bell)?;
+        either!(&mut self.io, io => io.set_bell(&bell))?;
         self.bell = Some(bell);
         Ok(descriptor)
     }
 
     /// How long a wait for [`Batch::completion_fd`] may take at most before the next [`Batch::poll`]; `None` for no limit.
-    /// There is a limit while an elevator holds requests back, or a forced write waits for a flush of the page cache.
+    /// There is a limit while an elevator holds requests back, while a forced write waits for a flush of the page cache,
+    /// while writes wait because too many pages are dirty, and while a request waits for a page of a cache that is full.
     pub fn next_timeout(&self) -> Option<Duration> {
-        let due = self.runner.as_is().poll_timeout().map(|due| due.saturating_since(now()));
-        let is_flushing = self.direct.as_ref().is_some_and(|direct| direct.is_flushing());
-        [due, is_flushing.then_some(FORCED_POLL)].into_iter().flatten().min()
-    }
-
-    /// Rings from here on make the descriptor readable again.
-    pub(super) fn clear_bell(&self) {
-        if let Some(bell) = &self.bell {
-            // An error leaves the descriptor readable: the caller polls again.
-            let _ = bell.clear();
-        }
+        either!(&self.io, io => io.next_timeout())
     }
 }

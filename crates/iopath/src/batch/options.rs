@@ -12,6 +12,7 @@ pub struct BatchOptions {
     pub(super) plug: u32,
     pub(super) stream: Stream,
     pub(super) priority: Priority,
+    pub(super) buffered: Option<bool>,
 }
 
 impl BatchOptions {
@@ -19,7 +20,18 @@ impl BatchOptions {
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
         let io_depth = if io_depth == 0 { 1 } else { io_depth };
         let (stream, priority) = (Stream(0), Priority::BestEffort);
-        Self { io_depth, buffer_bytes, gather: 1, plug: PLUG_REQUESTS, stream, priority }
+        Self { io_depth, buffer_bytes, gather: 1, plug: PLUG_REQUESTS, stream, priority, buffered: None }
+    }
+
+    /// Whether requests go through the page cache (`true`) or past it, coherently (`false`). Unless set, a batch does as
+    /// [`Volume::read_at`](crate::Volume::read_at): it is buffered on a volume of mode
+    /// [`IoMode::Buffered`](crate::IoMode::Buffered), and direct on any other.
+    ///
+    /// `true` needs a volume with a page cache: [`OpenError::NotBuffered`](crate::OpenError::NotBuffered).
+    #[must_use]
+    pub const fn buffered(mut self, is_buffered: bool) -> Self {
+        self.buffered = Some(is_buffered);
+        self
     }
 
     /// Completions that a wait gathers before it returns: 1 unless set, which gives the lowest latency. For throughput, a

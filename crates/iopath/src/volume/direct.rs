@@ -165,13 +165,16 @@ impl Volume {
     pub(crate) fn begin_direct(&self, op: Op, extent: Extent) -> Result<Option<DirectGuard<'_>>> {
         let Some(cache) = self.cache_if_any() else { return Ok(None) };
         let (offset, bytes) = (extent.offset(), extent.bytes());
-        // A write to a mapped file delays the write-back of all blocks it touches until it is complete. A flush would wait
-        // for that write-back, so whole blocks are registered.
-        let unit_bytes = match self.backing() {
+        let guard = cache.begin_direct_in_units(op, offset, bytes, self.unit_bytes());
+        guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
+    }
+
+    /// Units in which writes exclude each other. A write to a mapped file delays the write-back of all blocks it touches
+    /// until it is complete. A flush would wait for that write-back, so whole blocks are registered.
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        match self.backing() {
             Backing::Mapped(mapped) => u64::from(mapped.file.block_bytes()),
             Backing::File(_) | Backing::Memory(_) | Backing::Stripe(_) => 1,
-        };
-        let guard = cache.begin_direct_in_units(op, offset, bytes, unit_bytes);
-        guard.map(Some).map_err(|error| self.uncached(op, offset, bytes, error))
+        }
     }
 }

@@ -68,6 +68,11 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.is_starved(waiter)
     }
 
+    /// `waiter` no longer waits for any frame, since its caller has gone; whether it did. Then it gets no outcome.
+    pub fn stop_waiting_for_frame(&mut self, waiter: u64) -> bool {
+        self.cache.stop_starving(waiter)
+    }
+
     /// If `waiter` has timed out, removes it and returns the reason: its call fails.
     pub fn fail_starved(&mut self, waiter: u64, starvation: &Starvation) -> Option<NoFrame> {
         let has_failed = starvation.idle >= UNWRITABLE_PATIENCE;

@@ -183,6 +183,12 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
+    /// The writer of [`Outcome::Writable`] does not continue now. Its page is pinned until the writer unpins it and takes
+    /// pages again; other writers may have it meanwhile.
+    pub fn abandon_write(&mut self, frame: Frame) {
+        self.cache.abandon_write(frame);
+    }
+
     /// The pause of a writer after its write, which slows writers down to the speed of the device; `None` for no pause.
     pub fn take_pause(&mut self) -> Option<Duration> {
         (self.pause_owed >= PAUSE_MIN).then(|| std::mem::take(&mut self.pause_owed))

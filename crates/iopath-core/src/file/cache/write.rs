@@ -94,6 +94,30 @@ impl PageCache {
         self.throttle.pause(self.unsaved)
     }
 
+    /// The writer of [`Outcome::Writable`](super::Outcome::Writable) leaves the frame as it is, and tries again later. Its
+    /// page is pinned for the writer, which unpins it then, so that it is not evicted before.
+    ///
+    /// # Panics
+    /// If no writer holds the frame: a bug of the caller.
+    pub fn abandon_write(&mut self, frame: Frame) {
+        let Frame(frame) = frame;
+        let place = self.held.iter().position(|held| *held == frame);
+        let place = place.unwrap_or_else(|| panic!("no write into frame {frame} has begun"));
+        self.held.swap_remove(place);
+        let meta = self.meta(frame);
+        meta.is_held = false;
+        let page = meta.page;
+        match meta.state {
+            State::Clean => self.enqueue_clean(frame),
+            // A flush of the device has failed since.
+            State::Dirty => self.enqueue_dirty(frame),
+            state => unreachable!("a writer in a frame that is {state:?}"),
+        }
+        self.hot.pin(frame);
+        self.publish(frame);
+        self.writer_left(page);
+    }
+
     fn begin_absent(&mut self, page: Page, part: Part, waiter: u64) -> WriteStep {
         if part == Part::Some {
             self.wait_for_page(page, waiter, false);

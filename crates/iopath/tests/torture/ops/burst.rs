@@ -20,10 +20,11 @@ struct Part {
 
 /// Many I/Os at once, which may overlap: they take effect in the order in which they are queued.
 pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
-    let mut batch = match work.batch.take() {
-        Some(batch) => batch,
-        None => work.volume.batch(&BatchOptions::new(BURST, BURST_BYTES)).expect("a queue"),
-    };
+    let mut batch = work.batch.take().unwrap_or_else(|| {
+        // Through the cache, or past it.
+        let is_buffered = work.conditions.mode.is_cached && work.worker.random.random();
+        work.volume.batch(&BatchOptions::new(BURST, BURST_BYTES).buffered(is_buffered)).expect("a queue")
+    });
     let mut parts: Vec<Part> = Vec::with_capacity(BURST as usize);
     for _ in 0..work.worker.random.random_range(2..=BURST) {
         let Some((offset, bytes)) = work.range() else { break };

@@ -1,0 +1,328 @@
+//! Many requests in flight in the page cache from one owner, without a thread for each. Blocks only in
+//! [`RequestQueue::wait`] and on drop; the blocking calls are in `read.rs` and `write.rs` of the parent.
+//!
+//! ```text
+//!   queue ─┬─ read, all pages cached ───────────────────────────────▶ completed    no lock
+//!          ├─ write, pages free ────────────────────────────────────▶ completed
+//!          └─ else: page I/Os, a waiter for each request ─▶ notify ─▶ poll, wait ─▶ completed
+//! ```
+//!
+//! The owner copies the bytes itself, in [`RequestQueue::poll`] or [`RequestQueue::wait`], as soon as the pages are there.
+//! Other threads never access its buffers. Pages are pinned for requests only until another thread lacks a frame
+//! (`notify.rs`).
+//!
+//! Requests that overlap, at least one of them no read, are carried out in the order in which they were queued.
+
+mod clear;
+mod order;
+mod read;
+mod request;
+mod wait;
+mod write;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use iopath_core::buffered::Starvation;
+use iopath_core::cache::{Frame, Outcome};
+use iopath_core::{Instant, Op};
+use slab::Slab;
+
+use super::state::State;
+use super::waiter::{Owner, RequestId};
+use super::{Buffered, BufferedError, Shared};
+use crate::clock;
+use crate::device::Bell;
+use request::{Progress, Request, Stage};
+
+pub use request::{CacheRequest, Completed};
+
+/// The requests of one owner in a [`Buffered`]. Threads may use it in turn.
+///
+/// Dropping it carries out the writes, discards and flushes that were queued, and waits for them; reads are abandoned.
+#[derive(Debug)]
+pub struct RequestQueue {
+    shared: Arc<Shared>,
+    /// The key of its [`Owner`].
+    owner: usize,
+    depth: u32,
+    plug: u32,
+    block_bytes: u64,
+    requests: Slab<Request>,
+    /// Counts requests: their order.
+    queued: u64,
+    /// How many of `requests` are no reads.
+    changes: u32,
+    /// Reads that wait for [`RequestQueue::submit`].
+    plugged: VecDeque<u32>,
+    /// Requests that can continue.
+    runnable: VecDeque<u32>,
+    /// Reads that need a page which is not cached.
+    missed: Vec<u32>,
+    /// Reads whose next page is pinned. Empty between two calls.
+    pinned: Vec<(u32, Frame)>,
+    /// Writes that wait until `pause_end`.
+    paused: VecDeque<u32>,
+    pause_end: Option<Instant>,
+    /// Requests that wait for any frame.
+    starved: u32,
+    starvation: Starvation,
+    /// When requests starved first.
+    starved_since: Option<Instant>,
+    /// When they were checked last, if no I/O was in flight then.
+    idle_since: Option<Instant>,
+    completed: VecDeque<Completed>,
+    /// Swapped with that of the owner.
+    ready: Vec<(u32, Outcome)>,
+    bell: Option<Bell>,
+}
+
+impl Buffered {
+    /// A queue for `depth` requests at once. Reads that miss are held back for [`RequestQueue::submit`] until more than `plug`
+    /// have gathered.
+    pub fn request_queue(&self, depth: u32, plug: u32) -> RequestQueue {
+        let mut state = self.shared.lock();
+        let block_bytes = u64::from(state.path.geometry().block_bytes);
+        let owner = state.owners.insert(Owner::default());
+        drop(state);
+        RequestQueue {
+            shared: Arc::clone(&self.shared),
+            owner,
+            depth,
+            plug,
+            block_bytes,
+            requests: Slab::with_capacity(depth.min(4096) as usize),
+            queued: 0,
+            changes: 0,
+            plugged: VecDeque::new(),
+            runnable: VecDeque::new(),
+            missed: Vec::new(),
+            pinned: Vec::new(),
+            paused: VecDeque::new(),
+            pause_end: None,
+            starved: 0,
+            starvation: Starvation::default(),
+            starved_since: None,
+            idle_since: None,
+            completed: VecDeque::with_capacity(depth.min(4096) as usize),
+            ready: Vec::new(),
+            bell: None,
+        }
+    }
+}
+
+impl RequestQueue {
+    /// Begins a request, or queues it behind those that it must follow. Never waits for I/O. A read whose pages are cached
+    /// and a write whose pages are free complete at once. Other reads begin with [`RequestQueue::submit`].
+    ///
+    /// # Errors
+    /// The request, if the queue is full.
+    ///
+    /// # Panics
+    /// If the buffer is absent or shorter than the bytes to transfer: a bug of the caller.
+    pub fn queue(&mut self, request: CacheRequest) -> Result<(), CacheRequest> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        request.check();
+        let before = self.completed.len();
+        let after = self.conflict(request.op, request.offset, request.bytes, self.queued);
+        if after.is_none() && request.op == Op::Read {
+            self.begin_read(request);
+        } else {
+            let key = self.insert(request, Progress::default());
+            match after {
+                Some(earlier) => self.follow(key, earlier),
+                None => self.runnable.push_back(key),
+            }
+            self.run();
+        }
+        if self.plugged.len() > self.plug as usize {
+            self.submit();
+        } else if self.completed.len() > before {
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Begins the reads that were held back. Does not wait.
+    pub fn submit(&mut self) {
+        if self.plugged.is_empty() {
+            return;
+        }
+        let before = self.completed.len();
+        self.missed.extend(self.plugged.drain(..));
+        self.start_missed();
+        self.run();
+        if self.completed.len() > before {
+            self.ring();
+        }
+    }
+
+    /// Continues the requests that can continue. Does not wait. Reads that are held back stay so.
+    pub fn poll(&mut self) {
+        self.clear_bell();
+        if self.requests.is_empty() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        if self.starved > 0 {
+            state.path.handle_unpinned();
+        }
+        state.poll(clock::now());
+        self.collect(&mut state);
+        drop(state);
+        self.run();
+    }
+
+    /// The next request that has completed. [`RequestQueue::poll`] and [`RequestQueue::wait`] complete more.
+    pub fn next_completed(&mut self) -> Option<Completed> {
+        self.completed.pop_front()
+    }
+
+    /// Requests queued and not yet returned by [`RequestQueue::next_completed`].
+    pub fn in_flight(&self) -> u32 {
+        (self.requests.len() + self.completed.len()) as u32
+    }
+
+    /// Rings `bell` from now on when a request has completed or can continue. A thread in the background then polls the device
+    /// while no other thread does.
+    ///
+    /// # Errors
+    /// If requests are in flight, or the system refuses a thread.
+    pub fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        if !self.requests.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.shared.start_poller()?;
+        self.shared.lock().owners[self.owner].bell = Some(bell.clone());
+        self.bell = Some(bell.clone());
+        Ok(())
+    }
+
+    /// Adds a request that is in no list yet.
+    fn insert(&mut self, request: CacheRequest, progress: Progress) -> u32 {
+        self.changes += u32::from(request.op != Op::Read);
+        self.queued += 1;
+        self.requests.insert(Request::new(request, self.queued, progress)) as u32
+    }
+
+    /// Runs requests until none can continue.
+    fn run(&mut self) {
+        loop {
+            self.copy_pinned();
+            while let Some(key) = self.runnable.pop_front() {
+                match self.requests[key as usize].stage {
+                    Stage::Read => self.continue_read(key),
+                    Stage::Write | Stage::ZeroHead | Stage::ZeroTail => self.continue_write(key),
+                    Stage::Clear => self.begin_clear(key),
+                    Stage::Flush => self.begin_flush(key),
+                }
+            }
+            if !self.missed.is_empty() {
+                self.start_missed();
+            } else if self.pinned.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Takes over the outcomes of requests: they can continue, or have failed.
+    fn collect(&mut self, state: &mut State) {
+        std::mem::swap(&mut state.owners[self.owner].ready, &mut self.ready);
+        for at in 0..self.ready.len() {
+            let (key, outcome) = self.ready[at];
+            self.stops_waiting(key);
+            match outcome {
+                Outcome::Failed(error) => self.complete(key, Err(error.into())),
+                Outcome::Done => self.end_stage(key),
+                Outcome::Pinned(frame) if self.requests[key as usize].op == Op::Read => {
+                    self.pinned.push((key, frame));
+                }
+                Outcome::Pinned(frame) => {
+                    self.requests[key as usize].pinned = Some(frame);
+                    self.runnable.push_back(key);
+                }
+                _ => self.runnable.push_back(key),
+            }
+        }
+        self.ready.clear();
+        self.check_starved(state);
+        if self.pause_end.is_some_and(|end| end <= clock::now()) {
+            self.pause_end = None;
+            self.runnable.extend(self.paused.drain(..));
+        }
+    }
+
+    /// The stage of a request has ended, and the next begins.
+    fn end_stage(&mut self, key: u32) {
+        let request = &mut self.requests[key as usize];
+        if let Some(stage) = request.next_stage() {
+            request.stage = stage;
+            self.runnable.push_back(key);
+        } else {
+            let bytes = request.transferred();
+            self.complete(key, Ok(bytes));
+        }
+    }
+
+    /// A request has completed. Requests that had to follow it can begin.
+    fn complete(&mut self, key: u32, result: Result<usize, BufferedError>) {
+        let request = self.requests.remove(key as usize);
+        self.changes -= u32::from(request.op != Op::Read);
+        let followers = request.first_follower;
+        self.completed.push_back(request.completed(result));
+        self.release_followers(followers);
+    }
+
+    const fn id(&self, request: u32) -> RequestId {
+        RequestId { owner: self.owner, request }
+    }
+
+    /// Makes a waiting event loop poll: completions were added that it does not expect.
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    fn clear_bell(&self) {
+        if let Some(bell) = &self.bell {
+            // An error leaves the descriptor readable: the owner polls again.
+            let _ = bell.clear();
+        }
+    }
+}
+
+impl Drop for RequestQueue {
+    fn drop(&mut self) {
+        if self.shared.state.is_poisoned() {
+            return;
+        }
+        self.abandon_reads();
+        while !self.requests.is_empty() {
+            self.completed.clear();
+            if self.wait(1).is_err() {
+                break;
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        self.collect(&mut state);
+        for (_, request) in &self.requests {
+            if let Some(waiter) = request.waiter {
+                state.abandon_request(waiter);
+            }
+            if let Some(frame) = request.pinned {
+                state.path.cache().hot().unpin(frame);
+            }
+        }
+        for (_, frame) in self.pinned.drain(..) {
+            state.path.cache().hot().unpin(frame);
+        }
+        state.path.handle_unpinned();
+        state.remove_owner(self.owner);
+    }
+}

@@ -1,0 +1,47 @@
+//! The order of requests that overlap: a request begins when the latest earlier one that overlaps it, at least one of them no
+//! read, has completed. Does not order requests of different queues.
+
+use iopath_core::Op;
+
+use super::RequestQueue;
+use super::request::Request;
+
+impl RequestQueue {
+    /// The latest request before number `before` that must complete before this one begins. O(requests in flight), unless
+    /// all are reads.
+    pub(super) fn conflict(&self, op: Op, offset: u64, bytes: u64, before: u64) -> Option<u32> {
+        if op == Op::Flush || self.requests.is_empty() || (op == Op::Read && self.changes == 0) {
+            return None;
+        }
+        let end = offset.saturating_add(bytes);
+        let conflicts = |earlier: &Request| {
+            earlier.number <= before
+                && earlier.op != Op::Flush
+                && (op != Op::Read || earlier.op != Op::Read)
+                && earlier.offset < end
+                && offset < earlier.offset.saturating_add(earlier.bytes)
+        };
+        let earlier = self.requests.iter().filter(|(_, earlier)| conflicts(earlier));
+        earlier.max_by_key(|(_, earlier)| earlier.number).map(|(key, _)| key as u32)
+    }
+
+    /// The request begins after `earlier` has completed.
+    pub(super) fn follow(&mut self, key: u32, earlier: u32) {
+        let first = self.requests[earlier as usize].first_follower.replace(key);
+        self.requests[key as usize].next_follower = first;
+    }
+
+    /// The request has completed whose followers these are.
+    pub(super) fn release_followers(&mut self, first: Option<u32>) {
+        let mut next = first;
+        while let Some(key) = next {
+            let request = &mut self.requests[key as usize];
+            next = request.next_follower.take();
+            let Request { op, offset, bytes, number, .. } = *request;
+            match self.conflict(op, offset, bytes, number - 1) {
+                Some(earlier) => self.follow(key, earlier),
+                None => self.runnable.push_back(key),
+            }
+        }
+    }
+}

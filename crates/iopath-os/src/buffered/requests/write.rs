@@ -1,0 +1,94 @@
+//! Writes into the cache, and of zeroes at the ends of a discard. Pages are taken, filled and released within one call; a
+//! write that cannot get a page continues later.
+
+use std::sync::Arc;
+
+use iopath_core::Instant;
+use iopath_core::buffered::{BufferedWrite, TakeStep};
+
+use super::RequestQueue;
+use super::request::Stage;
+use crate::buffered::BufferedError;
+use crate::clock;
+
+/// Written to the parts of blocks at the ends of a discard or write of zeroes.
+static ZEROES: [u8; 4096] = [0; 4096];
+
+impl RequestQueue {
+    /// Copies the bytes of a write into pages, until all are there or it has to wait.
+    pub(super) fn continue_write(&mut self, key: u32) {
+        if self.is_paused(clock::now()) {
+            if let Some(frame) = self.requests[key as usize].pinned.take() {
+                self.shared.unpin(frame);
+            }
+            self.paused.push_back(key);
+            return;
+        }
+        match self.write_pages(key) {
+            Ok(true) => {
+                self.requests[key as usize].progress.done = 0;
+                self.end_stage(key);
+            }
+            Ok(false) => {}
+            Err(error) => self.complete(key, Err(error)),
+        }
+    }
+
+    /// Whether writes wait, since the device is slower.
+    fn is_paused(&self, now: Instant) -> bool {
+        self.pause_end.is_some_and(|end| now < end)
+    }
+
+    /// Whether all bytes are in the cache; otherwise the request waits.
+    fn write_pages(&mut self, key: u32) -> Result<bool, BufferedError> {
+        let shared = Arc::clone(&self.shared);
+        shared.start_flusher();
+        let request = &self.requests[key as usize];
+        let range = request.written(self.block_bytes);
+        let bytes = (range.end - range.start) as usize;
+        loop {
+            let request = &self.requests[key as usize];
+            let done = request.progress.done;
+            // Zeroes are written in parts of one page at most.
+            let part = if request.stage == Stage::Write { bytes } else { bytes.min(done + ZEROES.len()) };
+            if done == bytes {
+                return Ok(true);
+            }
+            let mut write = BufferedWrite::new(range.start + done as u64, part - done)?;
+            let mut state = shared.lock();
+            if let Some(frame) = self.requests[key as usize].pinned.take() {
+                // Nothing evicts it before the next line.
+                state.path.cache().hot().unpin(frame);
+            }
+            let waiter = state.add_request(self.id(key));
+            let step = state.path.take_pages(&mut write, waiter as u64);
+            let must_wait = step == Ok(TakeStep::FillThenWait);
+            if must_wait {
+                self.waits(key, waiter, &state);
+                state.advance(clock::now());
+            } else {
+                state.remove_request(waiter);
+            }
+            drop(state);
+            step?;
+            let source = match &self.requests[key as usize].buffer {
+                Some(buffer) if self.requests[key as usize].stage == Stage::Write => &buffer[done..part],
+                _ => &ZEROES[..part - done],
+            };
+            let written = write.pieces().last().map_or(0, |piece| piece.end);
+            shared.fill(&mut write, source);
+            let mut state = shared.lock();
+            state.release_pages(&mut write);
+            let pause = state.path.take_pause();
+            drop(state);
+            self.requests[key as usize].progress.done += written;
+            if let Some(pause) = pause {
+                let end = clock::now() + pause;
+                self.pause_end = Some(self.pause_end.map_or(end, |other| other.max(end)));
+            }
+            if must_wait {
+                return Ok(false);
+            }
+        }
+    }
+}

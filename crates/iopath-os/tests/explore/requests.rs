@@ -1,0 +1,155 @@
+//! Queues of requests beside threads that block, over devices that complete at once or later: no wake-up is lost, whether the
+//! owner waits or an event loop waits for its bell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use iopath_core::Op;
+use iopath_os::sync::{Exploration, pick, thread};
+use iopath_os::{Bell, BufferPool, Buffered, CacheRequest, RequestQueue};
+
+use crate::buffered::{buffered, on_threads, read};
+use crate::device::{Delayed, Failures, disk_of, limits_of};
+
+const PAGE: u64 = 4096;
+
+fn delayed_or_not(frames: u32, pages: u64) -> Arc<Buffered> {
+    let disk = disk_of(pages * PAGE);
+    if pick(2) == 0 {
+        buffered(frames, pages, Box::new(disk.open_with(limits_of(&disk))))
+    } else {
+        buffered(frames, pages, Box::new(Delayed::new(&disk, &Failures::default())))
+    }
+}
+
+fn read_of(pool: &BufferPool, page: u64) -> CacheRequest {
+    let buffer = Some(pool.take().unwrap());
+    CacheRequest {
+        op: Op::Read,
+        offset: page * PAGE,
+        bytes: PAGE,
+        buffer,
+        is_durable: false,
+        unit_bytes: 1,
+        token: page,
+    }
+}
+
+/// Part of a page, so that the page is read; or all of it.
+fn write_of(pool: &BufferPool, page: u64, value: u8, is_durable: bool) -> CacheRequest {
+    let mut request = read_of(pool, page);
+    request.op = Op::Write;
+    request.bytes = if pick(2) == 0 { PAGE } else { 100 };
+    request.is_durable = is_durable;
+    request.buffer.as_mut().unwrap().fill(value);
+    request
+}
+
+/// Whether all have completed. Reads are checked.
+fn take_completed(queue: &mut RequestQueue) -> bool {
+    while let Some(done) = queue.next_completed() {
+        assert!(done.result.is_ok(), "{done:?}");
+        if done.op == Op::Read {
+            let page = &done.buffer.as_ref().unwrap()[..PAGE as usize];
+            assert!(page.iter().all(|byte| u64::from(*byte) == done.token), "page {} is wrong", done.token);
+        }
+    }
+    queue.in_flight() == 0
+}
+
+#[test]
+fn an_owner_that_waits_beside_readers_ends() {
+    let checks = Duration::from_millis(4);
+    Exploration::new("an_owner_that_waits_beside_readers_ends").within(checks).run(|| {
+        let buffered = delayed_or_not(3, 6);
+        on_threads(3, move |number| {
+            if number > 0 {
+                for _ in 0..3 {
+                    let page = pick(6);
+                    assert_eq!(read(&buffered, page), page as u8);
+                }
+                return;
+            }
+            let (pool, mut queue) = (BufferPool::new(4, 4096).unwrap(), buffered.request_queue(4, 1));
+            for _ in 0..4 {
+                queue.queue(read_of(&pool, pick(6))).unwrap();
+            }
+            while !take_completed(&mut queue) {
+                queue.wait(1 + pick(3) as u32).unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn an_event_loop_beside_readers_is_woken() {
+    let checks = Duration::from_millis(10);
+    Exploration::new("an_event_loop_beside_readers_is_woken").within(checks).run(|| {
+        let buffered = delayed_or_not(3, 6);
+        on_threads(2, move |number| {
+            if number > 0 {
+                for _ in 0..3 {
+                    let page = pick(6);
+                    assert_eq!(read(&buffered, page), page as u8);
+                }
+                return;
+            }
+            let (pool, mut queue) = (BufferPool::new(4, 4096).unwrap(), buffered.request_queue(4, 1));
+            let bell = Bell::new().unwrap();
+            bell.arm();
+            queue.set_bell(&bell).unwrap();
+            for _ in 0..4 {
+                queue.queue(read_of(&pool, pick(6))).unwrap();
+            }
+            queue.submit();
+            loop {
+                queue.poll();
+                if take_completed(&mut queue) {
+                    break;
+                }
+                let _ = bell.wait(queue.next_timeout()).unwrap();
+            }
+            drop(queue);
+        });
+    });
+}
+
+#[test]
+fn an_owner_that_waits_beside_a_writer_and_direct_io_ends() {
+    let limit = Duration::from_millis(600);
+    Exploration::new("an_owner_that_waits_beside_a_writer_and_direct_io_ends").within(limit).run(|| {
+        let buffered = delayed_or_not(3, 6);
+        on_threads(3, move |number| match number {
+            0 => {
+                let (pool, mut queue) = (BufferPool::new(6, 4096).unwrap(), buffered.request_queue(6, 1));
+                for round in 0..2 {
+                    queue.queue(write_of(&pool, pick(2), 1, round == 1)).unwrap();
+                    queue.queue(read_of(&pool, 4 + pick(2))).unwrap();
+                }
+                let (op, offset) = (Op::WriteZeroes, pick(2) * PAGE);
+                let zeroes = CacheRequest { op, offset, bytes: PAGE, buffer: None, ..read_of(&pool, 0) };
+                queue.queue(zeroes).unwrap();
+                if pick(2) == 0 {
+                    // Its writes are carried out.
+                    return;
+                }
+                while !take_completed(&mut queue) {
+                    queue.wait(1).unwrap();
+                }
+            }
+            1 => {
+                for _ in 0..2 {
+                    buffered.write_at(&[9; PAGE as usize], pick(3) * PAGE).unwrap();
+                }
+                buffered.flush().unwrap();
+            }
+            _ => {
+                for _ in 0..2 {
+                    let guard = buffered.begin_direct(Op::Write, pick(3) * PAGE, PAGE).unwrap();
+                    thread::yield_now();
+                    drop(guard);
+                }
+            }
+        });
+    });
+}

@@ -1,0 +1,124 @@
+//! A batch through the page cache: checks requests and translates completions and errors. The requests in flight:
+//! `iopath_os::RequestQueue`.
+
+use super::{BatchOptions, Completion, Refused, Request};
+use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
+use crate::volume::Volume;
+use iopath_core::{IoError, LogSink, Op, QueueStats};
+use iopath_os::{Bell, Buffered, BufferedError, CacheRequest, Completed, RequestQueue};
+use std::io;
+use std::time::Duration;
+
+/// The requests of a batch through the page cache.
+#[derive(Debug)]
+pub(super) struct BufferedBatch {
+    // Dropped before the volume, and with it the cache.
+    requests: RequestQueue,
+    volume: Volume,
+    gather: u32,
+}
+
+impl BufferedBatch {
+    pub(super) fn new(volume: Volume, options: &BatchOptions) -> Result<Self, OpenError> {
+        let Some(cache) = volume.cache_if_any() else {
+            return Err(OpenError::NotBuffered(volume.facts().path.clone()));
+        };
+        let requests = cache.request_queue(options.io_depth, options.plug);
+        Ok(Self { requests, volume, gather: options.gather })
+    }
+
+    pub(super) fn queue(&mut self, request: Request) -> Result<(), Refused> {
+        if let Err(error) = self.check(&request) {
+            return Err(Refused { error, buffer: request.buffer });
+        }
+        let Request { op, buffer, offset, bytes, token, is_durable, .. } = request;
+        let unit_bytes = self.volume.unit_bytes();
+        let request = CacheRequest { op, offset, bytes, buffer, is_durable, unit_bytes, token };
+        self.requests.queue(request).map_err(|CacheRequest { buffer, .. }| {
+            let depth = self.requests.in_flight();
+            Refused { error: self.volume.error(ErrorKind::BatchFull { depth }), buffer }
+        })
+    }
+
+    pub(super) fn submit(&mut self) {
+        self.requests.submit();
+    }
+
+    pub(super) fn wait(&mut self) -> Result<Option<Completion>> {
+        if let Some(done) = self.next_completed() {
+            return Ok(Some(done));
+        }
+        let waited = self.requests.wait(self.gather);
+        waited.map_err(|source| self.volume.error(ErrorKind::Wait).because(Cause::Wait(source)))?;
+        Ok(self.next_completed())
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        self.next_completed().or_else(|| {
+            self.requests.poll();
+            self.next_completed()
+        })
+    }
+
+    pub(super) fn next_completed(&mut self) -> Option<Completion> {
+        let Completed { token, op, offset, bytes, buffer, result } = self.requests.next_completed()?;
+        let result = result.map_err(|error| match error {
+            BufferedError::Io(IoError::EndOfDevice) if op.is_write() => {
+                let end = ErrorKind::PastEnd { size_bytes: self.volume.size_bytes() };
+                self.volume.error(end).of_range(op, offset, bytes)
+            }
+            BufferedError::Io(IoError::Unsupported) => {
+                self.volume.error(ErrorKind::Unsupported).of_range(op, offset, bytes)
+            }
+            error => self.volume.uncached(op, offset, bytes, error),
+        });
+        Some(Completion { token, buffer, result })
+    }
+
+    pub(super) fn start_log(&self, sink: Box<dyn LogSink>) {
+        if let Some(cache) = self.volume.cache_if_any() {
+            cache.start_log(sink);
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.requests.in_flight()
+    }
+
+    pub(super) fn engine(&self) -> &'static str {
+        self.volume.facts().engine
+    }
+
+    pub(super) fn stats(&self) -> QueueStats {
+        self.volume.cache_if_any().map(Buffered::queue_stats).unwrap_or_default()
+    }
+
+    pub(super) fn syscalls(&self) -> u64 {
+        self.volume.cache_if_any().map_or(0, Buffered::syscalls)
+    }
+
+    pub(super) fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+        self.requests.set_bell(bell)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Duration> {
+        self.requests.next_timeout()
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        let Request { op, offset, bytes, ref buffer, .. } = *request;
+        let buffer_bytes = buffer.as_ref().map_or(0, |buffer| buffer.len()) as u64;
+        if op.has_memory() && bytes > buffer_bytes {
+            let error = self.volume.error(ErrorKind::BufferTooSmall { buffer_bytes });
+            return Err(error.of_range(op, offset, bytes));
+        }
+        match op {
+            Op::Read => Ok(()),
+            Op::Flush => self.volume.check_writable(op, 0, 0),
+            Op::Write | Op::Discard | Op::WriteZeroes => {
+                self.volume.check_writable(op, offset, bytes)?;
+                self.volume.check_within(op, offset, bytes)
+            }
+        }
+    }
+}
