@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: our figures and those of peers, measured alternately. The figures: `bench/figures.rs`; of the
-//! queue alone: `bench/queue.rs`; of the request log: `bench/log.rs`; of the buffered path: `bench/buffered.rs`.
+//! queue alone: `bench/queue.rs`; of the request log: `bench/log.rs`; of models: `bench/models.rs`; of the buffered path:
+//! `bench/buffered.rs`.
 //!
 //! The ratios are of this machine and this time; they state no significance.
 
@@ -9,6 +10,7 @@ mod cpu;
 mod figures;
 mod lines;
 mod log;
+mod models;
 mod queue;
 mod report;
 mod scratch;
@@ -31,8 +33,11 @@ struct Own {
     measure: fn(u32) -> Result<Vec<report::Figure>>,
 }
 
-const OWN: &[Own] =
-    &[Own { name: queue::NAME, measure: queue::measure }, Own { name: log::NAME, measure: log::measure }];
+const OWN: &[Own] = &[
+    Own { name: queue::NAME, measure: queue::measure },
+    Own { name: log::NAME, measure: log::measure },
+    Own { name: models::NAME, measure: models::measure },
+];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -1,0 +1,82 @@
+//! Modelled requests a second of processor time: `cargo bench -p iopath-lab --bench simulated`. Each case is a run of
+//! `iopath run` on a model, with all its parts: jobs, queue, elevator, device, latencies and, where named, the request log.
+//!
+//! Prints a line for each case: its name, a tab, and requests a second. A run has one thread, so that processor time is the
+//! time on one processor that does nothing else.
+
+use std::path::Path;
+use std::time::Duration;
+
+use iopath_lab::paths::find_path;
+use iopath_lab::progress::Silent;
+use iopath_lab::{BlockSize, Depth, End, LogSettings, Repetitions, Rw, Workload};
+use iopath_os::process_cpu_times;
+
+/// A case and its length: the processor time of each is some hundred milliseconds.
+struct Case {
+    name: &'static str,
+    target: &'static str,
+    path: &'static str,
+    elevator: &'static str,
+    rw: Rw,
+    depth: u32,
+    ios: u64,
+    has_log: bool,
+}
+
+const DISK: Case = Case {
+    name: "disk, deadline",
+    target: "model:hdd-20tb",
+    path: "iopath-direct",
+    elevator: "deadline",
+    rw: Rw::RandRead,
+    depth: 32,
+    ios: 1 << 20,
+    has_log: false,
+};
+
+const CASES: &[Case] = &[
+    DISK,
+    Case { name: "disk, deadline, log", has_log: true, ..DISK },
+    Case { name: "cloud, none", target: "model:cloud", elevator: "none", ..DISK },
+    Case {
+        name: "disk, buffered",
+        path: "iopath-buffered",
+        rw: Rw::Read,
+        elevator: "none",
+        depth: 1,
+        ..DISK
+    },
+];
+
+fn main() {
+    let directory = tempfile::tempdir().expect("a directory for logs");
+    for case in CASES {
+        println!("{}\t{:.0}", case.name, rate(case, &directory.path().join("log")));
+    }
+}
+
+/// Requests a second of processor time.
+fn rate(case: &Case, log: &Path) -> f64 {
+    let block_size = BlockSize::constant(4096);
+    let workload = Workload {
+        path: find_path(case.path).expect("a path of the table"),
+        target: Some(case.target.into()),
+        rw: case.rw,
+        block_size,
+        depth: Depth::constant(case.depth),
+        end: End::Bytes(case.ios * u64::from(block_size)),
+        repetitions: Repetitions::constant(1),
+        elevator: Some(case.elevator.parse().expect("an elevator of the table")),
+        log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None }),
+        ..Workload::default()
+    };
+    let spent = || {
+        let times = process_cpu_times();
+        times.user + times.system
+    };
+    let before = spent();
+    let result = iopath_lab::run(&workload, &mut Silent).expect("a model cannot fail");
+    let after: Duration = spent();
+    result.ios as f64 / (after - before).as_secs_f64()
+}

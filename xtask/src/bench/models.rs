@@ -1,0 +1,58 @@
+//! Modelled requests a second on one processor, in virtual time. Runs and compares
+//! `crates/iopath-lab/benches/simulated.rs`.
+
+use anyhow::Result;
+
+use super::figures::Goal;
+use super::lines::{self, Lines};
+use super::report::Figure;
+
+/// The name for `--only`.
+pub(super) const NAME: &str = "models";
+
+/// Requests a second that MQSim simulates on its own scenarios. It models flash in more detail than ours, and no block
+/// layer.
+const MQSIM: f64 = 33_000.0;
+
+/// The requests a second to reach, by the name of the case.
+const GOALS: &[(&str, f64)] = &[("disk, deadline, log", 3e6)];
+
+pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
+    Ok(figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-lab", "simulated", &[]))?))
+}
+
+/// Each case against the published figure of a simulator, and against its goal if it has one.
+fn figures(rates: &Lines) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (case, rate) in rates {
+        let figure = |peer, peer_value, goal| Figure {
+            name: format!("model, {case}"),
+            unit: "requests/s",
+            peer,
+            value: *rate,
+            peer_value,
+            goal,
+        };
+        figures.push(figure("MQSim, published", MQSIM, Goal::Free));
+        if let Some((_, wanted)) = GOALS.iter().find(|(name, _)| name == case) {
+            figures.push(figure("the goal", *wanted, Goal::AtLeast(1.0)));
+        }
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_goal_is_a_figure_of_its_own() {
+        let rates = lines::parse("disk, deadline, log\t1500000\ncloud, none\t6e6\n").expect("its form");
+        let shown: Vec<_> = figures(&rates)
+            .iter()
+            .map(|figure| (figure.name.clone(), figure.goal.is_reached(figure.value / figure.peer_value)))
+            .collect();
+        let (cloud, disk) = ("model, cloud, none".to_owned(), "model, disk, deadline, log".to_owned());
+        assert_eq!(shown, [(cloud, None), (disk.clone(), None), (disk, Some(false))]);
+    }
+}
