@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Clock};
 
 const QUEUED: [usize; 3] = [32, 1024, 1_000_000];
-/// Queued requests among which a merge is searched.
+/// The number of queued requests in a search for a merge.
 const QUEUED_FOR_MERGE: usize = 1024;
 /// Bios of one plug.
 const BATCH: usize = 32;
@@ -65,7 +65,7 @@ impl Starts {
     }
 }
 
-/// A structure that holds bios. A step adds a batch and, once it is full, removes as many.
+/// A structure that holds bios. A step adds a batch and, once the structure is full, removes a batch.
 trait Case {
     fn fill(&mut self, count: usize);
     fn step(&mut self);
@@ -197,8 +197,8 @@ impl Case for Tree {
     }
 }
 
-/// The elevator without limits on merges, to measure the cost of merges.
-fn willing(spec: ElevatorSpec) -> ElevatorSpec {
+/// The elevator without its limits on merges, to measure the cost of merges.
+fn without_limits(spec: ElevatorSpec) -> ElevatorSpec {
     let limit = spec.tunables().map(|(tunable, _)| tunable).find(|tunable| tunable.name == "read_latency");
     limit
         .map_or(Ok(spec.clone()), |tunable| spec.with(tunable.name, *tunable.range.end()))
@@ -256,8 +256,8 @@ fn main() {
     });
     // An elevator without an order finds no merges.
     for spec in specs().filter(|spec| spec.name() != none.name()) {
-        let willing = willing(spec.clone());
-        line(format!("merge hit, {willing}"), 0, &|| Box::new(Growing::new(&willing)));
+        let without_limits = without_limits(spec.clone());
+        line(format!("merge hit, {without_limits}"), 0, &|| Box::new(Growing::new(&without_limits)));
         let random = PATTERNS[0].1;
         line(format!("merge miss, {spec}"), QUEUED_FOR_MERGE, &|| {
             Box::new(InQueue::new(&spec, random, QUEUED_FOR_MERGE, limits(1 << 20)))

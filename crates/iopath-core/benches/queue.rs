@@ -1,5 +1,5 @@
-//! The cost of a bio in the whole queue, with a device that completes at once; and the cost of a log without a sink that
-//! keeps records: the ring is measured in iopath-log.
+//! The cost of a bio in the whole queue, with a device that completes at once. Also the cost of a log whose sink drops
+//! the records; iopath-log measures the ring.
 
 use criterion::{Criterion, Throughput};
 use iopath_core::elevator::{ELEVATORS, ElevatorKind, ElevatorSpec};

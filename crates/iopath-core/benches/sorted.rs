@@ -1,6 +1,6 @@
-//! The cost of the sorted set of the elevators: the time to insert one entry and remove one, by number of entries, beside the
-//! B-tree of the standard library (a `BTreeSet` is a `BTreeMap` without values) on the same keys. The elevators are
-//! measured in `figures.rs`.
+//! The cost of the sorted set of the elevators: the time to insert one entry and remove one, by number of entries. The
+//! B-tree of the standard library (a `BTreeSet` is a `BTreeMap` without values) is measured on the same keys.
+//! `figures.rs` measures the elevators.
 //!
 //! Keys have the three patterns of device I/O. `sweep` removes the next entry at or after a moving head, as a one-way
 //! elevator does; `merge` finds both neighbours of the key before the insert; `plug` is `sweep` in batches, prefetched;

@@ -11,7 +11,7 @@ fn write(cache: &mut PageCache, page: Page) {
     let frame = loop {
         match cache.begin_write(page, Part::Whole, 0) {
             WriteStep::Into(frame) => break frame,
-            WriteStep::Copy { .. } => unreachable!("nothing of a page is kept that is written whole"),
+            WriteStep::Copy { .. } => unreachable!("a page that is written whole keeps no bytes"),
             WriteStep::Wait => {
                 while cache.poll_ready().is_none() {
                     cache.handle_unpinned();
@@ -60,7 +60,7 @@ fn read(cache: &mut PageCache, page: Page) {
 }
 
 #[test]
-fn the_only_unpinned_page_is_evicted_however_often_it_was_touched() {
+fn the_only_unpinned_page_is_evicted_after_any_number_of_touches() {
     for frames in 2..9 {
         for (free, touches) in (0..frames).flat_map(|free| (0..5).map(move |touches| (free, touches))) {
             let mut cache = PageCache::new(CacheConfig { frames, ..CacheConfig::default() });

@@ -1,8 +1,8 @@
-//! Which part of the reads the page cache serves, beside LRU, CLOCK and the best there can be, on a trace and on made
-//! workloads. Counts hits; takes no time.
+//! The hit ratio of the page cache, compared with LRU, CLOCK and the optimum, on a trace and on synthetic workloads. It
+//! counts hits and measures no time.
 //!
-//! `IOPATH_TRACE=FILE cargo bench -p iopath-core --bench hit_ratio` prints the table of docs/cache.md. FILE is a CSV
-//! of `time_ns,op,sector,sectors,disk`; without it the rows of the trace are left out.
+//! `IOPATH_TRACE=FILE cargo bench -p iopath-core --bench hit_ratio` prints the table of docs/cache.md. FILE is a CSV of
+//! `time_ns,op,sector,sectors,disk`; without it the rows of the trace are omitted.
 
 mod peers;
 mod workload;
@@ -13,12 +13,12 @@ use iopath_core::cache::{CacheConfig, Lookup, Outcome, PageCache};
 use peers::{Clock, Lru, best};
 use workload::{Workload, made, traced};
 
-/// Something that holds pages and says whether it had one.
+/// A cache of page numbers. `access` returns whether the page was cached.
 trait Cache {
     fn access(&mut self, page: u64) -> bool;
 }
 
-/// The page cache itself, with a device that completes at once.
+/// The page cache of the core, with a device that completes at once.
 impl Cache for PageCache {
     fn access(&mut self, page: u64) -> bool {
         let now = Instant::ZERO;
@@ -57,7 +57,7 @@ fn row(workload: &Workload, frames: u32) {
 }
 
 fn main() {
-    // `cargo test` runs benches without this argument: then it is enough that they run.
+    // `cargo test` runs benches without this argument, only to check that they run.
     let is_bench = std::env::args().any(|arg| arg == "--bench");
     let accesses = if is_bench { 1_000_000 } else { 10_000 };
     let mut workloads = made(accesses);
@@ -66,7 +66,7 @@ fn main() {
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("IOPATH_TRACE={path}: {error}"));
         workloads.insert(0, traced("oltp trace", &text));
     }
-    println!("| workload | frames | iopath % | LRU % | CLOCK % | best possible % |");
+    println!("| workload | frames | iopath % | LRU % | CLOCK % | optimum % |");
     println!("|---|---|---|---|---|---|");
     for workload in &workloads {
         for frames in workload.frames {

@@ -1,10 +1,10 @@
-//! The caches to compare with, written for clarity: LRU, CLOCK (second chance), and Belady's best that knows the
+//! The caches for comparison, written for clarity: LRU, CLOCK (second chance), and Belady's optimum, which knows the
 //! future.
 
 use super::Cache;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Evicts the page not used for longest.
+/// Evicts the page that was not used for longest.
 pub(crate) struct Lru {
     frames: usize,
     turn: u64,
@@ -34,7 +34,7 @@ impl Cache for Lru {
     }
 }
 
-/// Evicts the first page that the hand finds not used since it passed last.
+/// Evicts the first page that was not used since the hand passed it last.
 pub(crate) struct Clock {
     frames: usize,
     places: HashMap<u64, usize>,
@@ -70,7 +70,7 @@ impl Cache for Clock {
     }
 }
 
-/// The hit ratio of evicting the page whose next use is furthest away: no cache does better.
+/// The optimal hit ratio: evicts the page whose next use is furthest away.
 pub(crate) fn best(frames: usize, pages: &[u64]) -> f64 {
     let mut next_use = vec![usize::MAX; pages.len()];
     let mut seen: HashMap<u64, usize> = HashMap::new();

@@ -1,10 +1,10 @@
-//! What is read: pages of a trace, and made mixes of skewed reads and scans, each from a fixed seed.
+//! The workloads: pages of a trace, and synthetic mixes of skewed reads and scans, each from a fixed seed.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
 
-/// A sequence of pages, and with how many frames to serve it.
+/// A sequence of pages, and the numbers of frames to serve it with.
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) pages: Vec<u64>,
@@ -26,7 +26,7 @@ pub(crate) fn traced(name: &str, csv: &str) -> Workload {
     Workload { name, pages, frames: [distinct / 20, distinct / 10, distinct / 4] }
 }
 
-/// The made workloads, of so many accesses each.
+/// The synthetic workloads, each with this many accesses.
 pub(crate) fn made(accesses: usize) -> Vec<Workload> {
     let frames = [1_000, 5_000, 20_000];
     let mut workloads = Vec::new();
@@ -43,11 +43,11 @@ pub(crate) fn made(accesses: usize) -> Vec<Workload> {
         });
     }
     let around = (0..accesses as u64).map(|access| access % 6_000).collect();
-    workloads.push(Workload { name: "round and round 6,000 pages".to_owned(), pages: around, frames });
+    workloads.push(Workload { name: "cyclic over 6,000 pages".to_owned(), pages: around, frames });
     workloads
 }
 
-/// Every second read belongs to a scan of 10,000 pages that nobody reads again.
+/// Every second read belongs to a scan of 10,000 pages that are not read again.
 fn with_scans(accesses: usize, zipf: &Zipf) -> Vec<u64> {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut scan = 1 << 32;

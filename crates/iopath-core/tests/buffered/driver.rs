@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// Memory without bytes. Frames lie side by side, or each is far from all others.
+/// Memory without bytes. Frames are adjacent, or each is far from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
     bytes: u64,
@@ -54,11 +54,11 @@ struct Flight {
     due: Instant,
     tag: Tag,
     result: Result<(), IoError>,
-    /// Read: where it ends, in bytes.
+    /// For a read: its end, in bytes.
     read_end: u64,
 }
 
-/// Carries out one request after another, each in `latency` and the time of its bytes.
+/// Executes one request after another, each in `latency` plus the time of its bytes.
 #[derive(Debug)]
 pub(crate) struct Disk {
     limits: Limits,
@@ -67,9 +67,9 @@ pub(crate) struct Disk {
     busy_until: Instant,
     in_flight: VecDeque<Flight>,
     pub(crate) fails_writes: bool,
-    /// A read that completes behind this byte fails: the file has been cut.
+    /// A read that ends past this byte fails: the file was truncated.
     pub(crate) end_bytes: u64,
-    /// When each write began, and its first sector.
+    /// The time at which each write began, and its first sector.
     pub(crate) writes: Vec<(Instant, u64)>,
     pub(crate) reads: u64,
 }
@@ -132,7 +132,7 @@ pub(crate) struct Driver {
     pub(crate) disk: QueuedDevice<Disk>,
     pub(crate) now: Instant,
     outcomes: BTreeMap<u64, Outcome>,
-    /// Steps that are no bios, and bios, in order.
+    /// All steps, in order.
     pub(crate) steps: Vec<Step<Space>>,
 }
 
@@ -155,7 +155,7 @@ impl Driver {
         }
     }
 
-    /// Carries out all that can be carried out now.
+    /// Executes all steps that can be executed now.
     pub(crate) fn advance(&mut self) {
         loop {
             while let Some(step) = self.path.poll_step(self.now) {
@@ -199,7 +199,7 @@ impl Driver {
         [self.path.poll_timeout(), self.disk.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Jumps to the earliest time limit; whether there is one.
+    /// Jumps to the earliest time limit. Returns whether there is one.
     pub(crate) fn jump(&mut self) -> bool {
         let Some(due) = self.due() else { return false };
         self.now = self.now.max(due);
@@ -207,7 +207,7 @@ impl Driver {
         true
     }
 
-    /// Jumps until `time`, and on to there.
+    /// Jumps from time limit to time limit until `time`.
     pub(crate) fn sleep_until(&mut self, time: Instant) {
         while self.due().is_some_and(|due| due <= time) {
             self.jump();
@@ -222,7 +222,7 @@ impl Driver {
             if let Some(outcome) = self.outcomes.remove(&waiter) {
                 return outcome;
             }
-            assert!(self.jump(), "waiter {waiter} waits for ever");
+            assert!(self.jump(), "waiter {waiter} waits forever");
         }
     }
 
@@ -253,7 +253,7 @@ impl Driver {
         }
     }
 
-    /// Writes, and pauses as long as the state machine asks for.
+    /// Writes, and pauses for the time that the state machine requests.
     pub(crate) fn write(&mut self, offset: u64, bytes: usize) {
         let mut write = BufferedWrite::new(offset, bytes).expect("it has offsets");
         while !write.is_all_taken() {
@@ -289,7 +289,7 @@ impl Driver {
         self.wait(0)
     }
 
-    /// Waits for a frame as a thread does that lacks one; how it ends if it does not get one.
+    /// Waits for a frame like a thread that lacks one. Returns the reason if it gets no frame.
     pub(crate) fn starve(&mut self, waiter: u64) -> Option<iopath_core::buffered::NoFrame> {
         let mut starvation = Starvation::default();
         while self.path.is_starved(waiter) {

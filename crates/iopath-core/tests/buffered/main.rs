@@ -1,5 +1,5 @@
-//! The buffered path in virtual time: one loop drives state machine, queue and a modelled disk. Bytes are checked against a
-//! model in `cache_model`; this is about time, the order of steps and a full queue.
+//! The buffered path in virtual time: one loop drives state machine, queue and a modelled disk. These tests check
+//! times, the order of steps and a full queue. `cache_model` checks the bytes against a model.
 
 mod driver;
 
@@ -86,7 +86,7 @@ fn failed_pages_are_retried_sooner_while_a_caller_lacks_a_frame_and_the_time_is_
 }
 
 #[test]
-fn a_caller_that_never_gets_a_frame_fails_by_the_reason() {
+fn a_caller_that_never_gets_a_frame_fails_with_the_reason() {
     let mut driver = with_unwritable_pages(16);
     let mut write = BufferedWrite::new(1000 * PAGE, PAGE as usize).unwrap();
     assert_eq!(driver.path.take_pages(&mut write, 3), Ok(TakeStep::FillThenWait));
@@ -112,7 +112,7 @@ fn a_fast_writer_pauses_until_it_is_as_fast_as_the_disk() {
 
 #[test]
 fn a_full_queue_delays_bios_and_loses_none() {
-    // Each frame is a bio of its own, of which the queue holds two.
+    // Each frame is a bio of its own, and the queue holds two bios.
     let queue = QueueConfig { bios_max: 2, ..QueueConfig::default() };
     let cache = CacheConfig { frames: 256, ..CacheConfig::default() };
     let mut driver = Driver::new(cache, None, 64 * MIB, Spaces { joins: false }, disk(), &queue);
@@ -124,12 +124,12 @@ fn a_full_queue_delays_bios_and_loses_none() {
 }
 
 #[test]
-fn a_read_in_flight_over_a_cut_is_repeated_and_not_an_error() {
+fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
     let mut driver = driver(64, None);
     driver.write(6 * PAGE, PAGE as usize);
     driver.path.write_back(iopath_core::PageRange::ALL, 1);
     driver.advance();
-    // The cut waits for that write, and a read of the page that is cut inside begins meanwhile.
+    // The truncation waits for that write. Meanwhile a read of the page with the new end begins.
     let (mut resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
     assert_eq!(step, ResizeStep::Wait);
     let page = driver.path.geometry().pages(3 * PAGE, 1);
@@ -185,7 +185,7 @@ fn an_inline_read_completes_no_earlier_than_its_page_is_zeroed_past_the_end() {
         assert_eq!(driver.path.read(pages, waiter, driver.now), ReadStep::Wait { is_single: true });
     };
 
-    // The queue is full: no step is carried out, so no read passes it.
+    // The queue is full: no step is executed, so no read bypasses it.
     let mut driver = new();
     for (page, waiter) in [(10, 1), (20, 2)] {
         read(&mut driver, page, waiter);
@@ -196,7 +196,7 @@ fn an_inline_read_completes_no_earlier_than_its_page_is_zeroed_past_the_end() {
     assert!(driver.path.take_inline_read::<4>(last, driver.now).is_none(), "the queue is full");
     assert!(matches!(driver.wait(3), Outcome::Pinned(_)));
 
-    // The queue will refuse a bio that comes before: the page is zeroed first.
+    // The queue will refuse an earlier bio: the page is zeroed first.
     let mut driver = new();
     for (page, waiter) in [(10, 1), (20, 2), (64, 3)] {
         read(&mut driver, page, waiter);

@@ -1,5 +1,5 @@
-//! The contract of direct I/O and truncation with a page cache, one promise per test. The bytes are checked against a model in
-//! `cache_model`.
+//! The contract of direct I/O and truncation with a page cache, one guarantee per test. `cache_model` checks the bytes
+//! against a model.
 
 use super::{NOW, all_io, cache, finish, outcomes, write};
 use iopath_core::cache::{DirectStep, DirectTag, Frame, Lookup, Outcome, PageCache, Part, WriteStep};
@@ -29,7 +29,7 @@ fn a_borrowed_page_delays_no_direct_write() {
     let ready = outcomes(&mut cache);
     let [(5, Outcome::Direct(tag))] = ready[..] else { panic!("{ready:?}") };
     cache.end_direct(tag);
-    assert_eq!(cache.read(Page(0), 1), Lookup::Wait, "a read now sees the device");
+    assert_eq!(cache.read(Page(0), 1), Lookup::Wait, "a read now returns the contents of the device");
     let other: Vec<Frame> = all_io(&mut cache, NOW).iter().flat_map(|io| cache.frames_of(io.tag)).collect();
     assert!(!other.contains(&borrowed), "the borrower's frame is read into");
 }
@@ -80,7 +80,7 @@ fn a_direct_read_waits_for_pages_dirty_at_its_call_and_not_for_later_writers() {
             return;
         }
     }
-    panic!("it waits for ever, {written} pages written");
+    panic!("it waits forever, {written} pages written");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_truncation_drops_dirty_pages_and_waits_for_writers_and_the_device() {
     let WriteStep::Into(frame) = cache.begin_write(Page(2), Part::Whole, 2) else { panic!("it waits") };
     assert_eq!(cache.begin_truncate(Page(1), 5), DirectStep::Wait);
     cache.end_write(frame, NOW);
-    assert_eq!(outcomes(&mut cache), [], "a write behind the new end is in flight");
+    assert_eq!(outcomes(&mut cache), [], "a write past the new end is in flight");
     finish(&mut cache, &at_device, Err(IoError::Media));
     let ready = outcomes(&mut cache);
     let [(1, Outcome::Done), (5, Outcome::Direct(tag))] = ready[..] else { panic!("{ready:?}") };

@@ -1,5 +1,5 @@
-//! The contract of the page cache, one promise per test, and its lock-free half under threads. The bytes are checked against
-//! a model in `cache_model`.
+//! The contract of the page cache, one guarantee per test, and its lock-free half under threads. `cache_model` checks
+//! the bytes against a model.
 
 mod direct;
 mod streams;
@@ -216,7 +216,7 @@ fn a_failed_write_back_fails_every_flush_until_it_succeeds_or_is_dropped() {
                 assert_eq!(
                     flush(&mut cache, Err(IoError::Media)),
                     failed,
-                    "what replaces it must be written, too"
+                    "the page that replaces it must be written, too"
                 );
                 assert_eq!(flush(&mut cache, Ok(())), Outcome::Done);
             }
@@ -281,7 +281,7 @@ fn a_page_overwritten_while_it_is_being_written_and_a_flush_fails_is_not_lost() 
         cache.write_back(PageRange::ALL, 7);
         all_io(cache, NOW)
     });
-    // The page moves to another frame, in which only a part is new.
+    // The page moves to another frame; only a part of the bytes is new.
     let step = cache.begin_write(Page(3), Part::Some, 8);
     let WriteStep::Copy { from, to } = step else { panic!("{step:?}") };
     cache.hot().unpin(from);
@@ -317,7 +317,7 @@ fn pages_being_read_while_a_flush_fails_are_read_again() {
 fn direct_writes_in_flight_while_a_flush_fails_may_be_lost() {
     let mut cache = cache(64);
     let DirectStep::Go(tag) = cache.begin_direct(Op::Write, PageRange::new(Page(3), 1), 7) else {
-        panic!("nothing is in the way")
+        panic!("no page is dirty")
     };
     flush_that_fails(&mut cache, |_| Vec::new());
     cache.end_direct(tag);
@@ -344,7 +344,7 @@ fn a_flush_of_a_range_leaves_the_rest_dirty_and_flushes_the_device() {
 }
 
 #[test]
-fn writers_are_slowed_smoothly_and_settle_before_the_limit() {
+fn writers_are_slowed_smoothly_and_stay_below_the_limit() {
     // A writer that pauses as requested, and a device of 50 MiB/s.
     let mut cache = cache(10_000);
     let page_time = Duration::from_nanos(4096 * 1_000_000_000 / (50 << 20));
@@ -457,7 +457,7 @@ fn pinned_pages_of_one_queue_do_not_prevent_evictions_from_the_other() {
         let [(_, Outcome::Pinned(frame))] = ready[..] else { panic!("{ready:?}") };
         if page < 10 {
             cache.hot().unpin(frame);
-            // Touched again: a resident of the main queue when its turn comes.
+            // Touched again: it moves to the main queue when it is checked.
             let again = cache.hot().try_pin(Page(page)).expect("it was just read");
             cache.hot().unpin(again.frame);
         }

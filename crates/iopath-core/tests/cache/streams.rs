@@ -1,4 +1,4 @@
-//! Sequential writers: when the pages behind them are written back.
+//! Sequential writers: the time at which the pages that they have passed are written back.
 
 use super::{all_io, finish, write};
 use iopath_core::cache::{CacheConfig, PageCache, PageIo};
@@ -23,7 +23,7 @@ fn pages_of(ios: &[PageIo]) -> Vec<PageRange> {
 }
 
 #[test]
-fn pages_behind_streams_are_written_at_once_in_whole_requests() {
+fn pages_that_streams_have_passed_are_written_at_once_in_whole_requests() {
     let mut cache = cache(1000);
     for page in 0..REQUEST - 1 {
         write(&mut cache, 100 + page, NOW);
@@ -84,7 +84,7 @@ fn pages_written_soon_after_eviction_are_left_to_age() {
 }
 
 #[test]
-fn failed_pages_behind_a_stream_wait_for_age_or_a_flush() {
+fn failed_pages_of_a_stream_wait_for_age_or_a_flush() {
     let mut cache = cache(1000);
     write_all(&mut cache, 0..REQUEST);
     let ios = all_io(&mut cache, NOW);

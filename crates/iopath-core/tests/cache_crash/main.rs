@@ -1,8 +1,9 @@
-//! The buffered path and power failures: every workload of up to three operations, buffered and direct, every order of
-//! completion, a power failure at every moment, and everything that the device's write cache may lose then. Then long random
-//! workloads. Contents without a power failure are tested in `cache_model`.
+//! The buffered path and power failures. Runs every workload of up to three operations, buffered and direct, with every
+//! order of completion, a power failure after every step, and every loss of the device's write cache. Then runs long
+//! random workloads. `cache_model` tests contents without a power failure.
 //!
-//! `IOPATH_MODEL_OPS` sets how many random operations (default 200,000), `IOPATH_MODEL_SEED` the one seed to run again.
+//! `IOPATH_MODEL_OPS` sets the number of random operations (default 200,000), `IOPATH_MODEL_SEED` a single seed to
+//! repeat.
 
 mod rig;
 
@@ -60,7 +61,7 @@ impl Script {
     }
 }
 
-/// Every schedule of one workload; how many there are, and in how many a flush was promised.
+/// Runs every schedule of one workload. Returns their number, and the number of schedules in which a flush succeeded.
 fn explore(workload: &[Do], frames: u32, failures: u32) -> (u64, u64) {
     let (mut schedules, mut promised) = (0, 0);
     let mut next = Some(Script { picks: Vec::new(), widths: Vec::new() });
@@ -70,7 +71,7 @@ fn explore(workload: &[Do], frames: u32, failures: u32) -> (u64, u64) {
         rig.flush_loses = schedules % 2 == 1;
         let run = AssertUnwindSafe(|| {
             for what in workload {
-                rig.carry_out(*what, &mut |among| script.pick(among));
+                rig.execute(*what, &mut |among| script.pick(among));
                 rig.pass_time(Duration::from_micros(10));
             }
         });
@@ -151,7 +152,7 @@ fn run_random(seed: u64) -> u64 {
         rig.failures = u32::from(fails && rng.random_range(0..20) == 0);
         rig.pass_time(Duration::from_micros(rng.random_range(0..100)));
         let what = random_do(&mut rng, pages);
-        rig.carry_out(what, &mut |among| rng.random_range(0..among));
+        rig.execute(what, &mut |among| rng.random_range(0..among));
     }
     rig.promises
 }

@@ -1,8 +1,8 @@
-//! The buffered path, a device with a write cache that loses its content, and one caller after another; and the bytes that
-//! a power failure may leave, which are checked after every step. Decides nothing: the test that drives it picks the next
-//! step.
+//! The buffered path, a device whose write cache can lose its content, and one caller after another. After every step
+//! it checks the bytes that a power failure could leave. The test that drives it chooses the next step.
 //!
-//! A page is two halves, each the number of the write that put it there: the device may tear a page between them.
+//! A page is two halves, and each half is the number of the write that wrote it. The device may tear a page between the
+//! halves.
 
 #[path = "../cache_model/world/frames.rs"]
 mod frames;
@@ -17,9 +17,9 @@ use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 const PAGE_BYTES: u32 = 4096;
 
 type Bytes = [u64; 2];
-/// Values that a half may have.
+/// The possible values of a half.
 type Values = Vec<u64>;
-/// Chooses one of so many.
+/// Chooses a number below its argument.
 type Pick<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 /// An operation, from call to return.
@@ -30,7 +30,7 @@ pub(crate) enum Do {
     WritePart(u64),
     Flush,
     WriteBack(u64),
-    /// Direct, by rule 2 of the path: on the medium when complete, if forced.
+    /// A direct write, by rule 2 of the path; if forced, it is on the medium at completion.
     Direct {
         page: u64,
         forced: bool,
@@ -44,12 +44,12 @@ pub(crate) enum Do {
 struct Half {
     /// The value that a read of the device returns.
     device: u64,
-    /// The values that the device may have after a power failure: that on the medium, then those written since, each with the
-    /// number of its completion.
+    /// The values that the device may have after a power failure: the value on the medium, then the values written
+    /// since, each with the number of its completion.
     left: Vec<(u64, u64)>,
     /// The values that a read of the cache may return: one, unless an I/O failed.
     now: Values,
-    /// The values that may remain after a power failure without a broken promise.
+    /// The values that may remain after a power failure under the guarantees of the path.
     allowed: Values,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Rig {
     writes: u64,
     completions: u64,
     now: Instant,
-    /// How many I/Os may still fail.
+    /// The number of I/Os that may still fail.
     pub(crate) failures: u32,
     /// A flush that fails loses the bytes it should have saved.
     pub(crate) flush_loses: bool,
@@ -102,8 +102,8 @@ impl Rig {
         self.now = self.now + duration;
     }
 
-    /// Carries an operation out, then completes as many of the I/Os in flight as the test picks.
-    pub(crate) fn carry_out(&mut self, what: Do, pick: Pick<'_>) {
+    /// Executes an operation, then completes as many of the I/Os in flight as the test chooses.
+    pub(crate) fn execute(&mut self, what: Do, pick: Pick<'_>) {
         self.advance();
         match what {
             Do::Read(page) => self.read(page, pick),
@@ -179,7 +179,7 @@ impl Rig {
             self.unpin(from);
         }
         let value = self.next_value();
-        // The rest of the page is as the cache has read it.
+        // The rest of the page has the bytes that the cache has read.
         for (half, rest) in
             self.pages[page as usize].iter_mut().zip(self.arena[frame.0 as usize]).skip(halves)
         {
@@ -278,7 +278,7 @@ impl Rig {
         self.pages[page as usize][..halves].iter_mut().for_each(|half| half.now = vec![value]);
     }
 
-    /// Completes I/O in the order that the test picks until the caller's outcome is known.
+    /// Completes I/O in the order that the test chooses, until the caller's outcome is known.
     fn wait(&mut self, pick: Pick<'_>) -> Outcome {
         loop {
             if let Some(ready) = self.path.poll_ready() {
@@ -320,8 +320,8 @@ impl Rig {
         self.check("an I/O began");
     }
 
-    /// I/Os that may complete now: not those of the cache that must not pass another (rule 1 of the path). Direct I/O goes
-    /// through queues of its own, without order between queues.
+    /// I/Os that may complete now. I/Os of the cache must not pass earlier overlapping I/Os (rule 1 of the path).
+    /// Direct I/O uses other queues, and there is no order between queues.
     fn completable(&self) -> Vec<usize> {
         let in_the_way = |earlier: &InFlight, later: &InFlight| match (earlier, later) {
             (
@@ -369,10 +369,10 @@ impl Rig {
         self.check("an I/O ended");
     }
 
-    /// The device has written a page, or a part of it if that failed.
+    /// Records that the device has written a page, or a part of it if the write failed.
     fn store(&mut self, page: u64, bytes: Bytes, is_ok: bool) {
         for (half, value) in self.pages[page as usize].iter_mut().zip(bytes) {
-            // A failed write may have reached the device or not; the next flush saves the value that reads return.
+            // A failed write may have reached the device. The next flush saves the value that reads return.
             let place = half.left.len() - usize::from(!is_ok);
             half.left.insert(place, (value, self.completions));
             if is_ok {
@@ -394,7 +394,7 @@ impl Rig {
             for half in self.pages.iter_mut().flatten() {
                 half.left.truncate(1);
                 half.device = half.left[0].0;
-                // Cached pages keep their value; the others have that on the medium.
+                // Cached pages keep their values; other pages have the values on the medium.
                 if !half.now.contains(&half.device) {
                     half.now.push(half.device);
                 }
@@ -402,7 +402,7 @@ impl Rig {
         }
     }
 
-    /// Checks that a power failure now would leave only values that the promises allow.
+    /// Checks that a power failure now could leave only allowed values.
     fn check(&self, after: &str) {
         for (number, page) in self.pages.iter().enumerate() {
             for (place, half) in page.iter().enumerate() {

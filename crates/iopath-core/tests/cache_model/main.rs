@@ -1,8 +1,8 @@
-//! Drives the buffered path against a plain model of the bytes of every page: every schedule of small sets of calls, then
-//! long random runs. Tests neither speed nor threads.
+//! Drives the buffered path against a simple model of the bytes of every page: every schedule of small sets of calls,
+//! then long random runs. It tests neither speed nor threads.
 //!
-//! `IOPATH_MODEL_OPS` sets how many random steps in all (default 200,000), `IOPATH_MODEL_SEED` the one seed to run
-//! again. `IOPATH_MODEL_ALL=1` explores three calls with a failure from every start, which takes minutes.
+//! `IOPATH_MODEL_OPS` sets the total number of random steps (default 200,000), `IOPATH_MODEL_SEED` a single seed to
+//! repeat. `IOPATH_MODEL_ALL=1` explores three calls with a failure from every start, which takes minutes.
 
 mod world;
 
@@ -21,8 +21,8 @@ fn config(frames: u32) -> CacheConfig {
     CacheConfig { frames, io_pages_max: 2, reads_max: 2, writes_max: 2, ..CacheConfig::default() }
 }
 
-/// Runs one schedule: the choice at each step is the next of `script`, or the first there is. How many choices there
-/// were at each.
+/// Runs one schedule: the choice at each step is the next of `script`, or the first if `script` is used up. Returns the
+/// number of choices at each step.
 fn replay(world: &mut World, script: &[usize], failures_max: usize) -> Vec<usize> {
     let mut widths = Vec::new();
     let mut failures = 0;
@@ -34,11 +34,11 @@ fn replay(world: &mut World, script: &[usize], failures_max: usize) -> Vec<usize
         let step = steps[script.get(widths.len()).copied().unwrap_or(0)];
         failures += usize::from(matches!(step, Step::Io(_, false) | Step::Direct(_, false)));
         widths.push(steps.len());
-        world.carry_out(step);
+        world.execute(step);
     }
 }
 
-/// Every schedule of these calls, with every order of completion, on every kind of device; how many there are.
+/// Runs every schedule of these calls, with every order of completion, on every kind of device. Returns their number.
 fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -> u64 {
     let has_direct = calls.iter().any(|call| DIRECT.contains(call) || FORCED[..2].contains(call));
     let may_lose = failures_max > 0;
@@ -48,7 +48,7 @@ fn explore(calls: &[Call], frames: u32, failures_max: usize, prepare: &[Call]) -
             writes_late: kind & 1 > 0,
             directs_late: kind & 2 > 0,
             flush_loses: kind & 4 > 0,
-            // Together, as neither hides defects that the other shows.
+            // In one variant, since neither hides defects that the other reveals.
             flushes_early: kind & 1 > 0,
         };
         if (has_direct || !device.directs_late) && (may_lose || !device.flush_loses) {
@@ -126,7 +126,7 @@ const FORCED: &[Call] = &[
     Call::Truncate(1),
 ];
 
-/// Every multiset of so many calls of a table.
+/// Every multiset of `size` calls of a table.
 fn sets(size: usize, table: &[Call]) -> Vec<Vec<Call>> {
     let of = |set: usize| (0..size).map(move |place| set / table.len().pow(place as u32) % table.len());
     // The order of calls is a part of the schedule.
@@ -252,7 +252,7 @@ fn run_random(seed: u64) -> (u64, u64) {
         streams_max: 4,
     };
     let readahead = rng.random_bool(0.5).then_some(readahead);
-    // Where not all frames join, a page I/O is several bios, which complete and fail by themselves.
+    // If not all frames join, a page I/O is several bios, which complete and fail separately.
     let frames = ModelFrames { joins_all: rng.random() };
     let mut world = World::with(config, pages as usize, readahead, frames);
     let calls_max = rng.random_range(1..12);
@@ -271,7 +271,7 @@ fn run_random(seed: u64) -> (u64, u64) {
         }
         let steps = world.steps(rng.random_range(0..100) < fails);
         if let Some(step) = steps.choose(&mut rng) {
-            world.carry_out(*step);
+            world.execute(*step);
         }
     }
     world.end();

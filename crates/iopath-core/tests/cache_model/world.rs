@@ -1,8 +1,8 @@
-//! The buffered path, the memory of its frames, a disk behind it and callers in the middle of their calls; and the model
-//! of the bytes that every page must hold. Decides nothing: the test that drives it picks the next step.
+//! The buffered path, the memory of its frames, a disk, callers in the middle of their calls, and the model of the
+//! bytes that every page must hold. The test that drives it chooses the next step.
 //!
-//! A page is two halves, each the number of the write that put it there. Numbers only grow, so a page on the medium
-//! is new enough if both its halves are.
+//! A page is two halves, and each half is the number of the write that wrote it. Numbers only grow, so a page on the
+//! medium is new enough if both its halves are.
 
 mod contents;
 mod direct;
@@ -23,7 +23,7 @@ use iopath_core::{Duration, Instant, IoError, Op, Page, PageRange};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Bytes of a page; the model looks at its halves only.
+/// Bytes of a page. The model checks its halves only.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
 /// Both halves of a page.
@@ -34,7 +34,7 @@ type Bytes = [u64; 2];
 pub(crate) enum Call {
     Read(u64),
     Write(u64, Part),
-    /// So many whole pages from this one on, by one call.
+    /// This many whole pages from this page on, by one call.
     WriteRun(u64, usize),
     Flush,
     WriteBack(u64, u64),
@@ -44,9 +44,9 @@ pub(crate) enum Call {
     /// First half and count.
     DirectRead(usize, usize),
     DirectWrite(usize, usize),
-    /// On the medium when complete.
+    /// On the medium at completion.
     DirectForced(usize, usize),
-    /// The volume is cut off before this page.
+    /// The volume is truncated before this page.
     Truncate(u64),
     /// The volume gets its first size back.
     Grow,
@@ -59,7 +59,7 @@ enum Stage {
     Waiting,
     /// Reads a pinned page.
     Pinned(Frame, Bytes),
-    /// Copies into pages; then it waits or not.
+    /// Copies into pages; then it may wait.
     Copying {
         then_waits: bool,
     },
@@ -72,10 +72,10 @@ struct Task {
     stage: Stage,
     /// Write: its progress.
     write: Option<BufferedWrite>,
-    /// Write: the outcome that came while it was still copying.
+    /// Write: the outcome that was set while it was still copying.
     early: Option<Outcome>,
-    /// Flush, write-back, direct read: the content of each half at the call, if known. Forced write: the content when the
-    /// device had carried it out; nothing before.
+    /// Flush, write-back, direct read: the content of each half at the call, if known. Forced write: the content when
+    /// the device had executed it; empty before.
     owes: Vec<Option<u64>>,
     /// Forced write: a flush of the device has failed since it was submitted.
     is_doomed: bool,
@@ -91,7 +91,7 @@ struct InFlight {
     bytes: Vec<Bytes>,
 }
 
-/// One thing that can happen next.
+/// A possible next event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A caller continues.
@@ -102,24 +102,24 @@ pub(crate) enum Step {
     Direct(usize, bool),
 }
 
-/// Device semantics that differ: independent of one another.
+/// Variants of device semantics, independent of each other.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Device {
-    /// It takes the content of the frames at the end of a write, rather than at its start.
+    /// It takes the content of the frames at the end of a write instead of at its start.
     pub(crate) writes_late: bool,
-    /// It performs a direct I/O at its end, rather than at its start.
+    /// It performs a direct I/O at its end instead of at its start.
     pub(crate) directs_late: bool,
     /// A failed flush loses all bytes that were not on the medium.
     pub(crate) flush_loses: bool,
-    /// A flush saves the bytes that the device had taken at its start, rather than at its end.
+    /// A flush saves the bytes that the device had taken at the start of the flush instead of at its end.
     pub(crate) flushes_early: bool,
 }
 
 pub(crate) struct World {
     path: BufferedPath<ModelFrames>,
     arena: Vec<Bytes>,
-    /// What a read of the device returns, and what survives a power failure.
+    /// The bytes that a read of the device returns, and the bytes that survive a power failure.
     device: Vec<Bytes>,
     medium: Vec<Bytes>,
     contents: Contents,
@@ -127,7 +127,7 @@ pub(crate) struct World {
     direct: Vec<Going>,
     /// A resize that has begun.
     resize: Option<Resize>,
-    /// Where the device ends, in pages.
+    /// The size of the device in pages.
     device_end: u64,
     tasks: Vec<Task>,
     writes: u64,
@@ -141,7 +141,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Nothing is read ahead, and a page I/O is one bio, so that there are few schedules.
+    /// Without readahead, and with one bio for each page I/O, so that current are few schedules.
     pub(crate) fn new(config: CacheConfig, pages: usize) -> Self {
         Self::with(config, pages, None, ModelFrames { joins_all: true })
     }
@@ -185,14 +185,14 @@ impl World {
             _ => None,
         };
         let task = Task { call, stage: Stage::New, write, early: None, owes: Vec::new(), is_doomed: false };
-        // The slot of a call that is done is used again.
+        // The slot of a completed call is reused.
         match self.tasks.iter().position(|task| task.stage == Stage::Done) {
             Some(place) => self.tasks[place] = task,
             None => self.tasks.push(task),
         }
     }
 
-    /// Calls that are not done.
+    /// The number of calls that have not completed.
     pub(crate) fn open_calls(&self) -> usize {
         self.tasks.iter().filter(|task| task.stage != Stage::Done).count()
     }
@@ -200,7 +200,7 @@ impl World {
     /// All steps that are possible next. A bio completes only after earlier ones that it must not pass (rule 1 of the path).
     pub(crate) fn steps(&self, may_fail: bool) -> Vec<Step> {
         let is_resize = |call: Call| matches!(call, Call::Truncate(_) | Call::Grow);
-        // The caller resizes a volume by one thread at a time.
+        // The caller resizes a volume from one thread at a time.
         let must_wait =
             |task: &Task| self.resize.is_some() && task.stage == Stage::New && is_resize(task.call);
         let can_go_on = |task: &Task| !matches!(task.stage, Stage::Waiting | Stage::Done) && !must_wait(task);
@@ -227,7 +227,7 @@ impl World {
         steps
     }
 
-    pub(crate) fn carry_out(&mut self, step: Step) {
+    pub(crate) fn execute(&mut self, step: Step) {
         match step {
             Step::Task(index) => self.advance_task(index),
             Step::Io(index, is_ok) => self.end_io(index, is_ok),
@@ -240,7 +240,7 @@ impl World {
         self.path.cache()
     }
 
-    /// Carries out all steps, and passes outcomes to their callers.
+    /// Executes all steps, and passes outcomes to their callers.
     fn advance(&mut self) {
         loop {
             while let Some(step) = self.path.poll_step(self.now) {
@@ -255,8 +255,8 @@ impl World {
         }
         assert_eq!(self.cache().hot().is_clean(), self.cache().stats().dirty == 0);
         for InFlight { bio, frames, bytes, .. } in self.in_flight.iter().filter(|it| it.bio.op == Op::Write) {
-            let there = frames.iter().map(|frame| self.arena[frame.0 as usize]);
-            assert!(there.eq(bytes.iter().copied()), "{bio:?} changes while it is in flight");
+            let bytes_now = frames.iter().map(|frame| self.arena[frame.0 as usize]);
+            assert!(bytes_now.eq(bytes.iter().copied()), "{bio:?} changes while it is in flight");
         }
         for task in &self.tasks {
             if let Stage::Pinned(frame, bytes) = task.stage {
@@ -371,7 +371,7 @@ impl World {
             Outcome::Writable(_) => {
                 let geometry = *self.path.geometry();
                 let write = self.tasks[index].write.as_mut().expect("only writes are given frames");
-                write.handle_outcome(outcome, &geometry).expect("a page is there");
+                write.handle_outcome(outcome, &geometry).expect("a page is present");
                 self.start_copying(index, false);
             }
             Outcome::Direct(tag) => match self.tasks[index].call {
@@ -402,7 +402,7 @@ impl World {
         }
     }
 
-    /// Checks the promise of a flush or write-back that reports success.
+    /// Checks the guarantee of a flush or write-back that reports success.
     fn check_done(&self, index: usize) {
         let Task { call, owes, is_doomed, .. } = &self.tasks[index];
         assert!(!is_doomed, "{call:?} is done though a flush failed that may have lost it");
@@ -438,7 +438,7 @@ impl World {
         }
     }
 
-    /// Whether the cache has the bytes of a page, and not only a frame for them.
+    /// Whether the cache has the bytes of a page, not only a frame for them.
     fn holds(&self, page: u64) -> bool {
         let pinned = self.cache().hot().try_pin(Page(page));
         pinned.map(|pinned| self.cache().hot().unpin(pinned.frame)).is_ok()
@@ -450,7 +450,7 @@ impl World {
         self.path.accept_loss();
     }
 
-    /// Completes everything successfully, and checks that nothing remains.
+    /// Completes all I/O successfully, and checks that no call remains.
     pub(crate) fn end(&mut self) {
         self.finish_all();
         self.forget_loss();
@@ -467,10 +467,10 @@ impl World {
     }
 
     fn finish_all(&mut self) {
-        // Each step completes an I/O or a call, or one of the few waiting calls tries again.
+        // Each step completes an I/O or a call, or one of the few waiting calls retries.
         for _ in 0..10_000 {
             if let Some(step) = self.steps(false).first() {
-                self.carry_out(*step);
+                self.execute(*step);
                 self.now = self.now + Duration::from_micros(10);
             } else if let Some(due) = self.path.poll_timeout().filter(|_| self.open_calls() > 0) {
                 self.now = self.now.max(due);
@@ -479,7 +479,7 @@ impl World {
                 break;
             }
         }
-        assert_eq!(self.open_calls(), 0, "calls wait without end: {:?}", self.tasks);
+        assert_eq!(self.open_calls(), 0, "calls wait forever: {:?}", self.tasks);
         assert!(self.in_flight.is_empty() && self.direct.is_empty());
     }
 }

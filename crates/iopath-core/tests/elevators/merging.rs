@@ -1,4 +1,5 @@
-//! Merges in an elevator: a grown request is found at its new extent, an absorbed one is gone, limits refuse merges.
+//! Merges in an elevator: a grown request is found at its new extent, an absorbed request is removed, limits refuse
+//! merges.
 
 use crate::{every_elevator, read, spec, write};
 use iopath_core::elevator::{Harness, Outline};
@@ -73,7 +74,7 @@ fn ascend_limits_writes_while_reads_are_queued() {
     assert_eq!(harness.merge(&write(16), T0), Ok(tag), "one read may be pending");
     harness.insert(&read(2000), T0);
     assert_eq!(harness.merge(&write(24), T0), Err(NoMerge::LatencyBound));
-    assert!(harness.merge(&read(1008), T0).is_ok(), "reads are no bombs");
+    assert!(harness.merge(&read(1008), T0).is_ok(), "the limit applies to writes only");
     harness.elevator().set_tunable("max_bomb_segments", 4).unwrap();
     assert_eq!(harness.merge(&write(24), T0), Ok(tag));
 }

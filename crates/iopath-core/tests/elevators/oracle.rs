@@ -1,5 +1,5 @@
-//! The order of each elevator by its published definition, in the simplest form: a list of requests that is searched as a
-//! whole. It shares no code with the elevators.
+//! The order of each elevator by its published definition, in the simplest form: a full search through a list of
+//! requests. It shares no code with the elevators.
 
 use iopath_core::elevator::Outline;
 use iopath_core::{Duration, Instant, Tag};
@@ -129,7 +129,7 @@ impl Policy for Fifo {
 }
 
 /// The lowest request at the head or above, or else the lowest of all. Requests without allowance go first, the most
-/// overdue before others.
+/// overdue of them before the others.
 struct Ascend {
     read: u64,
     write: u64,

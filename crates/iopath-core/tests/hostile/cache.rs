@@ -1,4 +1,4 @@
-//! The page cache and readahead: pages and ranges anywhere, on devices of any speed.
+//! The page cache and readahead: pages and ranges at any position, on devices of any speed.
 
 use crate::{EDGES, pairs};
 use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
@@ -33,7 +33,7 @@ fn drain(cache: &mut PageCache, now: Instant) -> Vec<Outcome> {
 }
 
 #[test]
-fn pages_and_ranges_anywhere_are_cached_written_and_dropped() {
+fn pages_and_ranges_at_any_position_are_cached_written_and_dropped() {
     for expire in [Duration::ZERO, Duration::MAX] {
         let config = CacheConfig { frames: 16, expire, ..CacheConfig::default() };
         let mut cache = PageCache::new(config);
@@ -109,7 +109,7 @@ fn a_cache_of_any_configuration_works() {
 }
 
 #[test]
-fn readahead_anywhere_requests_valid_pages() {
+fn readahead_at_any_position_requests_valid_pages() {
     for (request_bytes, budget_bytes) in pairs().filter(|(a, b)| *a > 0 && *b > 0) {
         for page_bytes in [1, 4096, u32::MAX] {
             let config = ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max: 4 };

@@ -1,4 +1,4 @@
-//! Mappers, plans and space: files of any length, ranges anywhere.
+//! Mappers, plans and space: files of any length, ranges at any position.
 
 use crate::{EDGES, pairs};
 use iopath_core::mapper::{
@@ -7,7 +7,7 @@ use iopath_core::mapper::{
 };
 use iopath_core::{Extent, Limits, Sector};
 
-/// More steps than any of these plans has: the limit for plans that never end.
+/// The maximum number of steps of a plan; a plan with more steps never ends.
 const STEPS_MAX: usize = 10_000;
 
 fn limits(block_bytes: u32) -> Limits {
@@ -137,7 +137,7 @@ fn space_is_allocated_and_released_at_any_position() {
 }
 
 #[test]
-fn extents_and_free_space_take_any_numbers() {
+fn extents_and_free_space_accept_any_numbers() {
     for (start, sectors) in pairs() {
         let Some(extent) = Extent::new(Sector(start), sectors) else { continue };
         let layout = FileLayout { block_bytes: 512, size_bytes: 0, capacity_bytes: 0 };

@@ -1,4 +1,4 @@
-//! The request queue over every elevator, the stripe, and the harness: bios anywhere on devices of any size.
+//! The request queue over every elevator, the stripe, and the harness: bios at any position on devices of any size.
 
 use crate::{EDGES, edges_u32, pairs};
 use iopath_core::elevator::{ELEVATORS, ElevatorError, ElevatorSpec, Harness, Outline};
@@ -91,7 +91,7 @@ fn drain(queue: &mut RequestQueue<LengthOnly>, device: &mut Instantaneous, now: 
 }
 
 #[test]
-fn bios_anywhere_are_executed_or_refused_over_every_elevator() {
+fn bios_at_any_position_are_executed_or_refused_over_every_elevator() {
     for kind in ELEVATORS {
         for capacity in [1, 1 << 55, Sector::MAX.0, u64::MAX] {
             let config = QueueConfig { elevator: ElevatorSpec::new(*kind), ..QueueConfig::default() };

@@ -43,8 +43,8 @@ impl Memory for Span {
     }
 }
 
-/// One head and a queue: requests are served one after another, each after a seek whose time depends on the distance.
-/// Clones are the same disk, with completions of their own.
+/// One head and a queue: the disk executes requests one after another, each after a seek whose time depends on the
+/// distance. Clones are the same disk, with separate completions.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     limits: Limits,
@@ -71,7 +71,7 @@ struct Request {
 
 impl Disk {
     pub(crate) fn new(limits: &Limits, arena: &Arena) -> Self {
-        // Whatever a new file gets must never be visible: the disk is full of bytes of somebody's.
+        // The disk is full of foreign bytes, which must never be visible in a new file.
         let bytes = vec![0xEE; (limits.capacity * 512) as usize];
         let shared = Shared { bytes, head: 0, free_at: Instant::ZERO };
         Self {
@@ -83,7 +83,7 @@ impl Disk {
         }
     }
 
-    fn carry_out(&self, request: &Request) {
+    fn execute(&self, request: &Request) {
         let bytes = &mut self.shared.borrow_mut().bytes;
         let range =
             request.extent.offset() as usize..(request.extent.offset() + request.extent.bytes()) as usize;
@@ -137,7 +137,7 @@ impl BlockDevice for Disk {
         let (due, _) = self.in_service.first()?;
         (*due <= now).then_some(())?;
         let (_, request) = self.in_service.remove(0);
-        self.carry_out(&request);
+        self.execute(&request);
         Some(Completion { tag: request.tag, result: Ok(()) })
     }
 

@@ -1,4 +1,4 @@
-//! A mapped file on modelled disks that have no bytes at all: only lengths and times.
+//! A mapped file on modelled disks without bytes: only lengths and times.
 
 use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
 use iopath_core::mapper::{Boundary, ExtentMap, FileLayout, FreeSpace};
@@ -80,7 +80,7 @@ impl MappedHost for Host {
     }
 }
 
-/// Reads 8 MiB of a file in requests of 256 KiB, 16 at once; the time it takes on a stripe of `members` disks.
+/// Reads 8 MiB of a file in requests of 256 KiB, 16 in flight. Returns the time on a stripe of `members` disks.
 fn read_time(members: usize) -> Duration {
     const SIZE: u64 = 8 << 20;
     let layout = FileLayout { block_bytes: 4096, size_bytes: SIZE, capacity_bytes: 64 << 20 };

@@ -1,5 +1,5 @@
-//! The life of one mapped file: two engines, each on a stripe of faulty disks, random operations, and the check of every
-//! byte that is read.
+//! One run of one mapped file: two engines, each on a stripe of faulty disks, random operations, and a check of every
+//! byte read.
 
 use crate::disk::{Arena, Disk, Span};
 use crate::host::Host;
@@ -16,28 +16,28 @@ use std::ops::AddAssign;
 
 const SECTORS: u64 = 1024;
 const BLOCK_BYTES: u32 = 4096;
-/// The engines own regions of this size in turn, of which several share a block of the filesystem.
+/// The engines own regions of this size alternately. Several regions share a block of the filesystem.
 const REGION_SECTORS: u64 = 3;
 const ENGINES: usize = 2;
 const MEMBERS: usize = 3;
 
 type Engine = QueuedDevice<MappedDevice<Stripe<FaultyDevice<Disk>>, Host>>;
 
-/// A completion: when, on which engine, of which bio, and its result.
+/// A completion: the time, the engine, the token of the bio, and the result.
 pub(crate) type Event = (Instant, usize, u64, Result<(), IoError>);
 
-/// What the lives met.
+/// The events of the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Met {
+pub(crate) struct Events {
     pub(crate) done: u64,
     pub(crate) failed: u64,
     pub(crate) faults: u64,
-    /// Times that an engine waited for the other.
+    /// The number of times that an engine waited for the other.
     pub(crate) blocked: u64,
     pub(crate) bytes_checked: u64,
 }
 
-impl AddAssign for Met {
+impl AddAssign for Events {
     fn add_assign(&mut self, other: Self) {
         self.done += other.done;
         self.failed += other.failed;
@@ -66,7 +66,7 @@ pub(crate) struct Life {
     now: Instant,
     rng: ChaCha8Rng,
     pub(crate) events: Vec<Event>,
-    pub(crate) met: Met,
+    pub(crate) met: Events,
 }
 
 impl Life {
@@ -96,7 +96,7 @@ impl Life {
                 QueuedDevice::new(mapped, &QueueConfig { bios_max: 16, ..QueueConfig::default() })
             })
             .collect();
-        // The identity mapping shows what the disk holds.
+        // The identity mapping shows the bytes of the disk.
         let may_hold = vec![BTreeSet::from([0]); SECTORS as usize];
         Self {
             engines,
@@ -108,12 +108,12 @@ impl Life {
             now: Instant::ZERO,
             rng,
             events: Vec::new(),
-            met: Met::default(),
+            met: Events::default(),
         }
     }
 
     /// Runs `ops` operations, then checks every byte without faults: with the metadata in memory, and read again.
-    pub(crate) fn run(mut self, ops: u64) -> (Vec<Event>, Met) {
+    pub(crate) fn run(mut self, ops: u64) -> (Vec<Event>, Events) {
         while self.submitted < ops {
             for engine in 0..ENGINES {
                 for _ in 0..self.rng.random_range(0..4) {
@@ -200,7 +200,7 @@ impl Life {
         let due = self.engines.iter().filter_map(QueuedDevice::poll_timeout).min();
         match due {
             Some(due) => self.now = self.now.max(due),
-            None => assert!(self.pending.is_empty(), "no timeout, and in flight are {:?}", self.pending),
+            None => assert!(self.pending.is_empty(), "no timeout, but in flight are {:?}", self.pending),
         }
         for engine in 0..ENGINES {
             self.engines[engine].collect(self.now);
@@ -246,7 +246,7 @@ impl Life {
             let found = may_hold.iter().any(|version| bytes == contents(*version, sector));
             assert!(
                 found,
-                "read {version}: sector {sector} holds {:02x?}, and not one of the versions {may_hold:?}",
+                "read {version}: sector {sector} holds {:02x?}, not one of the versions {may_hold:?}",
                 &bytes[..16]
             );
         }

@@ -1,7 +1,7 @@
-//! A mapped file on a modelled stripe of faulty disks, in virtual time: queue, mapping, queue, stripe, queues, faults and
-//! disks, without a system call. Real devices: `iopath-os/tests/devices`.
+//! A mapped file on a modelled stripe of faulty disks, in virtual time: queue, mapping, queue, stripe, queues, faults
+//! and disks, without a system call. `iopath-os/tests/devices` tests real devices.
 //!
-//! `IOPATH_MODEL_SEED` runs one seed again.
+//! `IOPATH_MODEL_SEED` repeats a single seed.
 
 mod blocked;
 mod disk;
@@ -10,13 +10,13 @@ mod lengths;
 mod life;
 
 use iopath_core::mapper::{Boundary, MAPPERS};
-use life::{Life, Met};
+use life::{Events, Life};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const OPS: u64 = 400;
 
 fn mappers() -> impl Iterator<Item = &'static str> {
-    // An identity file shows what the disk held before: other tests have it.
+    // An identity file shows the earlier bytes of the disk; other tests cover it.
     MAPPERS.iter().map(|kind| kind.name).filter(|name| *name != "identity")
 }
 
@@ -24,7 +24,7 @@ fn mappers() -> impl Iterator<Item = &'static str> {
 fn two_engines_on_faulty_stripes_never_show_a_wrong_byte() {
     let one = std::env::var("IOPATH_MODEL_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     let seeds = one.map_or(0..24, |seed: u64| seed..seed + 1);
-    let mut met = Met::default();
+    let mut met = Events::default();
     for seed in seeds.clone() {
         for mapper in mappers() {
             let boundary = Boundary::ALL[seed as usize % 3];
@@ -36,10 +36,10 @@ fn two_engines_on_faulty_stripes_never_show_a_wrong_byte() {
         }
     }
     eprintln!("{met:?}");
-    let Met { done, failed, faults, blocked, bytes_checked } = met;
+    let Events { done, failed, faults, blocked, bytes_checked } = met;
     let least = [(done, 300), (failed, 5), (faults, 50), (blocked, 5), (bytes_checked, 500_000)];
     let lives = 2 * (seeds.end - seeds.start);
-    assert!(least.iter().all(|(count, least)| *count >= least * lives), "the lives met too little: {met:?}");
+    assert!(least.iter().all(|(count, least)| *count >= least * lives), "an event was too rare: {met:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The boundary flag: what each handling of it makes of a stream of large writes to a stripe of 64 disks with chunks of
-//! 128 KiB, and in which order metadata is read. Counts; how long it takes is for modelled disks to say.
+//! The boundary flag: the effect of each setting on a stream of large writes to a stripe of 64 disks with chunks of 128
+//! KiB, and on the order of metadata reads. It counts requests, and measures no time.
 
 use crate::{Ahead, Medium, layout, write};
 use iopath_core::mapper::{Boundary, ExtentMap, FileRange, IndirectMap, Mapper, ReadPlan, Step, WritePlan};
@@ -16,7 +16,8 @@ fn stripe() -> Limits {
     Limits { chunk_sectors: CHUNK_SECTORS, ..Limits::with_capacity(1 << 32) }
 }
 
-/// Extends an empty file by `write_mib` at a time; requests that reach the disks for a MiB. Each bio is one.
+/// Extends an empty file by `write_mib` at a time. Returns the number of requests to the disks per MiB; each bio is
+/// one.
 fn requests_a_mib(mapper: &mut dyn Mapper, write_mib: u64, boundary: Boundary) -> f64 {
     let limits = stripe();
     let (mut space, mut medium) = (Ahead::new(CHUNK_SECTORS, 1 << 32), Medium::new());
@@ -39,14 +40,15 @@ fn requests_a_mib(mapper: &mut dyn Mapper, write_mib: u64, boundary: Boundary) -
     by_disk.values().sum::<u64>() as f64 / FILE_MIB as f64
 }
 
-/// Published (2006, extending direct writes of 512 MiB to 64 disks): 36,000 I/O/s at 660 MiB/s where every block was a
-/// boundary, 16,000 at 715 once a mapping, 18,000 at 2,314 on extents: 55, 22 and 8 requests a MiB. Ours are for disks
-/// that are never busy, where nothing merges later, and space without fragments: further apart, in the same order.
+/// Published (2006, extending direct writes of 512 MiB to 64 disks): 36,000 I/O/s at 660 MiB/s with a boundary for
+/// every block, 16,000 at 715 with one per mapping, 18,000 at 2,314 on extents. That is 55, 22 and 8 requests per MiB.
+/// The numbers here are for disks that are never busy, so that no requests merge later, and for space without
+/// fragments. They are further apart, but in the same order.
 ///
-/// Writes of up to 4 MiB hardly show it: only a mapping that ends with an indirect block's 4 MiB has the flag, and of
-/// those each has but the last 12 blocks in such a write, as many as hang on the inode.
+/// Writes of up to 4 MiB hardly show the effect. Only a mapping that ends with the 4 MiB of an indirect block has the
+/// flag, and in such a write this mapping has only 12 blocks, the number of direct pointers of the inode.
 #[test]
-fn a_boundary_for_every_block_makes_many_times_the_requests() {
+fn a_boundary_for_every_block_multiplies_the_requests() {
     for (write_mib, ratio) in [(1, 1.2), (4, 1.2), (32, 2.4), (128, 2.4)] {
         let indirect = |boundary| {
             let mut map = IndirectMap::new(&layout(4096, 0)).unwrap();
@@ -64,8 +66,8 @@ fn a_boundary_for_every_block_makes_many_times_the_requests() {
             extents[1]
         );
         assert!(every > ratio * once, "{every} and {once}; published: 2.4 times");
-        assert!(once < 1.2 * extents[1], "a cut at each indirect block, no more: {once}");
-        assert!(ignore <= once, "what is not submitted early is not cut more");
+        assert!(once < 1.2 * extents[1], "only one split at each indirect block: {once}");
+        assert!(ignore <= once, "a bio that is not submitted early is not split further");
         assert!(
             extents.iter().all(|requests| (8.0..8.1).contains(requests)),
             "chunks, no boundary: {extents:?}"
@@ -73,7 +75,7 @@ fn a_boundary_for_every_block_makes_many_times_the_requests() {
     }
 }
 
-/// The steps of reading 16 MiB of a file whose indirect blocks are not in memory, metadata by its extent.
+/// The steps of a read of 16 MiB of a file whose indirect blocks are not in memory.
 fn cold_read(boundary: Boundary) -> Vec<Step> {
     let limits = stripe();
     let (mut space, mut medium) = (Ahead::new(8, 1 << 32), Medium::new());
@@ -93,8 +95,8 @@ fn cold_read(boundary: Boundary) -> Vec<Step> {
     steps
 }
 
-/// How often the device is asked for something in front of what it was asked for before.
-fn turns(steps: &[Step]) -> usize {
+/// The number of requests at a lower sector than the request before.
+fn backward_seeks(steps: &[Step]) -> usize {
     let places = steps.iter().filter_map(|step| match step {
         Step::Transfer { extent, .. } | Step::Metadata { extent } => Some(*extent),
         _ => None,
@@ -113,14 +115,14 @@ fn pending_bios_are_submitted_before_a_metadata_read() {
         let follows_metadata = matches!(steps[at - 1], Step::Metadata { .. });
         assert!(steps[at - 1] == Step::Submit || follows_metadata, "{:?}", &steps[at - 2..=at]);
     }
-    assert_eq!(turns(&steps), 0, "data and metadata in the order in which they lie");
+    assert_eq!(backward_seeks(&steps), 0, "data and metadata in sector order");
 }
 
 #[test]
 fn without_the_flag_a_metadata_read_precedes_the_pending_data() {
     let steps = cold_read(Boundary::Ignore);
     assert!(!steps.contains(&Step::Submit));
-    assert_eq!(turns(&steps), 4, "the device moves on to each share's metadata, and back");
+    assert_eq!(backward_seeks(&steps), 4, "the head moves to the metadata of each share, and back");
     let transferred = |steps: &[Step]| -> u64 {
         let sectors = steps.iter().map(|step| match step {
             Step::Transfer { extent, .. } => extent.sectors(),
@@ -129,6 +131,6 @@ fn without_the_flag_a_metadata_read_precedes_the_pending_data() {
         sectors.sum()
     };
     for boundary in Boundary::ALL {
-        assert_eq!(transferred(&cold_read(boundary)), 16 * MIB / 512, "all of it in any case");
+        assert_eq!(transferred(&cold_read(boundary)), 16 * MIB / 512, "all data is read");
     }
 }

@@ -1,4 +1,4 @@
-//! Every row of `MAPPERS`: what holds of all mappers, however they keep what they know.
+//! Conformance of every row of `MAPPERS`: the guarantees of all mappers.
 
 use crate::{Ahead, KIB, Medium, layout, write};
 use iopath_core::mapper::{
@@ -28,11 +28,13 @@ fn runs(mapper: &mut dyn Mapper, medium: &Medium, range: FileRange) -> Vec<(File
     while !rest.is_empty() {
         match mapper.map(rest) {
             Ok(mapping) => {
-                assert_eq!(mapping.file.start(), rest.start(), "{} answers from the start on", mapper.name());
-                assert!(
-                    !mapping.file.is_empty() && mapping.file.end() <= rest.end(),
-                    "and no further than asked"
+                assert_eq!(
+                    mapping.file.start(),
+                    rest.start(),
+                    "{} maps from the start of the range",
+                    mapper.name()
                 );
+                assert!(!mapping.file.is_empty() && mapping.file.end() <= rest.end(), "and not past its end");
                 runs.push((mapping.file, mapping.location));
                 rest = rest.from_offset(mapping.file.end());
             }
@@ -97,7 +99,7 @@ fn written_sectors_lie_in_distinct_sectors_of_the_device() {
 }
 
 #[test]
-fn dropped_metadata_is_read_again_and_gives_the_same_mapping() {
+fn dropped_metadata_is_read_again_and_the_mapping_is_the_same() {
     for kind in MAPPERS {
         let (mut mapper, _, medium) = written(kind);
         let before = runs(&mut *mapper, &medium, FILE);
@@ -113,20 +115,24 @@ fn space_is_unwritten_until_commit_and_a_hole_after_unmap() {
         let mut mapper = (kind.make)(&layout(1024, FILE.bytes())).unwrap();
         let (mut space, medium) = (Ahead::new(64, 1 << 20), Medium::new());
         let [part, rest] = [FileRange::new(10 * KIB, 300 * KIB), FileRange::new(100 * KIB, 210 * KIB)];
-        let is = |mapper: &mut dyn Mapper, range, told: fn(Location) -> bool| {
-            assert!(runs(mapper, &medium, range).iter().all(|(_, extent)| told(*extent)), "{}", kind.name);
+        let expect_all = |mapper: &mut dyn Mapper, range, is_expected: fn(Location) -> bool| {
+            assert!(
+                runs(mapper, &medium, range).iter().all(|(_, extent)| is_expected(*extent)),
+                "{}",
+                kind.name
+            );
         };
-        is(&mut *mapper, FILE, |extent| extent == Location::Hole);
+        expect_all(&mut *mapper, FILE, |extent| extent == Location::Hole);
         mapper.allocate(part, &mut space).unwrap();
         let taken = (1 << 20) - space.left;
-        is(&mut *mapper, part, |extent| matches!(extent, Location::Unwritten(_)));
+        expect_all(&mut *mapper, part, |extent| matches!(extent, Location::Unwritten(_)));
         mapper.allocate(part, &mut space).unwrap();
-        assert_eq!((1 << 20) - space.left, taken, "{}: what has space gets none", kind.name);
+        assert_eq!((1 << 20) - space.left, taken, "{}: blocks with space get no more", kind.name);
         mapper.commit(rest).unwrap();
-        is(&mut *mapper, part.up_to(rest.start()), |extent| matches!(extent, Location::Unwritten(_)));
-        is(&mut *mapper, rest, |extent| matches!(extent, Location::Written(_)));
+        expect_all(&mut *mapper, part.up_to(rest.start()), |extent| matches!(extent, Location::Unwritten(_)));
+        expect_all(&mut *mapper, rest, |extent| matches!(extent, Location::Written(_)));
         mapper.unmap(part, &mut space).unwrap();
-        is(&mut *mapper, FILE, |extent| extent == Location::Hole);
+        expect_all(&mut *mapper, FILE, |extent| extent == Location::Hole);
         assert_eq!(space.released, taken, "{}: no space is lost", kind.name);
     }
 }
@@ -171,6 +177,6 @@ fn a_fixed_mapping_refuses_changes() {
     assert_eq!(
         identity.map(FileRange::new(1 << 20, 4096)).unwrap().location,
         Location::Hole,
-        "behind the end is nothing"
+        "no block lies past the end"
     );
 }

@@ -1,4 +1,5 @@
-//! The indirect map against the form of ext2: what its blocks hold, what it asks for, what it does without space.
+//! The indirect map compared with the format of ext2: the content of its blocks, the metadata that it requests, and its
+//! behaviour without space.
 
 use crate::{Ahead, KIB, Medium, layout};
 use iopath_core::mapper::{FileLayout, FileRange, IndirectMap, Location, MapError, Mapper, Metadata};
@@ -12,7 +13,7 @@ fn block(number: u64) -> Extent {
     Extent::new(Sector(number * 2), 2).unwrap()
 }
 
-/// An indirect block with these pointers, and holes behind them.
+/// An indirect block with these pointers, followed by holes.
 fn indirect(pointers: &[u32]) -> Vec<u8> {
     let mut bytes: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
     bytes.resize(1024, 0);
@@ -20,7 +21,7 @@ fn indirect(pointers: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_as_ext2_has_it_is_followed_through_all_its_indirect_blocks() {
+fn a_file_of_ext2_is_mapped_through_all_its_indirect_blocks() {
     let mut inode = [0; 15];
     inode[..2].copy_from_slice(&[100, 101]);
     (inode[12], inode[13], inode[14]) = (50, 60, 70);
@@ -82,12 +83,12 @@ fn an_indirect_block_lies_before_the_blocks_it_points_to() {
 }
 
 #[test]
-fn a_block_without_space_leaves_no_indirect_block_behind() {
+fn a_failed_allocation_leaves_no_indirect_block() {
     for left in [0, 1, 2] {
         let mut map = IndirectMap::new(&layout(1024, 0)).unwrap();
         let mut space = Ahead::new(2, left * 2);
         assert_eq!(map.allocate(blocks(268, 1), &mut space), Err(MapError::NoSpace));
-        assert_eq!(space.released, left * 2, "what was taken for the way");
+        assert_eq!(space.released, left * 2, "the indirect blocks of the path");
         assert_eq!((map.inode(), map.resident()), (&[0; 15], 0));
     }
 }
@@ -107,7 +108,7 @@ fn few_indirect_blocks_in_memory_are_enough() {
         let range = FileRange::new(far.start() + block * KIB, KIB);
         while let Err(Metadata(extent)) = small.map(range) {
             reads += 1;
-            assert!(reads < 100, "it comes to an end");
+            assert!(reads < 100, "the walk ends");
             small.handle_metadata(extent, &medium[&extent]).unwrap();
         }
         assert_eq!(small.map(range), map.map(range));
@@ -123,7 +124,7 @@ fn pointers_beyond_the_device_and_blocks_beyond_the_map_are_refused() {
     let mut map = IndirectMap::open(&small, inode).unwrap();
     let error = map.handle_metadata(block(999), &indirect(&[5, 1000])).unwrap_err();
     assert_eq!(error, MapError::Corrupt { extent: block(999), pointer: 1000, blocks: 1000 });
-    assert_eq!(map.resident(), 0, "nothing of it is believed");
+    assert_eq!(map.resident(), 0, "no pointer of the block is used");
     inode[3] = 1000;
     assert!(matches!(IndirectMap::open(&small, inode), Err(MapError::Corrupt { pointer: 1000, .. })));
 

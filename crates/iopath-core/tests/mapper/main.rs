@@ -1,5 +1,5 @@
-//! What mappers and plans promise, one promise a test: which steps, in which order, and how many bios. Whether every
-//! byte is right is `tests/mapper_model`'s.
+//! The guarantees of mappers and plans, one per test: the steps, their order, and the number of bios.
+//! `tests/mapper_model` checks every byte.
 
 mod boundary;
 mod conformance;
@@ -16,7 +16,7 @@ fn layout(block_bytes: u32, size_bytes: u64) -> FileLayout {
     FileLayout { block_bytes, size_bytes, capacity_bytes: 512 << 32 }
 }
 
-/// Space without end, handed out from one extent on, but for what the test keeps.
+/// Space that is allocated in ascending order from one sector on.
 #[derive(Debug)]
 struct Ahead {
     next: u64,
@@ -44,10 +44,10 @@ impl Space for Ahead {
     }
 }
 
-/// The medium as far as it holds metadata.
+/// The metadata on the medium.
 type Medium = HashMap<Extent, Box<[u8]>>;
 
-/// Carries a write out and commits it; all its steps but those for space.
+/// Executes a write and commits it. Returns all its steps except those that allocate.
 fn write(
     mapper: &mut dyn Mapper,
     space: &mut dyn Space,

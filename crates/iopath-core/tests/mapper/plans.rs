@@ -25,8 +25,8 @@ fn transfer(start: u64, offset: u64, bytes: u64) -> Step {
     Step::Transfer { file: file(start, bytes), extent: extent(offset, bytes) }
 }
 
-/// A file of 6 blocks and a bit, from the start: written at blocks 100 and 101, again at 102, a hole, unwritten at 200,
-/// written at 300 and 301.
+/// A file of 6 blocks and a partial block. In order: written at blocks 100 and 101, again at 102, a hole, unwritten at
+/// 200, written at 300 and 301.
 fn map() -> ExtentMap {
     let mut map = ExtentMap::new(&layout(4096, 6 * BLOCK + 100)).unwrap();
     assert!(map.add(0, extent(100 * BLOCK, 2 * BLOCK), true));
@@ -143,7 +143,7 @@ fn steps_that_were_not_polled_do_not_count_as_written() {
 }
 
 #[test]
-fn bytes_between_the_files_end_and_a_write_behind_it_are_zeroed_first() {
+fn bytes_between_the_files_end_and_a_later_write_are_zeroed_first() {
     let map = map();
     let mut plan = WritePlan::new(file(6 * BLOCK + 1024, 512), &map, &limits(), Boundary::Once).unwrap();
     assert_eq!(plan.footprint(), file(6 * BLOCK, BLOCK));
@@ -190,7 +190,7 @@ fn a_punch_zeroes_its_written_ends_and_releases_the_blocks_between() {
     let inside = PunchPlan::new(file(100, 200), &map, &limits()).unwrap();
     assert!(inside.blocks().is_empty());
     let to_end = PunchPlan::new(file(5 * BLOCK, BLOCK + 100), &map, &limits()).unwrap();
-    assert_eq!(to_end.blocks(), file(5 * BLOCK, 2 * BLOCK), "behind the end there is nothing to keep");
+    assert_eq!(to_end.blocks(), file(5 * BLOCK, 2 * BLOCK), "no bytes past the end are kept");
 }
 
 #[test]

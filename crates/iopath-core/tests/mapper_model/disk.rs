@@ -1,4 +1,4 @@
-//! A device whose bytes are stamps, one for each cell of 64 bytes, and an allocator that scatters. Knows no file.
+//! A device whose content is one stamp for each cell of 64 bytes, and an allocator that scatters. Independent of files.
 
 use iopath_core::mapper::Space;
 use iopath_core::{Extent, SECTOR_BYTES, Sector};
@@ -7,13 +7,13 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Bytes that have one stamp: less than a sector, so that parts of a sector differ.
+/// The size of a cell: less than a sector, so that parts of a sector can differ.
 pub(crate) const CELL: u64 = 64;
 
-/// What a cell holds: 0 for zeroes, others for one write each.
+/// The content of a cell: 0 for zeroes; each write has another number.
 pub(crate) type Stamp = u32;
 
-/// What was on the device before anybody wrote, and what metadata looks like to one who takes it for data.
+/// The content of the device before the first write, and of metadata that is read as data.
 pub(crate) const STALE: Stamp = u32::MAX;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Disk {
     }
 }
 
-/// Free blocks of the device, given out near where asked or anywhere.
+/// Free blocks of the device, allocated near the goal or at a random position.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     is_free: Vec<bool>,
@@ -51,7 +51,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// All but the first, which stands for holes.
+    /// All blocks except the first, which represents holes.
     pub(crate) fn new(count: usize, unit: u64, scatter: f64, rng: ChaCha8Rng) -> Self {
         let mut is_free = vec![true; count];
         is_free[0] = false;

@@ -1,9 +1,9 @@
-//! Drives every mapper and the plans over it against a plain model of what each byte of a file may be: reads, writes,
-//! punches, growth and truncation at the same time, with errors. No stale byte may ever be seen. Not about how many bios
-//! that takes: see `tests/mapper`.
+//! Drives every mapper and its plans against a simple model of the possible values of each byte of a file: concurrent
+//! reads, writes, punches, growth and truncation, with errors. No stale byte may ever be visible. `tests/mapper` checks
+//! the number of bios.
 //!
-//! `IOPATH_MODEL_OPS` sets how many random steps in all (default 150,000), `IOPATH_MODEL_SEED` the one seed to live
-//! again.
+//! `IOPATH_MODEL_OPS` sets the total number of random steps (default 150,000), `IOPATH_MODEL_SEED` a single seed to
+//! repeat.
 
 mod disk;
 mod task;
@@ -13,11 +13,11 @@ use iopath_core::mapper::MAPPERS;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{catch_unwind, resume_unwind};
-use world::{Lived, World};
+use world::{Events, World};
 
 const STEPS_PER_LIFE: u64 = 1_500;
 
-fn live(seed: u64) -> Lived {
+fn run(seed: u64) -> Events {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let kind = &MAPPERS[rng.random_range(0..MAPPERS.len())];
     let mut world = World::new(kind, &mut rng);
@@ -35,13 +35,13 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn no_stale_byte_is_ever_visible() {
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
-        live(seed);
+        run(seed);
         return;
     }
     let steps = number("IOPATH_MODEL_OPS").unwrap_or(150_000);
-    let mut all = Lived::default();
+    let mut all = Events::default();
     for seed in 0..steps.div_ceil(STEPS_PER_LIFE) {
-        let lived = catch_unwind(|| live(seed)).unwrap_or_else(|panic| {
+        let lived = catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
             eprintln!(
                 "seed {seed} fails; again: IOPATH_MODEL_SEED={seed} cargo test -p iopath-core --test mapper_model"
             );
@@ -53,7 +53,7 @@ fn no_stale_byte_is_ever_visible() {
     let least = steps / 1000;
     assert!(
         all.reads > least && all.writes > least && all.failed_writes > least / 10,
-        "lives met too little"
+        "an event was too rare"
     );
     assert!(all.punches > least / 4 && all.growths > least / 4 && all.truncations > least / 10);
     assert!(all.metadata_reads > least / 4 && all.kept_back > least / 10 && all.out_of_space > 0);

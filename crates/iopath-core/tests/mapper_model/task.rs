@@ -1,17 +1,17 @@
-//! One operation in flight on the file: its plan, the steps that it gave out, and how it ends. What the bytes may be is
-//! the world's.
+//! One operation in flight on the file: its plan, its issued steps, and its end. `world.rs` has the possible values of
+//! bytes.
 
 use crate::disk::Stamp;
 use iopath_core::Limits;
 use iopath_core::mapper::{FileRange, Mapper, PunchPlan, ReadPlan, Step, Ticket, WritePlan, ZeroPlan};
 use std::collections::BTreeSet;
 
-/// What each cell of a range may hold.
+/// The possible values of each cell of a range.
 pub(crate) type Allowed = Vec<BTreeSet<Stamp>>;
 
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// With what it may see, grown by whatever happens meanwhile.
+    /// A read, and the values that it may return, including those of concurrent operations.
     Read(ReadPlan, Allowed),
     Write(WritePlan, Stamp),
     Punch(PunchPlan),
@@ -22,9 +22,9 @@ pub(crate) enum Plan {
 pub(crate) struct Task {
     pub(crate) plan: Plan,
     pub(crate) file: FileRange,
-    /// Others that change something here have to wait.
+    /// Other operations that change this range must wait.
     pub(crate) lock: FileRange,
-    /// Given out, not yet carried out.
+    /// Steps issued and not yet executed.
     pub(crate) issued: Vec<Step>,
     pub(crate) is_planned: bool,
     pub(crate) has_failed: bool,
@@ -53,12 +53,12 @@ impl Task {
         }
     }
 
-    /// No further step is asked for.
-    pub(crate) fn give_up(&mut self) {
+    /// Ends polling of the plan.
+    pub(crate) fn stop(&mut self) {
         (self.is_planned, self.has_failed) = (true, true);
     }
 
-    /// A step that was carried out has failed.
+    /// Records a failed step.
     pub(crate) fn fail(&mut self, file: FileRange) {
         self.has_failed = true;
         if let Plan::Write(plan, _) = &mut self.plan {
@@ -70,7 +70,7 @@ impl Task {
         matches!(self.plan, Plan::Read(..))
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_completed(&self) -> bool {
         self.is_planned && self.issued.is_empty()
     }
 }

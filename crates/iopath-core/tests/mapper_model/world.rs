@@ -1,6 +1,6 @@
-//! A file, its mapper, the device below, what each byte may be, and operations that overlap in time.
+//! A file, its mapper, the device below, the possible values of each byte, and concurrent operations.
 //!
-//! The file's bytes lie in a window, so that a map can be tried far out without a model of all that lies before.
+//! The file's bytes lie in a window, so that high offsets can be tested without a model of all lower offsets.
 
 use crate::disk::{Blocks, CELL, Disk, STALE, Stamp, cells_of};
 use crate::task::{Allowed, Plan, Task};
@@ -15,17 +15,17 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Blocks of the device: too few for the whole window, with the indirect blocks.
+/// Blocks of the device: too few for the whole window and its indirect blocks.
 const DEVICE_BLOCKS: u64 = 90;
 const WINDOW_BLOCKS: u64 = 96;
 const TASKS_MAX: usize = 5;
 
-/// Blocks at which the way to a block changes, with 256 pointers to an indirect block: direct, indirect, double, triple.
+/// Blocks at which the kind of path changes, with 256 pointers in an indirect block: direct, indirect, double, triple.
 const CHANGES: [u64; 4] = [0, 12, 12 + 256, 12 + 256 + 256 * 256];
 
-/// What a life met.
+/// The events of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Lived {
+pub(crate) struct Events {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) failed_writes: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Lived {
     pub(crate) kept_back: u64,
 }
 
-impl Lived {
+impl Events {
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -59,14 +59,14 @@ pub(crate) struct World {
     space: Quarantine<Blocks>,
     free_at_start: usize,
     window: FileRange,
-    /// What each cell of the window may be.
+    /// The possible values of each cell of the window.
     allowed: Allowed,
     tasks: Vec<Task>,
     stamp: Stamp,
     fails: f64,
     boundary: Boundary,
     can_change: bool,
-    lived: Lived,
+    lived: Events,
 }
 
 fn only(stamp: Stamp) -> BTreeSet<Stamp> {
@@ -108,11 +108,11 @@ impl World {
             fails: [0.0, 0.02, 0.2][rng.random_range(0..3)],
             boundary: *Boundary::ALL.choose(rng).unwrap(),
             can_change,
-            lived: Lived::default(),
+            lived: Events::default(),
         }
     }
 
-    /// Begins an operation, plans one on, or carries a step out.
+    /// Begins an operation, polls the plan of one, or executes a step.
     pub(crate) fn step(&mut self, rng: &mut ChaCha8Rng) {
         if self.tasks.len() < TASKS_MAX && rng.random_bool(0.15) {
             self.begin(rng);
@@ -128,20 +128,20 @@ impl World {
         }
         let index = rng.random_range(0..self.tasks.len());
         let task = &self.tasks[index];
-        if task.is_over() {
+        if task.is_completed() {
             let task = self.tasks.swap_remove(index);
             self.finish(task);
         } else if task.is_planned || (!task.issued.is_empty() && rng.random_bool(0.3)) {
             let step = rng.random_range(0..task.issued.len());
             let step = self.tasks[index].issued.swap_remove(step);
-            self.carry_out(index, step, rng);
+            self.execute(index, step, rng);
         } else {
             self.plan_on(index, rng);
         }
     }
 
-    /// Ends what is in flight; then the file is what it may be, and all its space comes back.
-    pub(crate) fn end(mut self, rng: &mut ChaCha8Rng) -> Lived {
+    /// Ends all operations in flight. Then checks the file, and that all its space is released.
+    pub(crate) fn end(mut self, rng: &mut ChaCha8Rng) -> Events {
         while !self.tasks.is_empty() {
             self.step_without_new(rng);
         }
@@ -165,7 +165,7 @@ impl World {
                 self.plan_on(index, rng);
             }
             while let Some(step) = self.tasks[index].issued.pop() {
-                self.carry_out(index, step, rng);
+                self.execute(index, step, rng);
             }
             let task = self.tasks.swap_remove(index);
             self.finish(task);
@@ -222,7 +222,7 @@ impl World {
         }
         self.stamp += 1;
         let ticket = self.space.begin();
-        // From now on a read may see it; what lies behind the end only when the end has moved.
+        // From now on a read may return it; bytes past the end only after the end has moved.
         self.may_become(file, self.stamp);
         self.tasks.push(Task::new(Plan::Write(plan, self.stamp), file, lock, ticket));
     }
@@ -248,7 +248,7 @@ impl World {
         self.tasks.push(Task::new(Plan::Grow(plan, size_bytes), file, file.outward(1024), ticket));
     }
 
-    /// At once, since nothing has to be zeroed for it.
+    /// Immediate, since no bytes must be zeroed.
     fn truncate(&mut self, size_bytes: u64) {
         let lock = FileRange::between(size_bytes, u64::MAX);
         if size_bytes >= self.mapper.size_bytes() || self.is_locked(lock) {
@@ -269,16 +269,16 @@ impl World {
         match task.poll_step(&*self.mapper, &self.limits) {
             None => task.is_planned = true,
             Some(Step::Submit) => {}
-            Some(Step::Metadata { .. }) if rng.random_bool(self.fails) => task.give_up(),
+            Some(Step::Metadata { .. }) if rng.random_bool(self.fails) => task.stop(),
             Some(Step::Metadata { extent }) => self.read_metadata(extent),
             Some(Step::Allocate { file }) => match self.mapper.allocate(file, &mut self.space) {
                 Ok(()) => {}
                 Err(MapError::Metadata(extent)) => self.read_metadata(extent),
                 Err(MapError::NoSpace) => {
                     self.lived.out_of_space += 1;
-                    task.give_up();
+                    task.stop();
                 }
-                Err(MapError::Fixed(_)) if !self.can_change => task.give_up(),
+                Err(MapError::Fixed(_)) if !self.can_change => task.stop(),
                 Err(error) => panic!("{error}"),
             },
             Some(step) => task.issued.push(step),
@@ -296,10 +296,10 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, index: usize, step: Step, rng: &mut ChaCha8Rng) {
+    fn execute(&mut self, index: usize, step: Step, rng: &mut ChaCha8Rng) {
         let fails = rng.random_bool(self.fails);
         let stamp = match &self.tasks[index].plan {
-            Plan::Read(..) => return self.carry_out_read(index, step, fails),
+            Plan::Read(..) => return self.execute_read(index, step, fails),
             Plan::Write(_, stamp) => *stamp,
             Plan::Punch(_) | Plan::Grow(..) => 0,
         };
@@ -310,10 +310,10 @@ impl World {
                 let first = cells_of(extent).start + (from / CELL) as usize;
                 (file, first..first + (file.bytes() / CELL) as usize, 0)
             }
-            other => panic!("a change gives out no {other:?}"),
+            other => panic!("a change issues no {other:?}"),
         };
-        assert_eq!(cells.len() as u64 * CELL, file.bytes(), "{step:?} fits its extent");
-        // One that fails may have done a part.
+        assert_eq!(cells.len() as u64 * CELL, file.bytes(), "{step:?} has the length of its extent");
+        // A failed step may have executed a part.
         let done = if fails { rng.random_range(0..=cells.len()) } else { cells.len() };
         self.disk.cells[cells.start..cells.start + done].fill(stamp);
         if fails {
@@ -321,14 +321,14 @@ impl World {
         }
     }
 
-    fn carry_out_read(&mut self, index: usize, step: Step, fails: bool) {
+    fn execute_read(&mut self, index: usize, step: Step, fails: bool) {
         let task = &mut self.tasks[index];
-        let Plan::Read(_, may_see) = &task.plan else { panic!("only reads are read") };
+        let Plan::Read(_, may_see) = &task.plan else { panic!("only reads read") };
         let (file, seen): (FileRange, Vec<Stamp>) = match step {
             Step::Zeroes { file } => (file, vec![0; (file.bytes() / CELL) as usize]),
             Step::Transfer { .. } if fails => return,
             Step::Transfer { file, extent } => (file, self.disk.cells[cells_of(extent)].to_vec()),
-            other => panic!("a read gives out no {other:?}"),
+            other => panic!("a read issues no {other:?}"),
         };
         let shown = file.and(task.file);
         let first = ((shown.start() - task.file.start()) / CELL) as usize;
@@ -373,7 +373,7 @@ impl World {
         }
         let written = file.up_to(file.start() + wrote.bytes);
         self.becomes(written, stamp);
-        // What lies behind the end reads as zeroes when the end moves over it, whatever was tried there.
+        // Bytes past the end read as zeroes when the end moves over them, also after failed writes.
         self.becomes(file.from_offset(self.mapper.size_bytes()), 0);
         if written == file {
             self.lived.writes += 1;
@@ -394,14 +394,14 @@ impl World {
         cell(file.start())..cell(file.end())
     }
 
-    /// `file` is `stamp` for who begins to read now.
+    /// From now on, a new read of `file` returns `stamp`.
     fn becomes(&mut self, file: FileRange, stamp: Stamp) {
         self.may_become(file, stamp);
         let cells = self.cells(file);
         self.allowed[cells].fill(only(stamp));
     }
 
-    /// `file` is what it was or `stamp`, for who reads already, too.
+    /// A read of `file`, also a read in flight, may return `stamp`.
     fn may_become(&mut self, file: FileRange, stamp: Stamp) {
         let cells = self.cells(file);
         for allowed in &mut self.allowed[cells] {

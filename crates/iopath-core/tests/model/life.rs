@@ -37,7 +37,7 @@ pub(crate) struct Life {
     /// Bios by token, which counts submissions.
     pending: BTreeMap<u64, Pending>,
     submitted: u64,
-    /// The possible versions of each sector: one, and those of writes that failed later.
+    /// The possible versions of each sector: one version, and the versions of writes that failed later.
     may_hold: Vec<BTreeSet<u64>>,
     /// The version of the last successful write, if no later write failed.
     certain: BTreeMap<usize, u64>,
@@ -157,9 +157,9 @@ impl Life {
         let token = self.submitted;
         let (op, extent) = self.random_io();
         let is_full = self.pending.len() == self.bios_max as usize;
-        // All memory is in use when the queue is full; a refused bio may name any.
+        // When the queue is full, all memory is in use. A refused bio may have any memory.
         let memory_start = self.free_memory.last().map_or(0, |slot| slot * self.memory_sectors);
-        // Sometimes at the same position in memory as on disk, so that adjacent bios are contiguous in both.
+        // Sometimes the position in memory is that on disk, so that adjacent bios are contiguous in both.
         let memory =
             op.has_memory().then_some(Span { start: memory_start, sectors: extent.sectors() as usize });
         let fua = op == Op::Write && self.rng.random_bool(0.2);
@@ -194,7 +194,7 @@ impl Life {
     }
 
     fn random_io(&mut self) -> (Op, Extent) {
-        // Often of the kind of the last bio, short and adjacent to it, so that merges are common.
+        // Often of the same kind as the last bio, short and adjacent to it, so that merges are common.
         let op = match self.rng.random_range(0..40) {
             20..40 => self.last_op,
             0..9 => Op::Read,

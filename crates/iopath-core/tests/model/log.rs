@@ -21,7 +21,7 @@ impl LogSink for Kept {
 
 /// The stage of a request by the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Stage {
     Plug,
     Elevator,
     Device,
@@ -35,7 +35,7 @@ struct Ledger {
     bios: BTreeSet<u32>,
     /// Pieces and the bio of each, until the number is reused: their completion is not recorded.
     pieces: BTreeMap<u32, u32>,
-    requests: BTreeMap<u32, (Place, u32)>,
+    requests: BTreeMap<u32, (Stage, u32)>,
     /// Bios that were split, by number, until they complete.
     cut: BTreeSet<u32>,
     split: u64,
@@ -116,34 +116,34 @@ impl Ledger {
     }
 
     fn follow_request(&mut self, tag: u32, step: &Step) {
-        let place = self.requests.get(&tag).map(|(place, _)| *place);
-        let next = match (step.event, place) {
+        let stage = self.requests.get(&tag).map(|(stage, _)| *stage);
+        let next = match (step.event, stage) {
             (Event::Get, None) => {
-                self.requests.insert(tag, (Place::Plug, step.other));
+                self.requests.insert(tag, (Stage::Plug, step.other));
                 self.stage(step.other);
                 return;
             }
-            (Event::Plug | Event::NoMerge, Some(Place::Plug)) => return,
-            (Event::BackMerge | Event::FrontMerge, Some(Place::Plug | Place::Elevator)) => {
+            (Event::Plug | Event::NoMerge, Some(Stage::Plug)) => return,
+            (Event::BackMerge | Event::FrontMerge, Some(Stage::Plug | Stage::Elevator)) => {
                 assert!(self.requests.contains_key(&step.other), "{step:?} merges into an unknown request");
                 self.requests.remove(&tag);
                 return;
             }
-            (Event::Insert, Some(Place::Plug)) => {
+            (Event::Insert, Some(Stage::Plug)) => {
                 assert!(step.reason.is_some(), "{step:?} has no reason");
-                Place::Elevator
+                Stage::Elevator
             }
-            (Event::Dispatch, Some(Place::Elevator | Place::Requeued)) => Place::Device,
-            (Event::Dispatch, None) if step.op == Op::Flush => Place::Device,
-            (Event::Requeue, Some(Place::Device)) => Place::Requeued,
-            (Event::Complete, Some(Place::Device)) => {
+            (Event::Dispatch, Some(Stage::Elevator | Stage::Requeued)) => Stage::Device,
+            (Event::Dispatch, None) if step.op == Op::Flush => Stage::Device,
+            (Event::Requeue, Some(Stage::Device)) => Stage::Requeued,
+            (Event::Complete, Some(Stage::Device)) => {
                 let (_, bio) = self.requests.remove(&tag).unwrap();
                 if step.is_last {
                     self.finish(bio, step.other);
                 }
                 return;
             }
-            (event, place) => panic!("{event:?} of request {tag} at {place:?}"),
+            (event, stage) => panic!("{event:?} of request {tag} at {stage:?}"),
         };
         self.requests.entry(tag).or_insert((next, Record::NO_TAG)).0 = next;
     }

@@ -1,4 +1,4 @@
-//! The life of one stripe: random members, random requests, and what must hold of every completion.
+//! One run of one stripe: random members, random requests, and the checks of every completion.
 
 use crate::disk::{Arena, Disk, Span};
 use iopath_core::elevator::ELEVATORS;
@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::rc::Rc;
 
-/// How often it came to what.
+/// The number of events of each kind.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Met {
+pub(crate) struct Events {
     pub(crate) done: u64,
     pub(crate) failed: u64,
     /// The stripe was busy.
@@ -26,7 +26,7 @@ pub(crate) struct Met {
     pub(crate) flushed: u64,
 }
 
-impl AddAssign for Met {
+impl AddAssign for Events {
     fn add_assign(&mut self, other: Self) {
         self.done += other.done;
         self.failed += other.failed;
@@ -37,7 +37,7 @@ impl AddAssign for Met {
     }
 }
 
-/// A disk that the stripe has and the test looks into.
+/// A disk of the stripe whose content the test can check.
 #[derive(Clone)]
 struct Member {
     limits: Limits,
@@ -71,9 +71,9 @@ struct Pending {
     extent: Extent,
     fua: bool,
     memory: Vec<Span>,
-    /// What a write leaves in its sectors; 0 for zeroes.
+    /// The version that a write stores in its sectors; 0 for zeroes.
     version: u64,
-    /// Flush only: the versions that sectors had for certain when it was submitted.
+    /// Flush only: the versions of sectors that were certain at its submission.
     completed: Vec<(usize, u64)>,
 }
 
@@ -86,14 +86,14 @@ pub(crate) struct Life {
     /// Requests by tag, which counts submissions.
     pending: BTreeMap<u32, Pending>,
     submitted: u32,
-    /// What each sector may hold: one version, and those of writes that failed since.
+    /// The possible versions of each sector: one version, and the versions of writes that failed later.
     may_hold: Vec<BTreeSet<u64>>,
-    /// The version of the last successful write that nothing failed after.
+    /// The version of the last successful write, if no later write failed.
     certain: BTreeMap<usize, u64>,
-    /// Where the last request ended.
+    /// The end of the last request.
     last: u64,
     fails: bool,
-    met: Met,
+    met: Events,
     now: Instant,
 }
 
@@ -114,7 +114,7 @@ impl Life {
                 Member { limits, disk: Rc::new(RefCell::new(disk)) }
             })
             .collect();
-        // Blocks are powers of two: the last pass left a multiple of the largest.
+        // Blocks are powers of two, so the result is a multiple of the largest block.
         let elevator = ELEVATORS[rng.random_range(0..ELEVATORS.len())].into();
         let config = StripeConfig { chunk_sectors, elevator };
         let boxed =
@@ -131,14 +131,14 @@ impl Life {
             certain: BTreeMap::new(),
             last: 0,
             fails: fails > 0,
-            met: Met::default(),
+            met: Events::default(),
             now: Instant::ZERO,
             rng,
         }
     }
 
-    /// Lives for `ops` operations and to the end of what they began.
-    pub(crate) fn live(mut self, ops: u64) -> Met {
+    /// Does `ops` operations and completes all requests.
+    pub(crate) fn live(mut self, ops: u64) -> Events {
         for _ in 0..ops {
             self.now = self.now + Duration::from_micros(self.rng.random_range(0..1000));
             match self.rng.random_range(0..100) {
@@ -167,7 +167,7 @@ impl Life {
         let bios = |stripe: &Stripe<_>| stripe.queue_stats().map(|stats| stats.bios).sum::<u64>();
         let before = bios(&self.stripe);
         if let Err(busy) = self.stripe.submit(&io, self.now) {
-            assert_eq!((busy.tag, bios(&self.stripe)), (tag, before), "refused, but a part was taken");
+            assert_eq!((busy.tag, bios(&self.stripe)), (tag, before), "refused, but a part was submitted");
             assert!(!self.pending.is_empty(), "{op} of {extent} refused by an idle stripe");
             self.met.refused += 1;
             return;
@@ -183,7 +183,7 @@ impl Life {
         self.submitted += 1;
     }
 
-    /// A request that a queue might send: nothing in flight is in its way, and of flushes there is one.
+    /// A request that a queue might send: it overlaps no request in flight, and at most one flush is in flight.
     fn random_io(&mut self) -> Option<(Op, Extent)> {
         let op = match self.rng.random_range(0..40) {
             0..18 => Op::Read,
@@ -270,7 +270,7 @@ impl Life {
             Op::Write | Op::Discard | Op::WriteZeroes => {
                 for sector in sectors {
                     self.may_hold[sector] = BTreeSet::from([request.version]);
-                    // Zeroes are all alike: on the medium a later one could not be told from an earlier.
+                    // All zeroes are equal: on the medium, later zeroes cannot be distinguished from earlier ones.
                     if request.op == Op::Write {
                         self.certain.insert(sector, request.version);
                     } else {
@@ -284,13 +284,13 @@ impl Life {
         }
     }
 
-    /// The medium holds that version, unless something was written there since.
+    /// The medium has that version, unless a later write changed it.
     fn check_medium(&self, sector: usize, version: u64) {
         let here = Extent::new(Sector(sector as u64), 1).unwrap();
         let is_written =
             self.pending.values().any(|other| other.op.is_write() && other.extent.overlaps(here));
         if self.certain.get(&sector) == Some(&version) && !is_written {
-            let (member, on_member) = self.place_of(sector);
+            let (member, on_member) = self.position_of(sector);
             let on_medium = self.members[member].disk.borrow().medium[on_member];
             assert!(
                 on_medium == version,
@@ -299,8 +299,8 @@ impl Life {
         }
     }
 
-    /// Where a sector lies, by counting chunks as they are dealt out.
-    fn place_of(&self, sector: usize) -> (usize, usize) {
+    /// The position of a sector, by counting chunks round robin.
+    fn position_of(&self, sector: usize) -> (usize, usize) {
         let mut dealt = vec![0; self.members.len()];
         let chunk = sector / self.chunk_sectors;
         let turns = (0..self.members.len()).cycle().take(chunk);
@@ -320,7 +320,7 @@ impl Life {
         }
     }
 
-    /// Committed and left to itself, the stripe completes everything.
+    /// After a commit, the stripe completes all requests without further calls.
     fn end(&mut self) {
         self.stripe.commit(self.now);
         let mut idle_rounds = 0;
@@ -334,7 +334,7 @@ impl Life {
         }
         assert!(self.members.iter().all(|member| member.disk.borrow().is_idle()));
         for (sector, allowed) in self.may_hold.iter().enumerate() {
-            let (member, on_member) = self.place_of(sector);
+            let (member, on_member) = self.position_of(sector);
             let held = self.members[member].disk.borrow().cached[on_member];
             assert!(allowed.contains(&held), "sector {sector} holds {held}, not {allowed:?}");
         }

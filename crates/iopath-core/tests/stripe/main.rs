@@ -1,15 +1,15 @@
-//! A stripe against a plain model of what it should hold, and the sizes of what reaches its members. Where a
-//! sector lies is tested beside the arithmetic.
+//! A stripe compared with a simple model of its content, and the sizes of the requests to its members.
+//! `src/block/stripe/map.rs` tests the positions of sectors.
 //!
-//! One seed is one short life of one stripe. `IOPATH_MODEL_OPS` sets how many operations in all (default
-//! 200,000), `IOPATH_MODEL_SEED` the one seed to live again.
+//! One seed is one short run of one stripe. `IOPATH_MODEL_OPS` sets the total number of operations (default 200,000),
+//! `IOPATH_MODEL_SEED` a single seed to repeat.
 
 #[path = "../model/disk.rs"]
 mod disk;
 mod life;
 mod requests;
 
-use life::{Life, Met};
+use life::{Events, Life};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const OPS_PER_LIFE: u64 = 2_000;
@@ -20,13 +20,13 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_request_is_carried_out_once_on_the_right_members() {
+fn every_request_is_executed_once_on_the_right_members() {
     if let Some(seed) = number("IOPATH_MODEL_SEED") {
         Life::new(seed).live(OPS_PER_LIFE);
         return;
     }
     let ops = number("IOPATH_MODEL_OPS").unwrap_or(200_000);
-    let mut met = Met::default();
+    let mut met = Events::default();
     for seed in 0..ops.div_ceil(OPS_PER_LIFE) {
         let lived = catch_unwind(AssertUnwindSafe(|| Life::new(seed).live(OPS_PER_LIFE)));
         met += lived.unwrap_or_else(|panic| {
@@ -37,7 +37,7 @@ fn every_request_is_carried_out_once_on_the_right_members() {
         });
     }
     eprintln!("{met:?}");
-    let Met { done, failed, refused, merged, requeued, flushed } = met;
+    let Events { done, failed, refused, merged, requeued, flushed } = met;
     let all = [done, failed, refused, merged, requeued, flushed];
-    assert!(all.iter().all(|count| *count > ops / 2000), "the lives met too little: {met:?}");
+    assert!(all.iter().all(|count| *count > ops / 2000), "an event was too rare: {met:?}");
 }

@@ -1,4 +1,4 @@
-//! What reaches the members of a stripe: how large, how many, which of them. Bytes are not looked at here.
+//! The requests to the members of a stripe: their sizes, number and members. Bytes are not checked here.
 
 use iopath_core::{
     Bio, BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, LengthOnly, Limits, Op, QueueConfig,
@@ -8,20 +8,20 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What a member was asked for, and whether with forced unit access.
-type Asked = Rc<RefCell<Vec<(Op, Extent, bool)>>>;
+/// The requests to a member, and whether they had forced unit access.
+type Requests = Rc<RefCell<Vec<(Op, Extent, bool)>>>;
 
-/// Writes down what it is asked for, and completes it at once.
+/// Records its requests, and completes them at once.
 struct Recorder {
     limits: Limits,
-    asked: Asked,
+    asked: Requests,
     over: VecDeque<Tag>,
     result: Result<(), IoError>,
 }
 
 impl Recorder {
     fn new(limits: Limits, result: Result<(), IoError>) -> Self {
-        Self { limits, asked: Asked::default(), over: VecDeque::new(), result }
+        Self { limits, asked: Requests::default(), over: VecDeque::new(), result }
     }
 }
 
@@ -49,7 +49,7 @@ const CHUNK: u64 = 128;
 
 struct Rig {
     stripe: Stripe<Recorder>,
-    asked: Vec<Asked>,
+    asked: Vec<Requests>,
 }
 
 impl Rig {
@@ -61,8 +61,8 @@ impl Rig {
         Self { stripe: Stripe::new(members, &config).unwrap(), asked }
     }
 
-    /// Sends bios through a queue and the stripe, as a runner does, until all have completed.
-    fn carry_out(&mut self, bios: impl IntoIterator<Item = Bio<LengthOnly>>) -> Vec<Result<(), IoError>> {
+    /// Submits bios to a queue over the stripe, as a runner does, until all have completed.
+    fn execute(&mut self, bios: impl IntoIterator<Item = Bio<LengthOnly>>) -> Vec<Result<(), IoError>> {
         let now = Instant::ZERO;
         let limits = self.stripe.limits().clone();
         let mut queue = RequestQueue::new(limits, &QueueConfig::default());
@@ -85,10 +85,10 @@ impl Rig {
         results
     }
 
-    /// Sizes in bytes of what each member was asked for since the last time.
+    /// Sizes in bytes of the requests to each member since the last call.
     fn sizes(&self) -> Vec<Vec<u64>> {
         let sizes =
-            |asked: &Asked| asked.borrow_mut().drain(..).map(|(_, extent, _)| extent.bytes()).collect();
+            |asked: &Requests| asked.borrow_mut().drain(..).map(|(_, extent, _)| extent.bytes()).collect();
         self.asked.iter().map(sizes).collect()
     }
 }
@@ -101,7 +101,7 @@ fn read(offset: u64, bytes: u64) -> Bio<LengthOnly> {
     Bio::read(Extent::from_bytes(offset, bytes).unwrap(), LengthOnly::new(bytes), 0)
 }
 
-fn able() -> Limits {
+fn all_supported() -> Limits {
     let bytes = 1 << 20;
     Limits {
         discard_bytes_max: bytes,
@@ -114,39 +114,39 @@ fn able() -> Limits {
 
 #[test]
 fn a_sequential_stream_reaches_each_member_as_large_requests() {
-    let mut rig = Rig::new(&able(), [Ok(()); 4]);
+    let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
     for offset in 0..4 {
-        rig.carry_out([read(offset << 20, 1 << 20)]);
+        rig.execute([read(offset << 20, 1 << 20)]);
         assert_eq!(rig.sizes(), vec![vec![256 << 10]; 4], "four chunks of 64 KiB are one request");
     }
 }
 
 #[test]
 fn requests_of_one_commit_merge_on_the_members() {
-    // Blocks of 8 KiB, no two of which touch in memory: 128 segments let 1 MiB into a request to the stripe, 32
-    // segments 256 KiB into one to a member.
-    let mut rig = Rig::new(&Limits { segments_max: 32, ..able() }, [Ok(()); 4]);
-    rig.carry_out((0..512).map(|block| read(block << 13, 1 << 13)));
+    // Blocks of 8 KiB that are not adjacent in memory: with 128 segments, a request to the stripe has 1 MiB; with 32
+    // segments, a request to a member has 256 KiB.
+    let mut rig = Rig::new(&Limits { segments_max: 32, ..all_supported() }, [Ok(()); 4]);
+    rig.execute((0..512).map(|block| read(block << 13, 1 << 13)));
     let sizes = rig.sizes();
     assert!(sizes.iter().flatten().all(|bytes| *bytes == 256 << 10), "{sizes:?}");
-    let mut rig = Rig::new(&able(), [Ok(()); 4]);
-    rig.carry_out((0..16).map(|block| read(block << 16, 1 << 16)));
+    let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
+    rig.execute((0..16).map(|block| read(block << 16, 1 << 16)));
     assert_eq!(rig.sizes(), vec![vec![256 << 10]; 4]);
 }
 
 #[test]
 fn a_request_inside_a_chunk_reaches_one_member_whole() {
-    let mut rig = Rig::new(&able(), [Ok(()); 4]);
-    rig.carry_out([read(5 << 16, 1 << 16)]);
+    let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
+    rig.execute([read(5 << 16, 1 << 16)]);
     assert_eq!(rig.sizes(), [vec![], vec![1 << 16], vec![], vec![]]);
-    rig.carry_out([read((6 << 16) - 512, 1024)]);
+    rig.execute([read((6 << 16) - 512, 1024)]);
     assert_eq!(rig.sizes(), [vec![], vec![512], vec![512], vec![]]);
 }
 
 #[test]
 fn a_flush_reaches_every_member() {
-    let mut rig = Rig::new(&able(), [Ok(()); 4]);
-    assert_eq!(rig.carry_out([Bio::flush(0)]), [Ok(())]);
+    let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
+    assert_eq!(rig.execute([Bio::flush(0)]), [Ok(())]);
     for asked in &rig.asked {
         assert_eq!(*asked.borrow(), [(Op::Flush, Extent::EMPTY, false)]);
     }
@@ -155,8 +155,8 @@ fn a_flush_reaches_every_member() {
 #[test]
 fn discards_and_zeroes_are_one_request_to_each_member() {
     for op in [Op::Discard, Op::WriteZeroes] {
-        let mut rig = Rig::new(&able(), [Ok(()); 4]);
-        rig.carry_out([Bio { op, ..Bio::discard(extent(CHUNK / 2, 8 * CHUNK), 0) }]);
+        let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
+        rig.execute([Bio { op, ..Bio::discard(extent(CHUNK / 2, 8 * CHUNK), 0) }]);
         let asked: Vec<_> = rig.asked.iter().map(|asked| asked.borrow().clone()).collect();
         let all = |start, sectors| vec![(op, extent(start, sectors), false)];
         let half = CHUNK / 2;
@@ -167,13 +167,13 @@ fn discards_and_zeroes_are_one_request_to_each_member() {
 #[test]
 fn forced_unit_access_is_the_members_or_a_flush_of_the_members_written() {
     let write = || Bio::write(extent(CHUNK - 8, 16), LengthOnly::new(16 << 9), 0).with_fua();
-    let mut rig = Rig::new(&able(), [Ok(()); 4]);
-    rig.carry_out([write()]);
+    let mut rig = Rig::new(&all_supported(), [Ok(()); 4]);
+    rig.execute([write()]);
     assert_eq!(*rig.asked[0].borrow(), [(Op::Write, extent(CHUNK - 8, 8), true)]);
     assert_eq!(*rig.asked[1].borrow(), [(Op::Write, extent(0, 8), true)]);
 
-    let mut rig = Rig::new(&Limits { fua: false, ..able() }, [Ok(()); 4]);
-    rig.carry_out([write()]);
+    let mut rig = Rig::new(&Limits { fua: false, ..all_supported() }, [Ok(()); 4]);
+    rig.execute([write()]);
     let flush = (Op::Flush, Extent::EMPTY, false);
     assert_eq!(*rig.asked[0].borrow(), [(Op::Write, extent(CHUNK - 8, 8), false), flush]);
     assert_eq!(*rig.asked[1].borrow(), [(Op::Write, extent(0, 8), false), flush]);
@@ -181,18 +181,18 @@ fn forced_unit_access_is_the_members_or_a_flush_of_the_members_written() {
 }
 
 #[test]
-fn an_error_of_one_member_is_the_requests() {
-    let mut rig = Rig::new(&able(), [Ok(()), Err(IoError::Gone), Ok(()), Ok(())]);
-    assert_eq!(rig.carry_out([read(0, 1 << 18)]), [Err(IoError::Gone)]);
-    assert_eq!(rig.carry_out([read(0, 1 << 16)]), [Ok(())], "the others go on");
-    assert_eq!(rig.carry_out([Bio::flush(0)]), [Err(IoError::Gone)]);
+fn an_error_of_one_member_is_the_error_of_the_request() {
+    let mut rig = Rig::new(&all_supported(), [Ok(()), Err(IoError::Gone), Ok(()), Ok(())]);
+    assert_eq!(rig.execute([read(0, 1 << 18)]), [Err(IoError::Gone)]);
+    assert_eq!(rig.execute([read(0, 1 << 16)]), [Ok(())], "the other members continue");
+    assert_eq!(rig.execute([Bio::flush(0)]), [Err(IoError::Gone)]);
 }
 
 #[test]
 fn a_stripe_of_stripes_is_one_device() {
     let pair = || {
-        let members = vec![Recorder::new(able(), Ok(())), Recorder::new(able(), Ok(()))];
-        let asked: Vec<Asked> = members.iter().map(|member| Rc::clone(&member.asked)).collect();
+        let members = vec![Recorder::new(all_supported(), Ok(())), Recorder::new(all_supported(), Ok(()))];
+        let asked: Vec<Requests> = members.iter().map(|member| Rc::clone(&member.asked)).collect();
         let config = StripeConfig { chunk_sectors: CHUNK, ..StripeConfig::default() };
         (Stripe::new(members, &config).unwrap(), asked)
     };

@@ -1,4 +1,5 @@
-//! The values that a read of each half of a page may return, derived from the calls alone. Knows neither cache nor device.
+//! The values that a read of each half of a page may return, derived from the calls alone, independent of cache and
+//! device.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ struct Half {
 struct DirectWrite {
     number: u64,
     halves: Range<HalfNumber>,
-    /// Direct writes that were in flight together with it.
+    /// Direct writes that were in flight at the same time.
     concurrent: Vec<u64>,
 }
 
@@ -75,7 +76,7 @@ impl Contents {
         self.halves[half].cuts > 0
     }
 
-    /// The dropped values are gone; the new ones are unknown.
+    /// Ends a truncation: the dropped values are no longer valid, and the new values are unknown.
     pub(super) fn end_cut(&mut self, halves: Range<HalfNumber>) {
         for half in &mut self.halves[halves] {
             half.cuts -= 1;
@@ -83,7 +84,7 @@ impl Contents {
         }
     }
 
-    /// A direct write is in flight: from now on a read may return it.
+    /// Begins a direct write: from now on a read may return its value.
     pub(super) fn begin_direct(&mut self, number: u64, halves: Range<HalfNumber>) {
         let mut concurrent = Vec::new();
         for other in self.in_flight.iter_mut().filter(|other| meet(&other.halves, &halves)) {
@@ -110,7 +111,7 @@ impl Contents {
     }
 
     /// The device has `value` in a half after a direct write.
-    pub(super) fn settle(&mut self, half: HalfNumber, value: u64) {
+    pub(super) fn determine(&mut self, half: HalfNumber, value: u64) {
         assert!(self.accepts(half, value), "half {half} holds {value}, expected: {:?}", self.halves[half]);
         if self.is_quiet(half) {
             self.halves[half].may = Some(vec![value]);

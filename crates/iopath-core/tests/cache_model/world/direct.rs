@@ -1,5 +1,5 @@
-//! Direct I/O and resizes in the model: at a queue of their own, so that nothing but the cache orders them with write-back.
-//! A device takes the bytes when it begins or when it ends.
+//! Direct I/O and resizes in the model. They use a separate queue, so only the cache orders them with write-back. A
+//! device takes the bytes at the start or at the end of an I/O.
 
 use super::contents::HalfNumber;
 use super::{Call, PAGE_BYTES, Stage, Task, World};
@@ -19,14 +19,14 @@ pub(super) struct Going {
     halves: Range<HalfNumber>,
     /// The device takes the bytes at its end.
     is_late: bool,
-    /// The device has another end since it began.
+    /// The device was resized since the I/O began.
     is_resized: bool,
     /// The values that a read has returned.
     found: Vec<u64>,
 }
 
 impl Going {
-    /// Whether it changes some of a page.
+    /// Whether it changes a part of a page.
     fn writes_to(&self, page: u64) -> bool {
         self.number.is_some() && pages_of(&self.halves).contains(Page(page))
     }
@@ -103,7 +103,7 @@ impl World {
     pub(super) fn advance_resize(&mut self, index: usize, outcome: Outcome) {
         let resize = self.resize.as_mut().expect("it has begun");
         let step = self.path.handle_resize_outcome(resize, outcome, index as u64);
-        if step.expect("what cannot be written is cut off") == ResizeStep::Resize {
+        if step.expect("a page that cannot be written is truncated") == ResizeStep::Resize {
             self.start_direct(index, None);
         }
     }
@@ -123,7 +123,7 @@ impl World {
         };
         let is_resize = matches!(call, Call::Truncate(_) | Call::Grow);
         if !is_resize && pages_of(&going.halves).end() > self.path.geometry().end() {
-            // The volume was cut meanwhile: the caller refuses it.
+            // The volume was truncated meanwhile: the caller refuses the I/O.
             going.tag.into_iter().for_each(|tag| self.path.end_direct(tag));
             self.tasks[task].stage = Stage::Done;
             return;
@@ -175,7 +175,7 @@ impl World {
         let mut going = self.direct.remove(index);
         let call = self.tasks[going.task].call;
         let is_resize = matches!(call, Call::Truncate(_) | Call::Grow);
-        // A file that has been resized has another end, whatever happens next.
+        // The file was resized, also if the I/O fails.
         let is_ok = is_ok || going.is_resized;
         if going.is_late {
             self.transfer(&mut going, is_ok);
@@ -243,11 +243,11 @@ impl World {
         }
         self.contents.end_direct(number, is_ok);
         for half in going.halves.clone() {
-            self.contents.settle(half, self.device[half / 2][half % 2]);
+            self.contents.determine(half, self.device[half / 2][half % 2]);
         }
     }
 
-    /// Checks that a direct read has returned no value older than those at its call.
+    /// Checks that a direct read has returned no value older than the values at its call.
     fn check_found(&self, going: &Going) {
         let Task { call, owes, .. } = &self.tasks[going.task];
         for (half, found) in going.halves.clone().zip(&going.found) {
@@ -260,7 +260,8 @@ impl World {
         self.direct.iter().any(|going| going.writes_to(page))
     }
 
-    /// The device loses the bytes of direct writes in flight, and takes them again; a read in flight may return the old ones.
+    /// The device loses the bytes of direct writes in flight, and takes them again. A read in flight may return the old
+    /// bytes.
     pub(super) fn lose_direct(&mut self) {
         for going in &mut self.direct {
             going.is_late |= going.number.is_some();

@@ -1,4 +1,4 @@
-//! Memory of the model: the numbers of frames. A bio names the frames that it moves, and no bytes.
+//! Memory of the model: numbers of frames. A bio has the numbers of its frames, and no bytes.
 
 use iopath_core::Memory;
 use iopath_core::buffered::Frames;
@@ -6,7 +6,7 @@ use iopath_core::cache::Frame;
 
 use super::PAGE_BYTES;
 
-/// More frames than an I/O of the tests has.
+/// The maximum number of frames of an I/O in the tests.
 const FRAMES_MAX: usize = 8;
 
 /// The frames of a bio, in the order of their pages.
@@ -17,7 +17,7 @@ pub(crate) struct FrameList {
     joins_all: bool,
 }
 
-/// Which frames join to one bio: all of an I/O, or those that lie side by side.
+/// The rule for joining frames into one bio: all frames of an I/O, or only adjacent frames.
 #[derive(Debug)]
 pub(crate) struct ModelFrames {
     pub(crate) joins_all: bool,

@@ -1,4 +1,4 @@
-//! The device of the model: takes bios, completes them well or not, and loses bytes where a flush fails.
+//! The device of the model: executes bios with success or failure, and loses bytes when a flush fails.
 
 use super::frames::FrameList;
 use super::{InFlight, PAGE_BYTES, World};
@@ -72,7 +72,7 @@ impl World {
         self.check_loss(lost);
     }
 
-    /// A flush fails; the pages that the device has lost.
+    /// Fails a flush. Returns the pages that the device has lost.
     pub(super) fn fail_flush(&mut self) -> Vec<usize> {
         if !self.semantics.flush_loses {
             return Vec::new();
@@ -88,10 +88,10 @@ impl World {
         lost
     }
 
-    /// Checks that the cache writes lost pages again, or knows that it cannot.
+    /// Checks that the cache writes lost pages again or reports the loss.
     pub(super) fn check_loss(&mut self, pages: Vec<usize>) {
         for page in pages {
-            // A writer may be overwriting lost bytes: then the cache may report the loss or not.
+            // If a writer overwrites lost bytes, the cache need not report the loss.
             let is_written = self.is_written(page as u64) && self.cache().loss().is_none();
             let is_gone = !self.holds(page as u64) && !is_written;
             if is_gone {

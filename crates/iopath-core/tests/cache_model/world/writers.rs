@@ -17,7 +17,7 @@ impl World {
         }
     }
 
-    /// A writer has pages to itself; perhaps none, and waits.
+    /// A writer holds pages, or holds none and waits.
     pub(super) fn start_copying(&mut self, index: usize, then_waits: bool) {
         let pieces = self.pieces(index);
         if pieces.is_empty() && then_waits {
