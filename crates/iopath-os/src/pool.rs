@@ -89,16 +89,20 @@ pub struct PoolBuf {
 }
 
 impl PoolBuf {
-    fn region(&self) -> usize {
-        self.number as usize / self.pool.shared.buffers_per_region
+    /// The region, and the number of the buffer in it.
+    #[inline]
+    fn place(&self) -> (usize, usize) {
+        let (number, per_region) = (self.number as usize, self.pool.shared.buffers_per_region);
+        // A pool of one region, as most are, needs no division on the path of an I/O.
+        if number < per_region { (0, number) } else { (number / per_region, number % per_region) }
     }
 
     /// The first byte, without a reference to the bytes; valid as long as the pool lives.
     pub(crate) fn start(&self) -> NonNull<u8> {
         let shared = &*self.pool.shared;
-        let in_region = self.number as usize % shared.buffers_per_region;
+        let (region, in_region) = self.place();
         // SAFETY: the region holds `buffers_per_region` buffers, or the last one as many as were counted out of it.
-        unsafe { shared.regions[self.region()].start().add(in_region * shared.buffer_bytes) }
+        unsafe { shared.regions[region].start().add(in_region * shared.buffer_bytes) }
     }
 
     /// The whole buffer as memory for a device; use `slice` for a part.
@@ -109,7 +113,7 @@ impl PoolBuf {
     pub unsafe fn segment(&self) -> Segment {
         // SAFETY: the caller's promise; the memory itself lives as long as this buffer.
         let segment = unsafe { Segment::new(self.start(), self.pool.shared.buffer_bytes) };
-        segment.in_registered_buffer(self.region() as u16)
+        segment.in_registered_buffer(self.place().0 as u16)
     }
 }
 

@@ -7,17 +7,15 @@
 mod tune;
 
 use iopath_core::{
-    Bio, BioDone, Duration, Extent, Instant, IoError, LogSink, Memory, Op, Priority, QueueConfig, QueueStats,
-    QueuedDevice, Stream, SubmitError,
+    Bio, Duration, Extent, Instant, IoError, LogSink, Op, QueueConfig, QueueStats, QueuedDevice, SubmitError,
 };
-use slab::Slab;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock;
 use crate::device::{Bell, RealDevice, WaitError, Watch};
+use crate::jobs::{Finished, Job, Jobs, Refused};
 use crate::memory::Segment;
-use crate::pool::PoolBuf;
 use crate::sync::thread;
 
 /// A queue, its device, and the buffers of the jobs in flight.
@@ -38,62 +36,9 @@ use crate::sync::thread;
 pub struct Runner<D: ?Sized + RealDevice> {
     // Dropped in this order: the device waits for its I/O on the buffers.
     pump: QueuedDevice<Box<D>>,
-    in_flight: Slab<InFlight>,
+    jobs: Jobs,
     /// The time of the current batch.
     now: Instant,
-}
-
-/// A job whose bio is in the queue. The bio's token is its index in the slab.
-#[derive(Debug)]
-struct InFlight {
-    op: Op,
-    extent: Extent,
-    buffer: Option<PoolBuf>,
-    token: u64,
-}
-
-/// An I/O on a buffer that the runner owns until the I/O has completed.
-#[derive(Debug)]
-pub struct Job {
-    /// The operation.
-    pub op: Op,
-    /// The sectors; empty for a flush.
-    pub extent: Extent,
-    /// For reads and writes only: at least as long as the extent. Only its first bytes are used.
-    pub buffer: Option<PoolBuf>,
-    /// For writes only: the data is on the medium at completion.
-    pub fua: bool,
-    /// The stream of the job.
-    pub stream: Stream,
-    /// Its priority, for elevators that order by it.
-    pub priority: Priority,
-    /// Returned with the completion.
-    pub token: u64,
-}
-
-/// A completed job.
-#[derive(Debug)]
-pub struct Finished {
-    /// The job's token.
-    pub token: u64,
-    /// The job's operation.
-    pub op: Op,
-    /// The job's extent.
-    pub extent: Extent,
-    /// The job's buffer.
-    pub buffer: Option<PoolBuf>,
-    /// Success of the whole job, or the first error.
-    pub result: Result<(), IoError>,
-}
-
-/// A job that the queue refused. It contains the buffer, which so returns to the caller.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Refused {
-    /// The reason.
-    pub error: SubmitError<Segment>,
-    /// The job's buffer.
-    pub buffer: Option<PoolBuf>,
 }
 
 /// An I/O on borrowed memory failed.
@@ -116,8 +61,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     pub fn new(device: Box<D>, config: &QueueConfig) -> Self {
         let foreign = device.in_flight();
         assert!(foreign == 0, "the device already has {foreign} requests in flight");
-        let in_flight = Slab::with_capacity(config.bios_max.min(QueueConfig::SLOTS_MAX) as usize);
-        Self { pump: QueuedDevice::new(device, config), in_flight, now: Instant::ZERO }
+        let jobs = Jobs::new(config.bios_max.min(QueueConfig::SLOTS_MAX));
+        Self { pump: QueuedDevice::new(device, config), jobs, now: Instant::ZERO }
     }
 
     /// Queues a job. It stays plugged until [`Runner::submit`] or [`Runner::wait`]. A plug that overflows is dispatched
@@ -126,20 +71,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// # Errors
     /// [`Refused`], with the buffer, if the queue is full or the job does not fit the device.
     pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
-        let Job { op, extent, buffer, fua, stream, priority, token } = job;
-        let memory = match &buffer {
-            Some(buffer) if op.has_memory() => {
-                // SAFETY: `in_flight` keeps the buffer until the bio has completed. On drop and on unwind the device is
-                // dropped before `in_flight`, and waits for its requests.
-                let whole = unsafe { buffer.segment() };
-                Some(whole.slice(0, extent.bytes().min(whole.bytes())))
-            }
-            _ => None,
-        };
-        // Before the queue has the bio: the buffer stays alive whatever happens there.
-        let index = self.in_flight.insert(InFlight { op, extent, buffer, token });
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
-        self.queue_bio(bio).map_err(|error| Refused { error, buffer: self.in_flight.remove(index).buffer })
+        // The table owns the buffer before the queue has the bio, and is dropped after the device.
+        let bio = self.jobs.start(job);
+        self.queue_bio(bio).map_err(|error| self.jobs.refuse(bio.token, error))
     }
 
     /// Submits all queued jobs to the device, without waiting.
@@ -164,10 +98,9 @@ impl<D: ?Sized + RealDevice> Runner<D> {
 
     /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
     pub fn poll_completion(&mut self) -> Option<Finished> {
-        let BioDone { token, result } = self.pump.poll_completion()?;
+        let done = self.pump.poll_completion()?;
         self.publish_log_if_idle();
-        let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
-        Some(Finished { token, op, extent, buffer, result })
+        Some(self.jobs.finish(done))
     }
 
     /// Collects completions without waiting, and dispatches further requests to the device. Plugged jobs stay plugged.
@@ -245,12 +178,8 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         memory: Option<Segment>,
         token: u64,
     ) -> Result<(), SubmitError<Segment>> {
-        let index = self.in_flight.insert(InFlight { op, extent, buffer: None, token });
-        let (fua, stream, priority) = (false, Stream(0), Priority::default());
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: index as u64 };
-        self.queue_bio(bio).inspect_err(|_| {
-            self.in_flight.remove(index);
-        })
+        let bio = self.jobs.start_segment(op, extent, memory, token);
+        self.queue_bio(bio).map_err(|error| self.jobs.refuse(bio.token, error).error)
     }
 
     /// A handle to wait for the device while other threads use this runner.

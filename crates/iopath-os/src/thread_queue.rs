@@ -4,7 +4,8 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Extent, Instant, LogSink, Op, QueueStats};
 
 use crate::device::{Bell, RealDevice, WaitError};
-use crate::runner::{Finished, Job, Refused, RunError, Runner};
+use crate::jobs::{Finished, Job, Refused};
+use crate::runner::{RunError, Runner};
 use crate::shared::QueueClient;
 
 /// A thread's own [`Runner`], or its client of a [`SharedQueue`](crate::SharedQueue). Both have these methods, with the

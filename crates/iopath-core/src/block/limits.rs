@@ -51,11 +51,14 @@ impl Limits {
 
     /// Maximum sectors of a request of `op`; 0 if the device does not support it.
     pub const fn sectors_max(&self, op: Op) -> u64 {
+        // Apart from the others: a table of jumps would be read at each I/O.
+        if op.has_memory() {
+            return self.request_bytes_max >> SECTOR_SHIFT;
+        }
         let bytes = match op {
-            Op::Read | Op::Write => self.request_bytes_max,
-            Op::Flush => 0,
             Op::Discard => self.discard_bytes_max,
             Op::WriteZeroes => self.write_zeroes_bytes_max,
+            Op::Read | Op::Write | Op::Flush => 0,
         };
         bytes >> SECTOR_SHIFT
     }

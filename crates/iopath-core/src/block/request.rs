@@ -1,7 +1,7 @@
 //! The request: one I/O for the device, made of one bio or of several adjacent ones, and the tag that names it. Slots
 //! for requests are in `table.rs`, the conditions for a merge in `merge.rs`.
 
-use crate::block::bio::{Op, Priority, Stream};
+use crate::block::bio::{Bio, Op, Priority, Stream};
 use crate::collections::list::Member;
 use crate::sector::Extent;
 use crate::time::Instant;
@@ -176,6 +176,21 @@ impl Chain {
         first: NONE,
         last: NONE,
     };
+
+    /// The chain of the bio in `slot` alone.
+    #[inline]
+    pub(crate) fn of_bio<M>(slot: u32, bio: &Bio<M>) -> Self {
+        Self {
+            extent: bio.extent,
+            op: bio.op,
+            fua: bio.fua,
+            priority: bio.priority,
+            stream: bio.stream,
+            segments: u32::from(bio.memory.is_some()),
+            first: slot,
+            last: slot,
+        }
+    }
 
     /// The chain as an elevator sees it.
     pub(crate) const fn outline(&self) -> Outline {

@@ -31,6 +31,7 @@ impl RequestTable {
     }
 
     /// Takes a slot for `chain`; `None` if all are taken.
+    #[inline]
     pub(crate) fn take(&mut self, chain: Chain, now: Instant) -> Option<Tag> {
         let slot = &mut self.slots[self.free.pop()? as usize];
         slot.chain = chain;

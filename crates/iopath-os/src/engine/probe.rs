@@ -17,8 +17,9 @@ use rustix::fs::{FileType, fstat};
 use crate::aligned::AlignedBuf;
 use crate::cpu::process_cpu_times;
 use crate::device::{OneThread, RealDevice, Threads, ThreadsConfig, Uring, UringConfig};
+use crate::jobs::Job;
 use crate::pool::BufferPool;
-use crate::runner::{Job, Runner};
+use crate::runner::Runner;
 
 /// Devices with slower reads are not measured: the time of the device dominates, and a measurement would delay the
 /// open.

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::device::{MemoryConfig, MemoryDevice, MemoryDisk};
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, PoolBuf};
 use iopath_core::log::{Event, NoRoom};
-use iopath_core::{BlockDevice, Io, LogSink, RecordBatch, Tag};
+use iopath_core::{BlockDevice, Io, LogSink, Priority, RecordBatch, Stream, Tag};
 use std::sync::Mutex;
 
 fn device(sectors: u64) -> MemoryDevice {

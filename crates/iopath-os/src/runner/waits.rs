@@ -5,7 +5,7 @@ use super::*;
 use crate::device::Bell;
 use crate::pool::BufferPool;
 use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
-use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, RequestTable, Tag};
+use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, Priority, RequestTable, Stream, Tag};
 use std::collections::VecDeque;
 
 /// The time for which the elevator holds each request back, and the time that the device then takes for it.

@@ -6,17 +6,16 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use iopath_core::{Bio, BioDone, Extent, Memory, Op, QueueConfig, RequestQueue, SubmitError};
-use slab::Slab;
+use iopath_core::{Bio, BioDone, Extent, Op, QueueConfig, RequestQueue, SubmitError};
 
 use super::SharedQueue;
 use super::core::{bit_of, token};
 use super::mailbox::Mailbox;
 use super::ring::{Consumer, Producer};
 use crate::device::{RealDevice, WaitError};
+use crate::jobs::{Finished, Job, Jobs, Refused};
 use crate::memory::Segment;
-use crate::pool::PoolBuf;
-use crate::runner::{AbortOnUnwind, Finished, Job, Refused, RunError};
+use crate::runner::{AbortOnUnwind, RunError};
 
 /// One of the threads that share a [`SharedQueue`]. A thread with a queue of its own uses a [`Runner`](crate::Runner).
 ///
@@ -28,22 +27,13 @@ pub struct QueueClient<D: ?Sized + RealDevice> {
     submissions: Producer<Bio<Segment>>,
     completions: Consumer<BioDone>,
     /// Keeps the memory alive. Only the drop of the client drops it, after the I/O has completed.
-    in_flight: ManuallyDrop<Slab<InFlight>>,
+    jobs: ManuallyDrop<Jobs>,
     bios_max: u32,
     plug_max: u32,
     /// The number of runs of plugged bios that cannot merge with each other.
     plugged: u32,
     /// The end of the last plugged bio.
     last: Option<(Op, Extent)>,
-}
-
-/// A bio in flight. Its token is its index.
-#[derive(Debug)]
-struct InFlight {
-    op: Op,
-    extent: Extent,
-    buffer: Option<PoolBuf>,
-    token: u64,
 }
 
 impl<D: ?Sized + RealDevice> QueueClient<D> {
@@ -56,7 +46,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         bios_max: u32,
         plug_max: u32,
     ) -> Self {
-        let in_flight = ManuallyDrop::new(Slab::with_capacity(bios_max.min(QueueConfig::SLOTS_MAX) as usize));
+        let jobs = ManuallyDrop::new(Jobs::new(bios_max.min(QueueConfig::SLOTS_MAX)));
         let plug_max = plug_max.max(1);
         Self {
             queue,
@@ -64,7 +54,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
             mailbox,
             submissions,
             completions,
-            in_flight,
+            jobs,
             bios_max,
             plug_max,
             plugged: 0,
@@ -80,24 +70,11 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Queues a job in the plug. [`QueueClient::submit`], [`QueueClient::wait`], or the overflow of the plug submits
     /// all plugged jobs.
     pub fn queue(&mut self, job: Job) -> Result<(), Refused> {
-        let Job { op, extent, buffer, fua, stream, priority, token } = job;
-        let memory = match &buffer {
-            Some(buffer) if op.has_memory() => {
-                // SAFETY: the buffer is kept in `in_flight` until the bio has completed; see `drop`.
-                let whole = unsafe { buffer.segment() };
-                Some(whole.slice(0, extent.bytes().min(whole.bytes())))
-            }
-            _ => None,
-        };
-        let bio = Bio { op, extent, memory, fua, stream, priority, token: 0 };
-        match self.check(bio) {
-            Ok(()) => {
-                let number = self.in_flight.insert(InFlight { op, extent, buffer, token });
-                self.plug(bio, number);
-                Ok(())
-            }
-            Err(error) => Err(Refused { error, buffer }),
-        }
+        // The table owns the buffer before the queue has the bio, and is leaked if the device may still use it: see `drop`.
+        let bio = self.jobs.start(job);
+        self.check(&bio).map_err(|error| self.jobs.refuse(bio.token, error))?;
+        self.plug(bio);
+        Ok(())
     }
 
     /// Submits all plugged jobs, without waiting.
@@ -119,9 +96,8 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 
     /// The next completed job.
     pub fn poll_completion(&mut self) -> Option<Finished> {
-        let BioDone { token, result } = self.completions.pop()?;
-        let InFlight { op, extent, buffer, token } = self.in_flight.remove(token as usize);
-        Some(Finished { token, op, extent, buffer, result })
+        let done = self.completions.pop()?;
+        Some(self.jobs.finish(done))
     }
 
     /// Collects completions for all clients, without waiting. Plugged jobs stay plugged.
@@ -139,7 +115,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 
     /// Jobs queued and not yet returned by [`QueueClient::poll_completion`].
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.len() as u32
+        self.jobs.len() as u32
     }
 
     /// Reads `extent` into `memory`, which has the same length, and returns when the I/O has completed.
@@ -173,12 +149,12 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     }
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {
-        assert!(self.in_flight.is_empty(), "jobs are in flight");
-        self.check(bio).map_err(RunError::Refused)?;
+        assert!(self.jobs.is_empty(), "jobs are in flight");
+        let Bio { op, extent, memory, fua, .. } = bio;
+        let bio = Bio { fua, ..self.jobs.start_segment(op, extent, memory, 0) };
+        self.check(&bio).map_err(|error| RunError::Refused(self.jobs.refuse(bio.token, error).error))?;
         let on_unwind = AbortOnUnwind;
-        let Bio { op, extent, .. } = bio;
-        let number = self.in_flight.insert(InFlight { op, extent, buffer: None, token: 0 });
-        self.plug(bio, number);
+        self.plug(bio);
         if self.drain().is_err() {
             // The kernel uses the caller's memory, and no completion will report the end of that use.
             std::process::abort();
@@ -188,15 +164,18 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         Ok(done.result?)
     }
 
-    fn check(&self, bio: Bio<Segment>) -> Result<(), SubmitError<Segment>> {
-        if self.in_flight.len() >= self.bios_max as usize {
-            return Err(SubmitError::QueueFull(bio));
+    /// Checks the bio of a job that was started, against the limits of the client and of the device.
+    #[inline]
+    fn check(&self, bio: &Bio<Segment>) -> Result<(), SubmitError<Segment>> {
+        if self.jobs.len() > self.bios_max as usize {
+            return Err(SubmitError::QueueFull(*bio));
         }
-        RequestQueue::check_bio(&self.queue.shared.limits, self.queue.capacity(), &bio)
+        RequestQueue::check_bio(&self.queue.shared.limits, self.queue.capacity(), bio)
     }
 
-    /// Writes a checked bio to the ring. If the plug is full, publishes the earlier bios first.
-    fn plug(&mut self, bio: Bio<Segment>, number: usize) {
+    /// Writes a bio that was checked to the ring. Submits the earlier ones first if the plug is full.
+    #[inline]
+    fn plug(&mut self, bio: Bio<Segment>) {
         let joins = self.last.is_some_and(|(op, extent)| op == bio.op && extent.is_followed_by(bio.extent));
         if !joins {
             if self.plugged >= self.plug_max {
@@ -205,7 +184,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
             self.plugged += 1;
         }
         self.last = Some((bio.op, bio.extent));
-        self.submissions.push(Bio { token: token(self.number, number as u32), ..bio });
+        self.submissions.push(Bio { token: token(self.number, bio.token as u32), ..bio });
     }
 
     /// Publishes the plugged bios, and the room of polled completions, to the queue.
@@ -234,7 +213,7 @@ impl<D: ?Sized + RealDevice> Drop for QueueClient<D> {
         if !is_usable || self.drain().is_err() {
             return;
         }
-        drop(std::mem::take(&mut *self.in_flight));
+        drop(std::mem::take(&mut *self.jobs));
         self.queue.shared.with(|core| core.clients[self.number as usize] = None);
     }
 }

@@ -68,6 +68,11 @@ pub(super) const fn token(client: u32, number: u32) -> u64 {
     (client as u64) << 32 | number as u64
 }
 
+/// The number of the client in a token.
+const fn client_of(token: u64) -> usize {
+    (token >> 32) as usize
+}
+
 impl<D: ?Sized + RealDevice> Core<D> {
     pub(super) fn new(pump: QueuedDevice<Box<D>>, bios_max: u32, capacity: Arc<AtomicU64>) -> Self {
         Self {
@@ -143,18 +148,18 @@ impl<D: ?Sized + RealDevice> Core<D> {
                     *backlog |= bit_of(number as u32);
                     break;
                 }
-                let _ = client.submissions.pop();
-                let mut submitted = pump.submit_bio(bio, *now);
+                let mut submitted = pump.submit_bio(*bio, *now);
                 // The client may have checked the bio against a capacity that has changed since this thread last read
                 // it.
                 if matches!(submitted, Err(SubmitError::OutOfRange { .. })) && move_end(pump, capacity) {
-                    submitted = pump.submit_bio(bio, *now);
+                    submitted = pump.submit_bio(*bio, *now);
                 }
                 if let Err(refused) = submitted {
                     let result = Err(error_of(&refused));
                     client.completions.push(BioDone { token: bio.token & 0xffff_ffff, result });
                     refusals |= bit_of(number as u32);
                 }
+                client.submissions.skip();
             }
             client.submissions.release();
         }
@@ -168,10 +173,15 @@ impl<D: ?Sized + RealDevice> Core<D> {
     /// Posts completed bios to their clients, and wakes clients that wait for them.
     fn post(&mut self, wakes: &mut Wakes) {
         let mut touched = 0;
-        while let Some(BioDone { token, result }) = self.pump.poll_completion() {
-            let number = (token >> 32) as usize;
+        let mut next = self.pump.poll_completion();
+        while let Some(first) = next {
+            let number = client_of(first.token);
             let client = self.clients[number].as_mut().expect("a client with bios in flight is registered");
-            client.completions.push(BioDone { token: token & 0xffff_ffff, result });
+            // Most often the next ones are of the same client.
+            while let Some(BioDone { token, result }) = next.filter(|done| client_of(done.token) == number) {
+                client.completions.push(BioDone { token: token & 0xffff_ffff, result });
+                next = self.pump.poll_completion();
+            }
             touched |= bit_of(number as u32);
         }
         self.publish(touched, wakes);

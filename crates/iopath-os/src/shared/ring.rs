@@ -91,7 +91,7 @@ impl<T: Copy> Producer<T> {
 impl<T: Copy> Consumer<T> {
     /// The oldest published entry; it stays in the ring.
     #[inline]
-    pub(super) fn peek(&mut self) -> Option<T> {
+    pub(super) fn peek(&mut self) -> Option<&T> {
         if self.head == self.tail_seen {
             self.tail_seen = self.ring.tail.0.load(Ordering::Acquire);
             if self.head == self.tail_seen {
@@ -99,15 +99,23 @@ impl<T: Copy> Consumer<T> {
             }
         }
         let entry = self.ring.entries[(self.head & self.ring.mask) as usize].get();
-        // SAFETY: the producer published this entry and writes it again only after `head` has passed it.
-        Some(unsafe { (*entry).assume_init() })
+        // SAFETY: the producer published this entry, and writes it again only after the shared `head` has passed it. Only
+        // `release` moves that, and it needs the consumer, which the reference borrows.
+        Some(unsafe { (*entry).assume_init_ref() })
+    }
+
+    /// Removes the entry that [`Consumer::peek`] has returned. The producer sees the room after [`Consumer::release`].
+    #[inline]
+    pub(super) const fn skip(&mut self) {
+        debug_assert!(self.head != self.tail_seen, "no entry was peeked");
+        self.head = self.head.wrapping_add(1);
     }
 
     /// Removes the oldest published entry. The producer sees the room after [`Consumer::release`].
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
-        let value = self.peek()?;
-        self.head = self.head.wrapping_add(1);
+        let value = *self.peek()?;
+        self.skip();
         Some(value)
     }
 
@@ -174,7 +182,7 @@ mod tests {
         assert_eq!((consumer.pop(), consumer.len()), (None, 0));
         producer.publish();
         assert_eq!(
-            (consumer.len(), consumer.peek(), consumer.pop(), consumer.pop()),
+            (consumer.len(), consumer.peek().copied(), consumer.pop(), consumer.pop()),
             (1, Some(1), Some(1), None)
         );
     }

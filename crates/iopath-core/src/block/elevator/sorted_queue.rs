@@ -92,6 +92,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
     }
 
     /// Adds a request. Within a class, stamps ascend.
+    #[inline]
     pub(super) fn insert(&mut self, tag: Tag, stamp: u64, requests: &RequestTable) {
         let request = &requests[tag];
         self.by_sector.insert(key(request.extent()), tag.to_bits());
@@ -140,6 +141,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
     }
 
     /// Dispatches the lowest request at the head or above, if there is one.
+    #[inline]
     pub(super) fn dispatch_upward(&mut self, requests: &RequestTable) -> Option<Tag> {
         let tag = self.pop_upward()?;
         self.prefetch_sweep(requests);
@@ -210,6 +212,7 @@ impl<const CLASSES: usize> SortedQueue<CLASSES> {
     }
 
     /// The requests that end where `arrival` starts and that start where it ends.
+    #[inline]
     pub(super) fn neighbours(&mut self, arrival: &Outline, requests: &RequestTable) -> Neighbours {
         let Outline { extent, .. } = *arrival;
         let (below, above) = self.by_sector.neighbours(first_key(extent.end()));

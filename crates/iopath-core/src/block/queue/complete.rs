@@ -4,7 +4,7 @@ use super::log::errno;
 use super::{Gate, RequestQueue};
 use crate::block::bio::{Bio, BioDone, Op};
 use crate::block::log::Event;
-use crate::block::request::{NONE, State, Tag};
+use crate::block::request::{Chain, NONE, State, Tag};
 use crate::block::table::BioSlot;
 use crate::error::IoError;
 use crate::memory::Memory;
@@ -23,8 +23,7 @@ impl<M: Memory> RequestQueue<M> {
         self.leave_device(tag, State::Done);
         self.gate = Gate::Open;
         if tag == self.flush.tag {
-            let chain = self.requests[tag].chain;
-            self.log_completion(tag, &chain, result, false, now);
+            self.log_completion(tag, result, false, now);
             self.flush.finish();
             while let Some(slot) = self.flush.poll_covered() {
                 self.complete(slot, result, LastStep::Flush, now);
@@ -43,14 +42,20 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Completes each bio of a request, or retries each alone if a merged request failed.
+    #[inline]
     fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
-        let chain = self.requests[tag].chain;
-        if !chain.is_merged() && self.is_whole(chain.first) {
-            self.log_completion(tag, &chain, result, true, now);
-            self.release(chain.first, result, LastStep::Transfer);
-            return;
+        let Chain { first, last, .. } = self.requests[tag].chain;
+        if first == last && self.is_whole(first) {
+            self.log_completion(tag, result, true, now);
+            self.release(first, result, LastStep::Transfer);
+        } else {
+            self.finish_bios(tag, result, now);
         }
-        self.log_completion(tag, &chain, result, false, now);
+    }
+
+    fn finish_bios(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
+        let chain = self.requests[tag].chain;
+        self.log_completion(tag, result, false, now);
         let retry_alone = result.is_err() && chain.is_merged();
         let mut slot = chain.first;
         while slot != NONE {
@@ -113,6 +118,7 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Releases a completed bio: its submitter may collect it, and bios that it held back may continue.
+    #[inline]
     fn release(&mut self, slot: u32, result: Result<(), IoError>, last: LastStep) {
         let Bio { op, token, fua, .. } = self.bios.remove(slot).bio;
         if op != Op::Flush {

@@ -45,6 +45,13 @@ impl<M: Memory> RequestQueue<M> {
     /// Records the step of an accepted bio, if it is still pending.
     #[inline]
     pub(super) fn log_queued_alone(&mut self, now: Instant) {
+        if self.log.is_some() {
+            self.push_queued_alone(now);
+        }
+    }
+
+    /// Out of line: a queue without a log does not call it.
+    fn push_queued_alone(&mut self, now: Instant) {
         if let Some(log) = &mut self.log
             && let Some(slot) = log.take_queued()
         {
@@ -69,12 +76,12 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A request slot was taken for a bio or piece.
+    /// A request slot was taken for the bio or piece in `slot`.
     #[inline]
-    pub(super) fn log_got(&mut self, tag: Tag, chain: &Chain, now: Instant) {
+    pub(super) fn log_got(&mut self, tag: Tag, slot: u32, now: Instant) {
         if let Some(log) = &mut self.log {
-            let step = of_chain(Event::Get, Subject::Request(tag.index() as u32), chain);
-            log.push_get(chain.first, &step.with_other(chain.first), now);
+            let step = of_request(Event::Get, tag, &self.requests[tag]);
+            log.push_get(slot, &step.with_other(slot), now);
         }
     }
 
@@ -154,18 +161,17 @@ impl<M: Memory> RequestQueue<M> {
         }
     }
 
-    /// A request with this chain has completed, and with it its only bio if `is_last`.
+    /// A request has completed, and with it its only bio if `is_last`.
     #[inline]
     pub(super) fn log_completion(
         &mut self,
         tag: Tag,
-        chain: &Chain,
         result: Result<(), IoError>,
         is_last: bool,
         now: Instant,
     ) {
         if let Some(log) = &mut self.log {
-            let step = of_chain(Event::Complete, Subject::Request(tag.index() as u32), chain);
+            let step = of_request(Event::Complete, tag, &self.requests[tag]);
             log.push(&Step { is_last, ..step }.with_other(errno(result)), now);
         }
     }

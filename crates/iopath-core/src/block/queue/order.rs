@@ -68,21 +68,25 @@ impl Order {
     }
 
     /// Adds a bio. Returns whether it may continue now; if not, [`Order::poll_released`] returns it later.
+    #[inline]
     pub(crate) fn admit(&mut self, slot: u32, extent: Extent, is_write: bool) -> bool {
         self.sequence += 1;
         self.nodes[slot as usize] =
             Node { extent, sequence: self.sequence, waiters: NONE, next: NONE, is_write, is_indexed: false };
         if is_write {
-            self.index_reads();
-            self.writes += 1;
-            let may_continue = !self.wait_for_earlier(slot);
-            self.index(slot);
-            may_continue
-        } else {
-            let may_continue = self.writes == 0 || !self.wait_for_earlier(slot);
-            self.links.push_back(&mut self.unindexed, slot);
-            may_continue
+            return self.admit_write(slot);
         }
+        let may_continue = self.writes == 0 || !self.wait_for_earlier(slot);
+        self.links.push_back(&mut self.unindexed, slot);
+        may_continue
+    }
+
+    fn admit_write(&mut self, slot: u32) -> bool {
+        self.index_reads();
+        self.writes += 1;
+        let may_continue = !self.wait_for_earlier(slot);
+        self.index(slot);
+        may_continue
     }
 
     /// Removes a completed bio. Those that waited for it search again.
@@ -95,7 +99,13 @@ impl Order {
             self.links.remove(&mut self.unindexed, slot);
         }
         self.writes -= usize::from(is_write);
-        let mut waiter = waiters;
+        if waiters != NONE {
+            self.search_again(waiters);
+        }
+    }
+
+    /// Lets each bio of the list search for another one to wait for, and releases those that find none.
+    fn search_again(&mut self, mut waiter: u32) {
         while waiter != NONE {
             let next = self.nodes[waiter as usize].next;
             if !self.wait_for_earlier(waiter) {

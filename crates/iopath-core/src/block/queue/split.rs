@@ -12,6 +12,7 @@ use crate::time::Instant;
 
 impl<M: Memory> RequestQueue<M> {
     /// Continues with a bio that no earlier overlapping bio holds back.
+    #[inline]
     pub(super) fn admit(&mut self, slot: u32, now: Instant) {
         if !self.waiting.is_empty() || !self.stage(slot, now) {
             self.waiting.push_back(slot);
@@ -19,7 +20,14 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Continues with bios that wait for a request slot, as long as there are free slots.
+    #[inline]
     pub(super) fn admit_waiting(&mut self, now: Instant) {
+        if !self.waiting.is_empty() {
+            self.stage_waiting(now);
+        }
+    }
+
+    fn stage_waiting(&mut self, now: Instant) {
         while let Some(slot) = self.waiting.front().copied() {
             if !self.stage(slot, now) {
                 return;
@@ -29,11 +37,18 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Turns a bio, or the rest of it, into requests. Returns whether all of it is in requests.
+    #[inline]
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
         let BioSlot { bio, sectors_split, .. } = &self.bios[slot];
         if *sectors_split == 0 && self.limits.fits(bio.op, bio.extent) {
-            return self.stage_piece(slot, now);
+            self.stage_piece(slot, now)
+        } else {
+            self.split(slot, now)
         }
+    }
+
+    /// Splits a bio, or the rest of it, into requests. Returns whether all of it is in requests.
+    fn split(&mut self, slot: u32, now: Instant) -> bool {
         while self.has_rest(slot, now) {
             if self.pieces == self.pieces_max {
                 // Waiting unplugs: the bio may wait for pieces that are plugged.
@@ -80,25 +95,16 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Merges a piece into a request or takes a slot for it. Returns `false` if no slot is free.
     fn stage_piece(&mut self, slot: u32, now: Instant) -> bool {
-        let piece = &self.bios[slot].bio;
-        let chain = Chain {
-            extent: piece.extent,
-            op: piece.op,
-            fua: piece.fua,
-            priority: piece.priority,
-            stream: piece.stream,
-            segments: u32::from(piece.memory.is_some()),
-            first: slot,
-            last: slot,
-        };
+        let chain = Chain::of_bio(slot, &self.bios[slot].bio);
         self.bios[slot].next = NONE;
         if self.merge_in_plug(&chain, now) {
             return true;
         }
-        let Some(tag) = self.requests.take(chain, now) else {
-            return self.stage_without_slot(&chain, now);
-        };
-        self.log_got(tag, &chain, now);
+        // Built once more, in registers. `chain` is in memory; a copy would read its fields wider than they were just
+        // written, and wait for these stores.
+        let chain = Chain::of_bio(slot, &self.bios[slot].bio);
+        let Some(tag) = self.requests.take(chain, now) else { return self.stage_without_slot(slot, now) };
+        self.log_got(tag, slot, now);
         if self.plug.is_on() {
             if self.plug.is_full() {
                 self.empty_plug(now);
@@ -115,13 +121,15 @@ impl<M: Memory> RequestQueue<M> {
 
     /// Merges a piece into a queued request, which needs no slot. Empties the plug first, since a plugged request would
     /// never release its slot.
-    fn stage_without_slot(&mut self, chain: &Chain, now: Instant) -> bool {
+    #[cold]
+    fn stage_without_slot(&mut self, slot: u32, now: Instant) -> bool {
         self.empty_plug(now);
-        let subject = Subject::Bio(chain.first);
-        let merged = self.merge_in_elevator(subject, chain, now);
+        let subject = Subject::Bio(slot);
+        let chain = Chain::of_bio(slot, &self.bios[slot].bio);
+        let merged = self.merge_in_elevator(subject, &chain, now);
         if let Err(reason) = merged {
             self.stats.slot_waits += 1;
-            self.log_unmerged(Event::SlotWait, subject, chain, reason, now);
+            self.log_unmerged(Event::SlotWait, subject, &chain, reason, now);
         }
         merged.is_ok()
     }

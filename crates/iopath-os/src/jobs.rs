@@ -1,0 +1,231 @@
+//! Jobs: the I/O that a thread queues and the completions that it polls, and the table of those in flight. Does not
+//! know when a job completes: see `runner.rs` and `shared/client.rs`.
+
+use iopath_core::{Bio, BioDone, Extent, IoError, Memory, Op, Priority, Stream, SubmitError};
+
+use crate::memory::Segment;
+use crate::pool::PoolBuf;
+
+/// An I/O on a buffer that the queue owns until the I/O has completed.
+#[derive(Debug)]
+pub struct Job {
+    /// The operation.
+    pub op: Op,
+    /// The sectors; empty for a flush.
+    pub extent: Extent,
+    /// For reads and writes only: at least as long as the extent. Only its first bytes are used.
+    pub buffer: Option<PoolBuf>,
+    /// For writes only: the data is on the medium at completion.
+    pub fua: bool,
+    /// The stream of the job.
+    pub stream: Stream,
+    /// Its priority, for elevators that order by it.
+    pub priority: Priority,
+    /// Returned with the completion.
+    pub token: u64,
+}
+
+/// A completed job.
+#[derive(Debug)]
+pub struct Finished {
+    /// The job's token.
+    pub token: u64,
+    /// The job's operation.
+    pub op: Op,
+    /// The job's extent.
+    pub extent: Extent,
+    /// The job's buffer.
+    pub buffer: Option<PoolBuf>,
+    /// Success of the whole job, or the first error.
+    pub result: Result<(), IoError>,
+}
+
+/// A job that the queue refused. The error returns the buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// The reason.
+    pub error: SubmitError<Segment>,
+    /// The job's buffer.
+    pub buffer: Option<PoolBuf>,
+}
+
+/// The jobs in flight, by number. It owns their buffers: the owner of the table drops it only when no device uses them.
+///
+/// A job is written to its slot field by field. A copy of a job as a whole would read the fields wider than they were
+/// just written, and wait for these stores; that cost more than the rest of the insertion.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    slots: Vec<Slot>,
+    /// Slots without a job; the slot released last is used next.
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    op: Op,
+    extent: Extent,
+    buffer: Option<PoolBuf>,
+    token: u64,
+    is_used: bool,
+}
+
+impl Jobs {
+    /// A table that allocates nothing for `jobs_max` jobs in flight and one that the queue refuses.
+    pub(crate) fn new(jobs_max: u32) -> Self {
+        let slots = jobs_max as usize + 1;
+        Self { slots: Vec::with_capacity(slots), free: Vec::with_capacity(slots) }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bio of a job. The table owns the job's buffer until [`Jobs::finish`] or [`Jobs::refuse`]. The token of the bio
+    /// is the number of the job.
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the bio in memory, where it is read as a job would be: see `Jobs`"
+    )]
+    #[inline(always)]
+    pub(crate) fn start(&mut self, job: Job) -> Bio<Segment> {
+        let Job { op, extent, buffer, fua, stream, priority, token } = job;
+        let memory = match &buffer {
+            Some(buffer) if op.has_memory() => {
+                // SAFETY: the buffer stays in this table until the bio has completed or was refused. The table is
+                // dropped after the device, which waits for its requests, or leaked.
+                let whole = unsafe { buffer.segment() };
+                Some(whole.slice(0, extent.bytes().min(whole.bytes())))
+            }
+            _ => None,
+        };
+        let token = self.insert(op, extent, buffer, token).into();
+        Bio { op, extent, memory, fua, stream, priority, token }
+    }
+
+    /// As [`Jobs::start`], for memory that the caller keeps alive until the job has completed.
+    pub(crate) fn start_segment(
+        &mut self,
+        op: Op,
+        extent: Extent,
+        memory: Option<Segment>,
+        token: u64,
+    ) -> Bio<Segment> {
+        let token = self.insert(op, extent, None, token).into();
+        Bio { op, extent, memory, fua: false, stream: Stream(0), priority: Priority::default(), token }
+    }
+
+    /// Removes a job whose bio has completed.
+    ///
+    /// # Panics
+    /// If no job has that number.
+    #[inline]
+    pub(crate) fn finish(&mut self, done: BioDone) -> Finished {
+        let number = done.token as u32;
+        let slot = &mut self.slots[number as usize];
+        assert!(std::mem::take(&mut slot.is_used), "there is no job {number}");
+        self.free.push(number);
+        Finished {
+            token: slot.token,
+            op: slot.op,
+            extent: slot.extent,
+            buffer: slot.buffer.take(),
+            result: done.result,
+        }
+    }
+
+    /// Removes the job of that number, whose bio was refused.
+    #[cold]
+    pub(crate) fn refuse(&mut self, token: u64, error: SubmitError<Segment>) -> Refused {
+        Refused { error, buffer: self.finish(BioDone { token, result: Ok(()) }).buffer }
+    }
+
+    #[inline]
+    fn insert(&mut self, op: Op, extent: Extent, buffer: Option<PoolBuf>, token: u64) -> u32 {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => self.add_slot(),
+        };
+        let slot = &mut self.slots[number as usize];
+        slot.op = op;
+        slot.extent = extent;
+        slot.buffer = buffer;
+        slot.token = token;
+        slot.is_used = true;
+        number
+    }
+
+    #[cold]
+    fn add_slot(&mut self) -> u32 {
+        let number = self.slots.len() as u32;
+        self.slots.push(Slot {
+            op: Op::Flush,
+            extent: Extent::EMPTY,
+            buffer: None,
+            token: 0,
+            is_used: false,
+        });
+        number
+    }
+}
+
+#[cfg(all(test, not(iopath_explore)))]
+mod tests {
+    use super::*;
+    use crate::pool::BufferPool;
+
+    fn job(token: u64, buffer: Option<PoolBuf>) -> Job {
+        Job {
+            op: Op::Read,
+            extent: Extent::from_bytes(4096, 4096).unwrap(),
+            buffer,
+            fua: false,
+            stream: Stream(0),
+            priority: Priority::default(),
+            token,
+        }
+    }
+
+    fn done(token: u64) -> BioDone {
+        BioDone { token, result: Ok(()) }
+    }
+
+    #[test]
+    fn a_job_keeps_its_buffer_until_it_has_completed_and_its_number_is_used_again() {
+        let pool = BufferPool::new(2, 8192).unwrap();
+        let mut jobs = Jobs::new(1);
+        let bios = [7, 8].map(|token| jobs.start(job(token, pool.take())));
+        assert_eq!((bios.map(|bio| bio.token), jobs.len(), pool.take().is_none()), ([0, 1], 2, true));
+        assert_eq!(bios.map(|bio| bio.memory.unwrap().bytes()), [4096; 2]);
+        let finished = jobs.finish(done(0));
+        assert_eq!((finished.token, finished.op, finished.buffer.is_some()), (7, Op::Read, true));
+        drop(finished);
+        assert_eq!(jobs.start(job(9, pool.take())).token, 0);
+        assert_eq!([0, 1].map(|number| jobs.finish(done(number)).token), [9, 8]);
+        assert!(jobs.is_empty());
+    }
+
+    #[test]
+    fn no_insertion_within_the_limit_allocates() {
+        let mut jobs = Jobs::new(3);
+        let capacity = jobs.slots.capacity();
+        let tokens = [1, 2, 3, 4].map(|token| jobs.start(job(token, None)).token);
+        for token in tokens {
+            jobs.finish(done(token));
+        }
+        assert_eq!((jobs.slots.capacity(), jobs.len()), (capacity, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "there is no job 0")]
+    fn a_job_completes_once() {
+        let mut jobs = Jobs::new(1);
+        let bio = jobs.start(job(0, None));
+        jobs.finish(done(bio.token));
+        jobs.finish(done(bio.token));
+    }
+}
