@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use iopath_core::{Bio, BioDone, Extent, Op, QueueConfig, RequestQueue, SubmitError};
+use iopath_core::{Bio, BioDone, Extent, Op, QueueConfig, RequestQueue, Sector, SubmitError};
 
 use super::SharedQueue;
 use super::core::{bit_of, token};
@@ -32,8 +32,8 @@ pub struct QueueClient<D: ?Sized + RealDevice> {
     plug_max: u32,
     /// The number of runs of plugged bios that cannot merge with each other.
     plugged: u32,
-    /// The end of the last plugged bio.
-    last: Option<(Op, Extent)>,
+    /// The operation and the end of the last plugged bio.
+    last: Option<(Op, Sector)>,
 }
 
 impl<D: ?Sized + RealDevice> QueueClient<D> {
@@ -176,14 +176,14 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Writes a bio that was checked to the ring. Submits the earlier ones first if the plug is full.
     #[inline]
     fn plug(&mut self, bio: Bio<Segment>) {
-        let joins = self.last.is_some_and(|(op, extent)| op == bio.op && extent.is_followed_by(bio.extent));
+        let joins = self.last == Some((bio.op, bio.extent.start()));
         if !joins {
             if self.plugged >= self.plug_max {
                 self.submit();
             }
             self.plugged += 1;
         }
-        self.last = Some((bio.op, bio.extent));
+        self.last = Some((bio.op, bio.extent.end()));
         self.submissions.push(Bio { token: token(self.number, bio.token as u32), ..bio });
     }
 

@@ -34,6 +34,13 @@ impl<M: Memory> RequestQueue<M> {
             self.requests.release(tag);
         }
         self.admit_waiting(now);
+        if self.order.has_released() {
+            self.admit_released(now);
+        }
+    }
+
+    /// Continues with bios that an overlapping one held back.
+    fn admit_released(&mut self, now: Instant) {
         // A released bio may complete at once and so release others.
         while let Some(slot) = self.order.poll_released() {
             self.admit(slot, now);
@@ -42,7 +49,8 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Completes each bio of a request, or retries each alone if a merged request failed.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see `submit_bio`")]
+    #[inline(always)]
     fn finish_request(&mut self, tag: Tag, result: Result<(), IoError>, now: Instant) {
         let Chain { first, last, .. } = self.requests[tag].chain;
         if first == last && self.is_whole(first) {

@@ -170,6 +170,12 @@ impl<M: Memory> RequestQueue<M> {
         is_last: bool,
         now: Instant,
     ) {
+        if self.log.is_some() {
+            self.push_completion(tag, result, is_last, now);
+        }
+    }
+
+    fn push_completion(&mut self, tag: Tag, result: Result<(), IoError>, is_last: bool, now: Instant) {
         if let Some(log) = &mut self.log {
             let step = of_request(Event::Complete, tag, &self.requests[tag]);
             log.push(&Step { is_last, ..step }.with_other(errno(result)), now);

@@ -116,6 +116,11 @@ impl Order {
         }
     }
 
+    /// Whether [`Order::poll_released`] would return a bio.
+    pub(crate) const fn has_released(&self) -> bool {
+        self.released != NONE
+    }
+
     /// The next bio that was held and may continue now.
     pub(crate) fn poll_released(&mut self) -> Option<u32> {
         if self.released == NONE {

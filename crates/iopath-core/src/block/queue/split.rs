@@ -37,7 +37,8 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// Turns a bio, or the rest of it, into requests. Returns whether all of it is in requests.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "see `submit_bio`")]
+    #[inline(always)]
     fn stage(&mut self, slot: u32, now: Instant) -> bool {
         let BioSlot { bio, sectors_split, .. } = &self.bios[slot];
         if *sectors_split == 0 && self.limits.fits(bio.op, bio.extent) {
