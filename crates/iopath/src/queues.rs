@@ -234,7 +234,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
     /// The queue for the next I/O: the elevator is that of the volume.
     pub(crate) fn for_io(&mut self, devices: &dyn Devices) -> &mut ThreadQueue<D, SharedDevice> {
         if devices.tuning().generation() != self.generation {
-            self.follow(devices.tuning());
+            self.follow(devices);
         }
         if self.is_to_move && self.used.in_flight() == 0 {
             // If the system refuses the engine for the other queue, this one stays in use: it orders the requests of
@@ -283,20 +283,29 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             elevator: wanted.elevator.clone(),
         };
         let mut runner = Runner::new(device, &config);
+        runner.set_depth(Self::depth(devices, wanted));
         for (stream, weight) in &wanted.weights {
             runner.set_weight(*stream, *weight);
         }
         runner
     }
 
+    /// Requests at the device at once of a queue of its own. With an elevator as many as on the shared queue, so that the
+    /// elevator has requests to order: a batch with a descriptor has a queue of its own also then.
+    fn depth(devices: &dyn Devices, wanted: &Wanted) -> u32 {
+        let device_depth = devices.tuning().shared_queue().device_depth;
+        if wanted.is_shared() { devices.depth().min(device_depth) } else { devices.depth() }
+    }
+
     #[cold]
-    fn follow(&mut self, tuning: &Tuning) {
-        let (wanted, generation) = tuning.wanted();
+    fn follow(&mut self, devices: &dyn Devices) {
+        let (wanted, generation) = devices.tuning().wanted();
         self.generation = generation;
         self.is_to_move = self.belongs_to_shared(&wanted) != matches!(self.used, ThreadQueue::Shared(_));
         // A shared queue has followed when the elevator was changed.
         if let ThreadQueue::Own(runner) = &mut self.used {
             runner.follow(&wanted.elevator);
+            runner.set_depth(Self::depth(devices, &wanted));
             for (stream, weight) in wanted.weights {
                 runner.set_weight(stream, weight);
             }

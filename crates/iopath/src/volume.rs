@@ -240,7 +240,7 @@ impl Volume {
     fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         match (self.way(offset, buffer), &self.shared.bounce) {
             (Way::Direct, None) => self.write_direct(buffer, offset, fua),
-            (Way::Direct, Some(bounce)) => self.write_beside_bounced(bounce, buffer, offset, fua),
+            (Way::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
             (Way::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
             (Way::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
         }

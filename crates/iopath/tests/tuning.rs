@@ -144,8 +144,7 @@ fn a_setting_that_cannot_be_is_refused_with_its_name_its_value_and_its_range() {
 
 /// How many others complete between the adding of an urgent read and its end, at most, in a batch that is
 /// kept full. No two blocks touch: a request is one read.
-fn passed_by(volume: &Volume) -> u32 {
-    let mut batch = volume.batch(&BatchOptions::new(64, 4 * KIB)).unwrap();
+fn passed_by(mut batch: Batch) -> u32 {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let (mut worst, mut waited) = (0, 0);
     let mut urgent = None;
@@ -174,9 +173,30 @@ fn an_urgent_stream_passes_what_a_slow_device_has_not_begun() {
     // One at the device at a time: that one, and no other, may still go before.
     let open =
         |elevator| Volume::open(&path, &options().depth(1).device_depth(1).elevator(elevator)).unwrap();
-    let (deadline, none) = (passed_by(&open("deadline")), passed_by(&open("none")));
+    let batch = |volume: &Volume| volume.batch(&BatchOptions::new(64, 4 * KIB)).unwrap();
+    let (deadline, none) = (passed_by(batch(&open("deadline"))), passed_by(batch(&open("none"))));
     assert!(deadline <= 1, "{deadline} went before an urgent read");
     assert!(none > 30, "{none}: without an elevator that goes by urgency it waits for its turn");
+}
+
+/// Such a batch has a queue of its own. The elevator has requests to order only if few are at the device.
+#[test]
+fn a_batch_with_a_descriptor_has_the_device_depth_with_an_elevator() {
+    let Some((_directory, path)) = scratch(4 << 20) else { return };
+    let volume = Volume::open(&path, &options().depth(32).device_depth(1).elevator("deadline")).unwrap();
+    let batch = || {
+        let mut batch = volume.batch(&BatchOptions::new(64, 4 * KIB)).unwrap();
+        batch.completion_fd().unwrap();
+        batch
+    };
+    let passed = passed_by(batch());
+    assert!(passed <= 1, "{passed} went before an urgent read");
+    // Also if the elevator comes later.
+    volume.set_elevator(&spec("none"));
+    let late = batch();
+    volume.set_elevator(&spec("deadline"));
+    let passed = passed_by(late);
+    assert!(passed <= 1, "{passed} went before an urgent read");
 }
 
 #[test]

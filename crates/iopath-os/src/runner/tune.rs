@@ -21,6 +21,11 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.publish_log_if_idle();
     }
 
+    /// Sets the number of requests at the device at once, from the next dispatch on.
+    pub fn set_depth(&mut self, depth: u32) {
+        self.pump.queue_mut().set_depth(depth);
+    }
+
     /// Sets a tunable of the elevator. It applies from the next request on.
     pub fn set_tunable(&mut self, name: &str, value: u64) -> Result<(), ElevatorError> {
         self.pump.queue_mut().set_tunable(name, value)

@@ -46,13 +46,7 @@ impl Volume {
     }
 
     /// An aligned write on a volume that bounces others. The lock keeps a bounced write from restoring old bytes.
-    pub(super) fn write_beside_bounced(
-        &self,
-        bounce: &Bounce,
-        buffer: &[u8],
-        offset: u64,
-        fua: bool,
-    ) -> Result<()> {
+    pub(super) fn write_aligned(&self, bounce: &Bounce, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
         self.write_direct(buffer, offset, fua)
     }

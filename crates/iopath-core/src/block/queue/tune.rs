@@ -30,6 +30,12 @@ impl<M: Memory> RequestQueue<M> {
         self.spec.clone_from(spec);
     }
 
+    /// Sets the number of requests at the device at once, within the limits of the device. Takes effect at the next dispatch:
+    /// requests at the device stay there.
+    pub fn set_depth(&mut self, depth: u32) {
+        self.depth = depth.min(self.limits.depth_max).max(1);
+    }
+
     /// The value of a tunable of the elevator.
     ///
     /// # Errors
