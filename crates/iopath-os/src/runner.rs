@@ -89,6 +89,10 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     /// call, interrupt and doorbell of the device serves several requests. There is no time limit: a timer for each
     /// wait would cost more than it saves, above all in a virtual machine.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
+        if self.pump.is_plugged() && self.pump.queue().completions() > 0 {
+            self.submit();
+            return Ok(());
+        }
         self.pump.unplug(self.now);
         while self.pump.queue().completions() == 0 && self.pump.queue().bios_in() > 0 {
             self.wait_for_device(gather)?;

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::device::{RealDevice, Watch};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{Acquire, Release};
-use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 pub use client::QueueClient;
 use core::{Client, Core};
 use mailbox::Mailbox;
@@ -64,8 +64,8 @@ struct Shared<D: ?Sized + RealDevice> {
     calls: AtomicU64,
     /// The poller has returned from the device, and no holder of the queue has seen that yet.
     is_poller_back: AtomicBool,
-    /// The error number of a failed wait for the device, or 0. EIO after a panic of a thread that held the queue.
-    broken: AtomicI32,
+    /// A thread has panicked while it held the queue.
+    has_panicked: AtomicBool,
     /// In sectors.
     capacity: Arc<AtomicU64>,
     watch: Arc<dyn Watch>,
@@ -90,7 +90,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
                 is_held: AtomicBool::new(false),
                 calls: AtomicU64::new(0),
                 is_poller_back: AtomicBool::new(false),
-                broken: AtomicI32::new(0),
+                has_panicked: AtomicBool::new(false),
                 capacity,
                 watch,
                 limits,
@@ -140,7 +140,8 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         self.shared.with(|core| core.pump.queue().elevator_spec().clone())
     }
 
-    /// From now on, records every step of every client's I/O in `sink`, which replaces an earlier sink.
+    /// From now on, records every step of every client's I/O in `sink`, which replaces an earlier sink. The sink must not
+    /// call this queue: see [`LogSink`].
     pub fn start_log(&self, sink: Box<dyn LogSink>) {
         self.shared.with(|core| core.pump.queue_mut().start_log(sink));
     }

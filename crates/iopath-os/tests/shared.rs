@@ -41,6 +41,8 @@ struct DiskWatch {
 struct WatchState {
     due: Option<Instant>,
     has_ended: bool,
+    /// How many waits the system refuses.
+    refusals: u32,
 }
 
 impl Disk {
@@ -108,6 +110,10 @@ unsafe impl RealDevice for Disk {
 impl Watch for DiskWatch {
     fn wait(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut state = self.state.lock().unwrap();
+        if state.refusals > 0 {
+            state.refusals -= 1;
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory).into());
+        }
         while !std::mem::take(&mut state.has_ended) {
             let left = match state.due {
                 Some(due) if due <= now() => break,
@@ -125,11 +131,12 @@ impl Watch for DiskWatch {
 struct Bench {
     queue: SharedQueue<Disk>,
     served: Arc<Mutex<Vec<(Stream, Sector)>>>,
+    watch: Arc<DiskWatch>,
 }
 
 fn bench(elevator: &str) -> Bench {
     let disk = Disk::new();
-    let served = Arc::clone(&disk.served);
+    let (served, watch) = (Arc::clone(&disk.served), Arc::clone(&disk.watch));
     let config = QueueConfig {
         bios_max: 1024,
         requests_max: 1024,
@@ -137,7 +144,7 @@ fn bench(elevator: &str) -> Bench {
         elevator: elevator.parse().unwrap(),
         ..QueueConfig::default()
     };
-    Bench { queue: SharedQueue::new(Box::new(disk), &config), served }
+    Bench { queue: SharedQueue::new(Box::new(disk), &config), served, watch }
 }
 
 /// A thread's client and its buffers.
@@ -322,4 +329,27 @@ fn bios_that_complete_at_once_leave_room_for_those_that_found_the_queue_full() {
     client.drain().unwrap();
     let tokens: Vec<u64> = std::iter::from_fn(|| client.poll_completion()).map(|done| done.token).collect();
     assert_eq!(tokens, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_refused_wait_fails_once() {
+    let bench = bench("deadline");
+    let mut thread = bench.thread(1, 1);
+    bench.watch.state.lock().unwrap().refusals = 1;
+    thread.queue(Op::Read, 0);
+    let error = thread.client.wait(1).unwrap_err();
+    assert_eq!(error.source.kind(), io::ErrorKind::OutOfMemory);
+    // The next wait is for the same request.
+    assert_eq!(thread.take(), 1);
+}
+
+#[test]
+fn a_wait_with_a_completion_present_submits_plugged_jobs() {
+    let bench = bench("deadline");
+    let mut thread = bench.thread(1, 2);
+    thread.queue(Op::Read, 0);
+    thread.client.wait(1).unwrap();
+    thread.queue(Op::Read, 1);
+    thread.client.wait(1).unwrap();
+    assert_eq!(bench.served().len(), 2);
 }

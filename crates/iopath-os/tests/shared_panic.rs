@@ -210,3 +210,12 @@ fn a_thread_that_waits_while_another_finds_the_queue_poisoned_does_not_sleep_for
     assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "the thread sleeps for ever");
     finder.unwrap().join().unwrap_err();
 }
+
+#[test]
+fn a_blocking_call_on_a_poisoned_queue_panics_and_does_not_abort_the_process() {
+    let (shared, _watch) = stuck();
+    let mut client = shared.client(1, 1);
+    panic_in(&shared);
+    let extent = Extent::from_bytes(0, PAGE as u64).unwrap();
+    thread::spawn(move || client.read(extent, &mut [0; PAGE])).join().unwrap_err();
+}

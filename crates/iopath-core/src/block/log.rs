@@ -13,7 +13,9 @@ use std::fmt;
 
 /// Receives the records of one queue.
 ///
-/// The queue calls the sink on the path of an I/O, once for many records. So the sink must not block.
+/// The queue calls the sink on the path of an I/O, once for many records. So the sink must not block. It must not call the
+/// queue that it records, or the volume of that queue: a shared queue is held during the call, and the thread would wait
+/// for itself.
 pub trait LogSink: fmt::Debug + Send {
     /// Takes a batch of records, in order, and replaces it with an empty one: another batch, or the same one after the
     /// records were copied.

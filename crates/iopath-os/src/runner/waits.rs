@@ -173,6 +173,18 @@ fn wait_submits_plugged_jobs_and_sets_no_timer() {
 }
 
 #[test]
+fn a_wait_with_a_completion_present_submits_plugged_jobs() {
+    let (mut runner, pool) =
+        (runner(64, Duration::ZERO, ElevatorSpec::default()), BufferPool::new(2, 4096).unwrap());
+    queue(&mut runner, &pool, 1);
+    runner.wait(1).unwrap();
+    queue(&mut runner, &pool, 1);
+    runner.wait(1).unwrap();
+    assert_eq!((runner.pump.device().in_flight(), runner.pump.device().waits.len()), (1, 1));
+    finish(&mut runner);
+}
+
+#[test]
 fn a_blocking_call_never_stays_plugged() {
     let mut runner = runner(1, Duration::ZERO, ElevatorSpec::default());
     let (extent, mut memory) = (Extent::from_bytes(0, 4096).unwrap(), [0; 4096]);

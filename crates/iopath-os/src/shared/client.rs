@@ -87,8 +87,12 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// completions of all jobs if these are fewer. Returns at once if there is a completion already, or no job is in
     /// flight.
     pub fn wait(&mut self, gather: u32) -> Result<(), WaitError> {
+        let has_plugged = self.plugged > 0;
         self.publish();
         if self.completions.len() > 0 {
+            if has_plugged {
+                self.queue.shared.call(bit_of(self.number));
+            }
             return Ok(());
         }
         self.wait_for(gather.max(1))
@@ -150,6 +154,8 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
 
     fn run(&mut self, bio: Bio<Segment>) -> Result<(), RunError> {
         assert!(self.jobs.is_empty(), "jobs are in flight");
+        // A panic here unwinds. The same panic below would abort the process.
+        self.queue.shared.assert_usable();
         let Bio { op, extent, memory, fua, .. } = bio;
         let bio = Bio { fua, ..self.jobs.start_segment(op, extent, memory, 0) };
         self.check(&bio).map_err(|error| RunError::Refused(self.jobs.refuse(bio.token, error).error))?;

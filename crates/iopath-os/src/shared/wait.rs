@@ -47,6 +47,8 @@ use crate::sync::thread;
 /// a holder needs for a batch of 32 bios.
 const SPINS: u32 = if cfg!(iopath_explore) { 1 } else { 200 };
 
+const PANICKED: &str = "a thread has panicked while it held the shared queue";
+
 /// The queue, held by the calling thread. The release wakes a client to poll the device if no thread does.
 pub(super) struct Held<'a, D: ?Sized + RealDevice> {
     shared: &'a Shared<D>,
@@ -103,6 +105,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     ) -> Result<(), WaitError> {
         mailbox.wanted.store(wanted, Relaxed);
         let (mut calls, mut is_announced, mut has_spun) = (bit_of(number), false, false);
+        // Of the wait for the device. The next poller waits for it anew, and gets its own error if the cause persists.
+        let mut error = None;
         loop {
             self.calls.fetch_or(calls, SeqCst);
             fence(SeqCst);
@@ -115,14 +119,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
                 if !is_ready() {
                     held.collect();
                 }
-                let next = held.next(number, mailbox, &is_ready);
+                let next = held.next(number, mailbox, &mut error, &is_ready);
                 drop(held);
                 match next {
                     Next::Return(result) => {
                         self.serve();
                         return result;
                     }
-                    Next::Poll(until) => self.poll(until),
+                    Next::Poll(until) => error = self.poll(until).err(),
                     Next::SleepUntil(until) => {
                         self.sleep(mailbox, Some(until));
                         self.is_poller_back.store(true, SeqCst);
@@ -136,13 +140,13 @@ impl<D: ?Sized + RealDevice> Shared<D> {
                 }
                 continue;
             }
-            let broken = self.broken();
-            if is_ready() || broken.is_some() {
+            error = error.or_else(|| self.panic_error());
+            if is_ready() || error.is_some() {
                 // A client that was woken to poll must call again before it returns.
                 if std::mem::take(&mut is_announced) && mailbox.awaken() {
                     continue;
                 }
-                return if is_ready() { Ok(()) } else { broken.map_or(Ok(()), Err) };
+                return if is_ready() { Ok(()) } else { error.map_or(Ok(()), Err) };
             }
             if !is_announced {
                 // Only once for each sleep, since the holder may be suspended before it releases the queue.
@@ -184,21 +188,21 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     }
 
     /// Waits for the device, as the poller.
-    fn poll(&self, until: Option<Instant>) {
+    fn poll(&self, until: Option<Instant>) -> Result<(), WaitError> {
         fence(SeqCst);
-        if self.calls.load(SeqCst) == 0 {
-            let timeout = until.map(|until| until.saturating_since(clock::now()));
-            if let Err(WaitError { source }) = self.watch.wait(timeout) {
-                self.broken.store(source.raw_os_error().unwrap_or(libc::EIO), SeqCst);
-            }
-        }
+        let waited = if self.calls.load(SeqCst) == 0 {
+            self.watch.wait(until.map(|until| until.saturating_since(clock::now())))
+        } else {
+            Ok(())
+        };
         self.is_poller_back.store(true, SeqCst);
+        waited
     }
 
-    /// The error of a failed wait for the device.
-    pub(super) fn broken(&self) -> Option<WaitError> {
-        let errno = self.broken.load(SeqCst);
-        (errno != 0).then(|| WaitError { source: io::Error::from_raw_os_error(errno) })
+    /// The error of every wait after a thread has panicked while it held the queue.
+    fn panic_error(&self) -> Option<WaitError> {
+        let has_panicked = self.has_panicked.load(SeqCst);
+        has_panicked.then(|| WaitError { source: io::Error::from_raw_os_error(libc::EIO) })
     }
 
     /// Holds the queue if no other thread does.
@@ -209,8 +213,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         match self.core.try_lock() {
             Ok(core) => Some(self.held(core)),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => panic!("a thread has panicked while it held the shared queue"),
+            Err(TryLockError::Poisoned(_)) => panic!("{PANICKED}"),
         }
+    }
+
+    /// # Panics
+    /// If a thread has panicked while it held the queue.
+    pub(super) fn assert_usable(&self) {
+        assert!(!self.core.is_poisoned(), "{PANICKED}");
     }
 
     /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Serves calls that came meanwhile
@@ -219,10 +229,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// # Panics
     /// As [`Shared::try_hold`].
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Core<D>) -> R) -> R {
-        let core = self
-            .core
-            .lock()
-            .unwrap_or_else(|_| panic!("a thread has panicked while it held the shared queue"));
+        let core = self.core.lock().unwrap_or_else(|_| panic!("{PANICKED}"));
         let mut held = self.held(core);
         let result = act(held.core());
         drop(held);
@@ -255,9 +262,6 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
             core.poller = None;
         }
         core.serve(calls, &mut self.wakes);
-        if self.shared.broken.load(SeqCst) != 0 {
-            core.wake_all();
-        }
         core.correct_poller(&mut self.wakes);
     }
 
@@ -269,12 +273,18 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
     }
 
     /// Decides the next action of the client that has served the queue, and prepares it.
-    fn next(&mut self, number: u32, mailbox: &Mailbox, is_ready: &impl Fn() -> bool) -> Next {
+    fn next(
+        &mut self,
+        number: u32,
+        mailbox: &Mailbox,
+        error: &mut Option<WaitError>,
+        is_ready: &impl Fn() -> bool,
+    ) -> Next {
         if is_ready() {
             return Next::Return(Ok(()));
         }
-        if let Some(broken) = self.shared.broken() {
-            return Next::Return(Err(broken));
+        if let Some(error) = error.take() {
+            return Next::Return(Err(error));
         }
         let core = self.core();
         if core.poller.is_some() {
@@ -301,9 +311,9 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
         let Some(mut core) = self.core.take() else { return };
         if thread::panicking() && !self.was_panicking {
             // Sleepers find the poisoned lock and panic as well, so that they do not sleep forever. A thread may miss
-            // the poisoned lock, because another panicking thread holds it. Such a thread sees the error number: either
-            // this thread sees that it sleeps, or it sees the number after it has announced that it sleeps.
-            let _ = self.shared.broken.compare_exchange(0, libc::EIO, SeqCst, SeqCst);
+            // the poisoned lock, because another panicking thread holds it. Such a thread sees `has_panicked`: either
+            // this thread sees that it sleeps, or it sees the flag after it has announced that it sleeps.
+            self.shared.has_panicked.store(true, SeqCst);
             fence(SeqCst);
             core.wake_all();
         } else {
@@ -375,7 +385,7 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    /// Wakes every client, so that it finds the device broken.
+    /// Wakes every client, after a panic.
     fn wake_all(&mut self) {
         for client in self.clients.iter().flatten() {
             if client.mailbox.wake_to(AWAKE) {
