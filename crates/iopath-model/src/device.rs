@@ -1,15 +1,17 @@
 //! A model as a block device: the limits of its parameters around one of the mechanisms. No mechanism itself.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 
-use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Memory, Op, Tag};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Memory, Op};
 
 use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::flash::Flash;
+use crate::host::Host;
+use crate::link::Link;
 use crate::mechanism::{Mechanism, Nanos, Request};
 use crate::model::{Model, Spec};
+use crate::stage::Staged;
 
 /// Requests after this time fail: 146 years after the start. Parameters keep every service time far below the other 438
 /// years that the clock has.
@@ -23,36 +25,46 @@ const OVERFLOW: IoError = IoError::Os(75);
 /// A request outside of the device fails with [`IoError::EndOfDevice`], an operation that the device does not support with
 /// [`IoError::Unsupported`], and a request later than 146 years after the start with `EOVERFLOW`.
 #[derive(Debug)]
-pub struct ModelDevice<M> {
+pub struct ModelDevice<M: Memory> {
     limits: Limits,
-    mechanism: Any,
+    mechanism: Any<M>,
     /// Requests that no mechanism has seen.
     failed: VecDeque<Completion>,
     in_flight: u32,
-    memory: PhantomData<fn() -> M>,
     /// The time of the last call.
     now: Nanos,
 }
 
 /// The mechanisms, dispatched without an indirect call.
 #[derive(Debug)]
-enum Any {
+enum Any<M: Memory> {
     Disk(Box<Disk>),
     Flash(Box<Flash>),
     Cloud(Box<Cloud>),
+    /// A device of its own: it refuses, fails and completes requests itself.
+    Target(Box<Staged<Staged<ModelDevice<M>, Host>, Link>>),
 }
 
 impl<M: Memory> ModelDevice<M> {
     /// The device of `model`. All that is random in it comes from `seed`.
     pub fn new(model: &Model, seed: u64) -> Self {
-        let limits = model.limits().clone();
-        let mechanism = match model.spec() {
+        Self::of(model.spec(), model.limits(), seed)
+    }
+
+    fn of(spec: &Spec, limits: &Limits, seed: u64) -> Self {
+        let depth = limits.depth_max;
+        let mechanism = match spec {
             Spec::Disk(spec) => Any::Disk(Box::new(Disk::new(spec))),
-            Spec::Flash(spec) => Any::Flash(Box::new(Flash::new(spec, limits.depth_max))),
-            Spec::Cloud(spec) => Any::Cloud(Box::new(Cloud::new(spec, limits.depth_max, seed))),
+            Spec::Flash(spec) => Any::Flash(Box::new(Flash::new(spec, depth))),
+            Spec::Cloud(spec) => Any::Cloud(Box::new(Cloud::new(spec, depth, seed))),
+            Spec::Target(spec) => {
+                let device = Self::of(&spec.device, &spec.device_limits, seed);
+                let served = Staged::new(device, Host::new(&spec.host));
+                Any::Target(Box::new(Staged::new(served, Link::new(&spec.link))))
+            }
         };
-        let failed = VecDeque::with_capacity(limits.depth_max as usize);
-        Self { limits, mechanism, failed, in_flight: 0, memory: PhantomData, now: 0 }
+        let failed = VecDeque::with_capacity(depth as usize);
+        Self { limits: limits.clone(), mechanism, failed, in_flight: 0, now: 0 }
     }
 
     /// Requests submitted and not yet polled.
@@ -75,13 +87,14 @@ impl<M: Memory> ModelDevice<M> {
     }
 }
 
-/// Calls a method of the mechanism.
+/// Calls a method of the mechanism, or evaluates the second expression for a target.
 macro_rules! mechanism {
-    ($of:expr, $mechanism:ident => $call:expr) => {
+    ($of:expr, $mechanism:ident => $call:expr, $target:ident => $at_target:expr) => {
         match $of {
             Any::Disk($mechanism) => $call,
             Any::Flash($mechanism) => $call,
             Any::Cloud($mechanism) => $call,
+            Any::Target($target) => $at_target,
         }
     };
 }
@@ -105,13 +118,17 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
             return Ok(());
         }
         let request = Request { tag: io.tag, op: io.op, extent: io.extent, fua: io.fua };
-        mechanism!(&mut self.mechanism, mechanism => mechanism.submit(request, now));
+        mechanism!(
+            &mut self.mechanism,
+            mechanism => mechanism.submit(request, now),
+            target => return target.submit(io, Instant::from_nanos(now)).inspect_err(|_| self.in_flight -= 1)
+        );
         Ok(())
     }
 
     fn commit(&mut self, now: Instant) {
         self.now = now.as_nanos().max(self.now);
-        mechanism!(&mut self.mechanism, mechanism => mechanism.commit(self.now));
+        mechanism!(&mut self.mechanism, mechanism => mechanism.commit(self.now), target => target.commit(now));
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
@@ -119,8 +136,11 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         let done = if let Some(failed) = self.failed.pop_front() {
             failed
         } else {
-            let tag: Tag = mechanism!(&mut self.mechanism, mechanism => mechanism.poll(self.now))?;
-            Completion { tag, result: Ok(()) }
+            mechanism!(
+                &mut self.mechanism,
+                mechanism => Completion { tag: mechanism.poll(self.now)?, result: Ok(()) },
+                target => target.poll_completion(now)?
+            )
         };
         self.in_flight -= 1;
         Some(done)
@@ -130,6 +150,10 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         if !self.failed.is_empty() {
             return Some(Instant::from_nanos(self.now));
         }
-        mechanism!(&self.mechanism, mechanism => mechanism.next_event()).map(Instant::from_nanos)
+        mechanism!(
+            &self.mechanism,
+            mechanism => mechanism.next_event().map(Instant::from_nanos),
+            target => target.poll_timeout()
+        )
     }
 }

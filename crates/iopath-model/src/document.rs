@@ -25,6 +25,8 @@ struct Layer<'t> {
     file: &'t str,
     text: &'t str,
     table: DeTable<'t>,
+    /// The table for which the file stands, with a dot at the end; empty for the whole.
+    path: &'static str,
 }
 
 /// A value from outside the file, by the path of its parameter: `seek_average_ms`, `zone.0.cylinders`.
@@ -45,24 +47,34 @@ impl<'t> Document<'t> {
             overrides.iter().map(|&(path, value)| Override { path, value, is_used: Cell::new(false) });
         let (layers, settings) = (Vec::new(), RefCell::default());
         let mut document = Self { layers, overrides: overrides.collect(), settings };
-        document.add_layer(file, text)?;
+        document.add_layer(file, text, "")?;
         Ok(document)
     }
 
-    /// Adds a file whose values hold where the files before have none.
-    pub(crate) fn add_layer(&mut self, file: &'t str, text: &'t str) -> Result<(), ModelError> {
+    /// Adds a file whose values hold where the files before have none: for the table of `path` (`device.`), or for the whole.
+    pub(crate) fn add_layer(
+        &mut self,
+        file: &'t str,
+        text: &'t str,
+        path: &'static str,
+    ) -> Result<(), ModelError> {
         let table = DeTable::parse(text).map_err(|error| ModelError::Syntax {
             at: position(file, text, error.span()),
             message: error.message().trim().replace('\n', " "),
         })?;
-        self.layers.push(Layer { file, text, table: table.into_inner() });
+        self.layers.push(Layer { file, text, table: table.into_inner(), path });
         Ok(())
     }
 
     /// The whole file.
     pub(crate) fn root(&self) -> Section<'_> {
-        let tables = self.layers.iter().map(|layer| Place { layer, table: &layer.table, span: 0..0 });
-        Section { document: self, path: String::new(), tables: tables.collect() }
+        Section { document: self, path: String::new(), tables: self.places("").collect() }
+    }
+
+    /// The files that stand for a table.
+    fn places(&self, path: &str) -> impl Iterator<Item = Place<'_>> {
+        let layers = self.layers.iter().filter(move |layer| layer.path == path);
+        layers.map(|layer| Place { layer, table: &layer.table, span: 0..0 })
     }
 
     /// The parameters read so far, with their values and sources.
@@ -138,6 +150,21 @@ impl<'d> Section<'d> {
     /// The name with the tables that contain it.
     pub(crate) fn full(&self, name: &str) -> String {
         format!("{}{name}", self.path)
+    }
+
+    /// The table `name`, if any file has it.
+    pub(crate) fn table(&self, name: &str) -> Result<Option<Section<'d>>, ModelError> {
+        let mut tables = Vec::new();
+        for place in &self.tables {
+            let Some(value) = place.table.get(name) else { continue };
+            let DeValue::Table(table) = value.get_ref() else {
+                return Err(self.wrong_type(place, name, value, "a table"));
+            };
+            tables.push(Place { layer: place.layer, table, span: value.span() });
+        }
+        let path = format!("{}{name}.", self.path);
+        tables.extend(self.document.places(&path));
+        Ok((!tables.is_empty()).then_some(Section { document: self.document, path, tables }))
     }
 
     /// The tables `[[name]]` of the first file that has any.

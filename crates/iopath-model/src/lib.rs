@@ -44,6 +44,7 @@ mod mechanism;
 mod model;
 mod parameter;
 mod stage;
+mod target;
 
 pub use clock::{EndOfTime, VirtualClock};
 pub use delay::{Delay, Throttle};

@@ -68,7 +68,7 @@ impl LinkModel {
     }
 
     pub(crate) fn read(section: &Section<'_>) -> Result<Self, ModelError> {
-        let values = section.read(PARAMETERS, &["about"])?;
+        let values = section.read(PARAMETERS, &["about", "base"])?;
         Ok(Self {
             settings: Vec::new(),
             bit_time: SECOND as f64 / values.number("bandwidth_mbit_per_s"),

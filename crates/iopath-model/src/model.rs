@@ -8,7 +8,10 @@ use crate::disk;
 use crate::document::{Document, Section};
 use crate::error::ModelError;
 use crate::flash;
+use crate::host::HostModel;
+use crate::link::LinkModel;
 use crate::parameter::{Parameter, Setting};
+use crate::target;
 
 /// A kind of model.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +22,11 @@ pub struct Kind {
     pub about: &'static str,
     /// The tables of its file, each with its parameters; the first is the file itself, without a name.
     pub tables: &'static [(&'static str, &'static [Parameter])],
-    read: fn(&Section<'_>) -> Result<(Spec, Limits), ModelError>,
+    read: fn(&Section<'_>, &[&str]) -> Checked,
 }
+
+/// The parameters of a section and the limits that follow, or the mistake.
+type Checked = Result<(Spec, Limits), ModelError>;
 
 impl Kind {
     /// Every kind.
@@ -29,8 +35,8 @@ impl Kind {
             name: "disk",
             about: "a rotating disk: zones, seeks, rotation, track buffer, write cache and command queue",
             tables: &[("", disk::PARAMETERS), ("zone", disk::ZONE)],
-            read: |section| {
-                let (spec, limits) = disk::Spec::read(section, ROOT_KEYS)?;
+            read: |section, others| {
+                let (spec, limits) = disk::Spec::read(section, others)?;
                 Ok((Spec::Disk(Box::new(spec)), limits))
             },
         },
@@ -38,8 +44,8 @@ impl Kind {
             name: "flash",
             about: "a solid-state disk: channels, dies, write buffer and garbage collection",
             tables: &[("", flash::PARAMETERS)],
-            read: |section| {
-                let (spec, limits) = flash::Spec::read(section, ROOT_KEYS)?;
+            read: |section, others| {
+                let (spec, limits) = flash::Spec::read(section, others)?;
                 Ok((Spec::Flash(Box::new(spec)), limits))
             },
         },
@@ -47,16 +53,48 @@ impl Kind {
             name: "cloud",
             about: "a virtual disk: latency, and caps on I/Os and bytes a second with burst credits",
             tables: &[("", cloud::PARAMETERS)],
-            read: |section| {
-                let (spec, limits) = cloud::Spec::read(section, ROOT_KEYS)?;
+            read: |section, others| {
+                let (spec, limits) = cloud::Spec::read(section, others)?;
                 Ok((Spec::Cloud(spec), limits))
             },
         },
+        Self {
+            name: "target",
+            about: "a remote block target: table `device`, a model of any kind, behind a host and a link",
+            tables: &[("link", LinkModel::PARAMETERS), ("host", HostModel::PARAMETERS), ("device", &[])],
+            read: |section, others| {
+                let (spec, limits) = target::Spec::read(section, others, read_device)?;
+                Ok((Spec::Target(Box::new(spec)), limits))
+            },
+        },
     ];
+
+    /// The kind that a table names.
+    fn of(section: &Section<'_>) -> Result<&'static Self, ModelError> {
+        let known = || Self::ALL.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+        let wanted = section.string("kind")?;
+        let wanted =
+            wanted.ok_or_else(|| section.conflict("kind", format!("missing; one of: {}", known())))?;
+        Self::ALL.iter().find(|kind| kind.name == wanted).ok_or_else(|| {
+            section.conflict("kind", format!("there is no kind `{wanted}`; one of: {}", known()))
+        })
+    }
+
+    fn read(&self, section: &Section<'_>) -> Checked {
+        let tables = self.tables.iter().map(|(name, _)| *name).filter(|name| !name.is_empty());
+        let others: Vec<_> = ["kind", "base", "about"].into_iter().chain(tables).collect();
+        (self.read)(section, &others)
+    }
 }
 
-/// Keys of a file that are no parameters.
-const ROOT_KEYS: &[&str] = &["kind", "base", "about", "zone"];
+/// The device of a target: any kind but a target.
+fn read_device(section: &Section<'_>) -> Checked {
+    let kind = Kind::of(section)?;
+    if kind.name == "target" {
+        return Err(section.conflict("kind", "the device of a target is no target itself"));
+    }
+    kind.read(section)
+}
 
 /// A model that comes with the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +115,7 @@ impl Preset {
         Self { name: "ssd-sata", text: include_str!("../presets/ssd-sata.toml") },
         Self { name: "ssd-nvme", text: include_str!("../presets/ssd-nvme.toml") },
         Self { name: "cloud", text: include_str!("../presets/cloud.toml") },
+        Self { name: "iscsi-gbe", text: include_str!("../presets/iscsi-gbe.toml") },
     ];
 
     /// The preset of this name.
@@ -97,6 +136,7 @@ pub(crate) enum Spec {
     Disk(Box<disk::Spec>),
     Flash(Box<flash::Spec>),
     Cloud(cloud::Spec),
+    Target(Box<target::Spec<Self>>),
 }
 
 /// The parameters of a modelled device, checked.
@@ -143,20 +183,10 @@ impl Model {
     /// As of [`Model::parse`], also for the values of `overrides`.
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let mut document = Document::parse(file_name, text, overrides)?;
-        let base = document.root().string("base")?.map(Preset::find).transpose();
-        let base = base.map_err(|error| document.root().conflict("base", error.to_string()))?;
-        if let Some(base) = base {
-            document.add_layer(base.name, base.text)?;
-        }
+        add_bases(&mut document)?;
         let root = document.root();
-        let kinds = || Kind::ALL.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
-        let wanted = root.string("kind")?;
-        let wanted = wanted.ok_or_else(|| root.conflict("kind", format!("missing; one of: {}", kinds())))?;
-        let kind = Kind::ALL.iter().find(|kind| kind.name == wanted);
-        let kind = kind.ok_or_else(|| {
-            root.conflict("kind", format!("there is no kind `{wanted}`; one of: {}", kinds()))
-        })?;
-        let (spec, limits) = (kind.read)(&root)?;
+        let kind = Kind::of(&root)?;
+        let (spec, limits) = kind.read(&root)?;
         let settings = document.settings();
         document.check_overrides()?;
         let name = file_name.rsplit('/').next().unwrap_or(file_name).trim_end_matches(".toml").to_owned();
@@ -197,4 +227,26 @@ impl Model {
     pub(crate) const fn spec(&self) -> &Spec {
         &self.spec
     }
+}
+
+/// Puts the presets that a file names as `base` below it: its own, and those of the tables `device` and `link`.
+fn add_bases(document: &mut Document<'_>) -> Result<(), ModelError> {
+    for (name, path) in [("", ""), ("device", "device."), ("link", "link.")] {
+        let root = document.root();
+        let section = if name.is_empty() { Some(root) } else { root.table(name)? };
+        let Some(section) = section else { continue };
+        let Some(wanted) = section.string("base")? else { continue };
+        let found = if name == "link" {
+            let known = || LinkModel::PRESETS.iter().map(|preset| preset.0).collect::<Vec<_>>().join(", ");
+            let preset = LinkModel::PRESETS.iter().find(|preset| preset.0 == wanted);
+            preset.copied().ok_or_else(|| {
+                section.conflict("base", format!("there is no link `{wanted}`; links: {}", known()))
+            })?
+        } else {
+            let preset = Preset::find(wanted).map_err(|error| section.conflict("base", error.to_string()))?;
+            (preset.name, preset.text)
+        };
+        document.add_layer(found.0, found.1, path)?;
+    }
+    Ok(())
 }

@@ -156,6 +156,8 @@ const FIGURES: &[Figure] = &[
     figure("cloud", ("sequential reads", "MB/s"), Some((131.1, 0.01)), true, GP3, |model| {
         stream(model, Op::Read)
     }),
+    figure("iscsi-gbe", ("sequential reads", "MB/s"), None, false, ASSUMED, |model| stream(model, Op::Read)),
+    figure("iscsi-gbe", RANDOM[0], None, false, ASSUMED, |model| random(model, 1, 512)),
     figure("cloud", ("random read of 4 KiB, latency", "µs"), None, false, ASSUMED, |model| {
         latency_us(model, Op::Read)
     }),
@@ -303,7 +305,7 @@ fn tables() -> String {
         .unwrap();
         let mut zones = 0;
         for setting in Model::preset(preset.name).unwrap().settings() {
-            if setting.path.starts_with("zone.") && !setting.path.starts_with("zone.0.") {
+            if setting.path.contains("zone.") && !setting.path.contains("zone.0.") {
                 zones += 1;
                 continue;
             }

@@ -49,13 +49,13 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
         ),
         (
             with("kind", "kind = \"tape\""),
-            "my.toml:1: `kind`: there is no kind `tape`; one of: disk, flash, cloud",
+            "my.toml:1: `kind`: there is no kind `tape`; one of: disk, flash, cloud, target",
         ),
-        (with("kind", ""), "my.toml:1: `kind`: missing; one of: disk, flash, cloud"),
+        (with("kind", ""), "my.toml:1: `kind`: missing; one of: disk, flash, cloud, target"),
         (with("kind", "kind = 7"), "my.toml:1: `kind`: this must be a string"),
         (
             with("kind", "base = \"tape\""),
-            "my.toml:1: `base`: there is no model `tape`; presets: ide-2001, fc15k-2002, sata-2006, hdd-20tb, ssd-sata, ssd-nvme, cloud",
+            "my.toml:1: `base`: there is no model `tape`; presets: ide-2001, fc15k-2002, sata-2006, hdd-20tb, ssd-sata, ssd-nvme, cloud, iscsi-gbe",
         ),
     ];
     for (text, expected) in cases {
@@ -94,6 +94,26 @@ fn a_file_may_be_based_on_a_preset() {
     );
     assert_eq!(setting("burst_iops").value.to_string(), "3000");
     assert!(setting("burst_iops").source.is_some());
+}
+
+#[test]
+fn the_tables_of_a_target_have_bases_of_their_own() {
+    let text = "base = \"iscsi-gbe\"\n[device]\nbase = \"cloud\"\ndepth_max = 8\n[link]\nlatency_us = 99\n";
+    let model = Model::parse_with("t", text, &[("host.cpus", "4"), ("device.credits", "7")]).unwrap();
+    let value = |path: &str| model.settings().iter().find(|one| one.path == path).unwrap().value.to_string();
+    assert_eq!((model.kind().name, model.limits().depth_max), ("target", 8));
+    assert_eq!(
+        ["link.latency_us", "link.frame_bytes", "host.cpus", "device.credits"].map(value),
+        ["99", "1448", "4", "7"]
+    );
+    let wrong = error("kind = \"target\"\n[link]\nbase = \"tin-can\"\n");
+    assert_eq!(wrong, "my.toml:3: `link.base`: there is no link `tin-can`; links: fc-2g, gbe");
+    let wrong = error("kind = \"target\"\n[link]\nbase = \"gbe\"\n");
+    assert_eq!(wrong, "my.toml:1: `host`: a target has this table");
+    let wrong = error("base = \"iscsi-gbe\"\n[device]\nbase = \"iscsi-gbe\"\n");
+    assert!(wrong.ends_with("`device.kind`: the device of a target is no target itself"), "{wrong}");
+    let wrong = error("base = \"cloud\"\n[[zone]]\ncylinders = 3\n");
+    assert!(wrong.starts_with("my.toml:2: `zone` is not a parameter"), "{wrong}");
 }
 
 #[test]

@@ -182,3 +182,20 @@ fn a_busy_inner_device_gets_the_request_when_it_has_room() {
     assert_eq!(done.len(), 50);
     let _: &dyn BlockDevice<Memory = LengthOnly> = &rig.device;
 }
+
+#[test]
+fn a_target_is_bounded_by_its_link_its_host_or_its_device() {
+    let rate = |overrides: &[(&str, &str)]| {
+        let mut rig = Rig::new(device(&Model::preset_with("iscsi-gbe", overrides).unwrap()));
+        mb_per_s(&rig.keep(8, 2000, |n| (Op::Read, u64::from(n) * 256, 131_072)))
+    };
+    let (disk, link, host) = (
+        rate(&[]),
+        rate(&[("link.bandwidth_mbit_per_s", "100")]),
+        rate(&[("host.cpus", "1"), ("host.io_ns", "10000000")]),
+    );
+    assert!((60.0..66.0).contains(&disk), "{disk}");
+    assert!((10.5..12.0).contains(&link), "{link}");
+    // A request of 128 KiB each 10 ms.
+    assert!((12.5..13.2).contains(&host), "{host}");
+}
