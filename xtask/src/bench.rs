@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: our figures and those of peers, measured alternately. The figures: `bench/figures.rs`; of the
-//! queue alone: `bench/queue.rs`; of the request log: `bench/log.rs`; of models: `bench/models.rs`; of the buffered path:
-//! `bench/buffered.rs`.
+//! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them. The
+//! comparisons are in `bench/figures.rs`, of the queue alone in `bench/queue.rs`, of the request log in `bench/log.rs`, of
+//! models in `bench/models.rs`, of the buffered path in `bench/buffered.rs`.
 //!
-//! The ratios are of this machine and this time; they state no significance.
+//! The ratios apply to this machine at this time. The bench does not test their significance.
 
 mod buffered;
 mod contest;
@@ -25,23 +25,23 @@ use figures::{CONTESTS, Contest, Target};
 use scratch::Scratch;
 use zram::{SetUp, Zram};
 
-/// Figures measured by benches of our libraries.
-struct Own {
-    /// Their name for `--only`.
+/// Figures measured by the benches of our crates.
+struct CrateBench {
+    /// The name for `--only`.
     name: &'static str,
-    /// Measures all of them, as medians over about this many runs.
+    /// Measures all figures, as medians over about this many runs.
     measure: fn(u32) -> Result<Vec<report::Figure>>,
 }
 
-const OWN: &[Own] = &[
-    Own { name: queue::NAME, measure: queue::measure },
-    Own { name: log::NAME, measure: log::measure },
-    Own { name: models::NAME, measure: models::measure },
+const CRATE_BENCHES: &[CrateBench] = &[
+    CrateBench { name: queue::NAME, measure: queue::measure },
+    CrateBench { name: log::NAME, measure: log::measure },
+    CrateBench { name: models::NAME, measure: models::measure },
 ];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Runs of each side, whose median is the result
+    /// Runs of each side; the result is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Length of each run
@@ -55,12 +55,11 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// Builds the program, runs the contests, prints the table and writes `target/bench.json`. Returns whether none failed.
-///
-/// A missed goal is shown, but is not a failure.
+/// Builds the program, runs the contests, prints the table and writes `target/bench.json`. Returns false if a measurement
+/// failed. The table shows missed goals, which are not failures.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let (contests, own) = chosen(options.only.as_deref())?;
-    if !contests.is_empty() || buffered::is_chosen(options.only.as_deref()) {
+    let (contests, crate_benches) = selected(options.only.as_deref())?;
+    if !contests.is_empty() || buffered::is_selected(options.only.as_deref()) {
         build_release()?;
     }
     let scratch = Scratch::folder()?;
@@ -69,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut figures = Vec::new();
     let mut failed = false;
     for contest in contests {
-        match hold(contest, &bench, &scratch, options.scratch_mib) {
+        match run_contest(contest, &bench, &scratch, options.scratch_mib) {
             Ok(Some(measured)) => figures.extend(measured),
             Ok(None) => {}
             Err(error) => {
@@ -78,16 +77,16 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             }
         }
     }
-    for own in own {
-        match (own.measure)(options.runs) {
+    for crate_bench in crate_benches {
+        match (crate_bench.measure)(options.runs) {
             Ok(measured) => figures.extend(measured),
             Err(error) => {
                 failed = true;
-                eprintln!("failed: {}: {error:#}", own.name);
+                eprintln!("failed: {}: {error:#}", crate_bench.name);
             }
         }
     }
-    if buffered::is_chosen(options.only.as_deref()) {
+    if buffered::is_selected(options.only.as_deref()) {
         let measured = scratch.file(options.scratch_mib).and_then(|target| {
             buffered::measure(options.only.as_deref(), options.runs, options.seconds, &target)
         });
@@ -107,8 +106,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(!failed)
 }
 
-/// Prepares the target of `contest` and runs it. Skips it with a line if this machine lacks its requirements.
-fn hold(
+/// Prepares the target of `contest` and runs it. Prints a line and skips it if this machine lacks its requirements.
+fn run_contest(
     contest: &Contest,
     bench: &Bench,
     scratch: &Scratch,
@@ -119,10 +118,10 @@ fn hold(
         return Ok(None);
     }
     let measured = match contest.target {
-        Target::File => bench.hold(contest, Some(&scratch.file(scratch_mib)?)),
-        Target::Nothing => bench.hold(contest, None),
+        Target::File => bench.run_contest(contest, Some(&scratch.file(scratch_mib)?)),
+        Target::Nothing => bench.run_contest(contest, None),
         Target::Zram => match Zram::set_up()? {
-            SetUp::Ours(_reset_when_dropped) => bench.hold(contest, Some(&Zram::target())),
+            SetUp::Ours(_reset_when_dropped) => bench.run_contest(contest, Some(&Zram::target())),
             SetUp::Unusable(reason) => {
                 eprintln!("skipped: {}: {reason}", contest.name);
                 return Ok(None);
@@ -132,16 +131,20 @@ fn hold(
     measured.map(Some)
 }
 
-fn chosen(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static Own>)> {
-    let is_chosen = |name: &str| only.is_none_or(|text| name.contains(text));
-    let contests: Vec<_> = CONTESTS.iter().filter(|contest| is_chosen(contest.name)).collect();
-    let own: Vec<_> = OWN.iter().filter(|own| is_chosen(own.name)).collect();
-    if contests.is_empty() && own.is_empty() && !buffered::is_chosen(only) {
-        let others = OWN.iter().map(|own| own.name).chain(buffered::names());
+fn selected(only: Option<&str>) -> Result<(Vec<&'static Contest>, Vec<&'static CrateBench>)> {
+    let is_selected = |name: &str| only.is_none_or(|text| name.contains(text));
+    let contests: Vec<_> = CONTESTS.iter().filter(|contest| is_selected(contest.name)).collect();
+    let crate_benches: Vec<_> = CRATE_BENCHES.iter().filter(|bench| is_selected(bench.name)).collect();
+    if contests.is_empty() && crate_benches.is_empty() && !buffered::is_selected(only) {
+        let others = CRATE_BENCHES.iter().map(|bench| bench.name).chain(buffered::names());
         let names: Vec<_> = CONTESTS.iter().map(|contest| contest.name).chain(others).collect();
-        bail!("no contest is named like `{}`; there are: {}", only.unwrap_or_default(), names.join("; "));
+        bail!(
+            "no contest has `{}` in its name; use a part of: {}",
+            only.unwrap_or_default(),
+            names.join("; ")
+        );
     }
-    Ok((contests, own))
+    Ok((contests, crate_benches))
 }
 
 fn build_release() -> Result<()> {

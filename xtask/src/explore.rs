@@ -1,6 +1,6 @@
 //! `cargo xtask explore`: runs the blocking code under a scheduler that controls its threads. The scenarios are the tests
-//! `explore` of `iopath-os` and `iopath`. This file builds them with `--cfg iopath_explore` in a target folder of their
-//! own, and passes seeds and time.
+//! `explore` of `iopath-os` and `iopath`. This file builds them with `--cfg iopath_explore` in a separate target folder, and
+//! sets their seeds and time.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) name: Option<String>,
 }
 
-/// Runs the scenarios; returns whether no schedule failed.
+/// Runs the scenarios. Returns false if a schedule failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut command = command(options)?;
     command.args(["--", "--nocapture"]).args(&options.name).stdout(Stdio::piped());
@@ -48,14 +48,14 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// The cargo command for these options.
 pub(crate) fn command(options: &Options) -> Result<Command> {
-    // A time in the upper bits: runs that start in different seconds share no seed.
+    // The time is in the upper bits, so runs that start in different seconds have no seed in common.
     let from = options.from.map_or_else(|| seed::or_time(None).map(|time| time << 20), Ok)?;
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = workspace::cargo();
     command
         .args(["test", "--profile", "checked", "--package", "iopath-os", "--package", "iopath"])
         .args(["--test", "explore"])
-        // Other flags in the same folder would make cargo rebuild the workspace each time.
+        // A separate folder: in a shared one, different flags would cause a rebuild each time.
         .env("CARGO_TARGET_DIR", workspace::target_dir().join("explore"))
         .env("RUSTFLAGS", format!("{flags} --cfg iopath_explore -D warnings"))
         .env("IOPATH_EXPLORE_FROM", from.to_string())

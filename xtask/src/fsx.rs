@@ -1,6 +1,6 @@
-//! `cargo xtask fsx`: runs fsx, a program of another project, on a volume mounted with FUSE. One process or several do
-//! random operations on windows of one volume; fsx compares every byte that it reads. The example `fuse_file` of the crate
-//! `iopath` serves the volume. This file chooses variants and seeds, and reports.
+//! `cargo xtask fsx`: runs fsx, a program of another project, on a volume mounted with FUSE. One or several processes run
+//! random operations on windows of one volume; fsx compares every byte that it reads. The example `fuse_file` of crate
+//! `iopath` serves the volume. This file selects variants and seeds, and reports.
 
 mod diagnosis;
 mod mount;
@@ -50,9 +50,9 @@ pub(crate) struct Options {
     list: bool,
 }
 
-/// Runs rounds until a limit is reached or one fails. Returns whether none failed; also true if nothing can be mounted.
+/// Runs rounds until a limit or a failure. Returns false after a failure, and true if FUSE is not available.
 pub(crate) fn run(options: &Options) -> Result<bool> {
-    let mut variants = chosen(&options.variant)?;
+    let mut variants = selected(&options.variant)?;
     if options.list {
         for variant in &variants {
             println!("{variant}");
@@ -98,7 +98,7 @@ struct Progress<'a> {
     limit: Limit,
     first: u64,
     started: Instant,
-    /// By the user.
+    /// Set by a signal of the user.
     interrupted: &'a AtomicBool,
     failed: AtomicBool,
     counts: Mutex<Counts>,
@@ -213,20 +213,21 @@ fn rounds(
 }
 
 /// The variants whose names contain all of the words; an error if there is none.
-fn chosen(words: &str) -> Result<Vec<Variant>> {
-    let variants = variant::all().into_iter().filter(|variant| is_chosen(variant, words)).collect::<Vec<_>>();
+fn selected(words: &str) -> Result<Vec<Variant>> {
+    let variants =
+        variant::all().into_iter().filter(|variant| is_selected(variant, words)).collect::<Vec<_>>();
     ensure!(!variants.is_empty(), "no variant has all words of `{words}`: see `cargo xtask fsx --list`");
     Ok(variants)
 }
 
 /// A word is a part between hyphens, or the whole name.
-fn is_chosen(variant: &Variant, words: &str) -> bool {
+fn is_selected(variant: &Variant, words: &str) -> bool {
     let name = variant.to_string();
     let has = |word: &str| word == name || name.split('-').any(|part| part == word);
     words.split(',').filter(|word| !word.is_empty()).all(has)
 }
 
-/// Mounts and unmounts once. A failure here is one of the machine, not of the volume.
+/// Mounts and unmounts a volume once. A failure of this probe is a failure of the machine, not of the volume.
 fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
     let variant = variant::all()[0];
     let files = scratch.job(0)?;
@@ -234,7 +235,7 @@ fn probe(program: &Path, scratch: &Scratch) -> Result<()> {
     Server::start(program, &variant, &backing, &files.mount(), &log)?.unmount()
 }
 
-/// Builds the server with all assertions.
+/// Builds the server with all assertions enabled.
 fn build() -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command.args([
@@ -252,7 +253,7 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_dir().join("checked/examples/fuse_file"))
 }
 
-/// Installs the program fsx below target/, unless it is there already.
+/// Installs the program fsx below target/, unless it is already installed.
 fn install() -> Result<PathBuf> {
     let root = workspace::target_dir().join(format!("fsx-{FSX_VERSION}"));
     let program = root.join("bin").join(FSX);
@@ -281,16 +282,16 @@ mod tests {
     #[test]
     fn words_select_variants_and_a_full_name_selects_one() {
         let all = variant::all();
-        assert_eq!(chosen("").expect("all").len(), all.len());
-        let buffered = chosen("buffered,windows").expect("some");
+        assert_eq!(selected("").expect("all").len(), all.len());
+        let buffered = selected("buffered,windows").expect("some");
         assert!(buffered.len() < all.len());
         assert!(
             buffered.iter().all(|variant| variant.path == "buffered" && variant.layout.name == "windows")
         );
         for variant in &all {
-            assert_eq!(chosen(&variant.to_string()).expect("itself"), [*variant]);
+            assert_eq!(selected(&variant.to_string()).expect("itself"), [*variant]);
         }
-        assert!(chosen("buffered,bounced").is_err());
+        assert!(selected("buffered,bounced").is_err());
     }
 
     fn progress(limit: Limit, interrupted: &AtomicBool) -> Progress<'_> {
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn rounds_start_until_the_limit_and_never_after_a_failure() {
-        let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
+        let (variants, interrupted) = (selected("windows").expect("some"), AtomicBool::new(false));
         let two = progress(Limit::Ops(2 * variants[0].ops()), &interrupted);
         let seeds: Vec<_> = std::iter::from_fn(|| two.next(&variants)).map(|(seed, _)| seed).collect();
         assert_eq!(seeds, [7, 8]);
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_summary_counts_operations_of_successful_rounds() {
-        let (variants, interrupted) = (chosen("windows").expect("some"), AtomicBool::new(false));
+        let (variants, interrupted) = (selected("windows").expect("some"), AtomicBool::new(false));
         let progress = progress(Limit::Ops(u64::MAX), &interrupted);
         for result in [Ok(()), Err(anyhow::anyhow!("miscompare"))] {
             let (seed, variant) = progress.next(&variants).expect("a round");

@@ -1,6 +1,6 @@
 //! Development tasks: `cargo xtask test | tidy | bench | torture | explore | fsx | sanitize`.
 //!
-//! Contains no product code, and no crate depends on it: it checks the product from outside.
+//! Contains no product code. No crate depends on it: it checks the product from outside.
 
 mod bench;
 mod explore;

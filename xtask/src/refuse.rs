@@ -1,7 +1,7 @@
-//! Runs a command without access to `io_uring`, as containers do. A seccomp filter affects that command only, whereas the
-//! sysctl would affect the machine.
+//! Runs a command without access to `io_uring`, as in a container. Uses a seccomp filter, which affects only that command:
+//! the sysctl would affect the whole machine.
 //!
-//! Not a sandbox: all other system calls are allowed.
+//! Not a sandbox: the filter allows all other system calls.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_thread_is_refused_a_ring() {
+    fn only_the_filtered_thread_is_refused_a_ring() {
         let before = io_uring::IoUring::new(2).map(drop);
         let refused = std::thread::spawn(|| {
             refuse_io_uring().expect("a filter can be installed");

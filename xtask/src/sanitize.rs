@@ -1,6 +1,6 @@
 //! `cargo xtask sanitize`: runs Miri, `ThreadSanitizer` and `AddressSanitizer` on the tests that they support, with a
-//! nightly toolchain. Not a step of `cargo xtask test`, since it takes minutes and builds the standard library. Skips a
-//! missing tool with a line.
+//! nightly toolchain. Not a step of `cargo xtask test`, because it takes minutes and builds the standard library. Prints a
+//! line for a missing tool and skips it.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ pub(crate) struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Tool {
-    /// Interpreter that finds undefined behaviour and data races; without `io_uring`, files and C code
+    /// Finds undefined behaviour and data races; does not support `io_uring`, files and C code
     Miri,
-    /// Data races between threads; does not see the kernel's side of `io_uring`
+    /// Finds data races between threads; does not observe the kernel's side of `io_uring`
     Thread,
-    /// Use after free and buffer overflows
+    /// Finds use after free and buffer overflows
     Address,
 }
 
@@ -38,7 +38,7 @@ struct Job {
     variables: &'static [(&'static str, &'static str)],
 }
 
-/// A short test of a volume shared by threads: the sanitizers slow it down ten times.
+/// A short torture test of a volume shared by threads: the sanitizers are about ten times slower.
 const TORTURE: &[(&str, &str)] = &[
     ("IOPATH_TORTURE_SEED", "1"),
     ("IOPATH_TORTURE_OPS", "60000"),
@@ -46,11 +46,11 @@ const TORTURE: &[(&str, &str)] = &[
     ("IOPATH_TORTURE_TARGET", "memory"),
 ];
 
-/// Few cases for property tests, since Miri interprets.
+/// Few cases for property tests: Miri interprets the code.
 const FEW_CASES: &[(&str, &str)] = &[("PROPTEST_CASES", "4")];
 
 const JOBS: &[Job] = &[
-    // From the core only the tables that threads share: it has no `unsafe`, and Miri takes minutes for each model.
+    // Of the core, only the tables that threads share: the core has no `unsafe`, and Miri takes minutes for each model.
     Job {
         tool: Tool::Miri,
         arguments: &["-p", "iopath-core", "--lib", "cache::table::"],
@@ -89,14 +89,14 @@ const JOBS: &[Job] = &[
     Job { tool: Tool::Address, arguments: &["-p", "iopath", "--tests"], variables: TORTURE },
 ];
 
-/// Runs the jobs of the installed tools; returns whether none failed.
+/// Runs the jobs of the installed tools. Returns false if a job failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let Some(host) = nightly_host() else {
-        println!("skipped: there is no nightly toolchain: `rustup toolchain install nightly`");
+        println!("skipped: no nightly toolchain; install it with `rustup toolchain install nightly`");
         return Ok(true);
     };
     let mut lines = Vec::new();
-    let mut is_right = true;
+    let mut is_ok = true;
     for tool in [Tool::Miri, Tool::Thread, Tool::Address] {
         if options.only.is_some_and(|only| only != tool) {
             continue;
@@ -110,9 +110,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             println!("\n=== {title}");
             let started = Instant::now();
             let (succeeded, passed) = run_shown(&mut job.command(&host))?;
-            // No test is a failure: the name in a filter has changed.
+            // A job without tests fails: a name in its filter has changed.
             let verdict = if succeeded && passed > 0 { "ok    " } else { "FAILED" };
-            is_right &= succeeded && passed > 0;
+            is_ok &= succeeded && passed > 0;
             lines.push(format!(
                 "{verdict} {:6.0} s  {passed:>4} tests  {title}",
                 started.elapsed().as_secs_f64()
@@ -120,10 +120,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     }
     println!("\n{}", lines.join("\n"));
-    Ok(is_right)
+    Ok(is_ok)
 }
 
-/// Runs the command and shows its output. Returns whether it succeeded, and how many tests passed.
+/// Runs the command and prints its output. Returns whether it succeeded, and the number of passed tests.
 fn run_shown(command: &mut Command) -> Result<(bool, u64)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run rustup")?;
     let mut passed = 0;
@@ -148,22 +148,23 @@ impl Job {
         let (sanitizer, variable, settings) = match self.tool {
             Tool::Miri => {
                 command.args(["miri", "test"]).args(self.arguments);
-                // Isolation hides the clock and the variables with seeds. A segment joined from two borrows has an
-                // exposed address.
+                // Isolation would hide the clock and the environment variables with seeds. Segments that join two borrows
+                // need exposed addresses.
                 command.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-permissive-provenance");
                 return command;
             }
             Tool::Thread => ("thread", "TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),
-            // Tests of hangs leak the memory that a hanging thread would use.
+            // Tests of hangs leak memory on purpose, because a hanging thread may still use it.
             Tool::Address => ("address", "ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=1"),
         };
         command
-            // Otherwise ThreadSanitizer does not see the locks of the standard library.
+            // With `build-std`, ThreadSanitizer observes the locks of the standard library.
             .args(["test", "-Zbuild-std", "--profile", "checked", "--no-fail-fast", "--target", host])
             .arg("--target-dir")
             .arg(workspace::target_dir().join("sanitize").join(sanitizer))
             .args(self.arguments)
-            // The sanitizers intercept the C library, so memory that one thread unmaps and another maps is not a race.
+            // The sanitizers intercept calls of the C library. Without that, memory that one thread unmaps and another maps
+            // again would be reported as a race.
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} --cfg=rustix_use_libc"))
             .env(variable, settings);
         command
@@ -186,7 +187,7 @@ fn prepare(tool: Tool) -> Result<()> {
     Ok(())
 }
 
-/// Tries to install a component. The caller reports a failure.
+/// Tries to install a component. The caller checks the result.
 fn add_component(name: &str) {
     println!("installing {name} for the nightly toolchain");
     let _ = succeeds(Command::new("rustup").args(["component", "add", name, "--toolchain", "nightly"]));
@@ -201,7 +202,7 @@ fn succeeds(command: &mut Command) -> bool {
 fn nightly(program: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", program]).current_dir(workspace::root());
-    // Cargo set these for the toolchain that built xtask.
+    // Cargo has set these variables for the toolchain of xtask.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTDOC");
     command
 }

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_given_seed_is_used_and_another_is_the_time() {
+    fn the_default_seed_is_the_time() {
         assert_eq!(or_time(Some(7)).expect("it is given"), 7);
         assert!(or_time(None).expect("the clock is right") > 1_700_000_000);
     }

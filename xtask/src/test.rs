@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all checks that a change must pass, as a table of steps. Not the checks themselves.
+//! `cargo xtask test`: all checks that a change must pass, as a table of steps.
 
 mod failures;
 mod logged;
@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::{explore, tidy, torture, workspace};
 use logged::Logged;
 
-/// Crates whose property tests run with optimisation (profile `checked`), since they do many operations.
+/// Crates whose property tests run with optimisation (profile `checked`), because they run many operations.
 const OPTIMISED: &[&str] = &["iopath-core"];
 
 /// Crates with real I/O. Their tests run a second time without `io_uring`.
@@ -31,7 +31,7 @@ enum Outcome {
 
 struct Step {
     name: &'static str,
-    /// Whether `--quick` keeps it.
+    /// Whether `--quick` includes the step.
     quick: bool,
     run: fn() -> Result<Outcome>,
 }
@@ -61,16 +61,17 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// Runs all steps, also after a failure; returns whether none failed.
+/// Runs all steps, also after a failure. Returns false if a step failed.
 pub(crate) fn run(options: &Options) -> bool {
-    let wanted = |step: &&Step| match &options.only {
+    let is_selected = |step: &&Step| match &options.only {
         Some(name) => step.name == name,
         None => step.quick || !options.quick,
     };
-    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+    let steps: Vec<&Step> = STEPS.iter().filter(is_selected).collect();
     if steps.is_empty() {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        eprintln!("xtask: no step has that name; there are {}", names.join(", "));
+        let only = options.only.as_deref().unwrap_or_default();
+        eprintln!("xtask: unknown step `{only}`; use one of: {}", names.join(", "));
         return false;
     }
     let started = Instant::now();
@@ -81,7 +82,7 @@ pub(crate) fn run(options: &Options) -> bool {
 
 fn run_step(step: &Step) -> Result<Outcome> {
     print!("{:<19}", step.name);
-    let _ = std::io::stdout().flush(); // The result is printed in any case.
+    let _ = std::io::stdout().flush(); // A failure is harmless: the result is printed later.
     let started = Instant::now();
     let result = (step.run)();
     let seconds = started.elapsed().as_secs_f64();
@@ -93,14 +94,14 @@ fn run_step(step: &Step) -> Result<Outcome> {
     result
 }
 
-/// The failed steps, then a line that counts steps.
+/// The names of the failed steps, then a line with the number of steps.
 fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     let failed: Vec<_> =
         results.iter().filter(|(_, result)| result.is_err()).map(|(name, _)| *name).collect();
     let skipped = results.iter().filter(|(_, result)| matches!(result, Ok(Outcome::Skipped(_)))).count();
     let passed = results.len() - failed.len() - skipped;
     let verdict = match failed.as_slice() {
-        [] => "every step that could run passed".to_owned(),
+        [] => "all steps passed, except skipped ones".to_owned(),
         names => format!(
             "failed: {}; run again: cargo xtask test --only {}",
             names.join(", "),
@@ -109,7 +110,7 @@ fn summary(results: &[(&str, Result<Outcome>)], elapsed: Duration) -> String {
     };
     let tail = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
     let failed = failed.len();
-    format!("\n{verdict} ({:.0} s in all)\n{passed} passed, {failed} failed{tail}\n", elapsed.as_secs_f64())
+    format!("\n{verdict} ({:.0} s in total)\n{passed} passed, {failed} failed{tail}\n", elapsed.as_secs_f64())
 }
 
 fn format() -> Result<Outcome> {
@@ -172,8 +173,8 @@ fn test_without_io_uring() -> Result<Outcome> {
     select(tests, WITH_IO).run_tests()
 }
 
-/// A part of `cargo xtask torture` with a fixed seed, so that only a change can make it fail. Races of threads at the end of a
-/// file need a slow device, so that file is on a disk; the path for a fast device needs tmpfs.
+/// A part of `cargo xtask torture` with a fixed seed, so that only a change of the code can cause a failure. Races of threads
+/// at the end of a file need a slow device, so one file is on a disk. The path for a fast device needs tmpfs.
 fn torture() -> Result<Outcome> {
     let directory = workspace::target_dir().join("xtask");
     std::fs::create_dir_all(&directory)?;
@@ -199,11 +200,11 @@ fn torture() -> Result<Outcome> {
             note.push_str(line);
         }
     }
-    anyhow::ensure!(note.contains("operations"), "no operation was run");
+    anyhow::ensure!(note.contains("operations"), "no operation ran");
     Ok(Outcome::Passed(note))
 }
 
-/// A part of `cargo xtask explore` with a fixed seed, so that only a change can make it fail.
+/// A part of `cargo xtask explore` with a fixed seed, so that only a change of the code can cause a failure.
 fn explore() -> Result<Outcome> {
     let options = explore::Options { seed: None, from: Some(1), seconds: 3, name: None };
     let log = Logged::new("explore", explore::command(&options)?).args(["--", "--show-output"]).run()?;
@@ -256,7 +257,7 @@ mod tests {
         ];
         let text = summary(&results, Duration::from_secs(3));
         assert_eq!(text.lines().last(), Some("1 passed, 0 failed, 1 skipped"));
-        assert!(text.contains("every step that could run passed (3 s in all)"), "{text}");
+        assert!(text.contains("all steps passed, except skipped ones (3 s in total)"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the rules of style that no compiler checks. It reads text and tokens and changes nothing.
+//! `cargo xtask tidy`: style rules that the compiler does not check. Reads text and tokens; does not change files.
 
 mod circles;
 mod edges;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     circles: bool,
 }
 
-/// A violation of a rule: its position and the way to correct it.
+/// A violation of a rule: its position, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -40,7 +40,7 @@ impl fmt::Display for Finding {
 /// The result of checking every rule.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// Each with the name of its rule.
+    /// The findings, each with the name of its rule.
     findings: Vec<(Finding, &'static str)>,
     files: usize,
 }
@@ -60,7 +60,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks the working tree: tracked files and new ones that git does not ignore.
+/// Checks the working tree: tracked files, and new files that git does not ignore.
 pub(crate) fn check() -> Result<Report> {
     let tree = Tree::read(workspace::root())?;
     let check =

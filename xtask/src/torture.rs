@@ -1,6 +1,6 @@
 //! `cargo xtask torture`: random operations on a volume, compared byte by byte. The operations are in
-//! `crates/iopath/tests/torture`. This file passes seed, target, engine and amount, and builds with optimisation and all
-//! assertions.
+//! `crates/iopath/tests/torture`. This file sets seed, target, engine and number of operations, and builds with optimisation
+//! and all assertions.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,13 +20,13 @@ pub(crate) struct Options {
     /// Number of operations
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     pub(crate) ops: u64,
-    /// `memory`, `tmpfs` for a file there, or a new file, which is removed at the end
+    /// `memory`, `tmpfs` (a file on tmpfs), or the path of a new file, which is removed at the end
     #[arg(long, value_name = "FILE|memory|tmpfs", default_value = "memory")]
     pub(crate) target: PathBuf,
     /// The I/O engine for a file: `auto`, `uring` or `threads`
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) engine: String,
-    /// Threads; first each uses ranges of its own, then all use the whole volume
+    /// Threads: first, each thread uses separate ranges; then all threads use the whole volume
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) threads: u32,
 }
@@ -45,7 +45,7 @@ pub(crate) fn command(options: &Options) -> Result<Command> {
     let target = if is_keyword {
         options.target.clone()
     } else {
-        // The test has another working directory.
+        // The working directory of the test is different.
         std::path::absolute(&options.target).context("the target has no absolute path")?
     };
     let seed = seed::or_time(options.seed)?;

@@ -1,4 +1,4 @@
-//! Directories of the workspace, and installed programs. Starts nothing.
+//! Directories of the workspace, and paths of installed programs. Does not run them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// The path of `program` in `PATH`, or in system folders that the `PATH` of a user often lacks.
+/// The path of `program`: searches `PATH`, and system folders that are often missing in the `PATH` of a user.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -20,7 +20,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     let source = Volume::open(&from, &Options::new())?;
     let block = u64::from(source.facts().block_bytes);
-    // Direct writes are whole blocks. The last block is written whole, then the file is cut to its size.
+    // Direct writes are whole blocks. The last block is written whole; then the file is truncated to its size.
     let target = Volume::open(&to, &Options::new().create(source.size_bytes().next_multiple_of(block)))?;
     let mut buffer = AlignedBuf::new(1 << 20)?;
     let mut offset = 0;

@@ -9,10 +9,10 @@
 //! one volume. `umount DIRECTORY`, SIGINT and SIGTERM end the program; it flushes the volume before it exits.
 //!
 //! Files are opened with `FOPEN_DIRECT_IO`: the kernel caches no data, and each read or write of a process reaches the
-//! volume. `--threads` threads read requests from the kernel and carry each out before they read the next, so that many
-//! requests are in flight on the volume at once.
+//! volume. Each of the `--threads` threads reads one request from the kernel, completes it, and reads the next, so that many
+//! requests are in flight on the volume.
 //!
-//! Not a filesystem to keep data in: owner, mode and times of the files are not stored, and a `--mapper` other than
+//! Not a filesystem for permanent data: it does not store owner, mode and times of the files, and a `--mapper` other than
 //! `identity` loses the location of the data when the program ends. Mounting needs root or the program `fusermount3`.
 
 use clap::{Parser, ValueEnum};
@@ -33,9 +33,9 @@ use std::time::{Duration, SystemTime};
 /// A volume of one backing file, mounted with FUSE.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The file that holds the data; created if missing, extended if shorter than the volume
+    /// The file for the data; created if missing, extended if shorter than the volume
     backing: PathBuf,
-    /// The directory to mount on
+    /// The mount point, an existing directory
     directory: PathBuf,
     /// Size of the volume in bytes; 0 keeps the size of the backing file (with --mapper: an empty volume)
     #[arg(long, default_value_t = 0)]
@@ -44,10 +44,10 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     windows: u64,
     /// How reads and writes of any offset and length reach the aligned backing file
-    #[arg(long, value_enum, default_value_t = Way::Buffered)]
-    path: Way,
-    /// Place a new volume in the backing file with this mapper: identity, extent or indirect. Overwrites what the file
-    /// holds
+    #[arg(long, value_enum, default_value_t = IoPath::Buffered)]
+    path: IoPath,
+    /// Place a new volume in the backing file with this mapper: identity, extent or indirect. Overwrites the content of
+    /// the file
     #[arg(long)]
     mapper: Option<String>,
     /// auto, uring or threads
@@ -65,10 +65,10 @@ struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Way {
+enum IoPath {
     /// Through the page cache of the volume
     Buffered,
-    /// Direct; through an aligned bounce buffer where offset, length or memory is unaligned
+    /// Direct I/O; through an aligned bounce buffer if offset, length or memory is unaligned
     Bounced,
 }
 
@@ -108,10 +108,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 fn open(arguments: &Arguments) -> Result<Volume, Box<dyn std::error::Error>> {
     let options = Options::new().extend(true).engine(arguments.engine.parse::<Engine>()?);
     let options = match arguments.path {
-        Way::Buffered => {
+        IoPath::Buffered => {
             options.mode(IoMode::Buffered).cache_bytes(arguments.cache).page_bytes(arguments.page)
         }
-        Way::Bounced => options.unaligned(Unaligned::Bounce),
+        IoPath::Bounced => options.unaligned(Unaligned::Bounce),
     };
     let Some(mapper) = &arguments.mapper else {
         return Ok(Volume::open(&arguments.backing, &options.create(arguments.size))?);
@@ -134,7 +134,7 @@ struct Files {
 
 const FIRST_FILE: u64 = INodeNo::ROOT.0 + 1;
 
-/// How long the kernel may keep attributes. The size changes through the kernel only, which then asks again.
+/// The time for which the kernel may cache attributes. Only the kernel changes the size, and then requests it again.
 const ATTRIBUTES_VALID: Duration = Duration::from_secs(1);
 
 impl Files {
@@ -167,7 +167,7 @@ impl Files {
         })
     }
 
-    /// Up to `bytes` bytes of the file: fewer where it ends.
+    /// Reads up to `bytes` bytes of the file: fewer at its end.
     fn read_file(&self, inode: INodeNo, offset: u64, bytes: u32) -> Result<Vec<u8>, Errno> {
         let (start, size) = self.window(inode)?;
         let mut buffer = vec![0; size.saturating_sub(offset).min(bytes.into()) as usize];
@@ -188,11 +188,10 @@ impl Files {
         self.volume.write_at(data, start + offset).map_err(|error| errno(&error))
     }
 
-    /// Changes the size of the file to what `resized` makes of it. The kernel carries out no other write or truncation of
-    /// the file at the same time.
-    fn resize_file(&self, inode: INodeNo, resized: impl FnOnce(u64) -> u64) -> Result<(), Errno> {
+    /// Changes the size of the file. The kernel sends no other write or truncation of the file meanwhile.
+    fn resize_file(&self, inode: INodeNo, bytes: u64) -> Result<(), Errno> {
         let (_, size) = self.window(inode)?;
-        match resized(size) {
+        match bytes {
             unchanged if unchanged == size => Ok(()),
             _ if self.windows > 1 => Err(Errno::EPERM),
             bytes => self.volume.resize(bytes).map_err(|error| errno(&error)),
@@ -200,7 +199,7 @@ impl Files {
     }
 }
 
-/// The error number of `error` for the calling process. The message, which says more, goes to standard error.
+/// The error number of `error` for the calling process. Prints the message, which has more detail, to standard error.
 fn errno(error: &Error) -> Errno {
     eprintln!("fuse_file: {error}");
     Errno::from_i32(error.errno())
@@ -301,7 +300,7 @@ impl Filesystem for Files {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let resized = size.map_or(Ok(()), |bytes| self.resize_file(inode, |_| bytes));
+        let resized = size.map_or(Ok(()), |bytes| self.resize_file(inode, bytes));
         match resized.and_then(|()| self.attributes(inode)) {
             Ok(attributes) => reply.attr(&ATTRIBUTES_VALID, &attributes),
             Err(errno) => reply.error(errno),

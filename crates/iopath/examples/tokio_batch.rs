@@ -38,7 +38,7 @@ impl AsyncBatch {
             if self.batch.in_flight() == 0 {
                 return Ok(None);
             }
-            // Poll has found nothing: what completes from now on makes the descriptor readable.
+            // No completion was found: the next one makes the descriptor readable.
             match self.batch.next_timeout() {
                 None => self.ready.readable().await?.clear_ready(),
                 Some(limit) => {

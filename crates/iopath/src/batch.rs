@@ -25,8 +25,8 @@ pub use request::Request;
 /// call. Overlapping requests of one batch, at least one a write, are carried out in the order in which they were queued; all
 /// others in any order. Dropping a batch waits for the requests in flight, except for buffered reads, which it abandons.
 ///
-/// Threads may use a batch in turn ([`AnyThread`]). [`Volume::local_batch`] makes one that stays on its thread, at less CPU
-/// cost. An event loop can wait for completions by a file descriptor: [`Batch::completion_fd`].
+/// A batch may move between threads ([`AnyThread`]). [`Volume::local_batch`] creates a batch that stays on its thread, with a
+/// lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
 ///
 /// # Buffered
 /// Any offset and length, as [`Volume::read_at`] and [`Volume::write_at`]. [`Batch::queue`] never waits for the device:
@@ -52,13 +52,13 @@ pub use request::Request;
 /// its pages, and on the blocks of a mapped file, until a poll or wait reaps it; buffered writes to them wait. A thread must
 /// reap its own batch write before it writes there in another way, or it deadlocks.
 ///
-/// A forced write is a plain write, and then a flush of the device by the cache, which begins when a poll or wait reaps the
-/// write. [`Volume::flush`] waits neither for a batch nor for a thread that polls none, so it may be called with forced
-/// writes in flight; it does not necessarily cover them.
+/// A forced write is a plain write, followed by a flush of the device by the cache. The flush begins when a poll or wait
+/// reaps the write. [`Volume::flush`] does not wait for batches, so a thread may call it with forced writes in flight; it
+/// does not necessarily cover them.
 ///
 /// # On a mapped file without a page cache
-/// Each thread and each batch has a queue. A flush that saves metadata waits until every flush and forced write that began
-/// before has completed, those of batches included: a thread must reap its own before it flushes the volume.
+/// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced writes have
+/// completed, also those of batches. A thread must reap its own forced writes before it flushes the volume.
 ///
 /// ```no_run
 /// use iopath::{BatchOptions, Options, Request, Volume};
@@ -100,11 +100,11 @@ pub struct Completion {
     pub token: u64,
     /// The buffer of the request. After a read it begins with the bytes read.
     pub buffer: Option<PoolBuf>,
-    /// The number of bytes: all, or fewer for a read where the volume ends (not on a raw volume).
+    /// The number of bytes: all, or fewer for a read at the end of the volume (never on a raw volume).
     pub result: Result<usize>,
 }
 
-/// A request that was not queued. The buffer comes back.
+/// A request that was not queued, with its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
@@ -116,7 +116,7 @@ pub struct Refused {
 }
 
 impl Volume {
-    /// A batch that threads may use in turn.
+    /// A batch that may move between threads.
     ///
     /// # Errors
     /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options ask for the page
@@ -125,8 +125,8 @@ impl Volume {
         Batch::new(self.clone(), options)
     }
 
-    /// A batch that stays on the calling thread. Where the engine is `io_uring`, its completions do not interrupt the thread:
-    /// the lowest CPU cost per I/O.
+    /// A batch that stays on the calling thread. With engine `io_uring`, completions do not interrupt the thread: the lowest
+    /// CPU cost per I/O.
     ///
     /// # Errors
     /// As [`Volume::batch`].
@@ -157,7 +157,7 @@ impl<T: Threading> Batch<T> {
         Ok(Self { io, volume, pool, bell: None })
     }
 
-    /// An unused buffer. There are as many buffers as requests that fit in flight.
+    /// An unused buffer; `None` if all are in use. A batch has one buffer for each request that may be in flight.
     pub fn buffer(&self) -> Option<PoolBuf> {
         self.pool.take()
     }
@@ -172,12 +172,13 @@ impl<T: Threading> Batch<T> {
         either!(&mut self.io, io => io.queue(request))
     }
 
-    /// Submits what is queued. Does not wait.
+    /// Submits the queued requests. Does not wait.
     pub fn submit(&mut self) {
         either!(&mut self.io, io => io.submit());
     }
 
-    /// The next completion. Submits what is queued, and waits if nothing has completed; `None` if nothing is in flight.
+    /// The next completion. Submits the queued requests, and waits for a completion if there is none; `None` if nothing is in
+    /// flight.
     ///
     /// # Errors
     /// [`ErrorKind::Wait`](crate::ErrorKind::Wait) if the system refuses to submit or wait. Errors of a request are in its
@@ -186,8 +187,7 @@ impl<T: Threading> Batch<T> {
         either!(&mut self.io, io => io.wait())
     }
 
-    /// The next completion, if there is one. Does not wait. Requests that were submitted go on; requests queued since stay
-    /// queued until [`Batch::submit`] or [`Batch::wait`].
+    /// The next completion, if there is one. Does not wait, and does not submit queued requests.
     pub fn poll(&mut self) -> Option<Completion> {
         either!(&mut self.io, io => io.poll())
     }
@@ -207,7 +207,7 @@ impl<T: Threading> Batch<T> {
         either!(&mut self.io, io => io.start_log(sink));
     }
 
-    /// Requests that are queued or submitted and whose completion was not returned yet.
+    /// Requests that are queued or submitted, and whose completion was not returned yet.
     pub fn in_flight(&self) -> u32 {
         either!(&self.io, io => io.in_flight())
     }

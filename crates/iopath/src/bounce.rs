@@ -1,4 +1,4 @@
-//! The buffers and range locks of bounced I/O. Reads and writes nothing: see `volume/bounced.rs`.
+//! The buffers and range locks of bounced I/O. `volume/bounced.rs` reads and writes.
 
 use iopath_os::sync::{Condvar, Mutex, MutexGuard};
 use iopath_os::{AlignedBuf, NoMemory, Tail};
@@ -24,11 +24,11 @@ pub(crate) struct Bounce {
 struct LockedRanges {
     /// Ranges of bytes.
     ranges: Vec<Range<u64>>,
-    /// Threads that wait for a range. Mostly none, and then no wake-up is needed.
+    /// Threads that wait for a range. Usually 0: then no wake-up is needed.
     waiting: u32,
 }
 
-/// A range that no other thread writes to while this lives.
+/// A lock on a range: until it is dropped, no other thread writes to the range.
 pub(crate) struct Locked<'a> {
     bounce: &'a Bounce,
     range: Range<u64>,
@@ -39,7 +39,7 @@ impl Bounce {
         Self { spare: Mutex::default(), locked: Mutex::default(), is_free: Condvar::new(), tail }
     }
 
-    /// Lets `act` use a buffer.
+    /// Calls `act` with a buffer.
     pub(crate) fn with_buffer<R>(&self, act: impl FnOnce(&mut AlignedBuf) -> R) -> Result<R, NoMemory> {
         let spare = lock(&self.spare).pop();
         let mut buffer = spare.map_or_else(|| AlignedBuf::new(BUFFER_BYTES), Ok)?;
@@ -76,7 +76,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// The state is never left half changed, so a panic elsewhere does not invalidate it.
+/// Ignores poisoning: no panic can leave the state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

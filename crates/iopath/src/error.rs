@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a volume could not be opened.
+/// The reason why a volume could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -63,7 +63,9 @@ pub enum OpenError {
     #[error(transparent)]
     Memory(#[from] NoMemory),
     /// The page size is out of range.
-    #[error("pages of {page_bytes} bytes: choose a power of two from {min_bytes} to {max_bytes}")]
+    #[error(
+        "a page size of {page_bytes} bytes is not valid; use a power of two from {min_bytes} to {max_bytes} bytes"
+    )]
     PageSize {
         /// The requested size.
         page_bytes: u32,
@@ -76,7 +78,7 @@ pub enum OpenError {
     #[error("{} has no page cache for a buffered batch; open it with Options::mode(IoMode::Buffered)", .0.display())]
     NotBuffered(PathBuf),
     /// The cache size is out of range.
-    #[error("a cache of {cache_bytes} bytes: choose from {min_bytes} (16 pages) to {max_bytes}")]
+    #[error("a cache of {cache_bytes} bytes is not valid; use {min_bytes} (16 pages) to {max_bytes} bytes")]
     CacheSize {
         /// The requested size.
         cache_bytes: u64,
@@ -90,7 +92,7 @@ pub enum OpenError {
 /// The result of an I/O on a volume.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an I/O on a volume failed: a kind, the operation, the byte range and the path.
+/// A failure of an I/O on a volume: kind, operation, byte range and path.
 ///
 /// ```
 /// use iopath::{ErrorKind, MemoryConfig, MemoryDisk, Options, Volume};
@@ -117,7 +119,7 @@ struct Repr {
     cause: Option<Cause>,
 }
 
-/// The error below, where [`ErrorKind`] does not hold it.
+/// The underlying error, if [`ErrorKind`] does not contain it.
 #[derive(Debug)]
 pub(crate) enum Cause {
     System(io::Error),
@@ -126,7 +128,7 @@ pub(crate) enum Cause {
     Memory(NoMemory),
 }
 
-/// The kind of an [`Error`], with the values that the kind alone has.
+/// The kind of an [`Error`], with the values specific to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -159,9 +161,9 @@ pub enum ErrorKind {
     ReadOnly,
     /// The device or the file does not support the operation.
     Unsupported,
-    /// The batch has as many requests in flight as it has room for.
+    /// The batch has its maximum number of requests in flight.
     BatchFull {
-        /// How many requests fit.
+        /// The maximum number of requests in flight.
         depth: u32,
     },
     /// The device failed.
@@ -172,7 +174,7 @@ pub enum ErrorKind {
     Thread,
     /// The volume has no page cache.
     NotBuffered,
-    /// The volume has no single queue to log: each thread has its own.
+    /// The volume has no common queue to log: each thread has its own.
     NoSingleQueue,
     /// Guards borrow every page of the cache.
     AllBorrowed {
@@ -181,12 +183,12 @@ pub enum ErrorKind {
     },
     /// The page cache is full of pages that cannot be written back.
     Unwritable {
-        /// How many pages could not be written back.
+        /// The number of pages that could not be written back.
         pages: u32,
         /// The last error of the device.
         source: IoError,
     },
-    /// The volume cannot be given another size.
+    /// The size of the volume cannot be changed.
     Resize {
         /// The requested size.
         size_bytes: u64,
@@ -212,12 +214,12 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The operation; `None` if the error belongs to no single one.
+    /// The operation; `None` if the error does not belong to one operation.
     pub fn op(&self) -> Option<Op> {
         self.0.op
     }
@@ -237,8 +239,8 @@ impl Error {
         &self.0.path
     }
 
-    /// The error number of Linux (`errno.h`): the kernel's own where the kernel reported the error, else the number that
-    /// the kernel reports for the same mistake.
+    /// The error number of Linux (`errno.h`): the number that the kernel reported, or else the number that the kernel uses for
+    /// the same mistake.
     pub fn errno(&self) -> i32 {
         let number = |errno: Errno| errno.raw_os_error();
         match (self.0.kind, &self.0.cause) {
@@ -297,11 +299,12 @@ impl fmt::Display for Error {
             ErrorKind::BufferTooSmall { buffer_bytes } => write!(
                 f,
                 "{op} of {bytes} bytes at offset {offset} of {path}: the buffer has {buffer_bytes} bytes; \
-                 make the batch with larger buffers"
+                 create the batch with larger buffers (BatchOptions)"
             ),
             ErrorKind::PastEnd { size_bytes } => write!(
                 f,
-                "{op} of {bytes} bytes at offset {offset} reaches past the end of {path}, which has {size_bytes} bytes"
+                "{op} of {bytes} bytes at offset {offset} reaches past the end of {path}, which has {size_bytes} bytes; \
+                 use a smaller range, or extend the volume"
             ),
             ErrorKind::UnexpectedEnd { size_bytes } => write!(
                 f,
@@ -315,7 +318,8 @@ impl fmt::Display for Error {
             ErrorKind::Unsupported => write!(f, "{path} does not support {op}"),
             ErrorKind::BatchFull { depth } => write!(
                 f,
-                "the batch has room for {depth} requests, and all are in flight; take completions first"
+                "the batch has its maximum of {depth} requests in flight; take completions first, or create the batch \
+                 with a larger depth"
             ),
             ErrorKind::Io(error) => {
                 write!(f, "{op} of {bytes} bytes at offset {offset} of {path} failed: {error}")
@@ -325,12 +329,13 @@ impl fmt::Display for Error {
             }
             ErrorKind::NoSingleQueue => write!(
                 f,
-                "each thread that uses {path} has a queue of its own, so there is no single one to log; log a batch \
+                "each thread has its own queue for {path}, so there is no common queue to log; log a batch \
                  (Batch::start_log), or open the volume with Options::mode(IoMode::Buffered)"
             ),
             ErrorKind::AllBorrowed { pages } => write!(
                 f,
-                "all {pages} pages of the cache of {path} are borrowed; drop some guards, or open it with more cache"
+                "all {pages} pages of the cache of {path} are borrowed; drop some guards, or open the volume with a larger \
+                 cache"
             ),
             ErrorKind::Unwritable { pages, source } => write!(
                 f,
@@ -379,7 +384,7 @@ impl StdError for Error {
     }
 }
 
-/// The kind follows from [`Error::errno`]. The [`Error`] is kept inside, so its message and its parts are still there.
+/// The kind follows from [`Error::errno`]. The result contains the [`Error`], with its message and its parts.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {

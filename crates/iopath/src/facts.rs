@@ -20,7 +20,7 @@ pub struct Facts {
     pub request_bytes_max: u64,
     /// The engine: `uring`, `threads` or `memory`.
     pub engine: &'static str,
-    /// Why the engine is not the requested one or not the best: one line for the user of the program.
+    /// The reason for a fallback to another engine: one line for the user of the program.
     pub fallback: Option<Fallback>,
     /// The target: filesystem, disk, scheduler.
     pub target: Target,

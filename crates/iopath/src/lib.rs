@@ -3,8 +3,8 @@
 //!
 //! # A volume
 //! A [`Volume`] is an open file or block device ([`Volume::open`]). It can also be several of them as one stripe
-//! ([`Volume::open_stripe`]), a file whose mapping the program keeps itself ([`Volume::open_mapped`]), or a disk in memory for
-//! tests ([`Volume::memory`]). Threads share a volume; every method takes `&self`.
+//! ([`Volume::open_stripe`]), a file with a block mapping of the program ([`Volume::open_mapped`]), or a disk in memory for
+//! tests ([`Volume::memory`]). Threads can share a volume; every method takes `&self`.
 //!
 //! ```no_run
 //! use iopath::{AlignedBuf, Options, Volume};
@@ -20,12 +20,12 @@
 //! transfers, and refuses a device that is in use. The engine is `io_uring`, or threads where the system has none.
 //!
 //! # Direct or buffered
-//! [`IoMode`] selects the way of reads and writes:
+//! [`IoMode`] selects the path of reads and writes:
 //!
 //! | mode | reads and writes | for |
 //! |---|---|---|
 //! | [`IoMode::Direct`] | aligned blocks, between the device and the memory of the caller | programs with a cache of their own |
-//! | [`IoMode::Raw`] | the same, and all of the range or an error | devices |
+//! | [`IoMode::Raw`] | the same, with the whole range or an error | devices |
 //! | [`IoMode::Buffered`] | any bytes, through a page cache with readahead and write-back | everything else |
 //!
 //! With a page cache, [`Volume::borrow`] reads without a copy, and [`Volume::direct`] does direct I/O that is coherent with
@@ -33,8 +33,8 @@
 //!
 //! # Many I/Os in flight
 //! [`Volume::read_at`] and [`Volume::write_at`] return when the I/O is complete. A [`Batch`] keeps many I/Os in flight from
-//! one thread, with registered buffers. A [`Request`] goes in, a [`Completion`] comes out; an event loop can wait for it by a
-//! file descriptor ([`Batch::completion_fd`]).
+//! one thread, with registered buffers. The program queues a [`Request`] and receives a [`Completion`]; an event loop can wait
+//! with a file descriptor ([`Batch::completion_fd`]).
 //!
 //! ```no_run
 //! use iopath::{BatchOptions, Options, Request, Volume};
@@ -52,8 +52,8 @@
 //! ```
 //!
 //! # Durability
-//! A write that has returned is in the device or in the page cache. [`Volume::flush`] puts it on the medium, and
-//! [`Volume::write_durably_at`] does so for one write. When the device fails a flush, data may be lost; the volume then fails
+//! A write that has returned is in the device or in the page cache. [`Volume::flush`] makes all such writes durable;
+//! [`Volume::write_durably_at`] is a durable write. When the device fails a flush, data may be lost. The volume then fails
 //! every flush until the program acknowledges the loss ([`Volume::accept_loss`]).
 //!
 //! # Order of requests
@@ -62,7 +62,7 @@
 //!
 //! # Errors
 //! [`Error`] has a kind, the operation, the byte range, the path and an error number, and converts to [`std::io::Error`].
-//! [`OpenError`] describes why a target cannot be opened, and what to do.
+//! [`OpenError`] has the reason why a target cannot be opened, and the remedy.
 //!
 //! # Tests of programs
 //! A [`MemoryDisk`] loses unflushed writes when its power fails. [`Faults`] inject errors, short transfers and delays into any

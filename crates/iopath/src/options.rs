@@ -3,14 +3,14 @@
 use iopath_core::mapper::Boundary;
 use iopath_os::{Engine, Faults};
 
-/// The way of reads and writes to the target.
+/// The path of reads and writes to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IoMode {
     /// Direct I/O (`O_DIRECT`), with the semantics of a file: a read ends at the end of the file, and a write past the end
     /// fails or extends it ([`Options::extend`]).
     #[default]
     Direct,
-    /// Direct I/O, with the semantics of a device: whole blocks, all of the range or an error.
+    /// Direct I/O, with the semantics of a device: whole blocks, the whole range or an error.
     Raw,
     /// Through a page cache of the volume, with readahead and write-back, instead of the kernel's: any offset, length and
     /// memory.
@@ -20,20 +20,20 @@ pub enum IoMode {
 /// The treatment of direct I/O with unaligned offset, length or memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unaligned {
-    /// Refuse it with an error that names the numbers.
+    /// Refuse it, with an error that has the offset, the length and the alignment.
     #[default]
     Refuse,
-    /// Copy it through an aligned buffer. A block that is written in part is read first. Writes that share a block wait for
+    /// Copy through an aligned buffer. A write of a part of a block reads the block first. Writes that share a block wait for
     /// each other.
     Bounce,
-    /// Do it through a page cache, which the volume then has.
+    /// Use a page cache, which the volume then has.
     Buffered,
 }
 
-/// How far ahead the page cache reads.
+/// The readahead of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Readahead {
-    /// As far as it improves the throughput of the device, which the cache measures.
+    /// The cache measures the throughput of the device, and extends the window while that improves the throughput.
     #[default]
     Auto,
     /// No readahead.
@@ -100,7 +100,7 @@ impl Options {
         Self::default()
     }
 
-    /// The way of reads and writes: [`IoMode::Direct`] unless set.
+    /// The path of reads and writes: [`IoMode::Direct`] unless set.
     #[must_use]
     pub const fn mode(mut self, mode: IoMode) -> Self {
         self.mode = mode;
@@ -115,21 +115,21 @@ impl Options {
         self
     }
 
-    /// Lets writes extend a file, a mapped file or a disk in memory, as those of [`std::fs::File`] do. A write past the end
-    /// fails otherwise. Implies [`Options::write`].
+    /// Lets writes extend a file, a mapped file or a disk in memory, like writes to a [`std::fs::File`]. Without it, a write
+    /// past the end fails. Implies [`Options::write`].
     ///
-    /// It holds for [`Volume::write_at`](crate::Volume::write_at) and all that builds on it, on direct and buffered volumes;
-    /// not on raw volumes, nor for batches: [`Volume::resize`](crate::Volume::resize) first. A gap between the old end and the
-    /// write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A write that
-    /// fails at the device may extend the volume nevertheless: added bytes that were not written read as zeroes.
+    /// Applies to [`Volume::write_at`](crate::Volume::write_at) and the methods that use it, on direct and buffered volumes.
+    /// Does not apply to raw volumes and to batches: call [`Volume::resize`](crate::Volume::resize) first. A gap between the
+    /// old end and the write reads as zeroes. A concurrent read may see zeroes in the new bytes until the write returns. A
+    /// write that fails at the device may still extend the volume: added bytes that were not written read as zeroes.
     ///
-    /// On a buffered volume the file is extended in steps of 1 MiB, so that appends are as cheap as those to a file of the
-    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume cut it to its size. After a crash of
-    /// the program or a power failure the file may therefore be longer than what was written: the rest is zeroes. Appends
-    /// that were flushed are whole, in a file that was as long as the volume at that time.
+    /// A buffered volume extends its file in steps of 1 MiB, so that an append costs as little as an append through the
+    /// kernel. [`Volume::flush`](crate::Volume::flush), closing and dropping the volume truncate the file to the size of the
+    /// volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes. Flushed appends
+    /// are complete.
     ///
-    /// Such a flush, and a write that extends, may resize the file. Reap every [`Batch`](crate::Batch) write to its last page
-    /// before, as for [`Volume::resize`](crate::Volume::resize).
+    /// Such a flush, and a write that extends, may resize the file. Before them, reap every [`Batch`](crate::Batch) write to
+    /// the last page, as for [`Volume::resize`](crate::Volume::resize).
     #[must_use]
     pub const fn extend(mut self, extend: bool) -> Self {
         self.extend = extend;
@@ -137,7 +137,7 @@ impl Options {
         self
     }
 
-    /// Allows writes to a block device with a recognised signature, such as that of a filesystem, which they destroy. A device
+    /// Allows writes to a block device with a recognised signature, such as a filesystem, whose content they destroy. A device
     /// in use is still refused.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
@@ -145,8 +145,8 @@ impl Options {
         self
     }
 
-    /// Whether to claim a block device that is opened for writing, so that it cannot be mounted meanwhile: yes unless set. A
-    /// program that has already claimed and checked the device sets `false`, and is responsible for both.
+    /// Whether to claim a block device that is opened for writing, so that it cannot be mounted meanwhile: `true` unless set.
+    /// A program that sets `false` must claim and check the device itself.
     #[must_use]
     pub const fn claim(mut self, claim: bool) -> Self {
         self.claim = claim;
@@ -177,24 +177,24 @@ impl Options {
         self
     }
 
-    /// With elevator `none`: the most requests in flight at the device, for each thread or batch. With any other, see
-    /// [`Options::device_depth`].
+    /// With elevator `none`: the maximum number of requests in flight at the device, for each thread or batch. With any other
+    /// elevator, see [`Options::device_depth`].
     #[must_use]
     pub const fn depth(mut self, depth: u32) -> Self {
         self.depth = depth;
         self
     }
 
-    /// With an elevator other than `none`: the most requests at the device at once, for all threads and batches
-    /// together. The elevator orders the requests beyond, so it has nothing to order while the callers have fewer in
-    /// flight. Unless set, as many as the disk says that it takes (`queue_depth` or `nr_requests` in sysfs), or 32.
+    /// With an elevator other than `none`: the maximum number of requests in flight at the device, for all threads and
+    /// batches together. Further requests wait in the elevator, which orders them. Default: `queue_depth` or `nr_requests` of
+    /// the disk in sysfs, or 32.
     #[must_use]
     pub const fn device_depth(mut self, requests: u32) -> Self {
         self.device_depth = Some(requests);
         self
     }
 
-    /// The most bytes of one request; longer I/O is split. The default follows the device.
+    /// The maximum length of a request in bytes; longer I/O is split. The default depends on the device.
     #[must_use]
     pub const fn request_bytes_max(mut self, bytes: u64) -> Self {
         self.request_bytes_max = Some(bytes);
@@ -222,23 +222,23 @@ impl Options {
         self
     }
 
-    /// The page size of the cache: a power of two from 4 KiB to 64 KiB, 4 KiB unless set. Large pages have a lower CPU cost
-    /// per byte of large reads and writes, and read more than requested for small ones.
+    /// The page size of the cache: a power of two from 4 KiB to 64 KiB, 4 KiB unless set. Large pages lower the CPU cost of
+    /// large reads and writes; for small reads, they transfer more than requested.
     #[must_use]
     pub const fn page_bytes(mut self, bytes: u32) -> Self {
         self.page_bytes = bytes;
         self
     }
 
-    /// How far ahead the page cache reads.
+    /// The readahead of the page cache.
     #[must_use]
     pub const fn readahead(mut self, readahead: Readahead) -> Self {
         self.readahead = readahead;
         self
     }
 
-    /// How mapped files ([`Volume::open_mapped`](crate::Volume::open_mapped)) treat the boundary flag of a mapping: once per
-    /// mapping unless set.
+    /// The treatment of the boundary flag of a mapping, in mapped files
+    /// ([`Volume::open_mapped`](crate::Volume::open_mapped)): once per mapping unless set.
     #[must_use]
     pub const fn boundary(mut self, boundary: Boundary) -> Self {
         self.boundary = boundary;

@@ -1,5 +1,5 @@
-//! Which queue a thread or batch of a volume uses: with elevator `none` its own, with any other the queue that all
-//! threads and batches share. Opens no device: see `source.rs`.
+//! Selects the queue of a thread or batch of a volume: with elevator `none` its own queue, with any other elevator the queue
+//! that all threads and batches share. `source.rs` opens devices.
 
 use crate::error::OpenError;
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
@@ -11,21 +11,21 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// A device that threads share.
 pub(crate) type SharedDevice = dyn RealDevice + Send;
 
-/// Bios in the shared queue at once. More wait in the rings of their clients.
+/// The maximum number of bios in the shared queue. Further bios wait in the rings of their clients.
 const BIOS_MAX: u32 = 4096;
 
-/// Opens devices on what a volume lies on.
+/// Opens devices on the source of a volume.
 pub(crate) trait Devices {
     /// The elevator, and the queue that threads share.
     fn tuning(&self) -> &Tuning;
 
-    /// Requests at a device at once that one thread uses.
+    /// The maximum number of requests in flight at the device of one thread.
     fn depth(&self) -> u32;
 
-    /// A device for the calling thread alone, which registers the buffers of `pool`.
+    /// A device for the calling thread only. It registers the buffers of `pool`.
     fn open_local(&self, pool: Option<BufferPool>) -> Result<Opened<Box<dyn RealDevice>>, OpenError>;
 
-    /// A device for threads that use it in turn, for `depth` requests at once.
+    /// A device that may move between threads, with up to `depth` requests in flight.
     fn open_shared(
         &self,
         depth: u32,
@@ -33,7 +33,7 @@ pub(crate) trait Devices {
     ) -> Result<Opened<Box<SharedDevice>>, OpenError>;
 }
 
-/// A device, or a queue on one, that was opened.
+/// An open device, or a queue on one.
 #[derive(Debug)]
 pub(crate) struct Opened<Q> {
     pub(crate) queue: Q,
@@ -41,8 +41,8 @@ pub(crate) struct Opened<Q> {
     pub(crate) fallback: Option<Fallback>,
 }
 
-/// The choice that the queues of a volume follow. The shared queue follows at each change; a thread's own queue compares
-/// a number at its next I/O, without a lock.
+/// The settings of all queues of a volume. A change applies to the shared queue immediately. A thread's own queue compares
+/// the generation at its next I/O, without a lock.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     /// Counts the changes of `wanted`.
@@ -51,7 +51,7 @@ pub(crate) struct Tuning {
     shared: Shared,
 }
 
-/// An elevator, how it is set, and the weights of streams.
+/// An elevator with its settings, and the weights of streams.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) elevator: ElevatorSpec,
@@ -66,25 +66,25 @@ impl Wanted {
 }
 
 impl Tuning {
-    /// With `device_depth` requests at the device of a shared queue at once.
+    /// Settings with up to `device_depth` requests in flight at the device of a shared queue.
     pub(crate) const fn new(elevator: ElevatorSpec, device_depth: u32) -> Self {
         let wanted = Wanted { elevator, weights: Vec::new() };
         Self { generation: AtomicU64::new(0), wanted: Mutex::new(wanted), shared: Shared::new(device_depth) }
     }
 
-    /// The number of the choice.
+    /// The generation of the settings.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The choice and its number.
+    /// The settings and their generation.
     pub(crate) fn wanted(&self) -> (Wanted, u64) {
         let wanted = self.lock();
-        // Only changed under the lock.
+        // The generation changes only under the lock.
         (wanted.clone(), self.generation.load(Ordering::Relaxed))
     }
 
-    /// The value of a tunable of the chosen elevator.
+    /// The value of a tunable of the elevator.
     pub(crate) fn tunable(&self, name: &str) -> Result<u64, ElevatorError> {
         self.lock().elevator.tunable(name)
     }
@@ -94,13 +94,13 @@ impl Tuning {
         &self.shared
     }
 
-    /// Makes a shared queue follow.
+    /// Applies the settings to a shared queue.
     pub(crate) fn tune(&self, queue: &SharedQueue<SharedDevice>) {
-        // Locked until the queue has followed: an older choice never comes last.
+        // Under the lock, so that older settings cannot overwrite newer ones.
         Self::apply(&self.lock(), queue);
     }
 
-    /// Changes the choice; the shared queue follows at once.
+    /// Changes the settings, and applies them to the shared queue.
     pub(crate) fn change<E>(&self, change: impl FnOnce(&mut Wanted) -> Result<(), E>) -> Result<(), E> {
         let mut wanted = self.lock();
         change(&mut wanted)?;
@@ -123,44 +123,43 @@ impl Tuning {
     }
 }
 
-/// The queue that threads and batches share, opened when the first of them needs it, and kept until the volume is
-/// closed.
+/// The queue that threads and batches share. Opened when a thread or batch first needs it; closed with the volume.
 #[derive(Debug)]
 pub(crate) struct Shared {
     opened: OnceLock<Opened<SharedQueue<SharedDevice>>>,
     /// The end of the volume in sectors, if it has moved. Locked while the queue is opened, and while the end moves.
     moved_end: Mutex<Option<u64>>,
-    /// Requests at its device at once.
+    /// The maximum number of requests in flight at its device.
     device_depth: u32,
 }
 
-/// What a queue for one thread is to be like.
+/// The parameters of a queue for one thread.
 #[derive(Debug)]
 pub(crate) struct Shape<D: ?Sized> {
-    /// Jobs in flight.
+    /// The maximum number of jobs in flight.
     pub(crate) jobs_max: u32,
-    /// Requests that are plugged.
+    /// The maximum number of plugged requests.
     pub(crate) plug: u32,
     /// The buffers of the jobs, if they are known.
     pub(crate) pool: Option<BufferPool>,
-    /// Opens a device for a queue of its own.
+    /// Opens a device for the thread's own queue.
     pub(crate) open: OpenDevice<D>,
 }
 
-/// Opens a device that knows the buffers of a pool.
+/// Opens a device, and registers the buffers of a pool with it.
 pub(crate) type OpenDevice<D> = fn(&dyn Devices, Option<BufferPool>) -> Result<Opened<Box<D>>, OpenError>;
 
-/// The queue of one thread or batch. It follows the volume's elevator, and moves between a queue of its own and the
-/// shared one while it has nothing in flight.
+/// The queue of one thread or batch. Applies the settings of the volume, and switches between an own queue and the shared
+/// queue while nothing is in flight.
 #[derive(Debug)]
 pub(crate) struct Queue<D: ?Sized + RealDevice> {
     used: ThreadQueue<D, SharedDevice>,
     shape: Shape<D>,
-    /// The choice of elevator that it follows.
+    /// The generation of the applied settings.
     generation: u64,
-    /// It is to move, as soon as it has nothing in flight.
-    is_to_move: bool,
-    /// It never moves to the shared queue.
+    /// Switch as soon as nothing is in flight.
+    must_switch: bool,
+    /// Never switch to the shared queue.
     is_pinned: bool,
 }
 
@@ -169,12 +168,12 @@ impl Shared {
         Self { opened: OnceLock::new(), moved_end: Mutex::new(None), device_depth }
     }
 
-    /// The queue, if a thread has needed it.
+    /// The queue, if it is open.
     pub(crate) fn if_open(&self) -> Option<&SharedQueue<SharedDevice>> {
         self.opened.get().map(|opened| &opened.queue)
     }
 
-    /// The queue. It has the elevator that the volume has when it is opened.
+    /// The queue; opens it if necessary. The caller applies the settings.
     fn open(&self, devices: &dyn Devices) -> Result<&Opened<SharedQueue<SharedDevice>>, OpenError> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
@@ -197,8 +196,8 @@ impl Shared {
         Ok(self.opened.get_or_init(|| Opened { queue, engine, fallback }))
     }
 
-    /// The volume ends after `sectors` sectors from now on, or from before `publish` on if that is farther away: no I/O
-    /// inside the volume is refused.
+    /// Moves the end of the volume to `sectors`. `publish` announces the new end to callers. The queue accepts I/O up to the
+    /// farther end until `publish` has returned, so that it refuses no I/O inside the volume.
     pub(crate) fn move_end(&self, sectors: u64, publish: impl FnOnce()) {
         let mut moved_end = self.moved_end.lock().unwrap_or_else(PoisonError::into_inner);
         *moved_end = Some(sectors);
@@ -213,7 +212,7 @@ impl Shared {
 }
 
 impl<D: ?Sized + RealDevice> Queue<D> {
-    /// A queue for the calling thread, of the kind that the elevator asks for.
+    /// A queue for the calling thread: its own or the shared queue, depending on the elevator.
     pub(crate) fn open(devices: &dyn Devices, shape: Shape<D>) -> Result<Opened<Self>, OpenError> {
         let tuning = devices.tuning();
         let (wanted, generation) = tuning.wanted();
@@ -225,40 +224,40 @@ impl<D: ?Sized + RealDevice> Queue<D> {
             (ThreadQueue::Own(Self::runner(device, devices, &shape, &wanted)), engine, fallback)
         };
         Ok(Opened {
-            queue: Self { used, shape, generation, is_to_move: false, is_pinned: false },
+            queue: Self { used, shape, generation, must_switch: false, is_pinned: false },
             engine,
             fallback,
         })
     }
 
-    /// The queue for the next I/O: the elevator is that of the volume.
+    /// The queue for the next I/O, with the current settings of the volume.
     pub(crate) fn for_io(&mut self, devices: &dyn Devices) -> &mut ThreadQueue<D, SharedDevice> {
         if devices.tuning().generation() != self.generation {
             self.follow(devices);
         }
-        if self.is_to_move && self.used.in_flight() == 0 {
-            // If the system refuses the engine for the other queue, this one stays in use: it orders the requests of
-            // this thread as the elevator says.
-            let _ = self.move_over(devices);
+        if self.must_switch && self.used.in_flight() == 0 {
+            // If the system refuses the engine for the other queue, this queue stays in use. It has the same elevator, for
+            // the requests of this thread only.
+            let _ = self.switch(devices);
         }
         &mut self.used
     }
 
-    /// Moves to a queue of its own, which has nothing in flight, and stays there.
+    /// Switches to an own queue for the rest of its life. Nothing is in flight.
     pub(crate) fn pin(&mut self, devices: &dyn Devices) -> Result<(), OpenError> {
         self.is_pinned = true;
         match self.used {
             ThreadQueue::Own(_) => Ok(()),
-            ThreadQueue::Shared(_) => self.move_over(devices),
+            ThreadQueue::Shared(_) => self.switch(devices),
         }
     }
 
-    /// The queue as it is: to collect what has completed, and for all that is no I/O.
+    /// The queue in use, without a switch or new settings: for reaping and queries.
     pub(crate) const fn as_is(&self) -> &ThreadQueue<D, SharedDevice> {
         &self.used
     }
 
-    /// The same, mutable.
+    /// As [`Queue::as_is`], mutable.
     pub(crate) const fn as_is_mut(&mut self) -> &mut ThreadQueue<D, SharedDevice> {
         &mut self.used
     }
@@ -268,7 +267,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
         shape: &Shape<D>,
     ) -> Result<(QueueClient<SharedDevice>, &'static str, Option<Fallback>), OpenError> {
         let Opened { queue, engine, fallback } = devices.tuning().shared_queue().open(devices)?;
-        // The elevator may have changed since the queue was opened, before a change could reach it.
+        // A change of the settings during the opening has not reached the queue.
         devices.tuning().tune(queue);
         Ok((queue.client(shape.jobs_max, shape.plug), engine, fallback.clone()))
     }
@@ -301,8 +300,8 @@ impl<D: ?Sized + RealDevice> Queue<D> {
     fn follow(&mut self, devices: &dyn Devices) {
         let (wanted, generation) = devices.tuning().wanted();
         self.generation = generation;
-        self.is_to_move = self.belongs_to_shared(&wanted) != matches!(self.used, ThreadQueue::Shared(_));
-        // A shared queue has followed when the elevator was changed.
+        self.must_switch = self.belongs_to_shared(&wanted) != matches!(self.used, ThreadQueue::Shared(_));
+        // A change has already reached the shared queue.
         if let ThreadQueue::Own(runner) = &mut self.used {
             runner.follow(&wanted.elevator);
             runner.set_depth(Self::depth(devices, &wanted));
@@ -312,15 +311,15 @@ impl<D: ?Sized + RealDevice> Queue<D> {
         }
     }
 
-    /// Whether the queue is to be the shared one.
+    /// Whether to use the shared queue.
     fn belongs_to_shared(&self, wanted: &Wanted) -> bool {
         wanted.is_shared() && !self.is_pinned
     }
 
-    /// Moves to the kind of queue that the elevator asks for.
+    /// Switches to the own or the shared queue, depending on the elevator.
     #[cold]
-    fn move_over(&mut self, devices: &dyn Devices) -> Result<(), OpenError> {
-        self.is_to_move = false;
+    fn switch(&mut self, devices: &dyn Devices) -> Result<(), OpenError> {
+        self.must_switch = false;
         let (wanted, _) = devices.tuning().wanted();
         self.used = if self.belongs_to_shared(&wanted) {
             ThreadQueue::Shared(Self::client(devices, &self.shape)?.0)

@@ -1,5 +1,5 @@
-//! A queue and engine for each thread that does blocking I/O, made when first needed. No lock is shared by all:
-//! a thread comes back to its own place, and looks for another only when more threads than places are about.
+//! A queue and engine for each thread with blocking I/O, created at first use. Threads share no common lock: each thread has
+//! its own shard, and uses another only if its shard is locked.
 
 use crate::error::OpenError;
 use crate::queues::{Queue, SharedDevice};
@@ -8,71 +8,72 @@ use iopath_os::thread_number;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Threads that can do blocking I/O on one volume at once without waiting for each other.
-const PLACES: usize = 64;
+/// The maximum number of threads with concurrent blocking I/O on one volume; further threads wait.
+const SHARDS: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Shards {
-    places: Box<[Place]>,
-    /// Set while [`Shards::alone`] holds or takes every place. A thread then waits at its own: another place that looks
-    /// free would get a queue and an engine that nothing needs.
+    shards: Box<[Shard]>,
+    /// Set while [`Shards::alone`] locks all shards. A thread then waits for its own shard: it would create an unnecessary
+    /// queue and engine in another one.
     is_exclusive: AtomicBool,
 }
 
-/// On cache lines of its own, so that threads do not slow each other down through their neighbours' locks.
+/// Aligned, to avoid false sharing of the locks.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Place {
+struct Shard {
     runner: Mutex<Option<Queue<SharedDevice>>>,
 }
 
 impl Shards {
-    /// Shards of which the calling thread may have one already.
+    /// Shards; `first` is the queue of the calling thread, if it has one.
     pub(crate) fn new(first: Option<Queue<SharedDevice>>) -> Self {
         let shards = Self {
-            places: (0..PLACES).map(|_| Place::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             is_exclusive: AtomicBool::new(false),
         };
         *shards.claim() = first;
         shards
     }
 
-    /// Does something with the calling thread's runner, made by `make` if it has none yet.
+    /// Calls `act` with the queue of the calling thread. `make` creates the queue if there is none.
     pub(crate) fn with<R>(
         &self,
         make: impl FnOnce() -> Result<Queue<SharedDevice>, OpenError>,
         act: impl FnOnce(&mut Queue<SharedDevice>) -> R,
     ) -> Result<R, OpenError> {
-        let mut place = self.claim();
-        let runner = match &mut *place {
+        let mut shard = self.claim();
+        let runner = match &mut *shard {
             Some(runner) => runner,
             empty => empty.insert(make()?),
         };
         Ok(act(runner))
     }
 
-    /// Runs `act` while no thread is in blocking I/O, and none begins. For one thread at a time.
+    /// Runs `act` while no thread is in blocking I/O; other threads wait before they begin. The caller ensures that only one
+    /// thread calls this at a time.
     pub(crate) fn alone<R>(&self, act: impl FnOnce() -> R) -> R {
         self.is_exclusive.store(true, Ordering::SeqCst);
-        let _places: Vec<_> = self.places.iter().map(Place::lock).collect();
+        let _locked: Vec<_> = self.shards.iter().map(Shard::lock).collect();
         let result = act();
         self.is_exclusive.store(false, Ordering::SeqCst);
         result
     }
 
-    /// The thread's own place, or the next free one, or its own once it is free.
+    /// Locks the thread's own shard, or the next free one. Waits for its own shard if none is free.
     fn claim(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
-        let own = thread_number() % PLACES;
-        let free = (0..PLACES).find_map(|step| {
+        let own = thread_number() % SHARDS;
+        let free = (0..SHARDS).find_map(|step| {
             let may_try = step == 0 || !self.is_exclusive.load(Ordering::SeqCst);
-            let runner = &self.places[(own + step) % PLACES].runner;
+            let runner = &self.shards[(own + step) % SHARDS].runner;
             may_try.then(|| runner.try_lock().ok()).flatten()
         });
-        free.unwrap_or_else(|| self.places[own].lock())
+        free.unwrap_or_else(|| self.shards[own].lock())
     }
 }
 
-impl Place {
+impl Shard {
     fn lock(&self) -> MutexGuard<'_, Option<Queue<SharedDevice>>> {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! The source of a volume: a file, block device, stripe, mapped file or memory disk. Opens and inspects it, and makes
-//! queues and engines for it. Does not read or write: see `volume.rs`.
+//! The source of a volume: a file, block device, stripe, mapped file or memory disk. Opens and inspects the source, and
+//! creates queues and engines for it. `volume.rs` reads and writes.
 
 pub(crate) mod cache;
 mod stripe;
@@ -22,16 +22,16 @@ use std::path::Path;
 use std::sync::Arc;
 use stripe::Members;
 
-/// Threads of one engine that uses threads.
+/// The maximum number of threads of one thread engine.
 const THREADS_MAX: u32 = 32;
 
 /// The engine of a memory disk.
 const MEMORY: &str = "memory";
 
-/// Requests that a queue holds back for others to merge with, as in Linux.
+/// Requests that a queue keeps plugged, so that later requests can merge with them; as in Linux.
 pub(crate) const PLUG_REQUESTS: u32 = 32;
 
-/// Where the bytes are.
+/// The storage of a source.
 #[derive(Debug)]
 pub(crate) enum Backing {
     File(Arc<File>),
@@ -70,7 +70,7 @@ impl<D: ?Sized> From<On<D>> for Opened<Box<D>> {
     }
 }
 
-/// An open file, device or memory disk. Makes engines.
+/// An open file, device or memory disk, with its limits and options.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) backing: Backing,
@@ -102,7 +102,7 @@ impl Source {
         Ok((Self { backing, limits, options: options.clone(), tuning }, target))
     }
 
-    /// A memory disk: its alignment is configured, and it holds no data of others.
+    /// A memory disk: its alignment is configured, and it needs no check for data of other programs.
     pub(crate) fn memory(disk: &MemoryDisk, options: &Options) -> Result<(Self, Target), OpenError> {
         let tuning = Tuning::new(options.elevator.parse()?, options.device_depth.unwrap_or(DEVICE_DEPTH));
         let mut limits = disk.limits();
@@ -141,7 +141,7 @@ impl Source {
         let limits = config.limits(&of_members).map_err(StripedError::Layout)?;
         let path = stripe::names(targets.iter().map(|target| target.path.as_path()));
         let first = targets.into_iter().next().expect("a stripe of no members is refused");
-        // A stripe is a device whatever its members are: whole blocks at both ends.
+        // A stripe is a device even if its members are files: its size is a multiple of a block.
         let size_bytes = limits.capacity * SECTOR_BYTES;
         let target = Target { path, size_bytes, kind: Kind::BlockDevice, ..first };
         let device_depth = DEVICE_DEPTH.saturating_mul(files.len() as u32);
@@ -160,13 +160,13 @@ impl Source {
         Ok((Self { backing: Backing::Mapped(mapped), ..self }, target))
     }
 
-    /// The queue of a thread that does blocking I/O.
+    /// The queue of a thread for blocking I/O.
     pub(crate) fn thread_queue(&self) -> Result<Opened<Queue<SharedDevice>>, OpenError> {
         let open: OpenDevice<SharedDevice> = |devices, pool| devices.open_shared(devices.depth(), pool);
         Queue::open(self, Shape { jobs_max: 1, plug: self.depth(), pool: None, open })
     }
 
-    /// A queue and engine for the page cache, which registers the memory in `pool`.
+    /// A queue and engine for the page cache. The engine registers the memory in `pool`.
     pub(crate) fn cache_runner(
         &self,
         bios_max: u32,
@@ -185,7 +185,7 @@ impl Source {
         Ok(Opened { queue: Runner::new(device, &config), engine, fallback })
     }
 
-    /// A device for threads that use it in turn. Faults are injected below the mapping, if there is one.
+    /// A device that may move between threads. Faults are injected below the mapping, if there is one.
     pub(crate) fn shared_device(
         &self,
         backing: &Backing,
@@ -207,7 +207,7 @@ impl Source {
         Ok(on)
     }
 
-    /// An engine on a mapped file that resizes the file.
+    /// An engine on a mapped file, for resizing the file.
     pub(crate) fn mapped_engine(
         &self,
         mapped: &MappedOn,
@@ -216,7 +216,7 @@ impl Source {
         Ok(Mapped::new(on.device, &mapped.file, self.options.boundary)?)
     }
 
-    /// Whether the last block is written whole. A plain file would grow.
+    /// Whether the last block is written whole. (In a plain file, that would extend the file.)
     pub(crate) const fn writes_last_block(&self) -> bool {
         matches!(self.backing, Backing::Mapped(_))
     }
@@ -226,7 +226,7 @@ impl Source {
         self.options.mode != IoMode::Raw
     }
 
-    /// The file, if reads are plain system calls without injected faults.
+    /// The file, if plain system calls can read it and no faults are injected.
     pub(crate) fn plain_file(&self) -> Option<Arc<File>> {
         match &self.backing {
             Backing::File(file) if self.options.faults.is_none() => Some(Arc::clone(file)),
@@ -263,21 +263,21 @@ impl Devices for Source {
     }
 }
 
-/// Requests at the device of a shared queue, where neither the options nor the system name a number.
+/// The default of the requests in flight at the device of a shared queue.
 const DEVICE_DEPTH: u32 = 32;
 
-/// The most requests that are taken from what the system says.
+/// The upper limit for the depth from sysfs.
 const DEVICE_DEPTH_MAX: u32 = 1024;
 
-/// As many requests as the disk takes at once, so that the elevator, not the kernel, queues the others.
+/// The queue depth of the disk: further requests wait in the elevator, not in the kernel.
 fn device_depth(target: &Target) -> u32 {
     let disk = target.backing.disk();
     let depth = disk.and_then(|disk| disk.queue_depth.or(disk.nr_requests)).unwrap_or(DEVICE_DEPTH);
     depth.clamp(1, DEVICE_DEPTH_MAX)
 }
 
-/// The largest request of the disk, as far as the kernel allows it, since each request costs CPU whatever its length.
-/// Bounded above so that long I/O is still several requests, and below so that the cost of a request does not dominate.
+/// The largest request that the kernel allows for the disk: the CPU cost of a request hardly depends on its length. Bounded
+/// above so that long I/O consists of several requests, and below so that the cost per request does not dominate.
 fn request_bytes_max(target: &Target) -> u64 {
     let disk_bytes = target.backing.disk().and_then(|disk| disk.max_sectors_kb).map(|kib| kib << 10);
     disk_bytes.unwrap_or(REQUEST_BYTES).clamp(REQUEST_BYTES, 8 * REQUEST_BYTES)
@@ -309,6 +309,7 @@ fn open(target: &Target, options: &Options) -> Result<File, OpenError> {
     file.map_err(system(&target.path, what))
 }
 
+/// For `map_err`: the error of a system call on `path`, with the attempted action.
 pub(crate) fn system(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::System { path, what, source }

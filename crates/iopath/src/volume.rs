@@ -1,5 +1,5 @@
-//! The volume: blocking reads and writes of byte ranges, from any thread. Decides by which way an I/O goes; each way has
-//! a file in `volume/`. Many I/Os in flight from one thread: `batch.rs`.
+//! The volume: blocking reads and writes of byte ranges, from any thread. Selects the path of an I/O; each path has a file in
+//! `volume/`. `batch.rs` keeps many I/Os in flight from one thread.
 
 mod bounced;
 mod buffered;
@@ -32,8 +32,8 @@ pub use buffered::PageGuard;
 pub use cursor::Cursor;
 pub use direct::Direct;
 
-/// The way of a read or write.
-enum Way<'a> {
+/// The path of a read or write.
+enum Route<'a> {
     Direct,
     Cached(&'a Buffered),
     Bounced(&'a Bounce),
@@ -41,15 +41,15 @@ enum Way<'a> {
 
 /// A file, block device, stripe, mapped file or disk in memory, open for direct, raw or buffered I/O.
 ///
-/// Every method takes `&self` and may be called from any thread. For direct and raw I/O with elevator `none` each thread has
-/// its own queue and engine, so threads do not wait for each other; with another elevator they share both. A call returns
-/// when its I/O is complete, so I/Os of one thread are in order. Between threads the program makes the order.
+/// Every method takes `&self`, and any thread may call it. For direct and raw I/O with elevator `none`, each thread has its
+/// own queue and engine, so threads do not wait for each other. With another elevator, threads share both. A call returns
+/// when its I/O is complete, so the I/Os of one thread are in order. The program must order I/Os of different threads.
 ///
-/// Direct and raw I/O is aligned unless [`Options::unaligned`] says otherwise: offsets and lengths are multiples of
-/// [`Facts::block_bytes`], and buffers start at multiples of [`Facts::memory_align_bytes`], as those of
-/// [`AlignedBuf`](crate::AlignedBuf) do. Unaligned I/O is refused with an error that names the numbers.
+/// Direct and raw I/O must be aligned, unless [`Options::unaligned`] allows otherwise: offsets and lengths are multiples of
+/// [`Facts::block_bytes`], and buffers start at multiples of [`Facts::memory_align_bytes`], like an
+/// [`AlignedBuf`](crate::AlignedBuf). Otherwise the I/O is refused, with an error that has the numbers.
 ///
-/// A clone is the same volume: cheap, to be moved to another thread.
+/// A clone is a cheap handle of the same volume, for other threads.
 #[derive(Debug, Clone)]
 pub struct Volume {
     shared: Arc<Shared>,
@@ -62,14 +62,14 @@ struct Shared {
     shards: Shards,
     cache: Option<Buffered>,
     bounce: Option<Bounce>,
-    /// The size now; `facts` has the size at open.
+    /// The current size; `facts` has the size at open.
     size_bytes: AtomicU64,
-    /// How often the end has moved.
+    /// Counts the moves of the end.
     resizes: AtomicU64,
-    /// Held by the thread that moves the end.
+    /// Locked by the thread that moves the end.
     resizing: Mutex<()>,
-    /// The length of a file that was extended beyond the size, to append cheaply: see `volume/extend.rs`. Else not above the
-    /// size. Changed while `resizing` is held.
+    /// The length of the file, if it was extended beyond the size for cheap appends (see `volume/extend.rs`). Otherwise at
+    /// most the size. Changes only under the lock `resizing`.
     file_bytes: AtomicU64,
 }
 
@@ -77,7 +77,7 @@ impl Volume {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// [`OpenError`] if the target is missing, in use, or does not support what `options` ask for.
+    /// [`OpenError`] if the target is missing, in use, or does not support the options.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let (source, target) = Source::open(path.as_ref(), options)?;
         Self::of(source, target)
@@ -98,9 +98,9 @@ impl Volume {
     /// volume.flush()?;
     /// volume.write_at(&[2; 4096], 0)?;
     ///
-    /// // The power fails. Of each sector the last version that was written and not flushed is lost.
+    /// // Power failure: each sector loses its last version that was not flushed.
     /// disk.crash(|versions| versions - 1);
-    /// assert!(volume.flush().is_err(), "a volume that was open before is gone");
+    /// assert!(volume.flush().is_err(), "volumes opened before the failure are unusable");
     /// let volume = Volume::memory(&disk, &Options::new())?;
     /// let mut bytes = [0; 4096];
     /// volume.read_exact_at(&mut bytes, 0)?;
@@ -152,24 +152,24 @@ impl Volume {
         self.shared.size_bytes.load(Ordering::Acquire)
     }
 
-    /// Reads into `buffer` from byte `offset` on. Returns the number of bytes read: the length of `buffer`, or fewer where
-    /// the volume ends. A raw volume reads all or fails.
+    /// Reads into `buffer`, starting at byte `offset`. Returns the number of bytes read: the length of `buffer`, or fewer at
+    /// the end of the volume. A raw volume reads the whole range or fails.
     ///
     /// # Errors
-    /// [`Error`] if the range is unaligned on a volume that refuses this, reaches past the end of a raw volume, or the
-    /// device fails.
+    /// [`Error`] if the range is unaligned on a volume that refuses unaligned I/O, if it reaches past the end of a raw
+    /// volume, or if the device fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        match self.way(offset, buffer) {
-            Way::Direct => self.read_direct(buffer, offset),
-            Way::Cached(cache) => self.read_cached(cache, buffer, offset),
-            Way::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
+        match self.route(offset, buffer) {
+            Route::Direct => self.read_direct(buffer, offset),
+            Route::Cached(cache) => self.read_cached(cache, buffer, offset),
+            Route::Bounced(bounce) => self.read_bounced(bounce, buffer, offset),
         }
     }
 
-    /// As [`Volume::read_at`], but fills all of `buffer`.
+    /// Reads as [`Volume::read_at`] does, and fills the whole `buffer`.
     ///
     /// # Errors
-    /// As [`Volume::read_at`], and [`ErrorKind::UnexpectedEnd`] if the volume ends before.
+    /// As [`Volume::read_at`], and [`ErrorKind::UnexpectedEnd`] if the volume ends before the end of the range.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let bytes = buffer.len();
         if self.read_at(buffer, offset)? == bytes {
@@ -179,17 +179,18 @@ impl Volume {
         Err(self.error(end).of_range(Op::Read, offset, bytes as u64))
     }
 
-    /// Writes all of `buffer` from byte `offset` on. On return the bytes are in the device, on the buffered path in the page
-    /// cache, which writes them back later. They are on the medium after the next [`Volume::flush`].
+    /// Writes the whole `buffer`, starting at byte `offset`. On return the bytes are in the device; on a buffered volume they
+    /// are in the page cache, which writes them back later. After the next [`Volume::flush`] they are durable.
     ///
     /// # Errors
-    /// [`Error`] if the volume is read-only, the range is unaligned on a volume that refuses this, or reaches past the end
-    /// (unless [`Options::extend`] is set), or the device fails. After an error of the device a part of the range may be written.
+    /// [`Error`] if the volume is read-only, if the range is unaligned on a volume that refuses unaligned I/O, if it reaches
+    /// past the end (without [`Options::extend`]), or if the device fails. After an error of the device, a part of the range
+    /// may be written.
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.write(buffer, offset, false)
     }
 
-    /// As [`Volume::write_at`], which already writes all of the buffer. For programs that know the name from `FileExt`.
+    /// The same as [`Volume::write_at`], with the name of `FileExt`.
     ///
     /// # Errors
     /// As [`Volume::write_at`].
@@ -197,7 +198,7 @@ impl Volume {
         self.write(buffer, offset, false)
     }
 
-    /// As [`Volume::write_at`]; on return the bytes are on the medium. A direct volume uses forced unit access; a volume
+    /// Writes as [`Volume::write_at`] does; on return the bytes are durable. A direct volume uses forced unit access; a volume
     /// with a page cache or a bounce buffer writes and flushes.
     ///
     /// # Errors
@@ -206,11 +207,11 @@ impl Volume {
         self.write(buffer, offset, true)
     }
 
-    /// Puts every write that has returned on the medium.
+    /// Makes all writes durable that returned before this call.
     ///
     /// # Errors
-    /// [`Error`] if the volume is read-only, or a write or the flush fails at the device. The data of a failed write stays
-    /// in the cache, and every flush fails until it is written: see [`Volume::accept_loss`].
+    /// [`Error`] if the volume is read-only, or if a write or the flush fails at the device. The data of a failed write stays
+    /// in the cache, and every flush fails until the data is written: see [`Volume::accept_loss`].
     pub fn flush(&self) -> Result<()> {
         self.check_writable(Op::Flush, 0, 0)?;
         match &self.shared.cache {
@@ -219,9 +220,8 @@ impl Volume {
         }
     }
 
-    /// Flushes and closes. Dropping a volume writes dirty pages back without a flush, and ignores errors.
-    ///
-    /// Other clones of the volume stay open.
+    /// Flushes, and drops this handle; other clones of the volume stay open. Dropping a volume without this call writes back
+    /// dirty pages, does not flush the device, and ignores errors.
     ///
     /// # Errors
     /// As [`Volume::flush`].
@@ -238,24 +238,24 @@ impl Volume {
 
     /// Writes a range inside the volume.
     fn write_within(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
-        match (self.way(offset, buffer), &self.shared.bounce) {
-            (Way::Direct, None) => self.write_direct(buffer, offset, fua),
-            (Way::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
-            (Way::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
-            (Way::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
+        match (self.route(offset, buffer), &self.shared.bounce) {
+            (Route::Direct, None) => self.write_direct(buffer, offset, fua),
+            (Route::Direct, Some(bounce)) => self.write_aligned(bounce, buffer, offset, fua),
+            (Route::Cached(cache), _) => self.write_cached(cache, buffer, offset, fua),
+            (Route::Bounced(bounce), _) => self.write_bounced(bounce, buffer, offset, fua),
         }
     }
 
-    /// The way of a read or write of `memory` at `offset`.
-    fn way(&self, offset: u64, memory: &[u8]) -> Way<'_> {
+    /// The path of a read or write of `memory` at `offset`.
+    fn route(&self, offset: u64, memory: &[u8]) -> Route<'_> {
         let Shared { source, facts, cache, bounce, .. } = &*self.shared;
         let fits = |number: u64, align_bytes: u32| number.is_multiple_of(u64::from(align_bytes));
         let fits_all = fits(offset | memory.len() as u64, facts.block_bytes)
             && fits(memory.as_ptr().addr() as u64, facts.memory_align_bytes);
         match (cache, bounce) {
-            (Some(cache), _) if source.options.mode == IoMode::Buffered || !fits_all => Way::Cached(cache),
-            (_, Some(bounce)) if !fits_all => Way::Bounced(bounce),
-            _ => Way::Direct,
+            (Some(cache), _) if source.options.mode == IoMode::Buffered || !fits_all => Route::Cached(cache),
+            (_, Some(bounce)) if !fits_all => Route::Bounced(bounce),
+            _ => Route::Direct,
         }
     }
 
@@ -280,13 +280,13 @@ impl Volume {
         self.shared.resizes.load(Ordering::Acquire)
     }
 
-    /// Held while the end is moved: one thread at a time moves it.
+    /// The lock for moving the end: one thread moves it at a time.
     fn lock_end(&self) -> MutexGuard<'_, ()> {
-        // It protects no data that a panic could leave half changed.
+        // Ignores poisoning: the lock contains no data.
         self.shared.resizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of the volume for engines: whole blocks.
+    /// The end of the volume for engines, in sectors: rounded up to whole blocks.
     pub(crate) fn sectors(&self) -> u64 {
         self.size_bytes().next_multiple_of(u64::from(self.facts().block_bytes)) / SECTOR_BYTES
     }

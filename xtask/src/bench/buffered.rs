@@ -1,6 +1,6 @@
-//! The buffered path compared with the kernel's and with direct I/O: whole passes over a cold file, hits of a warm one, all
-//! block sizes, several readers. The measurements are in [`DUELS`]. Programs report their own CPU time here, since a pass
-//! is too short to be observed from outside.
+//! Compares the buffered path with the kernel's and with direct I/O: whole passes over a cold file, hits in a warm file, all
+//! block sizes, several readers. [`DUELS`] lists the comparisons. The CPU time is that reported by the programs: a pass is
+//! too short for observation from outside.
 
 use std::process::{Command, Stdio};
 
@@ -17,42 +17,42 @@ use crate::workspace;
 #[derive(Debug)]
 struct Duel {
     name: &'static str,
-    ours: Party,
-    peer: Party,
+    ours: Program,
+    peer: Program,
     goals: &'static [(Metric, Goal)],
 }
 
 /// A program that reads or writes.
 #[derive(Debug, Clone, Copy)]
-enum Party {
+enum Program {
     /// `iopath run` on a path with these arguments, over the whole file once or for some seconds.
-    Iopath { path: &'static str, words: &'static str, is_timed: bool },
-    /// `fio`, direct, over the whole file once.
-    Fio { label: &'static str, words: &'static str },
+    Iopath { path: &'static str, arguments: &'static str, is_timed: bool },
+    /// `fio` with direct I/O, over the whole file once.
+    Fio { label: &'static str, arguments: &'static str },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metric {
     Bandwidth,
     Iops,
-    /// CPU of the whole machine without its idle rate, or of the process if that is more: includes write-back and
+    /// CPU time of the whole machine without its idle load, or of the process if that is more. Includes write-back and
     /// interrupts.
     MachineCpu,
-    /// CPU of the process alone.
+    /// CPU time of the process alone.
     ProcessCpu,
-    /// The end of the first of several jobs as a share of the end of the last.
+    /// The run time of the first job to end, as a share of the run time of the last.
     FirstEnded,
 }
 
-const fn pass(path: &'static str, words: &'static str) -> Party {
-    Party::Iopath { path, words, is_timed: false }
+const fn pass(path: &'static str, arguments: &'static str) -> Program {
+    Program::Iopath { path, arguments, is_timed: false }
 }
 
-const fn timed(path: &'static str, words: &'static str) -> Party {
-    Party::Iopath { path, words, is_timed: true }
+const fn timed(path: &'static str, arguments: &'static str) -> Program {
+    Program::Iopath { path, arguments, is_timed: true }
 }
 
-/// Goals for throughput and CPU of a stream against the kernel's page cache.
+/// Goals for throughput and CPU time of a stream against the kernel's page cache.
 const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
     [
         (Metric::Bandwidth, Goal::AtLeast(times)),
@@ -64,16 +64,16 @@ const fn stream_goals(times: f64, cpu: f64) -> [(Metric, Goal); 3] {
 const READS: &[(Metric, Goal)] = &stream_goals(1.3, 0.25);
 const WRITES: &[(Metric, Goal)] = &stream_goals(1.2, 0.35);
 
-/// Hits in a file of this size. Both sides read the clock for one of 64, since that takes as long as a hit.
+/// Hits in a file of this size. Both sides measure one latency in 64, because reading the clock takes as long as a hit.
 macro_rules! hits {
     ($size:literal) => {
         concat!("--rw randread --bs 4k --warm --latency-every 64 --size ", $size)
     };
 }
 
-/// The cost of a path: the pages are in the CPU caches.
+/// Shows the cost of a path: the pages are in the CPU caches.
 const HITS_OF_1_MIB: &str = hits!("1m");
-/// The cost of memory.
+/// Shows the cost of memory accesses.
 const HITS_OF_64_MIB: &str = hits!("64m");
 
 const DUELS: &[Duel] = &[
@@ -92,9 +92,9 @@ const DUELS: &[Duel] = &[
     Duel {
         name: "buffered, 16 KiB sequential read against direct 512 KiB, depth 8",
         ours: pass("iopath-buffered", "--rw read --bs 16k"),
-        peer: Party::Fio {
+        peer: Program::Fio {
             label: "fio io_uring direct",
-            words: "--rw=read --bs=512k --ioengine=io_uring --iodepth=8",
+            arguments: "--rw=read --bs=512k --ioengine=io_uring --iodepth=8",
         },
         goals: &[(Metric::Bandwidth, Goal::AtLeast(0.95))],
     },
@@ -116,7 +116,7 @@ const DUELS: &[Duel] = &[
         peer: timed("iopath-buffered", HITS_OF_1_MIB),
         goals: &[(Metric::Iops, Goal::AtLeast(1.8))],
     },
-    // Both wait for memory here, the reader of a borrowed page for its first byte.
+    // Both sides wait for memory; the reader of a borrowed page waits for its first byte.
     Duel {
         name: "buffered, 4 KiB hit in 64 MiB, copied",
         ours: timed("iopath-buffered", HITS_OF_64_MIB),
@@ -168,7 +168,7 @@ const DUELS: &[Duel] = &[
     },
 ];
 
-/// The sweep over block sizes: its name, its sizes, and the minimum ratio of slowest to fastest.
+/// The sweep over block sizes: its name, the sizes, and the minimum ratio of the slowest to the fastest.
 const SWEEP: &str = "buffered, sequential read, slowest against fastest block of 4 KiB to 64 MiB";
 const SWEEP_SIZES: &[&str] = &["4k", "16k", "64k", "256k", "1m", "4m", "16m", "64m"];
 const SWEEP_GOAL: Goal = Goal::AtLeast(0.9);
@@ -178,11 +178,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     DUELS.iter().map(|duel| duel.name).chain([SWEEP])
 }
 
-pub(super) fn is_chosen(only: Option<&str>) -> bool {
-    names().any(|name| is_called(name, only))
+pub(super) fn is_selected(only: Option<&str>) -> bool {
+    names().any(|name| is_match(name, only))
 }
 
-fn is_called(name: &str, only: Option<&str>) -> bool {
+fn is_match(name: &str, only: Option<&str>) -> bool {
     only.is_none_or(|text| name.contains(text))
 }
 
@@ -194,21 +194,20 @@ pub(super) fn measure(
     target: &TargetFile,
 ) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    for duel in DUELS.iter().filter(|duel| is_called(duel.name, only)) {
-        if matches!(duel.peer, Party::Fio { .. }) && workspace::find_program("fio").is_none() {
+    for duel in DUELS.iter().filter(|duel| is_match(duel.name, only)) {
+        if matches!(duel.peer, Program::Fio { .. }) && workspace::find_program("fio").is_none() {
             eprintln!("skipped: {}: fio is not installed (package fio)", duel.name);
             continue;
         }
-        let parties = [duel.ours, duel.peer].map(|party| move || party.command(target, seconds));
-        let accounts =
-            in_turns(duel.name, runs, &parties, |index, output| match [duel.ours, duel.peer][index] {
-                Party::Iopath { .. } => Account::of_iopath(output),
-                Party::Fio { .. } => Account::of_fio(output),
+        let commands = [duel.ours, duel.peer].map(|program| move || program.command(target, seconds));
+        let results =
+            in_turns(duel.name, runs, &commands, |index, output| match [duel.ours, duel.peer][index] {
+                Program::Iopath { .. } => RunReport::of_iopath(output),
+                Program::Fio { .. } => RunReport::of_fio(output),
             })?;
         figures.extend(duel.goals.iter().map(|&(metric, goal)| {
-            let of =
-                |party: usize| median(accounts[party].iter().map(|account| account.value(metric)).collect());
-            // A share is compared with 1 for any peer.
+            let of = |side: usize| median(results[side].iter().map(|report| report.value(metric)).collect());
+            // A share is compared with 1, whatever the peer.
             let is_share = metric == Metric::FirstEnded;
             Figure {
                 name: format!("{}: {}", duel.name, metric.name()),
@@ -220,7 +219,7 @@ pub(super) fn measure(
             }
         }));
     }
-    if is_called(SWEEP, only) {
+    if is_match(SWEEP, only) {
         figures.push(sweep(runs, target)?);
     }
     Ok(figures)
@@ -231,10 +230,10 @@ fn sweep(runs: u32, target: &TargetFile) -> Result<Figure> {
         .iter()
         .map(|size| move || iopath("iopath-buffered", &["--rw", "read", "--bs", size], None, target))
         .collect();
-    let accounts = in_turns(SWEEP, runs, &commands, |_, output| Account::of_iopath(output))?;
-    let rates: Vec<f64> = accounts
+    let results = in_turns(SWEEP, runs, &commands, |_, output| RunReport::of_iopath(output))?;
+    let rates: Vec<f64> = results
         .iter()
-        .map(|accounts| median(accounts.iter().map(|account| account.value(Metric::Bandwidth)).collect()))
+        .map(|reports| median(reports.iter().map(|report| report.value(Metric::Bandwidth)).collect()))
         .collect();
     for (size, rate) in SWEEP_SIZES.iter().zip(&rates) {
         eprintln!("{SWEEP}: {size}: {rate:.0} MiB/s");
@@ -256,9 +255,9 @@ fn in_turns(
     name: &str,
     runs: u32,
     commands: &[impl Fn() -> Command],
-    read: impl Fn(usize, &[u8]) -> Result<Account>,
-) -> Result<Vec<Vec<Account>>> {
-    let mut accounts: Vec<Vec<Account>> = commands.iter().map(|_| Vec::new()).collect();
+    parse: impl Fn(usize, &[u8]) -> Result<RunReport>,
+) -> Result<Vec<Vec<RunReport>>> {
+    let mut reports: Vec<Vec<RunReport>> = commands.iter().map(|_| Vec::new()).collect();
     for run in 0..runs {
         eprintln!("{name}: run {} of {runs}", run + 1);
         let mut order: Vec<usize> = (0..commands.len()).collect();
@@ -272,13 +271,13 @@ fn in_turns(
             if !output.status.success() {
                 bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
             }
-            accounts[index].push(read(index, &output.stdout)?);
+            reports[index].push(parse(index, &output.stdout)?);
         }
     }
-    Ok(accounts)
+    Ok(reports)
 }
 
-impl Party {
+impl Program {
     fn label(self) -> &'static str {
         match self {
             Self::Iopath { path, .. } => path,
@@ -288,11 +287,11 @@ impl Party {
 
     fn command(self, target: &TargetFile, seconds: u32) -> Command {
         match self {
-            Self::Iopath { path, words, is_timed } => {
-                let words: Vec<&str> = words.split(' ').collect();
-                iopath(path, &words, is_timed.then_some(seconds), target)
+            Self::Iopath { path, arguments, is_timed } => {
+                let arguments: Vec<&str> = arguments.split(' ').collect();
+                iopath(path, &arguments, is_timed.then_some(seconds), target)
             }
-            Self::Fio { words, .. } => {
+            Self::Fio { arguments, .. } => {
                 let mut command = Command::new("fio");
                 command.args([
                     "--name=bench",
@@ -301,7 +300,7 @@ impl Party {
                     "--readonly",
                     "--output-format=json",
                 ]);
-                command.args(words.split(' ')).arg(format!("--filename={}", target.path.display()));
+                command.args(arguments.split(' ')).arg(format!("--filename={}", target.path.display()));
                 command.arg(format!("--size={}m", target.mib));
                 command
             }
@@ -309,10 +308,10 @@ impl Party {
     }
 }
 
-fn iopath(path: &str, words: &[&str], seconds: Option<u32>, target: &TargetFile) -> Command {
+fn iopath(path: &str, arguments: &[&str], seconds: Option<u32>, target: &TargetFile) -> Command {
     let mut command = Command::new(workspace::target_dir().join("release/iopath"));
-    command.args(["run", "--path", path]).args(words).arg("--target").arg(&target.path);
-    if !words.contains(&"--size") {
+    command.args(["run", "--path", path]).args(arguments).arg("--target").arg(&target.path);
+    if !arguments.contains(&"--size") {
         command.args(["--size", &format!("{}m", target.mib)]);
     }
     if let Some(seconds) = seconds {
@@ -324,7 +323,7 @@ fn iopath(path: &str, words: &[&str], seconds: Option<u32>, target: &TargetFile)
 
 /// The report of a program about its run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Account {
+struct RunReport {
     bytes_per_second: f64,
     iops: f64,
     machine_seconds_per_gib: f64,
@@ -332,8 +331,8 @@ struct Account {
     first_ended_share: f64,
 }
 
-impl Account {
-    /// Schema `iopath.result/1`, one run of one repeat.
+impl RunReport {
+    /// Parses schema `iopath.result/1`: one run of one repetition.
     fn of_iopath(output: &[u8]) -> Result<Self> {
         let result: Value = serde_json::from_slice(output)?;
         let run = result.pointer("/runs/0").context("no runs")?;
@@ -347,12 +346,12 @@ impl Account {
         })
     }
 
-    /// fio reports its own CPU only, which is not used here.
+    /// fio reports the CPU time of its process only. No comparison here uses it.
     fn of_fio(output: &[u8]) -> Result<Self> {
-        let claim = Side::fio("fio", "read", "512k", &[]).claim(output)?;
+        let report = Side::fio("fio", "read", "512k", &[]).parse(output)?;
         Ok(Self {
-            bytes_per_second: claim.bytes_per_second,
-            iops: claim.iops,
+            bytes_per_second: report.bytes_per_second,
+            iops: report.iops,
             machine_seconds_per_gib: f64::NAN,
             process_seconds_per_gib: f64::NAN,
             first_ended_share: f64::NAN,
@@ -406,13 +405,13 @@ mod tests {
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), all.len());
-        assert!(is_chosen(None) && is_chosen(Some("4 KiB hit")) && !is_chosen(Some("zram")));
+        assert!(is_selected(None) && is_selected(Some("4 KiB hit")) && !is_selected(Some("zram")));
     }
 
     #[test]
     fn a_pass_covers_the_file_and_hits_have_their_own_size() {
         let target = TargetFile { path: "t/x".into(), mib: 1024 };
-        let of = |party: Party| arguments(&party.command(&target, 3));
+        let of = |program: Program| arguments(&program.command(&target, 3));
         assert_eq!(
             of(pass("iopath-buffered", "--rw read --bs 16k")),
             "run --path iopath-buffered --rw read --bs 16k --target t/x --size 1024m --repeat 1 --json -"
@@ -421,7 +420,7 @@ mod tests {
             of(timed("kernel-buffered", "--size 64m --warm")),
             "run --path kernel-buffered --size 64m --warm --target t/x --runtime 3s --repeat 1 --json -"
         );
-        let fio = of(Party::Fio { label: "fio", words: "--rw=read --bs=512k" });
+        let fio = of(Program::Fio { label: "fio", arguments: "--rw=read --bs=512k" });
         assert!(
             fio.contains("--readonly") && fio.ends_with("--bs=512k --filename=t/x --size=1024m"),
             "{fio}"
@@ -433,11 +432,11 @@ mod tests {
         let output = br#"{"runs":[{"bytes":536870912,"seconds":2.0,"iops":{"mean":5.0},
             "bytes_per_second":{"mean":1048576.0},"repeats":[{"first_ended_seconds":1.5}],
             "cpu":{"user_seconds":0.25,"system_seconds":0.5,"seconds_per_gib":2.0}}]}"#;
-        let account = Account::of_iopath(output).expect("the documented schema");
+        let report = RunReport::of_iopath(output).expect("the documented schema");
         let of =
             [Metric::Bandwidth, Metric::Iops, Metric::MachineCpu, Metric::ProcessCpu, Metric::FirstEnded];
-        assert_eq!(of.map(|metric| (account.value(metric) * 100.0).round() as u32), [100, 500, 200, 150, 75]);
-        let error = Account::of_iopath(br#"{"runs":[{}]}"#).expect_err("nothing in it");
+        assert_eq!(of.map(|metric| (report.value(metric) * 100.0).round() as u32), [100, 500, 200, 150, 75]);
+        let error = RunReport::of_iopath(br#"{"runs":[{}]}"#).expect_err("no figures");
         assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Runs a contest: both sides alternately, observed from outside, and takes medians. Not the figures: see `figures.rs`.
+//! Runs the two sides of a contest alternately, observes their CPU time from outside, and computes medians. The contests
+//! are in `figures.rs`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,12 +9,12 @@ use anyhow::{Context, Result, bail};
 use super::cpu::{self, Usage};
 use super::figures::{Contest, Metric};
 use super::report::Figure;
-use super::side::{Claim, Side, TargetFile};
+use super::side::{Side, SideReport, TargetFile};
 
-/// Maximum difference of CPU time reported by a program and observed from outside, without a warning.
-const CLAIM_DISTANCE_MAX: f64 = 0.2;
+/// A warning is printed if the CPU time that a program reports and the observed CPU time differ by more than this share.
+const REPORT_DIFFERENCE_MAX: f64 = 0.2;
 
-/// Maximum number of busy cores on an idle machine, without a warning.
+/// A warning is printed if more cores than this are busy on the idle machine.
 const IDLE_CORES_MAX: f64 = 0.2;
 
 /// Parameters of all contests.
@@ -25,10 +26,10 @@ pub(super) struct Bench {
     idle_cores: f64,
 }
 
-/// One run of one side: its own report, and the observation from outside.
+/// One run of one side: the report of the program, and the observation from outside.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    claim: Claim,
+    report: SideReport,
     usage: Option<Usage>,
 }
 
@@ -38,14 +39,15 @@ impl Bench {
         let idle_cores = cpu::idle_cores(Duration::from_secs(1))?;
         if idle_cores > IDLE_CORES_MAX {
             eprintln!(
-                "warning: other programs keep {idle_cores:.1} cores busy; figures, above all of CPU, are wrong"
+                "warning: other programs keep {idle_cores:.1} cores busy; figures are not reliable, in particular of CPU \
+                 time"
             );
         }
         Ok(Self { runs, seconds, idle_cores })
     }
 
     /// Runs both sides alternately, in changing order, and returns a figure for each goal.
-    pub(super) fn hold(&self, contest: &Contest, target: Option<&TargetFile>) -> Result<Vec<Figure>> {
+    pub(super) fn run_contest(&self, contest: &Contest, target: Option<&TargetFile>) -> Result<Vec<Figure>> {
         let (mut ours, mut peer) = (Vec::new(), Vec::new());
         for run in 0..self.runs {
             eprintln!("{}: run {} of {}", contest.name, run + 1, self.runs);
@@ -58,7 +60,7 @@ impl Bench {
             }
         }
         for (side, runs) in [(&contest.ours, &ours), (&contest.peer, &peer)] {
-            if let Some(warning) = account_warning(side, runs) {
+            if let Some(warning) = cpu_warning(side, runs) {
                 eprintln!("warning: {}: {warning}", contest.name);
             }
         }
@@ -75,8 +77,8 @@ impl Bench {
 
     fn run(&self, side: &Side, target: Option<&TargetFile>) -> Result<Run> {
         if let Side::Published { iops, .. } = *side {
-            let claim = Claim { iops, bytes_per_second: f64::NAN, process_us_per_io: f64::NAN };
-            return Ok(Run { claim, usage: None });
+            let report = SideReport { iops, bytes_per_second: f64::NAN, process_us_per_io: f64::NAN };
+            return Ok(Run { report, usage: None });
         }
         let mut command = side.command(target, self.seconds).context("nothing to run")?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -88,7 +90,7 @@ impl Bench {
             let stderr = String::from_utf8_lossy(&output.stderr);
             bail!("{command:?}: {}: {}", output.status, stderr.trim());
         }
-        Ok(Run { claim: side.claim(&output.stdout)?, usage: Some(usage) })
+        Ok(Run { report: side.parse(&output.stdout)?, usage: Some(usage) })
     }
 
     fn median(&self, runs: &[Run], metric: Metric) -> f64 {
@@ -99,10 +101,10 @@ impl Bench {
 impl Run {
     /// The figure in the unit of the metric; NaN if it was not measured.
     fn value(&self, metric: Metric, idle_cores: f64) -> f64 {
-        let us_per_io = |cores: f64| cores * 1e6 / self.claim.iops;
+        let us_per_io = |cores: f64| cores * 1e6 / self.report.iops;
         match metric {
-            Metric::Bandwidth => self.claim.bytes_per_second / f64::from(1 << 20),
-            Metric::Iops => self.claim.iops,
+            Metric::Bandwidth => self.report.bytes_per_second / f64::from(1 << 20),
+            Metric::Iops => self.report.iops,
             Metric::ProcessCpu => self.usage.map_or(f64::NAN, |usage| us_per_io(usage.process_cores)),
             Metric::MachineCpu => {
                 self.usage.map_or(f64::NAN, |usage| us_per_io((usage.machine_cores - idle_cores).max(0.0)))
@@ -111,14 +113,16 @@ impl Run {
     }
 }
 
-/// A warning if the CPU time reported by a program differs from the observation.
-fn account_warning(side: &Side, runs: &[Run]) -> Option<String> {
-    let claimed = median(runs.iter().map(|run| run.claim.process_us_per_io).collect());
-    let seen = median(runs.iter().map(|run| run.value(Metric::ProcessCpu, 0.0)).collect());
-    let distance = (claimed / seen - 1.0).abs();
-    let text =
-        format!("{} reports {claimed:.2} µs of CPU per I/O, but {seen:.2} µs were observed", side.label());
-    (distance > CLAIM_DISTANCE_MAX).then_some(text)
+/// A warning if the CPU time that a program reports differs from the observed CPU time.
+fn cpu_warning(side: &Side, runs: &[Run]) -> Option<String> {
+    let reported = median(runs.iter().map(|run| run.report.process_us_per_io).collect());
+    let observed = median(runs.iter().map(|run| run.value(Metric::ProcessCpu, 0.0)).collect());
+    let difference = (reported / observed - 1.0).abs();
+    let text = format!(
+        "{} reports {reported:.2} µs of CPU per I/O, but {observed:.2} µs were observed",
+        side.label()
+    );
+    (difference > REPORT_DIFFERENCE_MAX).then_some(text)
 }
 
 /// The median.
@@ -137,10 +141,11 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    const CLAIM: Claim = Claim { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 3.0 };
+    const REPORT: SideReport =
+        SideReport { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 3.0 };
 
     fn run(process_cores: f64, machine_cores: f64) -> Run {
-        Run { claim: CLAIM, usage: Some(Usage { process_cores, machine_cores }) }
+        Run { report: REPORT, usage: Some(Usage { process_cores, machine_cores }) }
     }
 
     #[test]
@@ -159,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_report_of_cpu_time_is_a_warning() {
+    fn a_difference_of_reported_and_observed_cpu_time_is_a_warning() {
         let side = Side::iopath("kernel-uring", "randread", "4k", &[]);
-        assert_eq!(account_warning(&side, &[run(0.31, 0.5)]), None);
-        let warning = account_warning(&side, &[run(0.6, 0.7)]).expect("half of it is missing");
+        assert_eq!(cpu_warning(&side, &[run(0.31, 0.5)]), None);
+        let warning = cpu_warning(&side, &[run(0.6, 0.7)]).expect("half of it is missing");
         assert!(warning.starts_with("kernel-uring reports 3.00 µs"), "{warning}");
-        let published = Run { claim: CLAIM, usage: None };
-        assert_eq!(account_warning(&side, &[published]), None);
+        let published = Run { report: REPORT, usage: None };
+        assert_eq!(cpu_warning(&side, &[published]), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// The unit of /proc, `USER_HZ`: 100 a second on every architecture of Rust's `std`.
+/// The tick of /proc, `USER_HZ`: 100 per second on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Busy cores.
@@ -17,31 +17,31 @@ pub(super) struct Usage {
     pub(super) machine_cores: f64,
 }
 
-/// Observes the new process `pid`, which runs for `runtime`, from a quarter of that time to nine tenths.
+/// Observes the new process `pid`, which runs for `runtime`, between 25% and 90% of that time.
 pub(super) fn watch(pid: u32, runtime: Duration) -> Result<Usage> {
     let start = Instant::now();
     std::thread::sleep(runtime / 4);
-    let first = Moment::of(Some(pid))?;
+    let first = Sample::of(Some(pid))?;
     std::thread::sleep((runtime * 9 / 10).saturating_sub(start.elapsed()));
-    Ok(first.usage_until(&Moment::of(Some(pid))?))
+    Ok(first.usage_until(&Sample::of(Some(pid))?))
 }
 
 /// Busy cores of the idle machine, observed for `time`.
 pub(super) fn idle_cores(time: Duration) -> Result<f64> {
-    let first = Moment::of(None)?;
+    let first = Sample::of(None)?;
     std::thread::sleep(time);
-    Ok(first.usage_until(&Moment::of(None)?).machine_cores)
+    Ok(first.usage_until(&Sample::of(None)?).machine_cores)
 }
 
-/// The counters at one moment.
+/// The counters at one point in time.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct Sample {
     at: Instant,
     process_ticks: u64,
     machine_ticks: u64,
 }
 
-impl Moment {
+impl Sample {
     fn of(pid: Option<u32>) -> Result<Self> {
         let process_ticks = match pid {
             Some(pid) => {
@@ -67,7 +67,7 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
 }
 
-/// `utime` and `stime` of all threads, kernel workers of the process included: fields 14 and 15 of /proc/PID/stat.
+/// `utime` and `stime` of all threads, including the `io_uring` workers of the process: fields 14 and 15 of /proc/PID/stat.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn ticks_over_time_are_cores() {
         let at = Instant::now();
-        let first = Moment { at, process_ticks: 100, machine_ticks: 1000 };
-        let later = Moment { at: at + Duration::from_secs(2), process_ticks: 150, machine_ticks: 1300 };
+        let first = Sample { at, process_ticks: 100, machine_ticks: 1000 };
+        let later = Sample { at: at + Duration::from_secs(2), process_ticks: 150, machine_ticks: 1300 };
         assert_eq!(first.usage_until(&later), Usage { process_cores: 0.25, machine_cores: 1.5 });
     }
 

@@ -1,4 +1,4 @@
-//! Contests between a command of ours and a peer, as data. Not their execution: see `contest.rs`.
+//! Contests between a command of ours and a peer, as data. `contest.rs` runs them.
 
 use super::side::Side;
 
@@ -19,7 +19,7 @@ pub(super) enum Target {
     File,
     /// `/dev/zram0`: memory as a block device, fast enough to show the cost of the software.
     Zram,
-    /// No device at all.
+    /// No target.
     Nothing,
 }
 
@@ -28,9 +28,9 @@ pub(super) enum Target {
 pub(super) enum Metric {
     Bandwidth,
     Iops,
-    /// User and system time of the process, its `io_uring` workers included, for one I/O.
+    /// User and system time of the process per I/O, including its `io_uring` workers.
     ProcessCpu,
-    /// CPU time of the whole machine for one I/O, without its idle rate: includes interrupts and kernel threads.
+    /// CPU time of the whole machine per I/O, without its idle load. Includes interrupts and kernel threads.
     MachineCpu,
 }
 
@@ -58,14 +58,14 @@ impl Metric {
 pub(super) enum Goal {
     AtLeast(f64),
     AtMost(f64),
-    /// At most this far from 1: agreement.
+    /// The ratio differs from 1 by at most this number.
     Within(f64),
-    /// For information.
+    /// No goal: for information.
     Free,
 }
 
 impl Goal {
-    /// Whether `ratio` reaches it; none without a goal.
+    /// Whether `ratio` reaches the goal; none without a goal.
     pub(super) fn is_reached(self, ratio: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(ratio >= least),
@@ -88,7 +88,7 @@ const FIO_BEST_32: &[&str] = &[
     "--iodepth_batch_complete_max=32",
 ];
 
-/// The same at depth 64.
+/// The same options at depth 64.
 const FIO_BEST_64: &[&str] = &[
     "--ioengine=io_uring",
     "--iodepth=64",

@@ -1,5 +1,5 @@
-//! Runs a bench of ours that prints a line for each figure: its name, a tab and a number. Not the figures: see `queue.rs`,
-//! `log.rs`.
+//! Runs a bench of our crates that prints one line per figure: name, tab, number. `queue.rs` and `log.rs` interpret the
+//! figures.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -44,7 +44,7 @@ pub(super) fn parse(lines: &str) -> Result<Lines> {
 }
 
 pub(super) fn number(lines: &Lines, case: &str) -> Result<f64> {
-    lines.get(case).copied().with_context(|| format!("the bench measured no {case:?}"))
+    lines.get(case).copied().with_context(|| format!("the output of the bench has no figure {case:?}"))
 }
 
 #[cfg(test)]
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_forms_are_refused() {
-        assert_eq!(parse("a, b\t1.5\nc\t2\n").expect("its form").len(), 2);
+    fn lines_without_tab_or_number_are_refused() {
+        assert_eq!(parse("a, b\t1.5\nc\t2\n").expect("name, tab, number").len(), 2);
         assert!(parse("ascend, random, 32").is_err() && parse("ascend\tx").is_err());
     }
 

@@ -1,5 +1,5 @@
-//! The cost of the request log for an I/O and a record, and the speed of reading a log. Runs and compares
-//! `crates/iopath-log/benches/{cost,reading}.rs`.
+//! The cost of the request log per I/O and per record, and the speed of reading a log. Runs
+//! `crates/iopath-log/benches/{cost,reading}.rs` and compares their figures.
 
 use anyhow::Result;
 
@@ -10,16 +10,16 @@ use super::report::Figure;
 /// The name for `--only`.
 pub(super) const NAME: &str = "log";
 
-/// Maximum cost of a record for its queue.
+/// Maximum cost of a record for the queue that logs it.
 const RECORD_NS: f64 = 15.0;
 
-/// Minimum speed of a summary.
+/// Minimum speed of a summary, in records per second.
 const READ_PER_SECOND: f64 = 20e6;
 
-/// With a log on : off.
+/// The ratio of IOPS with a log to IOPS without.
 const ON_OFF: Goal = Goal::AtLeast(0.99);
 
-/// Runs the benches half as often as a contest, since each alternates by itself, and takes medians.
+/// Runs the benches half as often as a contest, because each of them alternates internally, and computes medians.
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
     let once = || {
         let mut lines = lines::run("iopath-log", "cost", &["--figures"])?;
@@ -43,8 +43,8 @@ fn figures(lines: &Lines) -> Result<Vec<Figure>> {
     Ok(vec![
         on_off("device of 1 M I/O/s")?,
         on_off("processor at 1 M I/O/s")?,
-        figure("a record", "ns", "the bound", record, RECORD_NS, Goal::AtMost(1.0)),
-        figure("reading", "records/s", "the bound", read, READ_PER_SECOND, Goal::AtLeast(1.0)),
+        figure("a record", "ns", "the limit", record, RECORD_NS, Goal::AtMost(1.0)),
+        figure("reading", "records/s", "the limit", read, READ_PER_SECOND, Goal::AtLeast(1.0)),
     ])
 }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn each_figure_has_its_goal() {
-        let figures = figures(&lines::parse(LINES).expect("its form")).expect("all of them");
+        let figures = figures(&lines::parse(LINES).expect("name, tab, number")).expect("all of them");
         let reached = |figure: &Figure| figure.goal.is_reached(figure.value / figure.peer_value);
         let shown: Vec<_> = figures.iter().map(|figure| (figure.name.as_str(), reached(figure))).collect();
         assert_eq!(
@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_missing_figure_is_named() {
-        let error = figures(&lines::parse("ns a record\t1.0").expect("its form")).expect_err("no speed");
+        let error =
+            figures(&lines::parse("ns a record\t1.0").expect("name, tab, number")).expect_err("no speed");
         assert!(error.to_string().contains("records read a second"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! The cost of the queue for a bio: each elevator, pattern and number of queued requests, merges found and not found,
-//! compared with the tree of the standard library on the same keys and with a published figure. Runs and compares
+//! The cost of the queue per bio: for each elevator, pattern and number of queued requests, with merges found and not
+//! found. Compared with the tree of the standard library on the same keys, and with a published figure. Runs
 //! `crates/iopath-core/benches/figures.rs`.
 
 use anyhow::{Result, bail};
@@ -15,13 +15,13 @@ pub(super) const NAME: &str = "elevators";
 /// Documentation/block/bfq-iosched.rst of the kernel.
 const MQ_DEADLINE_NS: f64 = 700.0;
 
-/// Maximum ratio of the cost of a bio with the most to that with the fewest requests queued.
+/// Maximum ratio of the cost of a bio with the most requests queued to the cost with the fewest.
 const FLAT: Goal = Goal::AtMost(2.0);
 
 /// Nanoseconds per bio, by the name of the case.
 type Times = Lines;
 
-/// Runs the bench half as often as a contest, since each run measures every case, and takes medians.
+/// Runs the bench half as often as a contest, because each run measures every case, and computes medians.
 pub(super) fn measure(runs: u32) -> Result<Vec<Figure>> {
     figures(&lines::medians(NAME, runs.div_ceil(2), || lines::run("iopath-core", "figures", &[]))?)
 }
@@ -49,13 +49,13 @@ fn figures(times: &Times) -> Result<Vec<Figure>> {
                 let tree = lines::number(times, "BTreeMap, random, 1024")?;
                 figures.push(rate(&format!("queue, {merge}, {among}"), *nanos, "BTreeMap insert+pop", tree));
             }
-            _ => bail!("a case called {case:?}"),
+            _ => bail!("the output of the bench has an unknown case {case:?}"),
         }
     }
     Ok(figures)
 }
 
-/// The case with the most requests queued against that with the fewest.
+/// Compares the case with the most requests queued with the case with the fewest.
 fn flatness(
     times: &Times,
     elevator: &str,
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn each_case_has_its_peers() {
-        let figures = figures(&lines::parse(LINES).expect("its form")).expect("its peers");
+        let figures = figures(&lines::parse(LINES).expect("name, tab, number")).expect("its peers");
         let shown: Vec<_> = figures
             .iter()
             .map(|figure| {
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_missing_case_is_named() {
-        let error =
-            figures(&lines::parse("ascend, random, 32\t1.0").expect("its form")).expect_err("no peer");
+        let error = figures(&lines::parse("ascend, random, 32\t1.0").expect("name, tab, number"))
+            .expect_err("no peer");
         assert!(error.to_string().contains("BTreeMap, random, 32"), "{error}");
     }
 }

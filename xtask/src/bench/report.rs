@@ -1,11 +1,11 @@
-//! Shows figures as a table or JSON, and whether each goal is reached.
+//! Formats figures as a table or JSON, with a column for reached goals.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::figures::Goal;
 
-/// A measured figure and that of its peer.
+/// A measured figure and the figure of its peer.
 #[derive(Debug)]
 pub(super) struct Figure {
     pub(super) name: String,
@@ -17,7 +17,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Ours : peer.
+    /// Our value divided by the peer's.
     fn ratio(&self) -> f64 {
         self.value / self.peer_value
     }
@@ -78,7 +78,7 @@ fn verdict(reached: Option<bool>) -> &'static str {
     }
 }
 
-/// Enough digits to compare, in units without exponents.
+/// Three digits, or all digits before the decimal point.
 fn three_digits(value: f64) -> String {
     match value.abs() {
         0.0..10.0 => format!("{value:.2}"),

@@ -9,14 +9,14 @@ use anyhow::{Context, Result, bail};
 use super::side::TargetFile;
 use crate::workspace;
 
-/// The folder; dropping it removes it with its content.
+/// The folder. Drop removes the folder and its content.
 #[derive(Debug)]
 pub(super) struct Scratch {
     dir: PathBuf,
 }
 
 impl Scratch {
-    /// Creates the folder below target/, after removing the scratch file of a bench that was killed.
+    /// Creates the folder below target/. Removes the scratch file of a bench that was killed.
     pub(super) fn folder() -> Result<Self> {
         Self::at(workspace::target_dir().join("bench-scratch"))
     }

@@ -1,4 +1,4 @@
-//! The two sides of a contest: their commands, and the parsing of their JSON. Measures nothing.
+//! The two sides of a contest: their commands, and parsers of their JSON output. Does not run them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// A side.
+/// One side of a contest.
 #[derive(Debug)]
 pub(super) enum Side {
     /// `iopath run` with this path and number of threads, and more arguments.
     Iopath { path: &'static str, workload: Workload, jobs: u32, more: &'static [&'static str] },
-    /// `fio` with these arguments, direct and read-only.
+    /// `fio` with these arguments, with direct I/O and read-only.
     Fio { label: &'static str, workload: Workload, more: &'static [&'static str] },
     /// A published figure; nothing runs.
     Published { source: &'static str, iops: f64 },
@@ -35,10 +35,10 @@ pub(super) struct TargetFile {
 
 /// The report of a program about its run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Claim {
+pub(super) struct SideReport {
     pub(super) iops: f64,
     pub(super) bytes_per_second: f64,
-    /// User and system time of its process for one I/O, in microseconds.
+    /// User and system time of the process per I/O, in microseconds.
     pub(super) process_us_per_io: f64,
 }
 
@@ -52,7 +52,7 @@ impl Side {
         Self::Iopath { path, workload: Workload { rw, block_size }, jobs: 1, more }
     }
 
-    /// The same on several threads.
+    /// The same side on several threads.
     pub(super) const fn on_threads(self, jobs: u32) -> Self {
         match self {
             Self::Iopath { path, workload, more, .. } => Self::Iopath { path, workload, jobs, more },
@@ -95,10 +95,10 @@ impl Side {
     }
 
     /// Parses the output of the command.
-    pub(super) fn claim(&self, output: &[u8]) -> Result<Claim> {
+    pub(super) fn parse(&self, output: &[u8]) -> Result<SideReport> {
         match self {
-            Self::Iopath { .. } => iopath_claim(output).context("in the JSON of iopath"),
-            Self::Fio { .. } => fio_claim(output).context("in the JSON of fio"),
+            Self::Iopath { .. } => parse_iopath(output).context("in the JSON of iopath"),
+            Self::Fio { .. } => parse_fio(output).context("in the JSON of fio"),
             Self::Published { source, .. } => bail!("nothing runs for `{source}`"),
         }
     }
@@ -122,7 +122,7 @@ fn iopath(
     command
 }
 
-/// As a thread, so that the process observed by xtask does the I/O; with all clocks on.
+/// With `--thread`, so that the process that xtask observes does the I/O, and with all latency measurements on.
 fn fio(workload: Workload, more: &[&str], target: Option<&TargetFile>, seconds: u32) -> Command {
     let mut command = Command::new("fio");
     command.args(["--name=bench", "--thread", "--direct=1", "--readonly", "--gtod_reduce=0", "--time_based"]);
@@ -135,12 +135,12 @@ fn fio(workload: Workload, more: &[&str], target: Option<&TargetFile>, seconds: 
     command
 }
 
-/// Schema `iopath.result/1`, one run.
-fn iopath_claim(output: &[u8]) -> Result<Claim> {
+/// Parses schema `iopath.result/1` with one run.
+fn parse_iopath(output: &[u8]) -> Result<SideReport> {
     let result: Value = serde_json::from_slice(output)?;
     let run = result.pointer("/runs/0").context("no runs")?;
     let cpu_seconds = number(run, "/cpu/user_seconds")? + number(run, "/cpu/system_seconds")?;
-    Ok(Claim {
+    Ok(SideReport {
         iops: number(run, "/iops/mean")?,
         bytes_per_second: number(run, "/bytes_per_second/mean")?,
         process_us_per_io: cpu_seconds * 1e6 / number(run, "/ios")?,
@@ -148,14 +148,14 @@ fn iopath_claim(output: &[u8]) -> Result<Claim> {
 }
 
 /// fio's `usr_cpu` and `sys_cpu` are percentages of `job_runtime`, which is in milliseconds.
-fn fio_claim(output: &[u8]) -> Result<Claim> {
+fn parse_fio(output: &[u8]) -> Result<SideReport> {
     let result: Value = serde_json::from_slice(output)?;
     let job = result.pointer("/jobs/0").context("no jobs")?;
     if number(job, "/error")? != 0.0 {
         bail!("fio reports error {}", job["error"]);
     }
     let cpu_share = (number(job, "/usr_cpu")? + number(job, "/sys_cpu")?) / 100.0;
-    Ok(Claim {
+    Ok(SideReport {
         iops: number(job, "/read/iops")?,
         bytes_per_second: number(job, "/read/bw_bytes")?,
         process_us_per_io: cpu_share * number(job, "/job_runtime")? * 1e3 / number(job, "/read/total_ios")?,
@@ -178,28 +178,29 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_fio_3_33_writes() {
-        let claim = fio_claim(FIO).expect("a real sample");
-        assert!((claim.iops - 91_772.227_772).abs() < 1e-6, "{claim:?}");
-        assert!((claim.bytes_per_second - 375_899_044.0).abs() < 1e-6);
+    fn the_json_of_fio_3_33_is_parsed() {
+        let report = parse_fio(FIO).expect("a real sample");
+        assert!((report.iops - 91_772.227_772).abs() < 1e-6, "{report:?}");
+        assert!((report.bytes_per_second - 375_899_044.0).abs() < 1e-6);
         // (3.3 % + 22.4 %) of 1000 ms, over 91,864 reads
-        assert!((claim.process_us_per_io - 257_000.0 / 91_864.0).abs() < 1e-9);
+        assert!((report.process_us_per_io - 257_000.0 / 91_864.0).abs() < 1e-9);
     }
 
     #[test]
-    fn reads_the_schema_of_iopath() {
-        let claim = iopath_claim(IOPATH).expect("the documented schema");
-        let expected = Claim { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 2.5 };
-        assert_eq!(claim, expected);
+    fn the_json_of_iopath_is_parsed() {
+        let report = parse_iopath(IOPATH).expect("the documented schema");
+        let expected =
+            SideReport { iops: 100_000.0, bytes_per_second: 409_600_000.0, process_us_per_io: 2.5 };
+        assert_eq!(report, expected);
     }
 
     #[test]
     fn a_missing_field_is_named() {
-        let error = iopath_claim(br#"{"runs":[{"ios":1}]}"#).expect_err("no cpu");
+        let error = parse_iopath(br#"{"runs":[{"ios":1}]}"#).expect_err("no cpu");
         assert!(error.to_string().contains("/cpu/user_seconds"), "{error}");
-        assert!(iopath_claim(b"").is_err());
+        assert!(parse_iopath(b"").is_err());
         assert!(
-            fio_claim(br#"{"jobs":[{"error":5}]}"#).expect_err("an error").to_string().contains("error 5")
+            parse_fio(br#"{"jobs":[{"error":5}]}"#).expect_err("an error").to_string().contains("error 5")
         );
     }
 

@@ -18,11 +18,12 @@ const SIZE_MIB: u64 = 512;
 /// Attempts to reset: udev opens the device for a moment.
 const RESETS_MAX: u32 = 20;
 
-/// The device, set up by us; dropping it resets it, without size and content.
+/// The device after its setup. Drop resets the device: it then has no size and no content.
 #[derive(Debug)]
 pub(super) struct Zram {
     sysfs: PathBuf,
-    /// Records for the next start that the device was ours, in case this process is killed before the reset.
+    /// A file that records the setup. If this process is killed before the reset, the next start finds it and resets the
+    /// device.
     mark: PathBuf,
 }
 
@@ -35,7 +36,7 @@ pub(super) enum SetUp {
 }
 
 impl Zram {
-    /// Sets the size of the device and fills it with incompressible bytes, if it is unused.
+    /// If the device is unused, sets its size and fills it with incompressible bytes.
     pub(super) fn set_up() -> Result<SetUp> {
         if !workspace::is_root() || !Path::new(DEVICE).exists() {
             return Ok(SetUp::Unusable(format!("needs root and {DEVICE} (modprobe zram)")));
@@ -53,7 +54,7 @@ impl Zram {
         TargetFile { path: DEVICE.into(), mib: SIZE_MIB }
     }
 
-    /// Sets the size, only if the device has none, or one that we set since this `boot`.
+    /// Sets the size, only if the device has no size, or a size that we have set since this `boot`.
     fn claim(sysfs: PathBuf, mark: PathBuf, boot: &str) -> Result<SetUp> {
         let size_file = sysfs.join("disksize");
         let size =
@@ -110,7 +111,7 @@ mod tests {
 
     const BOOT: &str = "boot-1";
 
-    /// A folder like that of the device in sysfs, with `disksize` of `size`.
+    /// A folder like the device's folder in sysfs, with `disksize` of `size`.
     fn device(size: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("disksize"), size).expect("a file");
@@ -155,7 +156,7 @@ mod tests {
         let dir = device("536870912");
         fs::write(dir.path().join("mark"), BOOT).expect("a file");
         let SetUp::Ours(zram) = claim(dir.path()) else { panic!("it is ours") };
-        assert!(dir.path().join("reset").exists(), "reset before it gets its size anew");
+        assert!(dir.path().join("reset").exists(), "reset before its size is set again");
         drop(zram);
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::workspace;
 
-/// Writes the backtraces of a process beside its log, if gdb is installed. Returns a message about them.
+/// Writes the backtraces of a process to a file beside its log, if gdb is installed. Returns a message about them.
 pub(super) fn backtrace(process: u32, log: &Path) -> String {
     let path = log.with_extension("backtrace");
     let Some(gdb) = workspace::find_program("gdb") else {

@@ -1,5 +1,4 @@
-//! Mount points: whether FUSE can mount here, which directories are mount points, and unmounting. Not the server: see
-//! `server.rs`.
+//! Mount points: tests whether FUSE can mount, lists mount points, and unmounts. `server.rs` mounts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use crate::workspace;
 
-/// The reason why nothing can be mounted here, if there is one.
+/// The reason why FUSE cannot mount on this machine; none if it can.
 pub(super) fn missing() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
-        return Some("there is no /dev/fuse: `modprobe fuse`, or allow the device to the container");
+        return Some("/dev/fuse does not exist: run `modprobe fuse`, or allow the device in the container");
     }
     let can_mount = workspace::is_root() || fusermount().is_some();
     (!can_mount).then_some("mounting needs root or fusermount3 (package fuse3)")
@@ -20,7 +19,7 @@ fn fusermount() -> Option<PathBuf> {
     ["fusermount3", "fusermount"].into_iter().find_map(workspace::find_program)
 }
 
-/// Unmounts; `lazily` also if a process has a file open. Returns whether it succeeded.
+/// Unmounts. With `lazily`, also if a process has a file open. Returns whether it succeeded.
 pub(super) fn unmount(directory: &Path, lazily: bool) -> bool {
     let mut command = match fusermount() {
         Some(program) if !workspace::is_root() => {
@@ -38,7 +37,7 @@ pub(super) fn unmount(directory: &Path, lazily: bool) -> bool {
     status.status().is_ok_and(|status| status.success())
 }
 
-/// Whether something is mounted on `directory`. Does not access it: a stat would wait for the server.
+/// Whether `directory` is a mount point. Does not access the directory: a stat would wait for the server.
 pub(super) fn is_mounted(directory: &Path) -> bool {
     mounted_below(directory).iter().any(|mounted| mounted == directory)
 }
@@ -49,7 +48,7 @@ pub(super) fn mounted_below(directory: &Path) -> Vec<PathBuf> {
     mount_points(&mounts).filter(|mounted| mounted.starts_with(directory)).collect()
 }
 
-/// The second column of `proc_mounts(5)`, in which some characters are in octal.
+/// The second column of `proc_mounts(5)`, with octal escapes of some characters.
 fn mount_points(mounts: &str) -> impl Iterator<Item = PathBuf> {
     let column = |line: &str| line.split(' ').nth(1).map(str::to_owned);
     mounts.lines().filter_map(column).map(|path| path.replace("\\040", " ").replace("\\134", "\\").into())

@@ -1,5 +1,5 @@
 //! One round: mounts a new volume, runs fsx on each of its files, unmounts it, and compares the backing file with the
-//! content of the mounted files. Does not choose variant and seed.
+//! content of the mounted files. The caller selects variant and seed.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -17,10 +17,10 @@ use super::variant::Variant;
 
 const TICK: Duration = Duration::from_millis(10);
 
-/// Processes without progress for this time hang.
+/// Processes without progress for this time are reported as hanging.
 const HANG: Duration = Duration::from_secs(30);
 
-/// Fills the backing file of a mapped volume before the round.
+/// The byte that fills the backing file of a mapped volume before the round.
 const STALE: u8 = 0x5a;
 
 /// The programs of a round.
@@ -30,7 +30,7 @@ pub(super) struct Programs {
     pub(super) fsx: PathBuf,
 }
 
-/// Runs the operations of the variant from `seed`. An error leaves nothing mounted.
+/// Runs the operations of the variant from `seed`. Unmounts the volume, also after an error.
 pub(super) fn run(
     programs: &Programs,
     files: &JobFiles,
@@ -91,7 +91,7 @@ pub(super) fn run(
         if !server_log.is_empty() {
             message = format!("{message}\nlog of the server: {server_log}");
         }
-        // The server first: a process that waits for it cannot be killed.
+        // End the server first: a process that waits for the server cannot be killed.
         drop(server);
         drop(workers);
         bail!(message);
@@ -103,7 +103,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Checks that the backing file holds the content of the files after the last flush; `is_whole` if it holds no more.
+/// Checks that the backing file has the content of the files after the last flush. With `is_whole`, it must not be longer.
 fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
     let (stored, shown) = (fs::read(backing)?, fs::read(shown)?);
     ensure!(
@@ -123,7 +123,7 @@ fn compare(backing: &Path, shown: &Path, is_whole: bool) -> Result<()> {
     }
 }
 
-/// Processes that use the mounted files. Dropping this kills them.
+/// Processes that use the mounted files. Drop kills them.
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Worker>,
@@ -156,7 +156,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until all have ended. Returns an error, and leaves the processes running, if one fails, if none makes
+    /// Waits until all processes have ended. Returns an error, and does not end the processes, if one fails, if none makes
     /// progress for `hang`, or if `is_stopped`.
     fn watch(&mut self, hang: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
         let mut last = (0, Instant::now());
@@ -194,14 +194,14 @@ impl Drop for Workers {
     }
 }
 
-/// The failure of a worker with the first lines of its log: fsx lists its last thousand operations after them.
+/// The failure of a worker, with the first lines of its log. The rest of the log lists the last thousand operations.
 fn failure(worker: &Worker, status: ExitStatus) -> String {
     let log = last_lines(&worker.log, usize::MAX);
     let lines: Vec<_> = log.lines().filter(|line| !line.is_empty()).take(4).collect();
     format!("{}: {status}; the whole log is in {}\n{}", worker.name, worker.log.display(), lines.join("\n"))
 }
 
-/// Context switches of a process, which each operation on a mounted file increases. See proc(5).
+/// Context switches of a process: each operation on a mounted file increases them. See proc(5).
 fn switches(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let count = |line: &str| line.split_once("ctxt_switches:")?.1.trim().parse::<u64>().ok();

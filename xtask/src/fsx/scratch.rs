@@ -1,5 +1,5 @@
-//! The files of `cargo xtask fsx`: in `target/xtask/fsx/PID`, and in a folder on tmpfs. Removes files and mounts of runs
-//! that were killed.
+//! The files of `cargo xtask fsx`: in `target/xtask/fsx/PID`, and in a folder on tmpfs. Also removes files and mounts of
+//! killed runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const TMPFS: &str = "/dev/shm";
 const TMPFS_PREFIX: &str = "iopath-fsx-";
 const MOUNT: &str = "mount";
 
-/// The folders of this run. Dropping it removes the one on tmpfs; `remove` or a later run removes the other.
+/// The folders of this run. Drop removes the folder on tmpfs. `remove` or a later run removes the other folder.
 #[derive(Debug)]
 pub(super) struct Scratch {
     directory: PathBuf,
@@ -101,14 +101,14 @@ impl JobFiles {
     }
 }
 
-/// Unmounts and removes the folders in `parent` that are named by `prefix` and a process that no longer runs.
+/// Unmounts and removes the folders in `parent` whose name is `prefix` and the number of a process that has ended.
 fn remove_left_over(parent: &Path, prefix: &str) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str());
         let process = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
         let is_gone = process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists());
-        // A mounted folder is not removed: its files are those of the volume.
+        // Never remove a mounted folder: that would remove the files of the volume.
         if is_gone && mounted_below(&path).iter().all(|mount| unmount(mount, true)) {
             let _ = fs::remove_dir_all(&path);
         }

@@ -1,5 +1,5 @@
-//! The server of a round: the example `fuse_file` in a process of its own, which mounts a volume. It is unmounted in any
-//! case. Not the processes that use the volume: see `round.rs`.
+//! The server of a round: the example `fuse_file` in a separate process, which mounts a volume. The volume is always
+//! unmounted. The processes that use the volume are in `round.rs`.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Time limit for mounting, and for the write-back after unmounting.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A mounted volume. Dropping it kills the server and unmounts; the data may be lost.
+/// A mounted volume. Drop kills the server and unmounts; data may be lost.
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
@@ -28,7 +28,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts `program` and returns when `directory` is mounted. A failure leaves no process and no mount.
+    /// Starts `program`, and returns when `directory` is mounted. After a failure, no process and no mount remains.
     pub(super) fn start(
         program: &Path,
         variant: &Variant,
@@ -43,7 +43,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // Not in the process group that receives ctrl-C: xtask handles it.
+            // In a process group of its own, so that ctrl-C reaches only xtask, which ends the server.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
@@ -54,7 +54,7 @@ impl Server {
                 bail!("{status}: {}", server.log_end());
             }
             if started.elapsed() > TIME_LIMIT {
-                bail!("nothing mounted after {} s: {}", TIME_LIMIT.as_secs(), server.log_end());
+                bail!("the server has not mounted after {} s: {}", TIME_LIMIT.as_secs(), server.log_end());
             }
             sleep(TICK);
         }
@@ -65,11 +65,11 @@ impl Server {
         self.child.id()
     }
 
-    /// Unmounts, and waits until the server has written all data back. An error if it fails or hangs.
+    /// Unmounts, and waits until the server has written back all data. Returns an error if the server fails or hangs.
     pub(super) fn unmount(mut self) -> Result<()> {
         let started = Instant::now();
         while is_mounted(&self.directory) && !unmount(&self.directory, false) {
-            // Another program, such as an indexer, may have the new directory open for a moment.
+            // Another program, such as an indexer, may briefly have the new directory open.
             if started.elapsed() > Duration::from_secs(5) {
                 bail!("{} cannot be unmounted", self.directory.display());
             }
@@ -107,11 +107,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The kernel fails all requests when the server ends, so no process waits for one.
+        // When the server ends, the kernel fails all requests, so that no process waits.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if is_mounted(&self.directory) && !unmount(&self.directory, true) {
-            eprintln!("xtask: {} is still mounted; `umount -l` it", self.directory.display());
+            let directory = self.directory.display();
+            eprintln!("xtask: {directory} is still mounted; run `umount -l {directory}`");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The variants of `cargo xtask fsx`: path, layout, target and cache of a round. Starts no process.
+//! The variants of `cargo xtask fsx`: path, layout, target and cache of a round. Does not start processes.
 
 use std::fmt;
 
-/// The backing file of a mapped volume has twice the size of the volume and this room, as in the example server.
+/// The backing file of a mapped volume has twice the size of the volume plus this space, as in the example server.
 const MAPPED_ROOM_BYTES: u64 = 4 << 20;
 
 /// The smallest cache of a volume with pages of 4 KiB: 16 pages.
 const TINY_CACHE_BYTES: u64 = 16 * 4096;
 
-/// One combination. Its name states all of it.
+/// One combination. Its name contains all settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
     /// A value of `--path` of the server.
@@ -40,7 +40,7 @@ pub(super) struct Layout {
     pub(super) ops: u64,
 }
 
-/// Files and volume do not end at boundaries of pages or blocks.
+/// The layouts. Files and volumes do not end at boundaries of pages or blocks.
 const LAYOUTS: &[Layout] = &[
     // One process; its file is truncated and extended.
     Layout {
@@ -51,7 +51,7 @@ const LAYOUTS: &[Layout] = &[
         can_truncate: true,
         ops: 5_000,
     },
-    // Adjacent files share pages. The volume fits the tiny cache, except for the copies that writers of busy pages need.
+    // Adjacent files share pages. The volume fits in the tiny cache, without space for the copies of pages in write-back.
     Layout {
         name: "windows",
         processes: 8,
@@ -60,7 +60,7 @@ const LAYOUTS: &[Layout] = &[
         can_truncate: false,
         ops: 5_000,
     },
-    // The tiny cache evicts pages all the time.
+    // The tiny cache evicts pages continuously.
     Layout {
         name: "wide",
         processes: 8,
@@ -88,7 +88,7 @@ const PATHS: &[(&str, Option<&str>, bool)] = &[
     ("bounced", Some("indirect"), false),
 ];
 
-/// Every variant, once.
+/// All variants.
 pub(super) fn all() -> Vec<Variant> {
     let mut variants = Vec::new();
     for &(path, mapper, has_tiny_cache) in PATHS {
@@ -104,8 +104,8 @@ pub(super) fn all() -> Vec<Variant> {
     variants
 }
 
-/// The variant of a seed. Every second seed uses a plain file, as most programs do. Consecutive seeds visit all variants,
-/// with neighbours in the list far apart.
+/// The variant of a seed. Every second seed uses a plain file, as most programs do. Consecutive seeds visit all variants in
+/// strides, so that a few seeds cover different kinds of variants.
 pub(super) fn of_seed(variants: &[Variant], seed: u64) -> Variant {
     let (plain, mapped): (Vec<_>, Vec<_>) = variants.iter().partition(|variant| variant.mapper.is_none());
     let (variants, turn): (Vec<&Variant>, u64) = match (plain.is_empty(), mapped.is_empty()) {
@@ -134,7 +134,7 @@ impl Variant {
         matches!(self.mapper, None | Some("identity"))
     }
 
-    /// How many bytes of the backing file to fill with old data, which must never appear in a file of the volume.
+    /// The number of bytes of the backing file to fill with old data, which must never appear in a file of the volume.
     pub(super) fn stale_bytes(&self) -> u64 {
         if self.mapper.is_some() { 2 * self.volume_bytes() + MAPPED_ROOM_BYTES } else { 0 }
     }
@@ -176,7 +176,7 @@ impl fmt::Display for Variant {
         let Self { path, engine, layout, .. } = self;
         let mapper = self.mapper.map(|mapper| format!("-{mapper}")).unwrap_or_default();
         let cache = if self.has_tiny_cache { "-tiny" } else { "" };
-        // Through a string, so that a width applies to all of it.
+        // `pad` applies a width to the whole name.
         f.pad(&format!("{path}{cache}{mapper}-{}-{medium}-{engine}", layout.name))
     }
 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_path_syncs_and_a_file_that_can_be_truncated_is() {
+    fn each_variant_syncs_and_layout_one_truncates() {
         for variant in all() {
             let config = variant.fsx_config();
             assert!(config.contains("fsync = 0.1"), "{config}");

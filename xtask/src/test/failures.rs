@@ -1,12 +1,12 @@
-//! Finds the output of failed tests in the log of `cargo test`. Does not run anything, and knows nothing of other logs.
+//! Finds the output of failed tests in the log of `cargo test`.
 
-/// Lines that the failed tests share.
+/// The maximum number of lines for all failed tests.
 const LINES_MAX: usize = 300;
 
-/// A test gets at least this many lines. Tests for which none are left are counted.
+/// The minimum number of lines for each test. If no lines are left for a test, the output only counts it.
 const LINES_MIN: usize = 15;
 
-/// Lines shown before the panic message of a test with a long output.
+/// The number of lines before the panic message of a test with a long output.
 const LINES_BEFORE_PANIC: usize = 5;
 
 /// The name of a failed test, or of a test program that died, and its output.
@@ -16,7 +16,7 @@ struct Failure<'a> {
     output: Vec<&'a str>,
 }
 
-/// The output of each failed test, with the test program it belongs to; none if no test failed: the compiler did, for instance.
+/// The output of each failed test, with its test program. None if no test failed, for example after an error of the compiler.
 pub(super) fn of_log(log: &str) -> Option<String> {
     let failures: Vec<Failure<'_>> = programs(log).iter().flat_map(Program::failures).collect();
     if failures.is_empty() {

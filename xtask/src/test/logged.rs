@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::{Outcome, failures};
 use crate::workspace;
 
-/// Lines shown of the log of a command that failed without a failed test.
+/// The number of lines to print from the log of a command that failed without a failed test.
 const TAIL_LINES: usize = 120;
 
 /// A command whose output goes to `target/xtask/NAME.log`, without standard input.
@@ -39,7 +39,8 @@ impl Logged {
         self
     }
 
-    /// Runs the command and returns the log. A failure is an error, and shows the output of failed tests or the end of the log.
+    /// Runs the command and returns the log. If the command fails, prints the output of failed tests, or else the end of the
+    /// log, and returns an error.
     pub(super) fn run(mut self) -> Result<String> {
         let path = self.log_path()?;
         let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -56,7 +57,7 @@ impl Logged {
         bail!("{status}; the whole log is in {}", self.shown_path())
     }
 
-    /// Runs `cargo test …` and counts the tests. No test is a failure.
+    /// Runs `cargo test …` and counts the tests. Fails if no test ran.
     pub(super) fn run_tests(self) -> Result<Outcome> {
         let shown_path = self.shown_path();
         let log = self.args(["--", "--show-output"]).run()?;
@@ -119,12 +120,12 @@ fn number_before(line: &str, word: &str) -> u64 {
     before.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-/// The distinct lines with which tests report that they skipped something.
+/// The distinct lines in which tests report skipped checks.
 fn skip_lines(log: &str) -> BTreeSet<&str> {
-    let says_skip = |line: &&str| {
+    let is_skip = |line: &&str| {
         line.starts_with("skipped") || line.starts_with("skipping") || line.starts_with("skip:")
     };
-    log.lines().map(str::trim).filter(says_skip).collect()
+    log.lines().map(str::trim).filter(is_skip).collect()
 }
 
 fn tail(text: &str, lines_max: usize) -> String {

@@ -1,4 +1,4 @@
-//! The programs of others that tests and benches use, and their installation through apt.
+//! Programs of other projects that tests and benches need, and their installation with apt.
 
 use std::process::Command;
 
@@ -24,17 +24,17 @@ const PEERS: &[Peer] = &[
     Peer { program: "dmsetup", package: "dmsetup", needed_by: "refusal of devices with holders" },
 ];
 
-/// Installs missing programs, as root with apt. Otherwise reports which tests will be skipped.
+/// Installs missing programs, as root and with apt. Otherwise lists the tests that will be skipped.
 pub(super) fn install_missing() -> Outcome {
     let missing = missing(PEERS, |program| workspace::find_program(program).is_some());
     if missing.is_empty() {
-        return Outcome::Passed(format!("all {} here", PEERS.len()));
+        return Outcome::Passed(format!("all {} programs are installed", PEERS.len()));
     }
     if !workspace::is_root() || workspace::find_program("apt-get").is_none() {
-        let reason = "not installed: this needs root and apt-get";
+        let reason = "programs are missing; their installation needs root and apt-get";
         return Outcome::Skipped(format!("{reason}{}", left_out(&missing)));
     }
-    // A failed update is ignored: the lists may be recent enough, and the installation reports missing packages.
+    // The package lists may be recent enough even if the update fails.
     let updated = apt("update-peers", &["update", "--quiet"]).run();
     let packages = packages(&missing);
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];

@@ -1,5 +1,5 @@
-//! Circles of dependencies between the files of one crate. How a name leads to a file is in `modules.rs`; dependencies
-//! between crates are in `edges.rs`.
+//! Circular dependencies between the files of one crate. `modules.rs` resolves a name to a file; dependencies between crates
+//! are in `edges.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Write as _};
@@ -8,19 +8,19 @@ use super::Finding;
 use super::modules::{Modules, Use};
 use super::tree::{File, Package, Tree};
 
-/// Modules beside each other that use each other, directly or through others.
+/// Sibling modules that use each other, directly or through other modules.
 #[derive(Debug)]
 pub(super) struct Circle {
     krate: String,
-    /// The members by their paths in the crate.
+    /// The paths of the members in the crate.
     members: BTreeSet<String>,
-    /// One use for each pair of members, in one direction.
+    /// The first use for each ordered pair of members.
     uses: Vec<Site>,
-    /// A shortest way around through the first member.
+    /// A shortest circle through the first member.
     shortest: Vec<Site>,
 }
 
-/// Where one member uses another.
+/// The position of a use of one member by another.
 #[derive(Debug, Clone)]
 struct Site {
     from: String,
@@ -31,15 +31,15 @@ struct Site {
 
 /// No circle of `use` between the files of a crate.
 ///
-/// Modules beside each other (children of one parent) must be in an order in which each uses only earlier ones. A
-/// module stands for all files below it: a file of `block/` that uses one of `file/`, and a file of `file/` that uses one
-/// of `block/`, are a circle of `block` and `file`. A name counts as a use of the file that defines it, also where
-/// another module re-exports it.
+/// Sibling modules (children of one parent) must have an order in which each module uses only earlier ones. A module
+/// includes all files below it: if a file of `block/` uses a file of `file/`, and a file of `file/` uses a file of `block/`,
+/// then `block` and `file` are a circle. A name counts as a use of the file that defines it, even if another module
+/// re-exports it.
 ///
-/// A parent and its children may use each other: `queue.rs` defines a type, `queue/merge.rs` has methods of it, and both
-/// are read as one. So a use between a file and a file below it is no edge, and neither are `mod` and `pub use` in a
-/// parent. The root is an exception, because it is the parent of every file: what `lib.rs` or `main.rs` defines or uses
-/// counts as that of a module beside the others. Code under `#[cfg(test)]` is exempt.
+/// A parent and its children may use each other: `queue.rs` defines a type, and `queue/merge.rs` has methods of it.
+/// Therefore a use between a file and a file below it is not an edge; neither are `mod` and `pub use` in a parent. The root
+/// is the parent of every file, so it is an exception: items and uses of `lib.rs` or `main.rs` count like those of a sibling
+/// of the other modules. Code under `#[cfg(test)]` is exempt.
 pub(super) fn no_circles(tree: &Tree) -> Vec<Finding> {
     circles(tree).iter().map(Circle::finding).collect()
 }
@@ -49,7 +49,7 @@ pub(super) fn circles(tree: &Tree) -> Vec<Circle> {
     tree.packages.iter().flat_map(|package| circles_of(package, &tree.files)).collect()
 }
 
-/// Prints every circle with its uses, and their number in each crate.
+/// Lists every circle with its uses, and the number of circles in each crate.
 pub(super) fn report(tree: &Tree) -> String {
     let circles = circles(tree);
     let mut text = String::new();
@@ -66,7 +66,7 @@ pub(super) fn report(tree: &Tree) -> String {
 fn circles_of(package: &Package, files: &[File]) -> Vec<Circle> {
     let src = package.manifest.strip_suffix("Cargo.toml").unwrap_or_default().to_owned() + "src/";
     let files = files.iter().filter(|file| file.is_rust() && file.path.starts_with(&src));
-    // Of each level of the module tree, by the path of the parent.
+    // One graph for each level of the module tree; the key is the path of the parent.
     let mut levels = BTreeMap::<Vec<String>, Graph>::new();
     for used in Modules::read(files, &src).uses() {
         if let Some((level, site)) = edge(&used) {
@@ -76,7 +76,7 @@ fn circles_of(package: &Package, files: &[File]) -> Vec<Circle> {
     levels.values().flat_map(|level| level.circles(&package.name)).collect()
 }
 
-/// The level at which a use connects two modules beside each other, and its site.
+/// The level at which a use connects two siblings, and the position of the use.
 fn edge(used: &Use<'_>) -> Option<(Vec<String>, Site)> {
     let Use { from, to, file, line, .. } = used;
     let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
@@ -91,7 +91,7 @@ fn edge(used: &Use<'_>) -> Option<(Vec<String>, Site)> {
     Some((from[..shared].to_vec(), site))
 }
 
-/// The modules of one level and the first site of each use.
+/// The modules of one level, with the first position of each use.
 #[derive(Debug, Default)]
 struct Graph {
     edges: BTreeMap<String, BTreeMap<String, Site>>,
@@ -102,7 +102,7 @@ impl Graph {
         self.edges.entry(site.from.clone()).or_default().entry(site.to.clone()).or_insert(site);
     }
 
-    /// The sets of modules that reach each other.
+    /// The sets of modules that can reach each other.
     fn circles(&self, krate: &str) -> Vec<Circle> {
         let reach: BTreeMap<_, _> = self.edges.keys().map(|from| (from, self.reachable(from))).collect();
         let reaches = |from: &String, to: &String| reach.get(from).is_some_and(|all| all.contains(to));
@@ -137,19 +137,19 @@ impl Graph {
         reached
     }
 
-    /// The shortest circle through `module`, which is in one.
+    /// The shortest circle through `module`, which must be part of a circle. Breadth-first search.
     fn shortest(&self, module: &str) -> Vec<Site> {
-        let mut ways = VecDeque::from([Vec::<Site>::new()]);
+        let mut paths = VecDeque::from([Vec::<Site>::new()]);
         let mut seen = BTreeSet::new();
-        while let Some(way) = ways.pop_front() {
-            let end = way.last().map_or(module, |site| &site.to);
+        while let Some(path) = paths.pop_front() {
+            let end = path.last().map_or(module, |site| &site.to);
             for site in self.uses(end) {
-                let longer = || way.iter().chain([site]).cloned().collect();
+                let longer = || path.iter().chain([site]).cloned().collect();
                 if site.to == module {
                     return longer();
                 }
                 if seen.insert(&site.to) {
-                    ways.push_back(longer());
+                    paths.push_back(longer());
                 }
             }
         }
@@ -164,8 +164,7 @@ impl Circle {
         for Site { to, path, line, .. } in &self.shortest {
             let _ = write!(message, " → {to} ({path}:{line})");
         }
-        let way_out =
-            "move the shared items to a file of their own; `cargo xtask tidy --circles` lists all uses";
+        let way_out = "move the shared items to a separate file; `cargo xtask tidy --circles` lists all uses";
         Finding { path: first.path.clone(), line: first.line, message, way_out }
     }
 }
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_counts_as_one_module_beside_the_others() {
+    fn a_folder_counts_as_one_module() {
         let files = [
             ("lib.rs", ""),
             ("block.rs", "mod bio; mod queue;"),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_and_its_children_are_one_unit_but_children_are_not() {
+    fn a_parent_and_its_children_may_use_each_other_and_siblings_may_not() {
         let parent = "mod merge; mod plug; use plug::Plug; pub struct Queue(Plug);";
         let mut files = vec![
             ("lib.rs", ""),
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reexport_leads_to_the_file_that_defines_the_item() {
+    fn a_reexport_is_resolved_to_the_file_that_defines_the_item() {
         let mut files = vec![
             ("lib.rs", "mod x; mod y; mod z; pub use x::X; pub use z::*; pub use y::inner::Deep as D;"),
             ("x.rs", "use crate::Z;"),
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_a_module_beside_the_others() {
+    fn the_root_counts_as_a_sibling_of_the_other_modules() {
         let mut files = vec![("lib.rs", "pub struct A;"), ("x.rs", "use crate::A;")];
         assert_eq!(found(&files), NOTHING);
         files[0].1 = "mod x; fn f() { x::g() } pub struct A;";
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_visibility_and_captures_are_no_uses() {
+    fn tests_visibility_and_captures_are_not_uses() {
         let files = [
             ("lib.rs", "mod x; mod y;"),
             ("x.rs", "use crate::y::Y; #[cfg(test)] mod tests; pub(in crate::y) fn f() {}"),
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn this_workspace_has_the_modules_that_it_has() {
+    fn uses_of_this_workspace_are_found() {
         let tree = Tree::read(crate::workspace::root()).expect("the workspace can be read");
         let src = "crates/iopath-core/src/";
         let uses = Modules::read(tree.rust_files().filter(|file| file.path.starts_with(src)), src).uses();

@@ -1,5 +1,5 @@
-//! The dependencies between the crates of the workspace: compares the manifests with the table in ARCHITECTURE.md. Other
-//! crates are checked by deny.toml, modules of a crate by `circles.rs`.
+//! The dependencies between the crates of the workspace: compares the manifests with the table in ARCHITECTURE.md. deny.toml
+//! has the rules for other crates, `circles.rs` those for the modules of a crate.
 
 use std::collections::BTreeMap;
 

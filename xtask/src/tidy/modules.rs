@@ -1,5 +1,5 @@
-//! The modules of a crate and the modules they use, read from tokens. A name is resolved to the file that defines it, also
-//! through `use` and `pub use`. It does not judge: the rule is in `circles.rs`.
+//! The modules of a crate and the modules that they use, from tokens. Resolves a name to the file that defines it, also
+//! through `use` and `pub use`. The rule is in `circles.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ pub(super) struct Modules<'a> {
     by_path: BTreeMap<Vec<String>, Module<'a>>,
 }
 
-/// What one file names. Items under `#[cfg(test)]` are left out.
+/// The names in one file, without items under `#[cfg(test)]`.
 #[derive(Debug)]
 struct Module<'a> {
     file: &'a File,
-    /// The paths that `use` gives a name in this module.
+    /// The paths of `use` declarations, by their name in this module.
     imports: BTreeMap<String, Mention>,
     globs: Vec<Mention>,
     /// The names of items.
@@ -27,7 +27,7 @@ struct Module<'a> {
 #[derive(Debug, Clone)]
 struct Mention {
     segments: Vec<String>,
-    /// The module in which it is written: that of the file, or an inline module of it.
+    /// The module that contains the path: the module of the file, or an inline module.
     scope: Vec<String>,
     line: usize,
     is_reexport: bool,
@@ -40,11 +40,11 @@ pub(super) struct Use<'a> {
     pub(super) to: Vec<String>,
     pub(super) file: &'a File,
     pub(super) line: usize,
-    /// A `pub use`, which names an item and does not need it.
+    /// Whether it is a `pub use`, which re-exports an item and does not use it.
     pub(super) is_reexport: bool,
 }
 
-/// Imports that lead to imports are followed this far: a limit for code that does not compile.
+/// The maximum length of a chain of imports: a limit for code that does not compile.
 const FOLLOW_MAX: usize = 16;
 
 impl<'a> Modules<'a> {
@@ -76,7 +76,7 @@ impl<'a> Modules<'a> {
         uses
     }
 
-    /// The path of the module that defines what `mention` names; `None` for another crate's.
+    /// The path of the module that defines the item of `mention`; `None` for an item of another crate.
     fn resolve(&self, mention: &Mention, follow: usize) -> Option<Vec<String>> {
         let Mention { segments, scope, .. } = mention;
         let (first, rest) = segments.split_first()?;
@@ -109,7 +109,7 @@ impl<'a> Modules<'a> {
         Some(self.file_of(&path).0.to_vec())
     }
 
-    /// The module that defines the item `rest[0]` which the module at `path` has or imports.
+    /// The module that defines `rest[0]`, an item or import of the module at `path`.
     fn item(&self, path: &[String], rest: &[String], follow: usize) -> Option<Vec<String>> {
         let (file_path, module) = self.file_of(path);
         let follow = follow.checked_sub(1)?;
@@ -131,7 +131,7 @@ impl<'a> Modules<'a> {
         Some(file_path.to_vec())
     }
 
-    /// The file that holds the module at `path`: that of the module itself, or of the one around an inline module.
+    /// The file with the module at `path`: its own file, or the file around an inline module.
     fn file_of<'p>(&self, path: &'p [String]) -> (&'p [String], &Module<'a>) {
         let lengths = (0..=path.len()).rev();
         let mut files =
@@ -157,9 +157,9 @@ fn joined(path: &[String], segment: &str) -> Vec<String> {
 /// Reads the tokens of one file.
 struct Reader<'a> {
     tokens: &'a [Token],
-    /// The module that the tokens read now belong to.
+    /// The module of the current token.
     scope: Vec<String>,
-    /// Modules that are files and compiled for tests only.
+    /// Modules with their own file that are compiled for tests only.
     tests: Vec<Vec<String>>,
 }
 
@@ -174,7 +174,7 @@ impl Reader<'_> {
         };
         let mut at = 0;
         let mut depth = 0_usize;
-        // The depth at which each inline module around `at` ends.
+        // For each inline module around `at`, the depth at which it ends.
         let mut inline = Vec::new();
         while at < self.tokens.len() {
             if let Some(end) = self.test_item(at) {
@@ -216,7 +216,7 @@ impl Reader<'_> {
         self.text(at) == ":" && self.text(at + 1) == ":"
     }
 
-    /// The end of the item, field or variant at `at` that is compiled for tests only: `#[cfg(test)]` and what follows.
+    /// If `at` is `#[cfg(test)]`, the end of the item, field or variant that it applies to.
     fn test_item(&mut self, at: usize) -> Option<usize> {
         let texts = ["#", "[", "cfg", "("];
         let is_cfg = texts.iter().zip(at..).all(|(text, at)| self.text(at) == *text);
@@ -235,7 +235,7 @@ impl Reader<'_> {
                     self.tests.push(joined(&self.scope, self.text(end + 1)));
                 }
                 "{" | "(" | "[" => depth += 1,
-                // The end of what is around a field or variant.
+                // The end of the item around a field or variant.
                 "}" | ")" | "]" if depth == 0 => break,
                 "}" => {
                     depth -= 1;
@@ -251,7 +251,7 @@ impl Reader<'_> {
         Some(end)
     }
 
-    /// Reads the `use` at `at`; returns where it ends.
+    /// Reads the `use` at `at`; returns its end.
     fn use_item(&self, at: usize, module: &mut Module<'_>) -> usize {
         let is_reexport = matches!(self.text(at.wrapping_sub(1)), "pub" | ")");
         let mut tree = UseTree { reader: self, at: at + 1, is_reexport, module };

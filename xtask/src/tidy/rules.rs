@@ -1,4 +1,4 @@
-//! The table of rules, and the rules that fit one function each. Longer ones have files: `edges.rs`, `circles.rs`,
+//! The table of rules, and rules of one function each. Longer rules have their own files: `edges.rs`, `circles.rs`,
 //! `words.rs`.
 
 use super::Finding;
@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule { name: "crate-edges", check: crate_edges },
     Rule { name: "no-circles", check: no_circles },
     Rule { name: "core-without-os", check: core_without_os },
-    Rule { name: "unsafe-at-home", check: unsafe_at_home },
+    Rule { name: "unsafe-only-in-os", check: unsafe_only_in_os },
     Rule { name: "first-comment", check: first_comment },
     Rule { name: "file-length", check: file_length },
     Rule { name: "no-machine", check: no_machine },
@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
 
 const CORE: &str = "crates/iopath-core/src/";
 const ELEVATORS: &str = "crates/iopath-core/src/block/elevator/";
-const HOME_OF_UNSAFE: &str = "crates/iopath-os/";
+const CRATE_WITH_UNSAFE: &str = "crates/iopath-os/";
 const LINES_MAX: usize = 600;
 
 /// The modules of `std` that call the operating system.
@@ -40,8 +40,7 @@ const OS_CRATES: &[&str] = &["libc", "rustix", "io_uring"];
 
 /// iopath-core is sans-I/O: it makes no system call and reads no clock.
 fn core_without_os(tree: &Tree) -> Vec<Finding> {
-    let way_out =
-        "pass it as an argument: the core makes no system call; for durations there is core::time::Duration";
+    let way_out = "pass it as an argument, because the core makes no system call; use core::time::Duration for durations";
     let core = tree.rust_files().filter(|file| file.path.starts_with(CORE));
     core.flat_map(|file| {
         let modules = std_modules(&file.tokens).filter(|token| OS_MODULES.contains(&token.text.as_str()));
@@ -87,25 +86,25 @@ fn group_heads(tokens: &[Token]) -> Vec<&Token> {
     heads
 }
 
-/// `unsafe` is allowed in iopath-os only, also in tests and macros.
-fn unsafe_at_home(tree: &Tree) -> Vec<Finding> {
-    let strangers = tree.rust_files().filter(|file| !file.path.starts_with(HOME_OF_UNSAFE));
+/// `unsafe` is allowed in iopath-os only. The rule includes tests and macros.
+fn unsafe_only_in_os(tree: &Tree) -> Vec<Finding> {
+    let others = tree.rust_files().filter(|file| !file.path.starts_with(CRATE_WITH_UNSAFE));
     let way_out = "add a safe function to iopath-os";
-    words(strangers, |tokens, at| tokens[at].text == "unsafe", "`unsafe` outside iopath-os", way_out)
+    words(others, |tokens, at| tokens[at].text == "unsafe", "`unsafe` outside iopath-os", way_out)
 }
 
-/// A file begins with a comment that says what it is, and what it is not.
+/// A file begins with a comment that states its contents and its limits.
 fn first_comment(tree: &Tree) -> Vec<Finding> {
-    let silent = tree.rust_files().filter(|file| !file.text.starts_with("//! "));
-    let way_out = "begin with `//! `: what the file is, and what it is not";
-    silent.map(|file| finding(file, 1, "no first comment".to_owned(), way_out)).collect()
+    let missing = tree.rust_files().filter(|file| !file.text.starts_with("//! "));
+    let way_out = "begin with `//! `, the contents of the file and its limits";
+    missing.map(|file| finding(file, 1, "no first comment".to_owned(), way_out)).collect()
 }
 
 fn file_length(tree: &Tree) -> Vec<Finding> {
     let length = |file: &File| file.text.lines().count();
     let long = tree.rust_files().filter(|file| length(file) > LINES_MAX);
     long.map(|file| {
-        let message = format!("{} lines, {LINES_MAX} is the limit", length(file));
+        let message = format!("{} lines; the limit is {LINES_MAX}", length(file));
         finding(file, LINES_MAX + 1, message, "split it by subject: queue.rs beside queue/merge.rs")
     })
     .collect()
@@ -113,7 +112,7 @@ fn file_length(tree: &Tree) -> Vec<Finding> {
 
 /// No paths or registries that exist on one machine only.
 fn no_machine(tree: &Tree) -> Vec<Finding> {
-    // Concatenated, so that this file does not violate the rule.
+    // `concat!`, so that this file does not violate the rule.
     let paths = [concat!("/", "work/"), concat!("/", "root/")];
     let registries = [concat!("replace", "-with"), concat!("sparse", "+http"), concat!("[source", ".")];
     let mut findings = Vec::new();
@@ -171,9 +170,10 @@ fn starvation_bound(tree: &Tree) -> Vec<Finding> {
             (line.starts_with("///") || line.starts_with("//!")) && line.contains("Starvation bound")
         })
     };
-    let silent = tree.rust_files().filter(is_elevator).filter(|file| !states_bound(file));
+    let missing = tree.rust_files().filter(is_elevator).filter(|file| !states_bound(file));
     let way_out = "add `Starvation bound: …` to the doc comment of the type";
-    silent.map(|file| finding(file, 1, "an elevator without a stated bound".to_owned(), way_out)).collect()
+    let message = "an elevator without a starvation bound in its doc comment";
+    missing.map(|file| finding(file, 1, message.to_owned(), way_out)).collect()
 }
 
 fn whitespace(tree: &Tree) -> Vec<Finding> {
@@ -181,15 +181,10 @@ fn whitespace(tree: &Tree) -> Vec<Finding> {
     for file in tree.files.iter().filter(|file| file.has_extension(&["rs", "toml", "md", "sh", "yml"])) {
         for (number, line) in file.numbered_lines() {
             if line.ends_with([' ', '\t', '\r']) {
-                findings.push(finding(file, number, "white space at the end".to_owned(), "remove it"));
+                findings.push(finding(file, number, "trailing white space".to_owned(), "remove it"));
             }
             if file.is_rust() && line.contains('\t') {
-                findings.push(finding(
-                    file,
-                    number,
-                    "a tab".to_owned(),
-                    "spaces, as cargo fmt sets them; \\t in strings",
-                ));
+                findings.push(finding(file, number, "a tab".to_owned(), "use spaces, or \\t in a string"));
             }
         }
     }
@@ -260,8 +255,8 @@ mod tests {
     #[test]
     fn unsafe_is_found_outside_iopath_os() {
         let text = "#![deny(unsafe_code)] // unsafe is elsewhere\nfn f() {\n    let _ = unsafe { g() };\n}";
-        assert_eq!(lines(unsafe_at_home, IN_LAB, text), [3]);
-        assert_eq!(lines(unsafe_at_home, "crates/iopath-os/src/uring.rs", text), NOTHING);
+        assert_eq!(lines(unsafe_only_in_os, IN_LAB, text), [3]);
+        assert_eq!(lines(unsafe_only_in_os, "crates/iopath-os/src/uring.rs", text), NOTHING);
     }
 
     #[test]

@@ -66,8 +66,10 @@ impl File {
     pub(super) fn new(path: String, text: String) -> Result<Self> {
         let mut file = Self { path, text, tokens: Vec::new() };
         if file.is_rust() {
-            let stream: TokenStream =
-                file.text.parse().map_err(|error| anyhow::anyhow!("{}: no Rust: {error}", file.path))?;
+            let stream: TokenStream = file
+                .text
+                .parse()
+                .map_err(|error| anyhow::anyhow!("{}: not valid Rust: {error}", file.path))?;
             flatten(stream, &mut file.tokens);
         }
         Ok(file)
@@ -88,7 +90,7 @@ impl File {
     }
 }
 
-/// Flattens groups: brackets become tokens, so that a rule reads one sequence.
+/// Flattens groups: brackets become tokens, so that a rule processes one sequence.
 fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     use proc_macro2::Delimiter::{Brace, Bracket, Parenthesis};
     for tree in stream {
@@ -118,7 +120,7 @@ fn git_files(root: &Path) -> Result<Vec<String>> {
         .current_dir(root)
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
-        .context("cannot run git, which knows the files to check")?;
+        .context("cannot run git, which lists the files to check")?;
     if !output.status.success() {
         bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -133,17 +135,19 @@ fn packages(root: &Path) -> Result<Vec<Package>> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let packages = metadata["packages"].as_array().context("the output of cargo metadata has no packages")?;
     packages.iter().map(|package| Package::from_metadata(package, root)).collect()
 }
 
 impl Package {
     fn from_metadata(package: &Value, root: &Path) -> Result<Self> {
-        let text = |value: &Value| value.as_str().map(str::to_owned).context("cargo metadata: not a name");
+        let text = |value: &Value| {
+            value.as_str().map(str::to_owned).context("the output of cargo metadata has no name")
+        };
         let manifest = text(&package["manifest_path"])?;
         let manifest = Path::new(&manifest).strip_prefix(root).unwrap_or(Path::new(&manifest));
         let dependencies =
-            package["dependencies"].as_array().context("cargo metadata names no dependencies")?;
+            package["dependencies"].as_array().context("the output of cargo metadata has no dependencies")?;
         Ok(Self {
             name: text(&package["name"])?,
             manifest: manifest.display().to_string(),
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn a_file_that_does_not_parse_is_named() {
         let error = File::new("x/a.rs".to_owned(), "fn (".to_owned()).expect_err("it does not parse");
-        assert!(error.to_string().starts_with("x/a.rs: no Rust"), "{error}");
+        assert!(error.to_string().starts_with("x/a.rs: not valid Rust"), "{error}");
     }
 
     #[test]

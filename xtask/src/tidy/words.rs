@@ -1,4 +1,4 @@
-//! Words that code and documentation no longer use, each with the standard term. The other rules are in `rules.rs`.
+//! Words that code and documentation must not use, each with the standard term. The other rules are in `rules.rs`.
 
 use super::Finding;
 use super::tree::{File, Tree};
@@ -47,9 +47,7 @@ const WORDS: &[Word] = &[
     ("made_up", "fixtures"),
 ];
 
-/// The files in which no word is a finding.
-///
-/// The file of this list, and the changelog, whose old entries stay as they are.
+/// Files that may use the words: this list, and the old entries of the changelog.
 const EXEMPT: &[&str] = &["CHANGELOG.md", "xtask/src/tidy/words.rs"];
 
 /// No word of [`WORDS`] in code, comments and documentation.
@@ -80,7 +78,7 @@ fn find(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// The lines of a file in lower case, joined by spaces without comment signs, and the start of each line.
+/// The lines of a file in lower case, without comment signs and joined by spaces, and the start of each line.
 fn joined_lines(file: &File) -> (String, Vec<usize>) {
     let mut text = String::new();
     let mut starts = Vec::new();
@@ -94,7 +92,7 @@ fn joined_lines(file: &File) -> (String, Vec<usize>) {
     (text, starts)
 }
 
-/// Whether the match does not continue a longer word on either side.
+/// Whether the match is a whole word: no letter, digit or `_` before or after it.
 fn is_whole(text: &str, at: usize, len: usize) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let (before, after) = (text[..at].chars().next_back(), text[at + len..].chars().next());

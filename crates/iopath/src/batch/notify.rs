@@ -1,4 +1,4 @@
-//! Completions for an event loop: a descriptor that becomes readable. Does not wait for it.
+//! Notifies an event loop of completions through a file descriptor. Does not wait for it.
 
 use super::{Batch, BatchIo, either};
 use crate::source::threading::Threading;
@@ -11,8 +11,8 @@ impl<T: Threading> Batch<T> {
     /// A descriptor that becomes readable when requests have completed (`eventfd(2)`), for `epoll` and event loops such as
     /// tokio's. Each call returns a duplicate. Do not read from it: [`Batch::poll`] does.
     ///
-    /// The order is: [`Batch::submit`], [`Batch::poll`] until it returns `None`, then wait for the descriptor, no longer than
-    /// [`Batch::next_timeout`]. A wait may end although nothing has completed.
+    /// The order of calls is: [`Batch::submit`]; [`Batch::poll`] until it returns `None`; then wait for the descriptor, no
+    /// longer than [`Batch::next_timeout`]. A wait may end without a completion.
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
@@ -28,7 +28,7 @@ impl<T: Threading> Batch<T> {
             return bell.descriptor();
         }
         if self.in_flight() > 0 {
-            let reason = "requests are in flight; ask for the descriptor before the first request";
+            let reason = "requests are in flight; call completion_fd before the first request";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let bell = Bell::new()?;

@@ -16,7 +16,7 @@ pub struct BatchOptions {
 }
 
 impl BatchOptions {
-    /// Room for `io_depth` requests in flight, each of up to `buffer_bytes` bytes.
+    /// Options for up to `io_depth` requests in flight, each of up to `buffer_bytes` bytes.
     pub const fn new(io_depth: u32, buffer_bytes: usize) -> Self {
         let io_depth = if io_depth == 0 { 1 } else { io_depth };
         let (stream, priority) = (Stream(0), Priority::BestEffort);
@@ -34,16 +34,16 @@ impl BatchOptions {
         self
     }
 
-    /// Completions that a wait gathers before it returns: 1 unless set, which gives the lowest latency. For throughput, a
-    /// quarter of the depth has the lowest CPU cost.
+    /// The number of completions that a wait gathers before it returns. The default, 1, has the lowest latency. A quarter of
+    /// the depth has the lowest CPU cost.
     #[must_use]
     pub const fn gather(mut self, completions: u32) -> Self {
         self.gather = completions;
         self
     }
 
-    /// Requests that the batch holds back for others to merge with: 32 unless set, as in Linux. When more have gathered, the
-    /// batch submits them, so that the device has work while others are added. A larger plug saves system calls.
+    /// The number of requests that the batch keeps plugged, so that later requests can merge with them: 32 unless set, as in
+    /// Linux. The batch submits them when there are more, to keep the device busy. A larger plug saves system calls.
     #[must_use]
     pub const fn plug(mut self, requests: u32) -> Self {
         self.plug = requests;

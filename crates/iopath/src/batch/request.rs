@@ -3,7 +3,7 @@
 use iopath_core::{Op, Priority, Stream};
 use iopath_os::PoolBuf;
 
-/// An I/O for [`Batch::queue`](crate::Batch::queue): the operation with its range, and what the caller sets for it.
+/// An I/O for [`Batch::queue`](crate::Batch::queue): the operation, its range, and optional settings.
 ///
 /// ```
 /// use iopath::{Priority, Request, Stream};
@@ -30,19 +30,19 @@ impl Request {
         Self { op, buffer, offset, bytes, token: 0, stream: None, priority: None, is_durable: false }
     }
 
-    /// Reads into `buffer` from byte `offset` on: as many bytes as the buffer has, unless [`Request::bytes`] sets fewer.
+    /// Reads into the whole `buffer`, starting at byte `offset`, unless [`Request::bytes`] sets a smaller length.
     pub fn read(buffer: PoolBuf, offset: u64) -> Self {
         let bytes = buffer.len() as u64;
         Self::new(Op::Read, Some(buffer), offset, bytes)
     }
 
-    /// Writes `buffer` from byte `offset` on: all of it, unless [`Request::bytes`] sets fewer.
+    /// Writes the whole `buffer`, starting at byte `offset`, unless [`Request::bytes`] sets a smaller length.
     pub fn write(buffer: PoolBuf, offset: u64) -> Self {
         let bytes = buffer.len() as u64;
         Self::new(Op::Write, Some(buffer), offset, bytes)
     }
 
-    /// Puts every write that has completed when the flush is queued on the medium.
+    /// Makes all writes durable that completed before the flush was queued.
     pub const fn flush() -> Self {
         Self::new(Op::Flush, None, 0, 0)
     }
@@ -63,27 +63,28 @@ impl Request {
         self
     }
 
-    /// A number that comes back with the completion: 0 unless set.
+    /// A number that the completion returns: 0 unless set.
     pub const fn token(mut self, token: u64) -> Self {
         self.token = token;
         self
     }
 
-    /// The stream, for elevators that divide the device among streams (`fair`). That of the batch unless set.
+    /// The stream, for elevators that divide the device among streams (`fair`). Default: the stream of the batch.
     pub const fn stream(mut self, stream: Stream) -> Self {
         self.stream = Some(stream);
         self
     }
 
-    /// The priority, for elevators that use it (`deadline`). That of the batch unless set. The request goes before others
-    /// that wait in the queue, not before those at the device. Requests of different priority are never merged.
+    /// The priority, for elevators that use it (`deadline`). Default: the priority of the batch. The elevator dispatches the
+    /// request before waiting requests of lower priority; requests already at the device are not affected. Requests of
+    /// different priority are never merged.
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// For a write: it completes when the bytes are on the medium. A direct volume uses forced unit access, a volume with a
-    /// page cache a flush of the device.
+    /// For a write: the request completes when the bytes are on the medium. A direct volume uses forced unit access; a volume
+    /// with a page cache flushes the device.
     pub const fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self

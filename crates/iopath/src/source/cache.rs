@@ -1,4 +1,4 @@
-//! Configures and opens the page cache of a volume. Does not cache: see `iopath_os::Buffered`.
+//! Configures and opens the page cache of a volume. The cache is `iopath_os::Buffered`.
 
 use super::{Backing, Source, system};
 use crate::error::OpenError;
@@ -12,10 +12,11 @@ use std::fs::OpenOptions;
 /// The largest page.
 const PAGE_BYTES_MAX: u32 = 64 << 10;
 
-/// The fewest pages: some at the device, some held by readers and writers.
+/// The minimum number of pages: some are at the device, others in use by readers and writers.
 const PAGES_MIN: u64 = 16;
 
-/// Runs of pages in flight between cache and device. A run that is not contiguous in memory counts once for each piece.
+/// The maximum number of runs of pages in flight between cache and device. A run that is not contiguous in memory counts once
+/// per piece.
 const BIOS_MAX: u32 = 1024;
 
 /// An open cache and its engine.
@@ -70,8 +71,8 @@ fn page_bytes(options: &Options, block_bytes: u32) -> Result<u32, OpenError> {
     Err(OpenError::PageSize { page_bytes, min_bytes, max_bytes: PAGE_BYTES_MAX })
 }
 
-/// The access to bytes after the last whole block, which direct I/O cannot write: for a file, a second descriptor without
-/// `O_DIRECT`.
+/// Access to the bytes after the last whole block, which direct I/O cannot write. For a file, this is a second descriptor
+/// without `O_DIRECT`.
 pub(crate) fn tail(source: &Source, target: &Target) -> Result<Option<Tail>, OpenError> {
     match (&source.backing, target.kind) {
         _ if !source.options.write => Ok(None),

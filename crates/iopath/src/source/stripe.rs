@@ -1,4 +1,4 @@
-//! The members of a stripe (RAID 0) and their engines. Does not split requests: see `iopath_os::Striped`.
+//! The members of a stripe (RAID 0) and their engines. `iopath_os::Striped` splits requests.
 
 use crate::error::OpenError;
 use iopath_core::{Limits, StripeConfig};
@@ -24,7 +24,7 @@ pub(super) fn member_bytes(create_bytes: Option<u64>, members: usize, chunk_byte
     Some(of_each.checked_next_multiple_of(chunk_bytes).unwrap_or(of_each))
 }
 
-/// Refuses a file or device that is named twice, even by different names.
+/// Refuses a file or device that is named twice, also under different names.
 pub(super) fn refuse_the_same(files: &[(Arc<File>, Limits)], targets: &[Target]) -> Result<(), OpenError> {
     let mut seen = BTreeSet::new();
     for ((file, _), target) in files.iter().zip(targets) {
@@ -34,7 +34,7 @@ pub(super) fn refuse_the_same(files: &[(Arc<File>, Limits)], targets: &[Target])
             what: "examined",
             source,
         })?;
-        // A device may have several names with an inode each.
+        // A device may have several names, each with its own inode.
         let is_device = about.file_type().is_block_device();
         let identity = if is_device { (true, 0, about.rdev()) } else { (false, about.dev(), about.ino()) };
         if !seen.insert(identity) {
@@ -67,7 +67,7 @@ impl Members {
         Ok(Opened { device: Box::new(opened.device), engine: opened.engine, fallback: opened.fallback })
     }
 
-    /// A device for threads that use it in turn.
+    /// A device that may move between threads.
     pub(crate) fn open_shared(
         &self,
         engine: Engine,

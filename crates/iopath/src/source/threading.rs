@@ -1,4 +1,5 @@
-//! The threads that may use a batch: any in turn, or one. The type decides, so that a batch that may move is `Send`.
+//! The threads that may use a batch: any thread, one at a time, or only the thread that created it. A type parameter, so that
+//! a batch that may move is `Send`.
 
 use super::{Backing, On, Source};
 use crate::error::OpenError;
@@ -9,11 +10,12 @@ use std::fmt;
 /// The threads that may use a batch. Sealed: [`AnyThread`] and [`OneThread`].
 pub trait Threading: sealed::Open {}
 
-/// A batch that threads may use in turn: it is `Send`.
+/// A batch that may move between threads: it is `Send`.
 #[derive(Debug)]
 pub struct AnyThread(());
 
-/// A batch that stays on the thread that made it. With `io_uring` its completions interrupt nothing, which costs less CPU.
+/// A batch that stays on the thread that created it. With `io_uring`, completions do not interrupt the thread, at a lower CPU
+/// cost.
 #[derive(Debug)]
 pub struct OneThread(());
 
@@ -60,7 +62,7 @@ pub(crate) mod sealed {
 }
 
 impl Source {
-    /// The queue of one batch, with `jobs_max` I/Os in flight; `K` says from which threads.
+    /// The queue of one batch, with up to `jobs_max` I/Os in flight, for the threads of `K`.
     pub(crate) fn batch_queue<K: Threading>(
         &self,
         jobs_max: u32,

@@ -1,5 +1,5 @@
-//! Direct I/O that does not fit the alignment, through an aligned buffer. A block that is written in part is read, changed
-//! and written back while its range is locked.
+//! Unaligned direct I/O through an aligned buffer. A write of a part of a block reads, changes and writes the block while its
+//! range is locked.
 
 use super::Volume;
 use crate::bounce::{BUFFER_BYTES, Bounce, Locked};
@@ -45,15 +45,15 @@ impl Volume {
         if fua { self.flush() } else { Ok(()) }
     }
 
-    /// An aligned write on a volume that bounces others. The lock keeps a bounced write from restoring old bytes.
+    /// An aligned write on a volume with bounced writes. The lock prevents a bounced write from restoring old bytes.
     pub(super) fn write_aligned(&self, bounce: &Bounce, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         let _locked = self.lock_blocks(bounce, offset, buffer.len() as u64);
         self.write_direct(buffer, offset, fua)
     }
 
     pub(super) fn lock_blocks<'a>(&self, bounce: &'a Bounce, offset: u64, bytes: u64) -> Locked<'a> {
-        // The bytes after the last whole block of a file go through the page cache of the kernel, which treats a concurrent
-        // direct write to the same page as corruption.
+        // The bytes after the last whole block of a file are written through the kernel's page cache. The kernel treats a
+        // concurrent direct write to the same page as corruption.
         let block = u64::from(self.facts().block_bytes).max(page_bytes() as u64);
         let end = offset.saturating_add(bytes);
         bounce.lock_range(offset / block * block..end.checked_next_multiple_of(block).unwrap_or(end))
@@ -62,7 +62,7 @@ impl Volume {
     fn write_piece(&self, bounce: &Bounce, piece: &Piece, source: &[u8], blocks: &mut [u8]) -> Result<()> {
         let block = self.facts().block_bytes as usize;
         let size = self.size_bytes();
-        // Whole blocks of the volume. The last block of a file may be a part, except of a mapped file.
+        // The length of whole blocks in the volume. The last block of a file may be partial, except in a mapped file.
         let end = if self.source().writes_last_block() { size.next_multiple_of(block as u64) } else { size };
         let whole = (end - piece.start).min(blocks.len() as u64) as usize / block * block;
         let (from, to) = (piece.skip, piece.skip + piece.bytes);
@@ -72,7 +72,7 @@ impl Volume {
         }
         if !to.is_multiple_of(block) && to < whole {
             let last = to / block * block;
-            // Skip it if the block has just been read.
+            // Do not read the block twice.
             if last > from || from.is_multiple_of(block) {
                 self.read_direct(&mut blocks[last..last + block], piece.start + last as u64)?;
             }
@@ -97,7 +97,7 @@ impl Volume {
         self.error(ErrorKind::NoMemory).of_range(op, offset, bytes as u64).because(error)
     }
 
-    /// How many of `bytes` bytes from `offset` on lie in the volume.
+    /// The part of `bytes` bytes at `offset` that lies in the volume.
     fn in_volume(&self, op: Op, offset: u64, bytes: usize) -> Result<usize> {
         if !self.cuts_off_at_end() {
             self.check_within(op, offset, bytes as u64)?;
@@ -105,7 +105,7 @@ impl Volume {
         Ok(self.size_bytes().saturating_sub(offset).min(bytes as u64) as usize)
     }
 
-    /// The first piece of `bytes` bytes from `offset` on that fits a buffer.
+    /// The first piece of `bytes` bytes at `offset` that fits in a buffer.
     fn piece(&self, offset: u64, bytes: usize) -> Piece {
         let block = u64::from(self.facts().block_bytes);
         let start = offset / block * block;

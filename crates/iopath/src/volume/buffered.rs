@@ -1,4 +1,4 @@
-//! Buffered I/O of a volume: calls the page cache and turns its errors into those of the volume. The cache itself:
+//! Buffered I/O of a volume: calls the page cache, and converts its errors to errors of the volume. The cache is
 //! `iopath_os::Buffered`.
 
 use super::Volume;
@@ -10,8 +10,8 @@ use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 pub type PageGuard<'a> = iopath_os::PageGuard<'a>;
 
 impl Volume {
-    /// Borrows `bytes` bytes from byte `offset` on in the page cache, or fewer where the volume ends. Copies nothing. The
-    /// bytes do not change while the guard lives: a write to the range goes to another copy of the page.
+    /// Borrows `bytes` bytes at `offset` in the page cache, or fewer at the end of the volume, without a copy. The bytes do
+    /// not change until the guard is dropped: a write to the range uses another copy of the page.
     ///
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache, [`ErrorKind::AllBorrowed`] if guards hold every page, and
@@ -21,7 +21,7 @@ impl Volume {
         self.cache()?.borrow_or(offset, bytes, |error| self.uncached(Op::Read, offset, bytes as u64, error))
     }
 
-    /// Declares how `bytes` bytes from `offset` on will be used.
+    /// Announces the future use of `bytes` bytes at `offset`.
     ///
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.
@@ -35,8 +35,8 @@ impl Volume {
         self.cache_if_any().map(Buffered::stats)
     }
 
-    /// Records each step of the queue between page cache and device in `sink` from now on. On a volume without a page cache
-    /// each thread has a queue of its own: log a batch instead ([`Batch::start_log`](crate::Batch::start_log)).
+    /// Records each step of the queue between page cache and device in `sink` from now on. Without a page cache, each thread
+    /// has its own queue: log a batch instead ([`Batch::start_log`](crate::Batch::start_log)).
     ///
     /// # Errors
     /// [`ErrorKind::NoSingleQueue`] on a volume without a page cache.
@@ -46,12 +46,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program has handled
-    /// the loss, for example by repeating every write since the last successful flush.
+    /// Acknowledges lost writes, so that flushes can succeed again. Returns whether there were any. The program must first
+    /// handle the loss, for example by repeating every write since the last successful flush.
     ///
-    /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats those whose pages
-    /// it still holds. Others, evicted or written by direct I/O, may be gone. Then every [`Volume::flush`] fails until this
-    /// call: a loss is never reported only once.
+    /// When the device fails a flush, writes since the last successful flush may be lost. The cache repeats the writes of pages
+    /// that it still contains. Writes of evicted pages, and direct writes, may be lost. In that case every [`Volume::flush`]
+    /// fails until this call, so that the program cannot miss the loss.
     ///
     /// # Errors
     /// [`ErrorKind::NotBuffered`] on a volume without a page cache.

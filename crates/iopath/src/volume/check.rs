@@ -1,11 +1,11 @@
-//! Checks the range, the alignment and the mode of an I/O before it begins, and makes the errors of those that fail.
+//! Checks the range, the alignment and the mode of an I/O before it begins, and creates the errors of failed I/O.
 
 use super::Volume;
 use crate::error::{Error, ErrorKind, Result};
 use iopath_core::{Extent, IoError, Op, SubmitError};
 
 impl Volume {
-    /// The error of an I/O that the device failed.
+    /// The error of an I/O that failed at the device.
     pub(crate) fn failed(&self, op: Op, extent: Extent, source: IoError) -> Error {
         self.io_error(op, extent.offset(), extent.bytes(), source)
     }
@@ -14,7 +14,7 @@ impl Volume {
         self.error(ErrorKind::Io(source)).of_range(op, offset, bytes)
     }
 
-    /// The error of an I/O that passed the checks here and was refused by the queue.
+    /// The error of an I/O that passed the checks of this file, and that the queue refused.
     pub(crate) fn refused<M>(&self, error: &SubmitError<M>) -> Error {
         let (kind, bio) = match error {
             SubmitError::Unsupported(bio) => (ErrorKind::Unsupported, bio),
@@ -34,7 +34,7 @@ impl Volume {
         self.error(kind).of_range(bio.op, bio.extent.offset(), bio.extent.bytes())
     }
 
-    /// The extent of a read, and how many of its bytes lie in the volume.
+    /// The extent of a read, and the number of its bytes that lie in the volume.
     pub(crate) fn readable(&self, offset: u64, bytes: u64) -> Result<(Extent, u64)> {
         let size = self.size_bytes();
         let extent = self.whole_blocks(Op::Read, offset, bytes)?;
@@ -83,7 +83,7 @@ impl Volume {
         extent.ok_or_else(|| self.past_end(op, offset, bytes))
     }
 
-    /// Checks a write that takes the direct way: before it extends the volume.
+    /// Checks a direct write before it extends the volume.
     pub(super) fn check_alignment(&self, buffer: &[u8], offset: u64) -> Result<()> {
         let bytes = buffer.len() as u64;
         self.check_writable(Op::Write, offset, bytes)?;

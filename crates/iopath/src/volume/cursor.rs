@@ -1,16 +1,16 @@
-//! A position in a volume, for code that uses the traits of `std::io`. Buffers nothing.
+//! A position in a volume, for code that uses the traits of `std::io`. Has no buffer.
 
 use super::Volume;
 use crate::error::{Error, ErrorKind};
 use iopath_core::Op;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// Reads, writes and seeks in a volume by the traits of `std::io`: [`Volume::cursor`].
+/// Reads, writes and seeks in a volume through the traits of `std::io`: [`Volume::cursor`].
 ///
-/// Each read and write is one [`Volume::read_at`] or [`Volume::write_at`], so on a direct volume positions and lengths must
-/// be aligned; a buffered or bounced volume takes any. Reading ends at the end of the volume. A write extends the volume if it
-/// was opened with [`Options::extend`](crate::Options::extend); else a write at the end fails, and a write across it writes the
-/// part before.
+/// Each read and write is one [`Volume::read_at`] or [`Volume::write_at`]. On a direct volume, positions and lengths must
+/// therefore be aligned; a buffered or bounced volume accepts any. Reads end at the end of the volume. With
+/// [`Options::extend`](crate::Options::extend), a write past the end extends the volume. Otherwise, a write at the end fails,
+/// and a write across the end writes only the part before it.
 ///
 /// ```
 /// use iopath::{MemoryConfig, MemoryDisk, Options, Volume};
@@ -56,7 +56,7 @@ impl Cursor {
         self.position = position;
     }
 
-    /// How many of `bytes` bytes a write at the position can write.
+    /// The number of bytes, up to `bytes`, that a write at the position can write.
     fn writable(&self, bytes: usize) -> Result<usize, Error> {
         let size_bytes = self.volume.size_bytes();
         if self.volume.can_extend() {
@@ -90,7 +90,7 @@ impl Write for Cursor {
         Ok(bytes)
     }
 
-    /// As [`Volume::flush`]: the bytes are on the medium afterwards.
+    /// As [`Volume::flush`]: on return, the bytes are durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(self.volume.flush()?)
     }

@@ -1,5 +1,5 @@
-//! Direct I/O, on a volume with or without a page cache. With one, direct and buffered I/O see each other's bytes: the
-//! order is decided in `iopath_core::cache`.
+//! Direct I/O, on a volume with or without a page cache. With a page cache, direct and buffered I/O are coherent:
+//! `iopath_core::cache` decides their order.
 
 use super::Volume;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,14 +10,14 @@ use iopath_os::{DirectGuard, RunError, ThreadQueue};
 
 /// The direct path of a volume of any mode: [`Volume::direct`].
 ///
-/// It is coherent with the page cache, if there is one. A direct read sees what was written through the cache, and a
-/// buffered read that starts after a direct write has returned sees the bytes of that write. During a direct write,
-/// buffered writes to its pages wait, and a concurrent read returns each block either old or new.
+/// It is coherent with the page cache, if there is one. A direct read returns the bytes written through the cache. A buffered
+/// read that starts after a direct write has returned, returns the bytes of that write. During a direct write, buffered writes
+/// to its pages wait, and a concurrent read returns either the old or the new content of each block.
 ///
 /// On a volume with a page cache, only the cache flushes the device. A forced write ([`Direct::write_durably_at`]) is a
-/// plain write and then a flush by the cache, even on a device with forced unit access. The reason: a failed flush may lose
-/// bytes of other writers. If the cache did not know of the failure, [`Volume::flush`] would succeed over lost bytes. Forced
-/// writes that end at the same time share a flush.
+/// plain write, followed by a flush by the cache, even on a device with forced unit access. The reason: a failed flush may
+/// lose bytes of other writers. Without a record of the failure in the cache, [`Volume::flush`] would succeed although bytes
+/// are lost. Forced writes that complete at the same time share a flush.
 #[derive(Debug, Clone, Copy)]
 pub struct Direct<'a> {
     volume: &'a Volume,
@@ -40,8 +40,8 @@ impl Direct<'_> {
         self.volume.write_direct(buffer, offset, false)
     }
 
-    /// As [`Direct::write_at`]; on return the bytes are on the medium: by forced unit access, on a volume with a page cache
-    /// by a flush.
+    /// As [`Direct::write_at`]; on return the bytes are durable. Uses forced unit access, or a flush on a volume with a page
+    /// cache.
     ///
     /// # Errors
     /// As [`Volume::write_durably_at`].
@@ -56,7 +56,7 @@ impl Volume {
         Direct { volume: self }
     }
 
-    /// During a [`Volume::resize`] this reads up to the old end or the new one.
+    /// During a [`Volume::resize`], reads up to the old or the new end.
     pub(crate) fn read_direct(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         loop {
             let resizes = self.resizes();
@@ -81,7 +81,7 @@ impl Volume {
         if !self.cuts_off_at_end() {
             return Ok(bytes as usize);
         }
-        // The end may have moved during the read: bytes past it are zeroes.
+        // The end may have moved during the read: bytes past the new end are zeroes.
         Ok(bytes.min(self.size_bytes().saturating_sub(offset)) as usize)
     }
 
@@ -91,7 +91,7 @@ impl Volume {
             return Ok(());
         }
         self.check_memory(Op::Write, buffer.as_ptr().addr(), offset, buffer.len() as u64)?;
-        // Where there is a page cache, only the cache flushes the device.
+        // On a volume with a page cache, only the cache flushes the device.
         let is_cached = self.shared.cache.is_some();
         let guard =
             self.run_guarded(Op::Write, extent, |runner| runner.write(extent, buffer, fua && !is_cached))?;
@@ -103,7 +103,7 @@ impl Volume {
         }
     }
 
-    /// Writes blocks that begin in the volume. The last block may end behind it.
+    /// Writes blocks that begin in the volume. The last block may end past its end.
     pub(super) fn write_blocks(&self, blocks: &[u8], offset: u64) -> Result<()> {
         let extent = self.whole_blocks(Op::Write, offset, blocks.len() as u64)?;
         if extent.is_empty() {
@@ -116,7 +116,7 @@ impl Volume {
         self.command(Op::Flush, Extent::EMPTY)
     }
 
-    /// Carries out an operation without memory.
+    /// Runs an operation without memory.
     pub(super) fn command(&self, op: Op, extent: Extent) -> Result<()> {
         self.run(op, extent, |runner| runner.command(op, extent))
     }
@@ -130,8 +130,8 @@ impl Volume {
         self.run_guarded(op, extent, act).map(drop)
     }
 
-    /// Carries out an I/O on the queue of the calling thread. The page cache, if there is one, regards the I/O as in flight
-    /// until the guard is dropped.
+    /// Runs an I/O on the queue of the calling thread. For the page cache, if there is one, the I/O is in flight until the
+    /// guard is dropped.
     fn run_guarded(
         &self,
         op: Op,
@@ -144,8 +144,8 @@ impl Volume {
             .shared
             .shards
             .with(make, |shard| {
-                // The end may have moved since the range was checked. It cannot move while a shard is in use, so check
-                // again: a write of the last block must not make the file longer.
+                // The end may have moved since the first check; it cannot move while a shard is in use. A write of the last
+                // block must not extend the file.
                 if op.is_write() && !self.source().writes_last_block() {
                     self.check_within(op, extent.offset(), extent.bytes())?;
                 }

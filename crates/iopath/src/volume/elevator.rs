@@ -1,4 +1,4 @@
-//! The elevator (I/O scheduler) of a volume, changed while I/O runs.
+//! Changes the elevator (I/O scheduler) of a volume while I/O runs.
 
 use super::Volume;
 use crate::error::Result;
@@ -6,17 +6,17 @@ use iopath_core::Stream;
 use iopath_core::elevator::{ElevatorError, ElevatorSpec};
 
 impl Volume {
-    /// The elevator and its settings. It orders the requests of the volume.
+    /// The elevator of the volume, with its settings.
     pub fn elevator(&self) -> ElevatorSpec {
         self.tuning().wanted().0.elevator
     }
 
     /// Changes the elevator. I/O in flight continues, and overlapping I/Os of one batch keep their order.
     ///
-    /// With `none`, each thread and batch has a queue of its own. With any other elevator all share one queue and one
-    /// engine, and the elevator orders the requests of all. After a change between the two, a thread or batch uses its
-    /// old queue until none of its I/O is in flight; the new elevator orders that queue, too. If the system refuses an
-    /// engine for the new queue, the thread or batch keeps the old one.
+    /// With `none`, each thread and batch has its own queue. With any other elevator, all share one queue and one engine, and
+    /// the elevator orders the requests of all. After a change between the two, a thread or batch uses its old queue, with
+    /// the new elevator, until none of its I/O is in flight. If the system refuses an engine for the new queue, the thread or
+    /// batch keeps the old queue.
     ///
     /// ```no_run
     /// # let volume = iopath::Volume::open("data.bin", &iopath::Options::new())?;
@@ -42,7 +42,7 @@ impl Volume {
         self.tuning().tunable(name)
     }
 
-    /// Sets a tunable of the elevator. It counts from the next request on.
+    /// Sets a tunable of the elevator, effective from the next request on.
     ///
     /// # Errors
     /// [`ElevatorError`] if the elevator has no such tunable, or the value is out of range.
@@ -52,8 +52,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the weight of a stream, 1 to 10,000; others have 100. A value outside is clamped. Only elevators with shares
-    /// (`fair`) use it, and no page cache. The volume keeps it when the elevator changes.
+    /// Sets the weight of a stream, 1 to 10,000; the default is 100. Other values are clamped. Only elevators with shares
+    /// (`fair`) use weights; a page cache does not. A change of the elevator keeps the weights.
     pub fn set_weight(&self, stream: Stream, weight: u32) {
         let changed = self.tuning().change(|wanted| {
             match wanted.weights.iter_mut().find(|(known, _)| *known == stream) {
@@ -65,13 +65,13 @@ impl Volume {
         let Ok(()) = changed;
     }
 
-    /// Changes the elevator of the queue behind the page cache at once.
+    /// Changes the elevator of the queue behind the page cache immediately.
     fn tune_cache(&self) {
         if let Some(cache) = self.cache_if_any() {
             loop {
                 let (wanted, generation) = self.tuning().wanted();
                 cache.follow(&wanted.elevator);
-                // A thread that changed the elevator meanwhile may have tuned the cache before this one.
+                // Another thread may have changed the elevator meanwhile, and tuned the cache before this thread did.
                 if self.tuning().generation() == generation {
                     return;
                 }

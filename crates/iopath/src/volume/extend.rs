@@ -1,13 +1,13 @@
 //! Writes that extend the volume.
 //!
-//! A resize of a file under a page cache is slow: it writes the last page back, and no direct I/O may be in flight, since the
-//! kernel zeroes the rest of the last block in its own page cache. So appends to a buffered file do not resize it each time.
-//! The file is extended in steps that end at a multiple of [`STEP_BYTES`], where there is no rest to zero. Between steps only
-//! the size of the page cache moves. A flush, and closing, cut the file to the size of the volume.
+//! A resize of a file under a page cache is slow: it writes back the last page, and no direct I/O may be in flight, because
+//! the kernel zeroes the rest of the last block in its own page cache. Therefore not every append to a buffered file resizes
+//! it. The file is extended in steps that end at a multiple of [`STEP_BYTES`], where no rest needs zeroes. Between steps, only
+//! the size in the page cache changes. A flush or close truncates the file to the size of the volume.
 //!
 //! ```text
 //!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush
-//!   volume  ├───────────────────────────┤ its size: what reads see
+//!   volume  ├───────────────────────────┤ its size, as reads see it
 //! ```
 
 use super::{Shared, Volume};
@@ -33,7 +33,7 @@ impl Volume {
         options.extend && options.mode != IoMode::Raw && !self.has_fixed_size()
     }
 
-    /// A write that reaches past the end. Writes that extend run one after another.
+    /// A write that reaches past the end. Extending writes run one after another.
     #[cold]
     pub(super) fn write_extending(&self, buffer: &[u8], offset: u64, fua: bool) -> Result<()> {
         if !self.can_extend() {
@@ -44,13 +44,13 @@ impl Volume {
         {
             let _alone = self.lock_end();
             self.extend_locked(offset + bytes)?;
-            // If the write fails, the volume stays extended: another thread may have written to the added bytes meanwhile.
+            // If the write fails, the volume stays extended: other threads may already have written to the added bytes.
             self.write_within(buffer, offset, false)?;
         }
         if fua { self.flush_range(offset, bytes) } else { Ok(()) }
     }
 
-    /// Makes the volume end at `size_bytes`, if it ends before.
+    /// Extends the volume to `size_bytes`, if it is shorter.
     fn extend_locked(&self, size_bytes: u64) -> Result<()> {
         if size_bytes <= self.size_bytes() {
             return Ok(());
@@ -66,7 +66,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Extends the file beyond `size_bytes` to the next step. `false` if it cannot be as long.
+    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem refuses that length.
     fn extend_file(&self, size_bytes: u64) -> Result<bool> {
         let (Backing::File(file), Some(file_bytes)) =
             (self.backing(), size_bytes.checked_next_multiple_of(STEP_BYTES))
@@ -88,7 +88,7 @@ impl Volume {
         Ok(is_extended)
     }
 
-    /// Cuts the file to the size of the volume, if appends have extended it further.
+    /// Truncates the file to the size of the volume, if appends have extended it further.
     pub(super) fn trim_file(&self) -> Result<()> {
         if self.shared.file_bytes() <= self.size_bytes() {
             return Ok(());
@@ -112,7 +112,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Cuts the file as [`Volume::flush`] does, after dirty pages are written back.
+    /// Writes back dirty pages, then truncates the file as [`Volume::flush`] does.
     fn drop(&mut self) {
         let size_bytes = *self.size_bytes.get_mut();
         if self.file_bytes() <= size_bytes {
@@ -120,7 +120,7 @@ impl Drop for Shared {
         }
         drop(self.cache.take());
         if let Backing::File(file) = &self.source.backing {
-            // Nothing is lost if it fails: the rest is zeroes.
+            // A failure is harmless: the rest of the file is zeroes.
             let _ = file.set_len(size_bytes);
         }
     }

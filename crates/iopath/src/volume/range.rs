@@ -1,4 +1,4 @@
-//! Operations on ranges that move no data of the caller: discard, zero, allocate, flush, find data.
+//! Operations on ranges without data of the caller: discard, zero, allocate, flush, find data.
 
 use super::Volume;
 use crate::error::{ErrorKind, Result};
@@ -15,10 +15,10 @@ use std::ops::Range;
 static ZEROES: [u8; 4096] = [0; 4096];
 
 impl Volume {
-    /// Frees the space of `bytes` bytes from `offset` on. The caller no longer needs their content.
+    /// Frees the space of `bytes` bytes at `offset`, whose content the caller no longer needs.
     ///
-    /// On a volume with a page cache or a bounce buffer the range may be any: parts of blocks at its ends are zeroed. On
-    /// others it is whole blocks ([`Facts::block_bytes`](crate::Facts::block_bytes)). The content afterwards:
+    /// A volume with a page cache or a bounce buffer accepts any range, and zeroes parts of blocks at its ends. Other volumes
+    /// accept whole blocks ([`Facts::block_bytes`](crate::Facts::block_bytes)). The content afterwards:
     ///
     /// | source | whole blocks read as | space |
     /// |---|---|---|
@@ -26,8 +26,8 @@ impl Volume {
     /// | mapped file | zeroes | freed |
     /// | block device, stripe, disk in memory | undefined | may be freed |
     ///
-    /// If it fails, the content is undefined for every source. Cached pages inside the range are dropped, among them pages
-    /// that could not be written back: flushes no longer fail for them. Concurrent reads may see a part of the effect.
+    /// After an error, the content is undefined for every source. Cached pages inside the range are dropped, including pages
+    /// that could not be written back: flushes no longer fail because of them. Concurrent reads may see a part of the effect.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the source cannot discard, and as [`Volume::write_at`].
@@ -35,10 +35,10 @@ impl Volume {
         self.clear(Op::Discard, offset, bytes)
     }
 
-    /// Makes `bytes` bytes from `offset` on read as zeroes, without transferring zeroes where the source supports that:
-    /// files and block devices zero or unmap the range, mapped files free it.
+    /// Zeroes `bytes` bytes at `offset`, without a transfer of zeroes if the source supports that: files and block devices
+    /// zero or unmap the range, mapped files free it.
     ///
-    /// On a volume with a page cache or a bounce buffer the range may be any. On others it is whole blocks
+    /// A volume with a page cache or a bounce buffer accepts any range, other volumes whole blocks
     /// ([`Facts::block_bytes`](crate::Facts::block_bytes)).
     ///
     /// # Errors
@@ -47,11 +47,11 @@ impl Volume {
         self.clear(Op::WriteZeroes, offset, bytes)
     }
 
-    /// Allocates space for `bytes` bytes from `offset` on, so that later writes there do not run out of it. Neither the
-    /// content nor the size changes. The range may reach past the end of a file: space for appends.
+    /// Allocates space for `bytes` bytes at `offset`, so that later writes to the range cannot fail for lack of space. Does
+    /// not change content or size. The range may reach past the end of a file, to reserve space for appends.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] where space cannot be reserved: block devices, stripes, mapped files, and filesystems
+    /// [`ErrorKind::Unsupported`] if space cannot be reserved: block devices, stripes, mapped files, and filesystems
     /// without `fallocate(2)`. [`ErrorKind::Io`] with [`IoError::NoSpace`] if there is no space.
     pub fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
         self.check_writable(Op::Write, offset, bytes)?;
@@ -74,10 +74,10 @@ impl Volume {
         fallocate(file, FallocateFlags::KEEP_SIZE, offset, bytes).map_err(failed)
     }
 
-    /// The ranges with data among `bytes` bytes from `offset` on, in ascending order; the rest are holes, which read as
-    /// zeroes (`SEEK_DATA` and `SEEK_HOLE`). Space that is allocated and not yet written counts as a hole.
+    /// The ranges with data in the `bytes` bytes at `offset`, in ascending order. The rest are holes, which read as zeroes
+    /// (`SEEK_DATA` and `SEEK_HOLE`). Space that is allocated and not yet written counts as a hole.
     ///
-    /// Dirty pages of the range are written back before. A source that does not record holes reports the whole range: block
+    /// Dirty pages of the range are written back first. A source without a record of holes reports the whole range: block
     /// devices, stripes, mapped files, disks in memory, and some filesystems.
     ///
     /// # Errors
@@ -102,8 +102,8 @@ impl Volume {
         }
     }
 
-    /// Puts every write to `bytes` bytes from `offset` on that has returned on the medium. Dirty pages elsewhere may stay in
-    /// the page cache. A volume without a page cache flushes the device.
+    /// Makes all writes to the `bytes` bytes at `offset` durable that returned before this call. Dirty pages outside the range
+    /// may stay in the page cache. A volume without a page cache flushes the device.
     ///
     /// # Errors
     /// As [`Volume::flush`].
@@ -132,7 +132,7 @@ impl Volume {
         self.zero(offset..first)?;
         let whole = Extent::from_bytes(first, last - first).unwrap_or_default();
         if !whole.is_empty() {
-            // A bounced write of a part of a block must not restore the rest of the block.
+            // Prevents a bounced write of a part of a block from restoring the rest of the block.
             let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, first, last - first));
             self.command(op, whole)?;
         }
@@ -155,16 +155,16 @@ impl Volume {
     }
 }
 
-/// The position of `file` moves, which nothing else uses.
+/// Finds data with `lseek(2)`. Moves the file position, which no other code uses.
 fn data_ranges(file: &File, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
     let mut found = Vec::new();
     let mut offset = range.start;
     while offset < range.end {
         let data = match seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data,
-            // No data behind the offset.
+            // No data after the offset.
             Err(Errno::NXIO) => break,
-            // The filesystem does not know of holes.
+            // The filesystem does not record holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => offset,
             Err(errno) => return Err(errno),
         };

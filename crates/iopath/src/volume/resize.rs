@@ -8,11 +8,12 @@ use iopath_os::target::Kind;
 use std::io;
 
 impl Volume {
-    /// Makes a file or a disk in memory longer or shorter. Added bytes read as zeroes. Removed bytes are gone, and unflushed
-    /// writes to them are dropped even if the resize fails: then every flush fails until [`Volume::accept_loss`].
+    /// Changes the size of a file or a disk in memory. Added bytes read as zeroes. Unflushed writes to removed bytes are
+    /// dropped, even if the resize fails: in that case every flush fails until [`Volume::accept_loss`].
     ///
-    /// Reads and writes may run meanwhile. A read across the removed part is short (a batch on a mapped file may fail it),
-    /// and a write to it fails. Concurrent resizes run one after another. A resize waits for blocking I/O in flight.
+    /// Reads and writes may run concurrently. A read across the removed part is short (in a batch on a mapped file, it may
+    /// fail), and a write to the removed part fails. Concurrent resizes run one after another. A resize waits for blocking I/O
+    /// in flight.
     ///
     /// Reap every [`Batch`](crate::Batch) write to the page of the old or the new end, and to pages beyond, before a resize.
     /// The kernel zeroes the rest of that page in its own page cache; it treats a concurrent direct write to the page as
@@ -24,7 +25,7 @@ impl Volume {
     pub fn resize(&self, size_bytes: u64) -> Result<()> {
         self.check_writable(Op::Write, size_bytes, 0)?;
         if self.has_fixed_size() {
-            // Checked before the cache drops the pages of the removed part.
+            // Check before the cache drops the pages of the removed part.
             return Err(self.cannot_resize(size_bytes, io::ErrorKind::Unsupported.into()));
         }
         let _alone = self.lock_end();
@@ -50,12 +51,12 @@ impl Volume {
         };
         let resized = cache.resize(size_bytes, cut);
         resized.map_err(|error| self.uncached(Op::Write, size_bytes, 0, error))??;
-        // Added bytes can be used once the cache knows of them.
+        // Callers can use added bytes only after the cache has the new size.
         self.set_size(size_bytes);
         Ok(())
     }
 
-    /// Gives the source another length.
+    /// Changes the length of the source.
     fn set_length(&self, size_bytes: u64) -> Result<()> {
         let failed = |source| self.cannot_resize(size_bytes, source);
         match self.backing() {
