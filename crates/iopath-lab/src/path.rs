@@ -40,7 +40,7 @@ impl fmt::Debug for PathRow {
 pub struct Capabilities {
     /// Transfers bytes of a target. A path without a target measures itself.
     pub needs_target: bool,
-    /// Bypasses every page cache, so that block sizes have to suit the device.
+    /// Bypasses every page cache. Block sizes must be multiples of the device's alignment.
     pub direct: bool,
     /// A job waits for each transfer before it starts the next. More jobs keep more transfers in flight.
     pub synchronous: bool,

@@ -106,14 +106,14 @@ pub enum WorkloadError {
         /// The bytes that are free.
         free: u64,
     },
-    /// The tables of queues and page cache do not fit the memory, in virtual time.
+    /// The tables of queues and page cache do not fit in memory, in virtual time.
     Tables {
         /// Their size in bytes.
         needed: u64,
         /// The memory that is available, in bytes.
         available: u64,
     },
-    /// The buffers do not fit the memory.
+    /// The buffers do not fit in memory.
     Buffers {
         /// The size of the buffers in bytes.
         needed: u64,

@@ -33,7 +33,7 @@ macro_rules! ranged {
                 }
             }
 
-            /// A constant, checked at compile time if it is used in one.
+            /// The value for a constant. In a `const`, the compiler checks the range.
             ///
             /// # Panics
             /// If it is out of range.

@@ -25,7 +25,7 @@ pub enum End {
     Bytes(u64),
     /// After this time.
     Time(Duration),
-    /// After the time or the bytes, whichever is first.
+    /// After the time or the bytes: the earlier of the two.
     TimeOrBytes(Duration, u64),
 }
 

@@ -167,7 +167,7 @@ impl<R: Read> LogReader<R> {
         let not_a_log = |what| LogError::NotALog { what };
         let (kind, bytes) = self.read_frame_head().map_err(|stop| match stop {
             Stop::Io(source) => LogError::Read { offset: self.offset, source },
-            Stop::Damage(_) | Stop::End(_) => not_a_log("it does not begin with a frame of one"),
+            Stop::Damage(_) | Stop::End(_) => not_a_log("its first bytes are not those of a log"),
         })?;
         if kind != Kind::Header || bytes > HEADER_BYTES_MAX {
             return Err(not_a_log("it does not begin with a header"));

@@ -31,7 +31,7 @@ fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
             let longest = if rng.random_bool(0.1) { 300_000 } else { 10_000 };
             let bytes = rng.random_range(0..longest).min(size - offset);
             let range = offset..offset + bytes;
-            let said = format!("seed {seed}, step {step}: {bytes} bytes at {offset} of {size}");
+            let context = format!("seed {seed}, step {step}: {bytes} bytes at {offset} of {size}");
             match rng.random_range(0..20) {
                 0 => volume.flush().unwrap(),
                 1..8 => {
@@ -42,11 +42,11 @@ fn any_bytes_are_read_and_written_as_in_a_plain_copy() {
                     let borrowed = volume.borrow(offset as u64, bytes).unwrap();
                     assert_eq!(borrowed.len(), bytes);
                     borrowed.copy_to(&mut buffer[..bytes]);
-                    assert!(buffer[..bytes] == model[range], "{said}");
+                    assert!(buffer[..bytes] == model[range], "{context}");
                 }
                 _ => {
                     assert_eq!(volume.read_at(&mut buffer[..bytes], offset as u64).unwrap(), bytes);
-                    assert!(buffer[..bytes] == model[range], "{said}");
+                    assert!(buffer[..bytes] == model[range], "{context}");
                 }
             }
         }

@@ -89,7 +89,11 @@ fn a_thread_that_needs_a_frame_triggers_a_retry_of_failed_pages() {
     faults.add(Fault::error(IoError::Media).on(Op::Write).times(16));
     let begun = Instant::now();
     (0..32).for_each(|page| write(&volume, page, 1));
-    assert!(begun.elapsed() < Duration::from_secs(4), "only when it was old enough: {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "the retry came at the age limit: {:?}",
+        begun.elapsed()
+    );
     volume.flush().unwrap();
 }
 
@@ -127,15 +131,15 @@ struct Pages {
     /// For each page, the last write that has returned and the last that has begun.
     done: Vec<AtomicU64>,
     begun: Vec<AtomicU64>,
-    /// Pages from here on are removed and added by resizes.
-    firm: u64,
+    /// Resizes never remove pages below this number.
+    kept: u64,
     is_over: AtomicBool,
 }
 
 impl Pages {
-    fn new(pages: u64, firm: u64) -> Self {
+    fn new(pages: u64, kept: u64) -> Self {
         let zeroes = || (0..pages).map(|_| AtomicU64::new(0)).collect();
-        Self { done: zeroes(), begun: zeroes(), firm, is_over: AtomicBool::new(false) }
+        Self { done: zeroes(), begun: zeroes(), kept, is_over: AtomicBool::new(false) }
     }
 
     fn count(&self) -> u64 {
@@ -146,14 +150,14 @@ impl Pages {
     fn tolerate(&self, page: u64, error: &Error) {
         let is_cut_off = matches!(error.kind(), ErrorKind::PastEnd { .. });
         let is_io = matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Unwritable { .. });
-        assert!(is_io || (is_cut_off && page >= self.firm), "page {page}: {error}");
+        assert!(is_io || (is_cut_off && page >= self.kept), "page {page}: {error}");
     }
 
-    fn check(&self, page: u64, oldest: u64, bytes: &[u8], said: &str) {
+    fn check(&self, page: u64, oldest: u64, bytes: &[u8], path: &str) {
         let newest = self.begun[page as usize].load(SeqCst);
         for number in bytes.chunks_exact(8).map(|part| u64::from_le_bytes(part.try_into().unwrap())) {
-            let is_old = number < oldest && page < self.firm;
-            assert!(!is_old && number <= newest, "page {page}, {said}: {number}, not {oldest} to {newest}");
+            let is_old = number < oldest && page < self.kept;
+            assert!(!is_old && number <= newest, "page {page}, {path}: {number}, not {oldest} to {newest}");
         }
     }
 
@@ -188,7 +192,7 @@ impl Pages {
         while !self.is_over.load(SeqCst) {
             let page = rng.random_range(0..self.count());
             let oldest = self.done[page as usize].load(SeqCst);
-            let (said, read) = match rng.random_range(0..4) {
+            let (path, read) = match rng.random_range(0..4) {
                 0 => ("direct", volume.direct().read_at(&mut memory, page * PAGE)),
                 1 => (
                     "borrowed",
@@ -206,18 +210,18 @@ impl Pages {
                 _ => ("read", volume.read_at(&mut memory, page * PAGE)),
             };
             match read {
-                Ok(bytes) => self.check(page, oldest, &memory[..bytes / 8 * 8], said),
+                Ok(bytes) => self.check(page, oldest, &memory[..bytes / 8 * 8], path),
                 Err(error) => self.tolerate(page, &error),
             }
         }
     }
 
-    /// Runs two writers, two readers, and `meddle` repeatedly, for a second.
-    fn run(&self, volume: &Volume, meddle: impl Fn(u64)) {
+    /// Runs two writers and two readers for a second, and `disturb` repeatedly at the same time.
+    fn run(&self, volume: &Volume, disturb: impl Fn(u64)) {
         let end = Instant::now() + Duration::from_secs(1);
         std::thread::scope(|scope| {
-            // Set even if `meddle` panics: the other threads end by it.
-            let over = Over(&self.is_over);
+            // Ends the other threads, even if `disturb` panics.
+            let end_threads = SetOnDrop(&self.is_over);
             for number in 0..2 {
                 scope.spawn(move || self.write(volume, number));
                 scope.spawn(move || self.read(volume, number));
@@ -226,17 +230,17 @@ impl Pages {
                 if Instant::now() > end {
                     break;
                 }
-                meddle(step);
+                disturb(step);
                 std::thread::sleep(Duration::from_millis(2));
             }
-            drop(over);
+            drop(end_threads);
         });
     }
 
-    /// After all I/O has completed, pages below the floor hold their last write.
+    /// After all I/O has completed, pages that no resize removes contain their last write.
     fn check_all(&self, volume: &Volume) {
         let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
-        for page in 0..self.firm {
+        for page in 0..self.kept {
             assert_eq!(volume.read_at(&mut memory, page * PAGE).unwrap() as u64, PAGE);
             self.check(page, self.done[page as usize].load(SeqCst), &memory, "at the end");
         }
@@ -245,9 +249,9 @@ impl Pages {
 }
 
 /// Sets the flag when dropped.
-struct Over<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, SeqCst);
     }
@@ -273,7 +277,7 @@ fn threads_on_a_failing_disk_read_their_last_writes() {
     faults.clear();
     // Fails if I/O in flight fails.
     let _ = volume.flush();
-    // Direct writes and evicted pages may be lost: the cache cannot know.
+    // Direct writes and evicted pages may be lost, without a record in the cache.
     volume.accept_loss().unwrap();
     volume.flush().unwrap();
     pages.check_all(&volume);
@@ -316,15 +320,15 @@ fn a_failed_flush_of_a_forced_write_makes_saved_pages_dirty_again() {
     let volume = Volume::memory(&disk, &options).unwrap();
     faults.lose_on_failed_flush(&disk);
     write(&volume, 1, 7);
-    // Writes it back without a flush: the page is clean, and the device may lose it.
+    // A direct read writes the page back without a flush: the page is clean, and the device may lose it.
     let mut memory = AlignedBuf::new(PAGE as usize).unwrap();
     volume.direct().read_at(&mut memory, PAGE).unwrap();
     assert_eq!(volume.stats().unwrap().cache.dirty, 0);
     faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
     volume.direct().write_durably_at(&memory, 10 * PAGE).unwrap_err();
-    // The device has lost the page, the cache has not: it writes the page back again.
+    // The device has lost the page. The cache still contains it, and writes it back again.
     volume.direct().read_at(&mut memory, PAGE).unwrap();
-    assert!(memory.iter().all(|byte| *byte == 7), "a direct read does not see what the cache holds");
+    assert!(memory.iter().all(|byte| *byte == 7), "a direct read does not return the bytes of the cache");
     // The bytes of the forced write may be lost. Flushes fail until the caller accepts the loss.
     volume.flush().unwrap_err();
     volume.accept_loss().unwrap();

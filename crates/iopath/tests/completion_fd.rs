@@ -1,4 +1,4 @@
-//! The completion descriptor of a batch: readable when something has completed, on every engine and source.
+//! The completion descriptor of a batch becomes readable after a completion, on every engine and source.
 
 mod support;
 
@@ -17,10 +17,10 @@ fn wait(descriptor: &OwnedFd, limit: Option<Duration>) {
     let limit = limit.unwrap_or(Duration::from_secs(20));
     let time = Timespec::try_from(limit).unwrap();
     let ready = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&time)).unwrap();
-    assert!(ready == 1 || limit < Duration::from_secs(20), "nothing woke the waiting thread in {limit:?}");
+    assert!(ready == 1 || limit < Duration::from_secs(20), "no wake-up of the waiting thread in {limit:?}");
 }
 
-/// Moves all blocks with few in flight. Returns the number of waits.
+/// Runs one request for each block, with few in flight. Returns the number of waits.
 fn run(mut batch: Batch, make: impl Fn(iopath::PoolBuf, u64) -> Request) -> u32 {
     let descriptor = batch.completion_fd().unwrap();
     let (mut next, mut completed, mut waits) = (0, 0, 0);
@@ -56,7 +56,7 @@ fn forced_writes(volume: &Volume, is_buffered: bool) {
 }
 
 #[test]
-fn every_engine_announces_completions() {
+fn every_engine_notifies_of_completions() {
     let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
     for engine in [Engine::Uring, Engine::Threads] {
         let volume = match Volume::open(&path, &options().engine(engine).write(true)) {
@@ -73,13 +73,13 @@ fn every_engine_announces_completions() {
 }
 
 #[test]
-fn a_disk_in_memory_announces_completions() {
+fn a_disk_in_memory_notifies_of_completions() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(BLOCKS * BLOCK as u64)).unwrap();
     reads(&Volume::memory(&disk, &Options::new()).unwrap());
 }
 
 #[test]
-fn forced_writes_beside_a_page_cache_complete() {
+fn forced_writes_on_a_volume_with_a_page_cache_complete() {
     let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
     let options = options().write(true).direct(false).cache_bytes(24 * 4096);
     let volume = Volume::open(&path, &options).unwrap();
@@ -134,7 +134,7 @@ fn the_descriptor_of_a_buffered_batch_is_readable_at_a_hit() {
 }
 
 #[test]
-fn every_elevator_lets_an_event_loop_go_on() {
+fn an_event_loop_progresses_with_every_elevator() {
     let Some((_directory, path)) = scratch(BLOCKS * BLOCK as u64) else { return };
     for elevator in iopath::ELEVATORS {
         reads(&Volume::open(&path, &options().elevator(elevator.name)).unwrap());
@@ -142,7 +142,7 @@ fn every_elevator_lets_an_event_loop_go_on() {
 }
 
 #[test]
-fn the_descriptor_comes_before_the_first_request() {
+fn the_descriptor_is_refused_while_requests_are_in_flight() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(BLOCKS * BLOCK as u64)).unwrap();
     let volume = Volume::memory(&disk, &Options::new()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(4, BLOCK)).unwrap();

@@ -9,8 +9,8 @@ const SECTORS: usize = 2;
 
 /// An operation on a disk of two sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Do {
-    /// This many sectors from `first` on; on the medium when complete, if forced.
+enum Operation {
+    /// Writes `sectors` sectors at `first`. A forced write is durable when it completes.
     Write {
         first: usize,
         sectors: usize,
@@ -27,15 +27,15 @@ enum Do {
     Flush,
 }
 
-const ALL: &[Do] = &[
-    Do::Write { first: 0, sectors: 2, forced: false },
-    Do::Write { first: 0, sectors: 1, forced: false },
-    Do::Write { first: 1, sectors: 1, forced: false },
-    Do::Write { first: 0, sectors: 2, forced: true },
-    Do::Write { first: 1, sectors: 1, forced: true },
-    Do::Zero { first: 0, sectors: 2 },
-    Do::Discard { first: 1, sectors: 1 },
-    Do::Flush,
+const ALL: &[Operation] = &[
+    Operation::Write { first: 0, sectors: 2, forced: false },
+    Operation::Write { first: 0, sectors: 1, forced: false },
+    Operation::Write { first: 1, sectors: 1, forced: false },
+    Operation::Write { first: 0, sectors: 2, forced: true },
+    Operation::Write { first: 1, sectors: 1, forced: true },
+    Operation::Zero { first: 0, sectors: 2 },
+    Operation::Discard { first: 1, sectors: 1 },
+    Operation::Flush,
 ];
 
 /// The possible contents of each sector after a power failure, and its content before.
@@ -50,18 +50,18 @@ impl Allowed {
         Self { now: [0; SECTORS], after: [[0].into(), [0].into()] }
     }
 
-    /// Records an operation that writes `value`: it has succeeded, or it has begun.
-    fn record(&mut self, what: Do, value: u8, is_complete: bool) {
-        let (range, value, forced) = match what {
-            Do::Write { first, sectors, forced } => (first..first + sectors, value, forced),
-            Do::Zero { first, sectors } | Do::Discard { first, sectors } => {
+    /// Records an operation that writes `value`: either complete, or in flight at the power failure.
+    fn record(&mut self, operation: Operation, value: u8, is_complete: bool) {
+        let (range, value, forced) = match operation {
+            Operation::Write { first, sectors, forced } => (first..first + sectors, value, forced),
+            Operation::Zero { first, sectors } | Operation::Discard { first, sectors } => {
                 (first..first + sectors, 0, false)
             }
-            Do::Flush if is_complete => {
+            Operation::Flush if is_complete => {
                 self.after = self.now.map(|now| [now].into());
                 return;
             }
-            Do::Flush => return,
+            Operation::Flush => return,
         };
         for sector in range {
             if forced && is_complete {
@@ -73,52 +73,59 @@ impl Allowed {
     }
 }
 
-fn execute(volume: &Volume, what: Do, value: u8) {
+fn execute(volume: &Volume, operation: Operation, value: u8) {
     let at = |sector: usize| (sector * SECTOR) as u64;
-    let done = match what {
-        Do::Write { first, sectors, forced: false } => {
+    let done = match operation {
+        Operation::Write { first, sectors, forced: false } => {
             volume.write_at(&vec![value; sectors * SECTOR], at(first))
         }
-        Do::Write { first, sectors, forced: true } => {
+        Operation::Write { first, sectors, forced: true } => {
             volume.write_durably_at(&vec![value; sectors * SECTOR], at(first))
         }
-        Do::Zero { first, sectors } => volume.write_zeroes(at(first), at(sectors)),
-        Do::Discard { first, sectors } => volume.discard(at(first), at(sectors)),
-        Do::Flush => volume.flush(),
+        Operation::Zero { first, sectors } => volume.write_zeroes(at(first), at(sectors)),
+        Operation::Discard { first, sectors } => volume.discard(at(first), at(sectors)),
+        Operation::Flush => volume.flush(),
     };
     done.unwrap();
 }
 
 /// Begins an operation; the power fails before its completion is reaped.
-fn begin_and_crash(disk: &MemoryDisk, volume: &Volume, what: Do, value: u8, choose: impl FnMut(u32) -> u32) {
+fn begin_and_crash(
+    disk: &MemoryDisk,
+    volume: &Volume,
+    operation: Operation,
+    value: u8,
+    choose: impl FnMut(u32) -> u32,
+) {
     let mut batch = volume.batch(&BatchOptions::new(1, SECTORS * SECTOR)).unwrap();
     let at = |sector: usize| (sector * SECTOR) as u64;
-    match what {
-        Do::Write { first, sectors, forced } => {
+    match operation {
+        Operation::Write { first, sectors, forced } => {
             let mut buffer = batch.buffer().unwrap();
             buffer.fill(value);
             let request = Request::write(buffer, at(first)).bytes(sectors * SECTOR);
             batch.queue(request.durable(forced)).unwrap();
         }
-        Do::Discard { first, sectors } => batch.queue(Request::discard(at(first), at(sectors))).unwrap(),
-        Do::Flush => batch.queue(Request::flush()).unwrap(),
-        Do::Zero { .. } => return disk.crash(choose),
+        Operation::Discard { first, sectors } => {
+            batch.queue(Request::discard(at(first), at(sectors))).unwrap();
+        }
+        Operation::Flush => {
+            batch.queue(Request::flush()).unwrap();
+        }
+        Operation::Zero { .. } => return disk.crash(choose),
     }
     batch.submit();
     disk.crash(choose);
-    assert!(
-        batch.wait().unwrap().unwrap().result.is_err(),
-        "the disk was gone before it could say that it was done"
-    );
+    assert!(batch.wait().unwrap().unwrap().result.is_err(), "the power failed before the completion");
 }
 
 /// Tries every outcome of a power failure at the end of `workload`. Returns their number.
-fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
+fn try_all(workload: &[Operation], is_in_flight: bool, fua: bool) -> u64 {
     let value = |number: usize| number as u8 + 1;
     let (last, before) = workload.split_last().unwrap();
     let mut allowed = Allowed::zeroes();
-    for (number, what) in before.iter().enumerate() {
-        allowed.record(*what, value(number), true);
+    for (number, operation) in before.iter().enumerate() {
+        allowed.record(*operation, value(number), true);
     }
     allowed.record(*last, value(before.len()), !is_in_flight);
 
@@ -128,8 +135,8 @@ fn try_all(workload: &[Do], is_in_flight: bool, fua: bool) -> u64 {
             MemoryConfig { cache_bytes: 1 << 20, fua, ..MemoryConfig::of_bytes((SECTORS * SECTOR) as u64) };
         let disk = MemoryDisk::new(&config).unwrap();
         let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
-        for (number, what) in before.iter().enumerate() {
-            execute(&volume, *what, value(number));
+        for (number, operation) in before.iter().enumerate() {
+            execute(&volume, *operation, value(number));
         }
         let mut asked = Vec::new();
         let choose = |versions| {
@@ -169,7 +176,7 @@ fn flushed_bytes_survive_every_crash_of_every_short_workload() {
     let mut tried = 0;
     for length in 1..=3 {
         for number in 0..ALL.len().pow(length) {
-            let workload: Vec<Do> =
+            let workload: Vec<Operation> =
                 (0..length).map(|place| ALL[number / ALL.len().pow(place) % ALL.len()]).collect();
             for (is_in_flight, fua) in [(false, false), (false, true), (true, false), (true, true)] {
                 tried += try_all(&workload, is_in_flight, fua);

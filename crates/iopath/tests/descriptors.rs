@@ -1,4 +1,4 @@
-//! How many descriptors a volume opens. One test: descriptors belong to the process.
+//! The number of descriptors that a volume opens. The only test of its program, because descriptors belong to the process.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn a_resize_beside_readers_opens_no_further_engines() {
+fn a_resize_during_reads_opens_no_further_engines() {
     let Some((_directory, path)) = scratch(SIZE) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let (is_over, ready) = (AtomicBool::new(false), Barrier::new(4));

@@ -14,16 +14,17 @@ fn options() -> Options {
     support::options().cache_bytes(1 << 20)
 }
 
-/// A volume and its expected contents.
-struct Pair {
+/// A volume and its expected content.
+struct Modelled {
     volume: Volume,
     model: Vec<u8>,
     rng: ChaCha8Rng,
     memory: AlignedBuf,
-    said: String,
+    /// The current operation, for messages.
+    context: String,
 }
 
-impl Pair {
+impl Modelled {
     const LONGEST: usize = 200_000;
 
     fn range(&mut self, aligned: bool) -> std::ops::Range<usize> {
@@ -32,7 +33,8 @@ impl Pair {
         let start = self.rng.random_range(0..=size) / block * block;
         let longest = if self.rng.random_bool(0.1) { Self::LONGEST } else { 9000 };
         let bytes = self.rng.random_range(0..longest).min(size - start) / block * block;
-        self.said = format!("{}; {bytes} bytes at {start} of {size}", self.said.split(';').next().unwrap());
+        self.context =
+            format!("{}; {bytes} bytes at {start} of {size}", self.context.split(';').next().unwrap());
         start..start + bytes
     }
 
@@ -44,8 +46,8 @@ impl Pair {
         } else {
             self.volume.read_at(memory, offset)
         };
-        assert_eq!(read.unwrap(), range.len(), "{}", self.said);
-        assert!(*memory == self.model[range], "{}: direct {direct}", self.said);
+        assert_eq!(read.unwrap(), range.len(), "{}", self.context);
+        assert!(*memory == self.model[range], "{}: direct {direct}", self.context);
     }
 
     fn write(&mut self, direct: bool) {
@@ -57,7 +59,7 @@ impl Pair {
         } else {
             self.volume.write_at(memory, offset)
         };
-        written.unwrap_or_else(|error| panic!("{}: {error}", self.said));
+        written.unwrap_or_else(|error| panic!("{}: {error}", self.context));
         self.model[range].copy_from_slice(memory);
     }
 
@@ -83,7 +85,7 @@ impl Pair {
         let range = self.range(true);
         match self.volume.write_zeroes(range.start as u64, range.len() as u64) {
             Ok(()) => self.model[range].fill(0),
-            Err(error) => assert!(error.kind() == ErrorKind::Unsupported, "{}: {error}", self.said),
+            Err(error) => assert!(error.kind() == ErrorKind::Unsupported, "{}: {error}", self.context),
         }
     }
 
@@ -95,47 +97,47 @@ impl Pair {
     }
 }
 
-fn live(options: &Options, seed: u64, size: usize) {
+fn run_random_operations(options: &Options, seed: u64, size: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut model = vec![0; size];
     rng.fill(&mut model[..]);
     let Some((_directory, path)) = scratch_with(&model) else { return };
     let volume = Volume::open(&path, &options.clone().write(true)).unwrap();
-    let memory = AlignedBuf::new(Pair::LONGEST).unwrap();
-    let mut pair = Pair { volume, model, rng, memory, said: String::new() };
+    let memory = AlignedBuf::new(Modelled::LONGEST).unwrap();
+    let mut modelled = Modelled { volume, model, rng, memory, context: String::new() };
     for step in 0..1500 {
-        pair.said = format!("seed {seed}, step {step}");
-        match pair.rng.random_range(0..40) {
-            0 => pair.resize(),
-            1..3 => pair.zero(),
-            3..5 => pair.batch(),
-            5 => pair.volume.flush().unwrap(),
-            6..12 => pair.write(true),
-            12..20 => pair.write(false),
-            20..30 => pair.read(true),
-            _ => pair.read(false),
+        modelled.context = format!("seed {seed}, step {step}");
+        match modelled.rng.random_range(0..40) {
+            0 => modelled.resize(),
+            1..3 => modelled.zero(),
+            3..5 => modelled.batch(),
+            5 => modelled.volume.flush().unwrap(),
+            6..12 => modelled.write(true),
+            12..20 => modelled.write(false),
+            20..30 => modelled.read(true),
+            _ => modelled.read(false),
         }
     }
-    let Pair { volume, model, .. } = pair;
+    let Modelled { volume, model, .. } = modelled;
     volume.close().unwrap();
     assert!(std::fs::read(&path).unwrap() == model, "seed {seed}: the file is not what was written");
 }
 
 #[test]
-fn direct_and_buffered_io_see_each_others_bytes() {
-    live(&options().direct(false), 1, 1 << 20);
-    live(&options().direct(false).page_bytes(16 << 10), 2, (1 << 20) + 12_345);
+fn direct_and_buffered_io_are_coherent() {
+    run_random_operations(&options().direct(false), 1, 1 << 20);
+    run_random_operations(&options().direct(false).page_bytes(16 << 10), 2, (1 << 20) + 12_345);
 }
 
 #[test]
 fn unaligned_io_goes_through_the_cache_if_requested() {
-    live(&options().unaligned(Unaligned::Buffered), 3, (2 << 20) + 1);
+    run_random_operations(&options().unaligned(Unaligned::Buffered), 3, (2 << 20) + 1);
 }
 
 #[test]
 fn unaligned_io_is_bounced_if_requested() {
-    live(&options().unaligned(Unaligned::Bounce), 4, (1 << 20) + 777);
-    live(&options().unaligned(Unaligned::Bounce), 5, 300);
+    run_random_operations(&options().unaligned(Unaligned::Bounce), 4, (1 << 20) + 777);
+    run_random_operations(&options().unaligned(Unaligned::Bounce), 5, 300);
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn a_refused_resize_loses_no_data() {
         assert!(error.kind() == ErrorKind::Resize { size_bytes: 4096 }, "{error}");
         memory.fill(0);
         volume.read_at(&mut memory, 8192).unwrap();
-        assert!(memory.iter().all(|byte| *byte == 1), "what was not cut off is given up");
+        assert!(memory.iter().all(|byte| *byte == 1), "a refused resize dropped a page");
         volume.write_at(&AlignedBuf::new(4096).unwrap(), 8192).unwrap();
     }
 }

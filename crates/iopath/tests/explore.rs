@@ -1,4 +1,4 @@
-//! Volumes under a scheduler that controls their threads, as the test `explore` of `iopath-os`: range locks of bounced
+//! Volumes under a scheduler that controls their threads, like the test `explore` of `iopath-os`: range locks of bounced
 //! writes, shards, and direct I/O with a page cache. Empty in normal builds.
 #![cfg(iopath_explore)]
 
@@ -14,7 +14,7 @@ fn volume(options: Options) -> Volume {
     Volume::memory(&disk, &options.write(true)).unwrap()
 }
 
-/// Runs `act` on `count` threads at once, each with its number.
+/// Runs `act` on `count` concurrent threads, each with its number.
 fn on_threads(count: u8, volume: &Volume, act: impl Fn(&Volume, u8) + Copy + Send + 'static) {
     let spawn = |number| {
         let volume = volume.clone();

@@ -18,7 +18,7 @@ fn buffered() -> Options {
     options().extend(true).direct(false).cache_bytes(64 * 4096)
 }
 
-/// Appends, overwrites, gaps, cuts and flushes, each followed by a read that is compared.
+/// Appends, overwrites, leaves gaps, truncates and flushes. Compares a read after each step.
 fn check_against_a_model(name: &str, volume: &Volume, mut check_file: impl FnMut(&[u8])) {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut model = vec![0; volume.size_bytes() as usize];
@@ -67,8 +67,8 @@ fn check_against_a_model(name: &str, volume: &Volume, mut check_file: impl FnMut
 
 #[test]
 fn writes_extend_every_source_that_can_grow() {
-    let ways = [("buffered", buffered()), ("bounced", options().extend(true).unaligned(Unaligned::Bounce))];
-    for (name, options) in ways {
+    let modes = [("buffered", buffered()), ("bounced", options().extend(true).unaligned(Unaligned::Bounce))];
+    for (name, options) in modes {
         if let Some((_directory, path)) = scratch(1000) {
             let volume = Volume::open(&path, &options).unwrap();
             check_against_a_model(&format!("{name}, a file"), &volume, |model| {
@@ -125,7 +125,7 @@ fn the_file_is_as_long_as_the_volume_after_flush_close_and_drop() {
 }
 
 #[test]
-fn a_write_past_the_end_is_refused_where_nothing_grows() {
+fn a_write_past_the_end_is_refused_by_sources_of_fixed_size() {
     let Some((directory, path)) = scratch(8192) else { return };
     let block = filled(4096, 1);
     let refused = |name: &str, volume: &Volume| {
@@ -135,13 +135,13 @@ fn a_write_past_the_end_is_refused_where_nothing_grows() {
         assert_eq!((error.errno(), volume.size_bytes()), (27, size), "{name}: EFBIG");
     };
     refused("raw", &Volume::open(&path, &options().extend(true).mode(IoMode::Raw)).unwrap());
-    refused("not asked for", &Volume::open(&path, &options().write(true)).unwrap());
+    refused("without the option", &Volume::open(&path, &options().write(true)).unwrap());
     let other = directory.path().join("other");
     std::fs::write(&other, vec![0; 8192]).unwrap();
     refused("a stripe", &Volume::open_stripe(&[&path, &other], 4096, &options().extend(true)).unwrap());
 }
 
-/// The file cannot be as long as the step: the limit of the process is in between.
+/// The system refuses a file of that length.
 #[test]
 fn a_size_that_the_system_refuses_fails_and_changes_nothing() {
     let Some((_directory, path)) = scratch(1000) else { return };
@@ -153,9 +153,9 @@ fn a_size_that_the_system_refuses_fails_and_changes_nothing() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000);
 }
 
-/// Appenders, readers and a flusher at once: each record is there, once, whole.
+/// Concurrent appends, reads and flushes: afterwards the file contains each record completely.
 #[test]
-fn threads_append_and_read_at_once() {
+fn threads_append_and_read_concurrently() {
     const RECORD: usize = 777;
     let Some((_directory, path)) = scratch(0) else { return };
     let volume = &Volume::open(&path, &buffered()).unwrap();
@@ -195,7 +195,7 @@ fn threads_append_and_read_at_once() {
     }
 }
 
-/// The first write extends the volume and fails late; the second writes to the gap that it leaves meanwhile.
+/// The first write extends the volume and fails late. Before it fails, the second write writes to the gap before it.
 #[test]
 fn a_failed_write_that_extends_loses_no_write_of_another_thread() {
     const BYTES: usize = 32 << 20;
@@ -218,7 +218,7 @@ fn a_failed_write_that_extends_loses_no_write_of_another_thread() {
         });
         let mut found = AlignedBuf::new(4096).unwrap();
         volume.read_exact_at(&mut found, 4096).unwrap();
-        assert!(found[..] == filled(4096, 9)[..], "round {round}: the write had succeeded");
+        assert!(found[..] == filled(4096, 9)[..], "round {round}: a completed write is lost");
     }
 }
 
@@ -245,8 +245,8 @@ fn appends(mut append: impl FnMut(&[u8; 1000], u64)) -> Duration {
     started.elapsed()
 }
 
-/// A loose bound, for builds without optimization on busy machines: without the fast way, appends take 12 to 80 times as long
-/// as those to a plain file.
+/// A loose bound, for builds without optimisation on busy machines. With a resize per append, appends take 12 to 80 times as
+/// long as appends to a plain file.
 #[test]
 fn an_append_costs_about_as_much_as_one_to_a_plain_file() {
     let Some((_directory, path)) = scratch(0) else { return };

@@ -23,7 +23,7 @@ fn each(size_bytes: u64, test: impl Fn(&MemoryDisk, &FileMap)) {
 fn disk(bytes: u64) -> MemoryDisk {
     let disk =
         MemoryDisk::new(&MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(bytes) }).unwrap();
-    // Stale bytes everywhere: a mistake shows them.
+    // Stale bytes everywhere, so that a mistake is visible.
     let raw = Volume::memory(&disk, &Options::new().write(true)).unwrap();
     raw.write_at(&vec![0x5a; bytes as usize], 0).unwrap();
     raw.flush().unwrap();
@@ -31,7 +31,7 @@ fn disk(bytes: u64) -> MemoryDisk {
 }
 
 /// The modes of a volume.
-fn ways() -> [(&'static str, Options); 4] {
+fn modes() -> [(&'static str, Options); 4] {
     let options = Options::new().write(true);
     [
         ("direct", options.clone()),
@@ -49,8 +49,8 @@ fn new_bytes(file: &FileMap, bytes: usize) -> Vec<u8> {
 #[test]
 fn every_mapping_in_every_mode_reads_written_bytes_and_zeroes_elsewhere() {
     each(1 << 20, |disk, file| {
-        for (way, options) in ways() {
-            let name = format!("{}, {way}", file.mapper());
+        for (mode, options) in modes() {
+            let name = format!("{}, {mode}", file.mapper());
             let volume = Volume::memory_mapped(disk, file, &options).unwrap();
             let mut expected = AlignedBuf::new(1 << 20).unwrap();
             volume.read_at(&mut expected, 0).unwrap();
@@ -118,12 +118,12 @@ fn a_batch_keeps_order_where_ranges_overlap() {
 
 #[test]
 fn sizes_inside_a_block_keep_each_byte_and_grow_with_zeroes() {
-    for (way, options) in ways().into_iter().filter(|(way, _)| ["bounced", "buffered"].contains(way)) {
+    for (mode, options) in modes().into_iter().filter(|(mode, _)| ["bounced", "buffered"].contains(mode)) {
         each(10_000, |disk, file| {
             if file.is_fixed() {
                 return;
             }
-            let name = format!("{}, {way}", file.mapper());
+            let name = format!("{}, {mode}", file.mapper());
             let volume = Volume::memory_mapped(disk, file, &options).unwrap();
             let data = filled(10_000, 1);
             volume.write_at(&data, 0).unwrap();
@@ -215,7 +215,7 @@ fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
     volume.write_at(&data, 0).unwrap();
     faults.add(Fault::error(IoError::Media).on(Op::Write));
     assert!(volume.flush().is_err(), "metadata could not be written");
-    assert!(volume.flush().is_err(), "nor can it be now");
+    assert!(volume.flush().is_err(), "and still cannot be written");
     faults.clear();
     // The mapper has dropped the block from memory; the disk has an old version.
     file.with_mapper(|mapper| mapper.forget_metadata());
@@ -229,7 +229,7 @@ fn a_metadata_block_that_cannot_be_saved_fails_the_flush_until_it_can() {
 }
 
 #[test]
-fn threads_fill_parts_of_the_same_blocks_at_once() {
+fn threads_fill_parts_of_the_same_blocks_concurrently() {
     for mapper in ["extent", "indirect"] {
         let Some((_directory, path)) = scratch(8 << 20) else { return };
         let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 8 << 20 };
@@ -292,7 +292,7 @@ fn readers_continue_while_their_blocks_are_punched_and_rewritten() {
 }
 
 #[test]
-fn a_mapped_file_can_be_on_files_and_stripes() {
+fn a_mapped_file_can_lie_on_files_and_stripes() {
     let Some((directory, _)) = scratch(4096) else { return };
     let paths: Vec<_> = (0..3).map(|member| directory.path().join(format!("member-{member}"))).collect();
     for mapper in ["extent", "indirect"] {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 12;
-const FOR: Duration = Duration::from_millis(1500);
-/// Much longer than any of them needs.
+const DURATION: Duration = Duration::from_millis(1500);
+/// Much longer than any operation needs.
 const HANGS_AFTER: Duration = Duration::from_secs(20);
 
 fn volume(mapper: &str) -> Volume {
@@ -74,7 +74,7 @@ fn forced_writes_discards_and_direct_writes_complete_together() {
             // Not joined: a thread that hangs must not hang the test.
             std::thread::spawn(move || {
                 let (started, mut random) = (Instant::now(), Xoshiro256PlusPlus::seed_from_u64(seed as u64));
-                while started.elapsed() < FOR {
+                while started.elapsed() < DURATION {
                     work(&volume, &mut random);
                 }
                 drop(ended);

@@ -9,7 +9,7 @@ use iopath::{
 };
 use std::error::Error as StdError;
 
-/// A program's own type around what the crate returns: each field has a type of the crate.
+/// A type of a program, with fields of the types of the crate.
 #[derive(Debug)]
 #[allow(dead_code, reason = "the types are what is tested")]
 struct Holds<'a, T: Threading> {
@@ -23,7 +23,7 @@ struct Holds<'a, T: Threading> {
     log: (Box<dyn LogSink>, RecordBatch, Record, log::Event, log::Step),
 }
 
-/// Written without naming a crate other than this one.
+/// An implementation that names only this crate.
 #[derive(Debug)]
 struct Counts(u64);
 

@@ -1,5 +1,5 @@
-//! Operations on ranges without data of the caller, on every kind of source: any range where blocks are not required,
-//! whole blocks elsewhere.
+//! Operations on ranges without data of the caller, on every kind of source: with any range on buffered and bounced volumes,
+//! with whole blocks on direct ones.
 
 #![allow(clippy::single_range_in_vec_init, reason = "one range is what is expected")]
 
@@ -16,23 +16,23 @@ use support::{filled, options, scratch};
 
 const SIZE: usize = 256 << 10;
 
-/// A buffered and a bounced volume on each source that can be had here.
+/// A buffered and a bounced volume on each source that this machine supports.
 fn each(mut check: impl FnMut(&str, &Volume)) {
-    let ways = [
+    let modes = [
         ("buffered", options().write(true).direct(false).cache_bytes(24 * 4096)),
         ("bounced", options().write(true).unaligned(Unaligned::Bounce)),
     ];
-    for (way, options) in ways {
+    for (mode, options) in modes {
         if let Some((_directory, path)) = scratch(SIZE as u64) {
-            check(&format!("{way}, a file"), &Volume::open(&path, &options).unwrap());
+            check(&format!("{mode}, a file"), &Volume::open(&path, &options).unwrap());
         }
         let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE as u64)).unwrap();
-        check(&format!("{way}, memory"), &Volume::memory(&disk, &options).unwrap());
+        check(&format!("{mode}, memory"), &Volume::memory(&disk, &options).unwrap());
         let disk = MemoryDisk::new(&MemoryConfig::of_bytes(2 * SIZE as u64)).unwrap();
         let layout =
             FileLayout { block_bytes: 4096, size_bytes: SIZE as u64, capacity_bytes: 2 * SIZE as u64 };
         let file = FileMap::fresh("extent", &layout).unwrap();
-        check(&format!("{way}, mapped"), &Volume::memory_mapped(&disk, &file, &options).unwrap());
+        check(&format!("{mode}, mapped"), &Volume::memory_mapped(&disk, &file, &options).unwrap());
     }
 }
 
@@ -42,7 +42,7 @@ fn contents(volume: &Volume) -> Vec<u8> {
     found
 }
 
-/// Ranges inside a block, across two, with and without whole blocks between, at both ends of the volume.
+/// Ranges inside a block, across two blocks, with and without whole blocks between, and at both ends of the volume.
 const RANGES: [(usize, usize); 8] = [
     (100, 50),
     (4000, 200),
@@ -69,7 +69,7 @@ fn any_range_reads_as_zeroes_after_it_was_zeroed() {
 }
 
 #[test]
-fn a_discard_of_any_range_changes_nothing_beside_it() {
+fn a_discard_of_any_range_changes_no_other_bytes() {
     each(|name, volume| {
         let data = filled(SIZE, 2).to_vec();
         for (offset, bytes) in RANGES {
@@ -77,7 +77,7 @@ fn a_discard_of_any_range_changes_nothing_beside_it() {
             volume.discard(offset as u64, bytes as u64).unwrap();
             let (found, end) = (contents(volume), offset + bytes);
             assert!(found[..offset] == data[..offset], "{name}: before {bytes} bytes at {offset}");
-            assert!(found[end..] == data[end..], "{name}: behind {bytes} bytes at {offset}");
+            assert!(found[end..] == data[end..], "{name}: after {bytes} bytes at {offset}");
             let blocks = offset.next_multiple_of(4096).min(end)..(end / 4096 * 4096).max(offset);
             let is_zero = |range: &[u8]| range.iter().all(|byte| *byte == 0);
             assert!(is_zero(&found[offset..blocks.start]), "{name}: the first part of {bytes} at {offset}");
@@ -116,7 +116,7 @@ fn a_batch_zeroes_blocks() {
 }
 
 #[test]
-fn data_ranges_name_what_was_written_also_while_it_is_only_cached() {
+fn data_ranges_include_written_bytes_that_are_only_cached() {
     each(|name, volume| {
         if !name.ends_with("a file") {
             assert_eq!(
@@ -158,7 +158,7 @@ fn allocated_space_changes_neither_size_nor_content() {
 }
 
 #[test]
-fn space_cannot_be_allocated_where_nothing_reserves_it() {
+fn allocation_is_refused_by_sources_that_reserve_no_space() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(SIZE as u64)).unwrap();
     let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: SIZE as u64 };
     let file = FileMap::fresh("extent", &layout).unwrap();
@@ -167,7 +167,7 @@ fn space_cannot_be_allocated_where_nothing_reserves_it() {
     assert_eq!((error.kind(), error.errno()), (ErrorKind::Unsupported, 95));
 }
 
-/// The disk loses what was not flushed.
+/// The disk loses unflushed writes.
 #[test]
 fn a_flush_of_a_range_saves_the_range() {
     let config = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(SIZE as u64) };
@@ -216,7 +216,7 @@ fn a_cursor_reads_writes_and_seeks_as_a_file_does() {
         cursor.read_to_end(&mut found).unwrap();
         file.read_to_end(&mut expected).unwrap();
         assert!(found == expected, "{name}");
-        assert_eq!(cursor.read(&mut [0; 10]).unwrap(), 0, "{name}: nothing behind the end");
+        assert_eq!(cursor.read(&mut [0; 10]).unwrap(), 0, "{name}: no bytes past the end");
         assert!(cursor.seek(SeekFrom::End(-(1 << 40))).is_err(), "{name}: before the start");
         cursor.flush().unwrap();
     });

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use support::{options, scratch};
 
-/// Inside a page and inside a block.
+/// The part that no resize removes: ends inside a page and inside a block.
 const FLOOR: u64 = 50 * 4096 + 196;
 const SPAN: u64 = 40_000;
-const FOR: Duration = Duration::from_millis(400);
+const DURATION: Duration = Duration::from_millis(400);
 
 fn byte(at: u64) -> u8 {
     (at % 251) as u8
 }
 
 /// Two threads resize. Others read up to the floor, across it, by direct I/O and in a batch, and write up to the floor.
-fn shake(volume: &Volume) {
+fn resize_during_io(volume: &Volume) {
     let floor: Vec<u8> = (0..FLOOR).map(byte).collect();
     volume.write_at(&floor, 0).unwrap();
     let is_over = &AtomicBool::new(false);
@@ -81,7 +81,7 @@ fn shake(volume: &Volume) {
                 volume.write_at(&floor[start as usize..], start).unwrap();
             }
         });
-        std::thread::sleep(FOR);
+        std::thread::sleep(DURATION);
         is_over.store(true, Relaxed);
     });
     volume.flush().unwrap();
@@ -94,25 +94,25 @@ fn cached(options: Options) -> Options {
 #[test]
 fn concurrent_resizes_and_reads_of_a_buffered_file() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
-    shake(&Volume::open(path, &cached(options()).write(true)).unwrap());
+    resize_during_io(&Volume::open(path, &cached(options()).write(true)).unwrap());
 }
 
 #[test]
 fn concurrent_resizes_and_reads_of_a_bounced_file() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
-    shake(&Volume::open(path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
+    resize_during_io(&Volume::open(path, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
 }
 
 #[test]
 fn concurrent_resizes_and_reads_of_a_disk_in_memory() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(FLOOR)).unwrap();
-    shake(&Volume::memory(&disk, &cached(options()).write(true)).unwrap());
-    shake(&Volume::memory(&disk, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
+    resize_during_io(&Volume::memory(&disk, &cached(options()).write(true)).unwrap());
+    resize_during_io(&Volume::memory(&disk, &options().unaligned(Unaligned::Bounce).write(true)).unwrap());
 }
 
 /// The range of the write is inside the volume when it is checked, and outside when the write begins.
 #[test]
-fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
+fn a_direct_write_that_races_a_truncation_does_not_extend_the_file() {
     let Some((_directory, path)) = scratch(FLOOR) else { return };
     let volume = &Volume::open(&path, &cached(options()).write(true)).unwrap();
     let (short, long) = (2 * 4096 + 100, 3 * 4096);
@@ -129,7 +129,7 @@ fn a_direct_write_that_races_a_cut_never_makes_the_file_longer() {
             });
         }
         let started = std::time::Instant::now();
-        while started.elapsed() < FOR {
+        while started.elapsed() < DURATION {
             volume.resize(long).unwrap();
             volume.resize(short).unwrap();
             std::thread::yield_now();

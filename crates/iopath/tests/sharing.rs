@@ -1,5 +1,5 @@
-//! Threads and batches that share a queue because the volume has an elevator: on a real file with the engine that
-//! `IOPATH_TEST_ENGINE` names, and on a disk in memory.
+//! Threads and batches that share a queue because the volume has an elevator: on a real file with the engine of
+//! `IOPATH_TEST_ENGINE`, and on a disk in memory.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn every_elevator_keeps_the_bytes_of_threads_that_share_it() {
 }
 
 #[test]
-fn threads_move_to_a_shared_queue_and_back_with_io_in_flight() {
+fn threads_switch_to_a_shared_queue_and_back_with_io_in_flight() {
     let Some((_directory, path)) = scratch(2 << 20) else { return };
     let volume = Volume::open(&path, &options().write(true).device_depth(2)).unwrap();
     let stop = AtomicBool::new(false);
@@ -82,7 +82,7 @@ fn threads_move_to_a_shared_queue_and_back_with_io_in_flight() {
             }
             moves
         });
-        // Whichever queue the batch uses, a read sees the write of its block that was queued before it.
+        // A read returns the write of its block that was queued before it, on any queue.
         let mut batch = volume.batch(&BatchOptions::new(16, BLOCK)).unwrap();
         for round in 0..200 {
             for block in 0..8 {
@@ -117,11 +117,11 @@ fn a_batch_that_is_never_idle_keeps_its_queue_and_the_new_elevator() {
         read(batch, 5, 0);
         batch.submit();
     }
-    assert_eq!(idle.stats().bios, 1, "it has a queue of its own again");
-    assert!(busy.stats().bios >= 3, "it still uses the shared queue");
+    assert_eq!(idle.stats().bios, 1, "the idle batch has its own queue again");
+    assert!(busy.stats().bios >= 3, "the busy batch still uses the shared queue");
     while busy.wait().unwrap().is_some() {}
     read(&mut busy, 6, 0);
-    assert_eq!(busy.stats().bios, 1, "it has moved");
+    assert_eq!(busy.stats().bios, 1, "the batch has switched");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_batch_dropped_with_io_in_flight_leaves_the_queue_to_others() {
 }
 
 #[test]
-fn an_error_reaches_the_batch_that_asked() {
+fn an_error_reaches_the_batch_of_its_request() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
     let faults = iopath::Faults::new(1);
     let volume = Volume::memory(&disk, &Options::new().elevator("ascend").faults(&faults)).unwrap();

@@ -20,7 +20,7 @@ fn members(count: usize) -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
 fn written_bytes_are_read_back_also_after_reopening() {
     let Some((_directory, paths)) = members(3) else { return };
     let volume = Volume::open_stripe(&paths, CHUNK, &options().create(10 * CHUNK)).unwrap();
-    assert_eq!(volume.size_bytes(), 12 * CHUNK, "four chunks on each of three");
+    assert_eq!(volume.size_bytes(), 12 * CHUNK, "four chunks on each of three members");
     let written = filled(12 * CHUNK as usize, 1);
     volume.write_at(&written, 0).unwrap();
     volume.write_durably_at(&written[4 * KIB..8 * KIB], 4096).unwrap();
@@ -36,7 +36,11 @@ fn written_bytes_are_read_back_also_after_reopening() {
     let mut read = AlignedBuf::new(written.len()).unwrap();
     assert_eq!(volume.read_at(&mut read, 0).unwrap(), written.len());
     assert!(read[..] == written[..]);
-    assert_eq!(volume.read_at(&mut read, 11 * CHUNK).unwrap(), CHUNK as usize, "to the end and no further");
+    assert_eq!(
+        volume.read_at(&mut read, 11 * CHUNK).unwrap(),
+        CHUNK as usize,
+        "ends at the end of the volume"
+    );
     let named = volume.facts().path.display().to_string();
     assert!(named.contains("member-0,") && named.ends_with("member-2"), "{named}");
 }
@@ -53,7 +57,7 @@ fn a_batch_keeps_order_where_ranges_overlap_on_several_members() {
 }
 
 #[test]
-fn threads_read_and_write_at_once() {
+fn threads_read_and_write_concurrently() {
     let Some((_directory, paths)) = members(2) else { return };
     let volume = &Volume::open_stripe(&paths, CHUNK, &options().create(4 << 20)).unwrap();
     std::thread::scope(|scope| {
@@ -98,7 +102,7 @@ fn a_failed_member_fails_only_the_io_that_touches_it() {
 }
 
 #[test]
-fn members_that_form_no_stripe_are_refused_by_name() {
+fn invalid_members_are_refused_by_name() {
     let Some((directory, paths)) = members(2) else { return };
     Volume::open_stripe(&paths, CHUNK, &options().create(4 * CHUNK)).unwrap();
     let refused =
@@ -107,8 +111,8 @@ fn members_that_form_no_stripe_are_refused_by_name() {
     std::os::unix::fs::symlink(&paths[0], &link).unwrap();
     let twice = refused(&[paths[0].clone(), paths[1].clone(), link], CHUNK);
     assert!(twice.contains("member-0 is a member of the stripe twice"), "{twice}");
-    let odd = refused(&paths, 1000);
-    assert!(odd.starts_with("a chunk of 1000 bytes is not a multiple of a sector"), "{odd}");
+    let unaligned = refused(&paths, 1000);
+    assert!(unaligned.starts_with("a chunk of 1000 bytes is not a multiple of a sector"), "{unaligned}");
     let no_chunk = refused(&paths, 0);
     assert!(no_chunk.contains("a chunk of 0 sectors"), "{no_chunk}");
     let large = refused(&paths, 1 << 30);
@@ -129,7 +133,7 @@ fn a_page_cache_over_several_members_is_coherent_with_them() {
         volume.write_at(bytes, piece as u64 * 20_000).unwrap();
     }
     volume.flush().unwrap();
-    // More than the cache holds, by threads that wait for the same misses.
+    // Reads of more bytes than fit in the cache, by threads that wait for the same misses.
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (volume, written) = (&volume, &written);
@@ -146,5 +150,5 @@ fn a_page_cache_over_several_members_is_coherent_with_them() {
     let volume = Volume::open_stripe(&paths, CHUNK, &options()).unwrap();
     let mut read = AlignedBuf::new(written.len()).unwrap();
     volume.read_at(&mut read, 0).unwrap();
-    assert!(read[..] == written[..], "past the cache");
+    assert!(read[..] == written[..], "by direct I/O");
 }

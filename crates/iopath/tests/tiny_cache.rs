@@ -1,5 +1,6 @@
 //! Threads on a cache that is much smaller than the volume, on a disk in memory. Each thread writes its own bytes of shared
-//! pages and reads them back in every way. Small enough for Miri and fast enough for the sanitizers; the torture does more.
+//! pages and reads them by each path. Small enough for Miri and fast enough for the sanitizers; the test `torture` covers
+//! more.
 
 use iopath::{AlignedBuf, MemoryConfig, MemoryDisk, Options, Volume};
 use rand::{Rng, SeedableRng};
@@ -8,7 +9,7 @@ use std::thread::scope;
 
 const PAGE: usize = 4096;
 const THREADS: usize = 3;
-/// Bytes of one thread in one page. The pages are `PAGES`, of which the cache holds 16.
+/// Bytes of one thread in one page. The volume has `PAGES` pages; the cache has 16.
 const PART: usize = PAGE / THREADS;
 const PAGES: usize = 40;
 const OPS: u32 = if cfg!(miri) { 40 } else { 20_000 };
@@ -54,7 +55,7 @@ impl Writer<'_> {
     fn read_direct(&self, page: usize, buffer: &mut AlignedBuf) {
         assert_eq!(self.volume.direct().read_at(buffer, (page * PAGE) as u64).unwrap(), PAGE);
         let bytes = &buffer[self.number * PART..][..PART];
-        assert!(bytes == self.expected(page), "thread {}, page {page}: read past the cache", self.number);
+        assert!(bytes == self.expected(page), "thread {}, page {page}: direct read", self.number);
     }
 
     fn run(&mut self) {

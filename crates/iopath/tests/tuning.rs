@@ -1,5 +1,5 @@
-//! Elevators and their settings changed while I/O runs, and what priorities and streams of single I/Os do, on a real
-//! file with the engine that `IOPATH_TEST_ENGINE` names.
+//! Changes of elevators and settings while I/O runs, and the effect of priorities and streams of single I/Os, on a real file
+//! with the engine of `IOPATH_TEST_ENGINE`.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn spec(text: &str) -> ElevatorSpec {
     text.parse().unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// Some elevator, everything that can be set in it set to something.
+/// A random elevator with random settings.
 fn random_spec(rng: &mut ChaCha8Rng) -> ElevatorSpec {
     let spec = ElevatorSpec::new(ELEVATORS[rng.random_range(0..ELEVATORS.len())]);
     let set = spec.clone();
@@ -65,7 +65,7 @@ fn a_batch_full_of_io_loses_and_reorders_nothing_while_its_elevator_changes() {
 }
 
 #[test]
-fn threads_read_on_while_the_elevator_of_the_volume_changes() {
+fn threads_continue_to_read_while_the_elevator_of_the_volume_changes() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options().write(true)).unwrap();
     let written = filled(1 << 20, 3);
@@ -96,7 +96,7 @@ fn threads_read_on_while_the_elevator_of_the_volume_changes() {
 }
 
 #[test]
-fn what_is_set_in_the_volume_orders_what_its_batches_hold_already() {
+fn a_new_elevator_orders_requests_that_are_already_queued() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options().depth(1)).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB)).unwrap();
@@ -107,7 +107,7 @@ fn what_is_set_in_the_volume_orders_what_its_batches_hold_already() {
     std::thread::scope(|scope| {
         scope.spawn(|| volume.set_elevator(&spec("ascend")));
     });
-    // One had gone to the device as first come; the others are sorted now.
+    // The first request was already at the device; the new elevator sorts the others.
     assert_eq!(order(&mut batch), [100, 20, 40, 60, 80]);
     assert_eq!(volume.elevator().name(), "ascend");
 }
@@ -130,7 +130,7 @@ fn an_elevator_and_its_settings_belong_to_the_volume() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_is_refused_with_its_name_its_value_and_its_range() {
+fn an_invalid_setting_is_refused_with_name_value_and_range() {
     let Some((_directory, path)) = scratch(64 << 10) else { return };
     let volume = Volume::open(&path, &options().elevator("deadline")).unwrap();
     let refused = "deadline: fifo_batch=0 is out of range; set 1 to 65535 requests";
@@ -142,9 +142,9 @@ fn a_setting_that_cannot_be_is_refused_with_its_name_its_value_and_its_range() {
     assert_eq!(volume.elevator().to_string(), "deadline", "nothing was changed");
 }
 
-/// How many others complete between the adding of an urgent read and its end, at most, in a batch that is
-/// kept full. No two blocks touch: a request is one read.
-fn passed_by(mut batch: Batch) -> u32 {
+/// The maximum number of other reads that complete between the queueing of an urgent read and its completion, in a full batch.
+/// No two blocks are adjacent, so each request is one read.
+fn completed_before_urgent(mut batch: Batch) -> u32 {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let (mut worst, mut waited) = (0, 0);
     let mut urgent = None;
@@ -168,18 +168,19 @@ fn passed_by(mut batch: Batch) -> u32 {
 }
 
 #[test]
-fn an_urgent_stream_passes_what_a_slow_device_has_not_begun() {
+fn an_urgent_read_is_dispatched_before_waiting_reads() {
     let Some((_directory, path)) = scratch(4 << 20) else { return };
-    // One at the device at a time: that one, and no other, may still go before.
+    // Depth 1: only the request that is already at the device may complete first.
     let open =
         |elevator| Volume::open(&path, &options().depth(1).device_depth(1).elevator(elevator)).unwrap();
     let batch = |volume: &Volume| volume.batch(&BatchOptions::new(64, 4 * KIB)).unwrap();
-    let (deadline, none) = (passed_by(batch(&open("deadline"))), passed_by(batch(&open("none"))));
+    let deadline = completed_before_urgent(batch(&open("deadline")));
+    let none = completed_before_urgent(batch(&open("none")));
     assert!(deadline <= 1, "{deadline} went before an urgent read");
-    assert!(none > 30, "{none}: without an elevator that goes by urgency it waits for its turn");
+    assert!(none > 30, "{none}: without priorities, the urgent read waits for earlier reads");
 }
 
-/// Such a batch has a queue of its own. The elevator has requests to order only if few are at the device.
+/// A batch with a descriptor has its own queue. The elevator has requests to order only if few are at the device.
 #[test]
 fn a_batch_with_a_descriptor_has_the_device_depth_with_an_elevator() {
     let Some((_directory, path)) = scratch(4 << 20) else { return };
@@ -189,18 +190,18 @@ fn a_batch_with_a_descriptor_has_the_device_depth_with_an_elevator() {
         batch.completion_fd().unwrap();
         batch
     };
-    let passed = passed_by(batch());
-    assert!(passed <= 1, "{passed} went before an urgent read");
+    let earlier = completed_before_urgent(batch());
+    assert!(earlier <= 1, "{earlier} went before an urgent read");
     // Also if the elevator comes later.
     volume.set_elevator(&spec("none"));
     let late = batch();
     volume.set_elevator(&spec("deadline"));
-    let passed = passed_by(late);
-    assert!(passed <= 1, "{passed} went before an urgent read");
+    let earlier = completed_before_urgent(late);
+    assert!(earlier <= 1, "{earlier} went before an urgent read");
 }
 
 #[test]
-fn the_priority_of_a_batch_is_that_of_each_io_that_has_none() {
+fn the_priority_of_a_batch_is_the_default_of_its_requests() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options().device_depth(1).elevator("deadline")).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(8, 4 * KIB).priority(Priority::Idle)).unwrap();

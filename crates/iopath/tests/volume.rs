@@ -102,7 +102,7 @@ fn zeroed_and_discarded_ranges_lose_their_content() {
 }
 
 #[test]
-fn threads_read_and_write_at_once() {
+fn threads_read_and_write_concurrently() {
     let Some((_directory, path)) = scratch(4 << 20) else { return };
     let volume = &Volume::open(&path, &options().write(true)).unwrap();
     std::thread::scope(|scope| {
@@ -159,7 +159,7 @@ fn dropping_a_batch_waits_for_io_in_flight() {
 }
 
 #[test]
-fn neighbours_in_a_batch_become_one_request_and_one_system_call() {
+fn adjacent_requests_of_a_batch_are_one_request_and_one_system_call() {
     let Some((_directory, path)) = scratch(1 << 20) else { return };
     let volume = Volume::open(&path, &options()).unwrap();
     let mut batch = volume.batch(&BatchOptions::new(16, 4 * KIB)).unwrap();
@@ -185,9 +185,9 @@ fn submitted_requests_continue_while_the_batch_is_only_polled() {
         batch.queue(Request::read(buffer, token * 16384).bytes(4 * KIB).token(token)).unwrap();
     }
     batch.submit();
-    let given_up = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while batch.in_flight() > 0 {
-        assert!(std::time::Instant::now() < given_up, "{} never complete", batch.in_flight());
+        assert!(std::time::Instant::now() < deadline, "{} never complete", batch.in_flight());
         if let Some(done) = batch.poll() {
             assert_eq!(done.result.unwrap(), 4 * KIB);
         }

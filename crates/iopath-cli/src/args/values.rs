@@ -1,4 +1,4 @@
-//! Values of options: sizes, times, names. Each error states the value and the valid ones.
+//! Values of options: sizes, times, names. Each error has the value and the valid values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use iopath_core::elevator::ElevatorSpec;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Cells that take turns, round after round, so that drift affects all of them alike. A turn starts only if it is expected
-/// to end before the deadline. Otherwise, the first round skips the cell, and a later round ends.
+/// to end before the deadline. Otherwise, the first round skips the cell; a later round ends the schedule.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     cells: Vec<CellState>,

@@ -112,23 +112,25 @@ impl fmt::Display for Fallback {
                 "{uses}: the limit of locked memory is reached (RLIMIT_MEMLOCK); to allow more: ulimit -l unlimited, or \
                  LimitMEMLOCK= of the service"
             ),
-            Reason::Buffers(errno) => write!(f, "{uses}: registering them failed with {}", os(errno)),
+            Reason::Buffers(errno) => {
+                write!(f, "{uses}: the kernel refused to register the buffers: {}", os(errno))
+            }
             Reason::NoNowait => write!(
                 f,
                 "{uses}: the target refuses requests that must not wait (RWF_NOWAIT), so io_uring would use threads \
-                 of the kernel; to use it anyway, choose the engine \"uring\""
+                 of the kernel; to use io_uring, select the engine \"uring\""
             ),
             Reason::Slower(Comparison { uring, threads, depth }) => write!(
                 f,
-                "{uses}: measured at open with {depth} reads in flight: threads {threads}, io_uring {uring}; to use \
-                 it anyway, choose the engine \"uring\""
+                "{uses}: measured at open at depth {depth}: threads {threads}, io_uring {uring}; to use io_uring, \
+                 select the engine \"uring\""
             ),
             Reason::OpenFiles => write!(
                 f,
                 "{uses}: too many open files; to allow more: ulimit -n, or LimitNOFILE= of the service, or use fewer \
                  threads and batches"
             ),
-            Reason::Os(errno) => write!(f, "{uses}: setting it up failed with {}", os(errno)),
+            Reason::Os(errno) => write!(f, "{uses}: io_uring cannot be set up: {}", os(errno)),
         }
     }
 }

@@ -47,9 +47,9 @@ pub(crate) fn filled(bytes: usize, seed: u64) -> AlignedBuf {
     buffer
 }
 
-/// Queues random overlapping reads and writes in one batch, calls `meddle` before each, and checks that each read returns the
+/// Queues random overlapping reads and writes in one batch, and calls `disturb` before each. Checks that each read returns the
 /// writes queued before it. Overwrites the first MiB of the volume.
-pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mut Batch, u64)) {
+pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut disturb: impl FnMut(&mut Batch, u64)) {
     let mut batch = volume.batch(&BatchOptions::new(16, 16 * KIB)).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     // The content of each 4 KiB block after all queued requests, and the expected result of each read.
@@ -57,7 +57,7 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
     volume.write_at(&AlignedBuf::new(256 * KIB).unwrap(), 0).unwrap();
     let mut expected = BTreeMap::new();
     for token in 0..2000 {
-        meddle(&mut batch, token);
+        disturb(&mut batch, token);
         let mut buffer = loop {
             match batch.buffer() {
                 Some(buffer) => break buffer,
@@ -79,7 +79,7 @@ pub(crate) fn keeps_order(volume: &Volume, seed: u64, mut meddle: impl FnMut(&mu
     while let Some(done) = batch.wait().unwrap() {
         check(&done, &mut expected);
     }
-    assert!(expected.is_empty(), "seed {seed}: reads that never came back: {expected:?}");
+    assert!(expected.is_empty(), "seed {seed}: reads without a completion: {expected:?}");
     assert_eq!(batch.in_flight(), 0, "seed {seed}");
 }
 
@@ -88,8 +88,12 @@ fn check(done: &Completion, expected: &mut BTreeMap<u64, Vec<u8>>) {
     let Some(blocks) = expected.remove(&done.token) else { return };
     let buffer = done.buffer.as_ref().unwrap();
     assert_eq!(bytes, blocks.len() * 4096);
-    for (block, held) in blocks.iter().enumerate() {
+    for (block, expected) in blocks.iter().enumerate() {
         let read = &buffer[block * 4096..(block + 1) * 4096];
-        assert!(read.iter().all(|byte| byte == held), "read {} block {block} is not {held}", done.token);
+        assert!(
+            read.iter().all(|byte| byte == expected),
+            "read {} block {block} is not {expected}",
+            done.token
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The storage of one trial: a disk in memory, a file or a stripe of files, optionally with a mapped file on it. Created here,
-//! opened as a volume and removed. Operations on it: `trial.rs` and `ops.rs`.
+//! The storage of one trial: a disk in memory, a file or a stripe of files, optionally with a mapped file on it. Creates it,
+//! opens it as a volume, and removes it. `trial.rs` and `ops.rs` have the operations.
 
 use crate::settings::{Settings, pick};
 use iopath::{
@@ -10,7 +10,7 @@ use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
 
-/// The storage below a mapped file: more than the file needs, and than I/O in flight retains.
+/// The size of the storage below a mapped file: enough for the file, and for blocks that I/O in flight retains.
 const MAPPED_ON_BYTES: u64 = 4 << 20;
 const MEMBERS_MAX: usize = 3;
 
@@ -31,7 +31,7 @@ enum Storage {
 }
 
 impl Backend {
-    /// Zeroes: `size` bytes, rounded up to whole chunks on a stripe.
+    /// New storage of `size` zeroes, rounded up to whole chunks on a stripe.
     pub(crate) fn new(settings: &Settings, size: usize, random: &mut Xoshiro256PlusPlus) -> Self {
         let is_mapped = random.random_range(0..3) == 0;
         let bytes = if is_mapped { MAPPED_ON_BYTES } else { size as u64 };
@@ -53,14 +53,14 @@ impl Backend {
         Self { mapped, ..backend }
     }
 
-    /// A mapped file of that many bytes on this storage, which is filled with other bytes.
+    /// A mapped file of `size_bytes` bytes. The storage below is filled with other bytes.
     fn map(&self, size_bytes: u64, random: &mut Xoshiro256PlusPlus) -> (FileMap, Boundary) {
         let raw = self.open(&Options::new().write(true));
         let bytes = raw.size_bytes();
         let mut stale = AlignedBuf::new(bytes as usize).expect("memory");
         stale.fill(0xbb);
         raw.write_at(&stale, 0).and_then(|()| raw.flush()).expect("new storage can be written");
-        // An identity map is the backend itself, which is tortured without a map.
+        // An identity map behaves like the storage itself, which other trials test.
         let changing: Vec<&MapperKind> = MAPPERS.iter().filter(|kind| kind.name != "identity").collect();
         let mapper = pick(random, &changing).name;
         let blocks: &[u32] = if mapper == "indirect" { &[1024, 4096] } else { &[512, 4096, 16 << 10] };
@@ -113,7 +113,7 @@ impl Backend {
         self.mapped.is_some() || !matches!(self.on, Storage::Stripe { .. })
     }
 
-    /// Whether a second volume reads the content of the device.
+    /// Whether a second volume can read the content of the device.
     pub(crate) const fn shows_medium(&self) -> bool {
         self.mapped.is_none()
     }
@@ -131,7 +131,7 @@ impl Backend {
         self.mapped.is_some()
     }
 
-    /// The disk, if its power can fail with consequences.
+    /// The disk, if a power failure can lose bytes.
     pub(crate) fn crashes(&self) -> Option<&MemoryDisk> {
         match &self.on {
             Storage::Memory(disk) if self.mapped.is_none() && disk.limits().volatile_cache => Some(disk),

@@ -10,12 +10,12 @@ pub(crate) struct Conditions {
     pub(crate) flush_may_fail: bool,
     /// A failed flush loses unflushed writes.
     pub(crate) may_lose: bool,
-    /// The page cache knows of lost bytes: no flush succeeds until the volume is reopened.
+    /// The page cache has recorded a loss: no flush succeeds until the volume is reopened.
     pub(crate) has_lost: bool,
     /// The device has no forced unit access: a forced write is followed by a flush.
     pub(crate) forces_by_flush: bool,
     /// The device may not support discard and write-zeroes.
-    pub(crate) may_lack: bool,
+    pub(crate) may_be_unsupported: bool,
     /// The volume may change its size.
     pub(crate) may_resize: bool,
     /// Other workers use the volume at the same time.
@@ -30,7 +30,7 @@ pub(crate) struct Mode {
     /// Reads past the end are refused.
     pub(crate) is_raw: bool,
     /// Reads and writes may have any offset, length and memory.
-    pub(crate) takes_any: bool,
+    pub(crate) accepts_unaligned: bool,
     /// There is a page cache.
     pub(crate) is_cached: bool,
     /// Writes past the end extend the volume.

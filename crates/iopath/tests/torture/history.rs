@@ -1,11 +1,11 @@
-//! The last operations of a worker, to explain a mismatch. Decides nothing.
+//! The last operations of a worker, for the message of a mismatch.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Operations remembered.
+/// The maximum number of recorded operations.
 const LENGTH: usize = 1 << 16;
-/// Operations shown on a sector; half as many on all bytes.
+/// The maximum number of operations in a message: on the sector; half as many on the whole volume.
 const SHOWN: usize = 16;
 
 /// One operation.

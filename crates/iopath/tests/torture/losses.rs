@@ -1,5 +1,5 @@
-//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that later flushes succeed. One worker may accept
-//! the loss of bytes of another. A successful flush then proves nothing about writes before the loss.
+//! Losses that a worker accepts while others work (`Volume::accept_loss`), so that later flushes succeed. A worker may accept
+//! the loss of bytes of another worker. A later successful flush then does not cover writes before the loss.
 
 use iopath::Volume;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,7 +11,7 @@ pub(crate) struct Losses {
     ended: AtomicU64,
 }
 
-/// A moment between accepted losses.
+/// A point in time; `None` while a loss is being accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment(Option<u64>);
 
@@ -27,7 +27,7 @@ impl Losses {
         Moment((self.begun.load(SeqCst) == ended).then_some(ended))
     }
 
-    /// Whether no loss was accepted since that moment: a flush that has succeeded since covers the writes since.
+    /// Whether no loss was accepted since that moment: then a successful flush covers all writes since the moment.
     pub(crate) fn none_since(&self, moment: Moment) -> bool {
         moment.0.is_some_and(|ended| self.begun.load(SeqCst) == ended)
     }

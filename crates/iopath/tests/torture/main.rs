@@ -1,9 +1,9 @@
 //! Torture: random operations on a volume in memory or on files, with errors, short transfers, reordering and power failures.
 //! Each byte is compared with a model. `cargo xtask torture` runs any number of operations.
 //!
-//! Its arguments are `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the path of a file to create
-//! and remove); `IOPATH_TEST_ENGINE` is the engine. With several threads each writes its own ranges of a volume, then all
-//! write everywhere. A hang is a failure (`watchdog.rs`).
+//! The arguments are the variables `IOPATH_TORTURE_SEED`, `_OPS`, `_THREADS` and `_TARGET` (`memory`, `tmpfs`, or the path of a
+//! file to create and remove); `IOPATH_TEST_ENGINE` is the engine. Several threads first write separate ranges of a volume;
+//! then all threads write to all ranges. A hang is a failure (`watchdog.rs`).
 //!
 //! ```text
 //!   trial ── phases of ops ──▶ worker (one a thread) ──▶ Volume ──▶ faults ──▶ backend: memory disk, file, stripe
@@ -12,8 +12,8 @@
 //!    └ crash ─────────────────▶  model: possible values of each byte             crash ┘
 //! ```
 //!
-//! The next operation is a row of `OPS` (`ops.rs`). Each trial draws a device, block and mapping (`backend.rs`), a mode, cache
-//! and elevator (`trial/mode.rs`), and faults (`trial/faults.rs`). `Conditions` holds what operations must then accept.
+//! Each operation is a row of `OPS` (`ops.rs`). Each trial draws a device, block and mapping (`backend.rs`), a mode, cache and
+//! elevator (`trial/mode.rs`), and faults (`trial/faults.rs`). `Conditions` has the outcomes that operations must accept.
 
 mod backend;
 mod conditions;
@@ -56,13 +56,13 @@ fn torture(settings: &Settings) {
          {sizes} sizes",
         settings.seed
     );
-    assert!(ops < 10 * TRIAL_OPS || faults > 0 && sizes > 0, "nothing happened to the volume");
+    assert!(ops < 10 * TRIAL_OPS || faults > 0 && sizes > 0, "no faults were injected and no sizes changed");
 }
 
-/// Lets threads overwrite each other until the requested number of operations is reached.
+/// Runs threads that overwrite each other, until the requested number of operations is reached.
 fn overlap(settings: &Settings) {
     if !settings.target.keeps_sectors_whole() {
-        eprintln!("skipped: tmpfs tears sectors where a read and a write overlap");
+        eprintln!("skipped: on tmpfs, a read that overlaps a write may return a part of it");
         return;
     }
     let source = Source::new();
@@ -70,12 +70,12 @@ fn overlap(settings: &Settings) {
     let (mut ops, mut seed) = (0, settings.seed);
     let begun = Instant::now();
     while ops < settings.ops {
-        // All rounds of the seed: a quarter of the operations are given to them.
+        // All rounds of the seed: this test runs a quarter of the operations.
         let replay = settings.replay(seed, 4 * overlap::ops_max(settings.threads));
         watchdog.watch(replay.clone());
         let run = || overlap::run(settings, &source, &watchdog.progress, seed, settings.ops - ops);
         ops += catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            eprintln!("seed {seed} fails; again: {replay}");
+            eprintln!("seed {seed} fails; run again: {replay}");
             resume_unwind(panic)
         });
         seed = seed.wrapping_add(1);
@@ -109,7 +109,7 @@ fn overlapping_threads_read_bytes_that_one_of_them_wrote() {
 #[test]
 fn every_byte_of_a_file_is_as_written() {
     if Settings::from_environment().is_some() {
-        return; // The target was named.
+        return; // The environment names another target.
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     for file in [Target::File(directory.path().join("tortured")), Target::tmpfs()] {

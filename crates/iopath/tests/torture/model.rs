@@ -1,20 +1,20 @@
 //! The possible values of every byte of a volume, now and after a power failure. Independent of the code under test.
 //!
-//! Most sectors have one possible content. After a failed write a sector may be as before or as written, until a read shows
-//! which or a write covers it. After a power failure it may have any content since the last flush.
+//! Most sectors have one possible content. After a failed write, a sector has either the old or the new content, until a read
+//! returns one of them or a write covers the sector. After a power failure, it may have any content since the last flush.
 //!
 //! **Several threads.** Each worker has a model, and ranges of bytes that no other worker writes, with any boundaries: workers
-//! share blocks and pages, never bytes. So a worker knows its bytes, whatever others do, with two exceptions.
+//! share blocks and pages, never bytes. Therefore operations of other workers do not change the model, with two exceptions.
 //!
 //! - While failed flushes lose writes, a flush of another worker can return a sector to any content since the last successful
-//!   flush of its worker, and a later write-back can restore the newest. [`Model::check_beside_loss`] then checks reads and
-//!   learns nothing from them, and workers write whole blocks, so that no content is a mixture. A successful flush still
-//!   guarantees all earlier writes of the worker.
-//! - While several workers resize, the ranges of each are below a floor that no resize removes; the model ends at the floor.
-//!   Above it all workers write one pattern, in which the offset determines each byte (`ops/resize.rs`), so that a read finds
-//!   the pattern or zeroes. No model is needed there.
+//!   flush of its worker, and a later write-back can restore the newest content. [`Model::check_beside_loss`] then checks reads
+//!   without a change of the model, and workers write whole blocks, so that no content is a mixture. A successful flush still
+//!   saves all earlier writes of the worker.
+//! - While several workers resize, the ranges of each worker are below a floor that no resize removes; the model ends at the
+//!   floor. Above it, all workers write one pattern, in which the offset determines each byte (`ops/resize.rs`), so that a read
+//!   returns the pattern or zeroes.
 //!
-//! Bytes that several threads write are checked without this model: `overlap.rs`.
+//! `overlap.rs` checks bytes that several threads write, without this model.
 
 const SECTOR: usize = 512;
 
@@ -24,7 +24,7 @@ type Sector = [u8; SECTOR];
 #[derive(Debug)]
 pub(crate) struct Model {
     size: usize,
-    /// The current content; of a sector in doubt the most likely one.
+    /// The current content; for a sector in doubt, the most likely content.
     now: Vec<u8>,
     /// The other possible contents of sectors.
     doubts: Versions,
@@ -51,7 +51,7 @@ pub(crate) struct Mismatch {
 }
 
 impl Model {
-    /// Zeroes.
+    /// A model of `size` zeroes.
     pub(crate) fn new(size: usize) -> Self {
         let bytes = vec![0; size.next_multiple_of(SECTOR)];
         let sectors = bytes.len() / SECTOR;
@@ -63,7 +63,7 @@ impl Model {
         self.size
     }
 
-    /// Whether a read may have returned this.
+    /// Checks that a read may return these bytes.
     pub(crate) fn check(&mut self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
         if self.now[offset..offset + found.len()] == *found && !self.doubts.any() {
             return Ok(());
@@ -83,7 +83,7 @@ impl Model {
                 let Some(fits) = fits else { return Err(mismatch(expected)) };
                 self.now[sector * SECTOR..][..SECTOR].copy_from_slice(&fits);
             }
-            // Drop the contents that differ in the bytes read. They may be equal in those of another worker.
+            // Drop the contents that differ in the bytes read.
             let within = at % SECTOR..at % SECTOR + found.len();
             let now = &self.now[sector * SECTOR..][..SECTOR];
             self.doubts.retain(sector, |other| other[within.clone()] == *found && other[..] != *now);
@@ -91,7 +91,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a read may have returned this while losses of other workers revert sectors and write-back restores them.
+    /// Checks that a read may return these bytes while losses of other workers revert sectors and write-back restores them.
     pub(crate) fn check_beside_loss(&self, offset: usize, found: &[u8]) -> Result<(), Mismatch> {
         for (at, found) in pieces(offset, found) {
             let (sector, within) = (at / SECTOR, at % SECTOR..at % SECTOR + found.len());
@@ -111,7 +111,7 @@ impl Model {
         Ok(())
     }
 
-    /// A write has succeeded; on the medium, if `forced`.
+    /// A write has succeeded. It is durable if `forced`.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8], forced: bool) {
         self.now[offset..offset + bytes.len()].copy_from_slice(bytes);
         for (at, bytes) in pieces(offset, bytes) {
@@ -135,7 +135,7 @@ impl Model {
         }
     }
 
-    /// A write has failed: each sector may be as before or as written.
+    /// A write has failed: each sector has either the old or the new content.
     pub(crate) fn write_failed(&mut self, offset: usize, bytes: &[u8]) {
         for (at, bytes) in pieces(offset, bytes) {
             let sector = at / SECTOR;
@@ -190,7 +190,7 @@ impl Model {
                 })
             });
         }
-        assert!(!self.doubts.any(), "not everything was read");
+        assert!(!self.doubts.any(), "some sectors were not read");
         self.flushed();
     }
 
@@ -211,7 +211,7 @@ impl Model {
 }
 
 impl Saved {
-    /// Adds every content of a sector since it was last saved.
+    /// Adds every possible content of a sector since it was last saved.
     fn add_to(&self, doubts: &mut Versions, sector: usize) {
         doubts.add(sector, whole(&self.bytes[sector * SECTOR..][..SECTOR]));
         for other in self.newer.of(sector) {
@@ -242,9 +242,9 @@ fn whole(bytes: &[u8]) -> &Sector {
 struct Versions {
     bytes: Vec<Sector>,
     free: Vec<u32>,
-    /// Of each sector.
+    /// The versions of each sector, as indexes of `bytes`.
     of: Vec<Vec<u32>>,
-    /// Sectors that may have some.
+    /// Sectors that may have versions.
     touched: Vec<u32>,
     count: usize,
 }
@@ -341,7 +341,7 @@ impl Versions {
         }
     }
 
-    /// Removes everything behind byte `kept`; there are `sectors` sectors now.
+    /// Removes all versions of bytes after `kept`. The new number of sectors is `sectors`.
     fn resize(&mut self, kept: usize, sectors: usize) {
         for sector in kept / SECTOR..self.of.len() {
             if sector * SECTOR < kept {

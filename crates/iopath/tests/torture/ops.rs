@@ -1,4 +1,4 @@
-//! The operations, one row each. Their worker is in `worker.rs`, the outcomes they must accept in `conditions.rs`.
+//! The operations, one row each. `worker.rs` runs them; `conditions.rs` has the outcomes that they must accept.
 
 mod burst;
 mod resize;
@@ -30,10 +30,10 @@ const LOSING: fn(&Conditions) -> bool =
 /// Several workers move the end.
 const RESIZING: fn(&Conditions) -> bool = Conditions::resizes_meanwhile;
 
-/// A batch write must not be in flight while the end moves, or while another worker writes the bytes after the last whole block
-/// in the same page: the kernel treats this as corruption, and only a page cache serialises the two.
+/// A batch write must not be in flight while the end moves, or while another worker writes bytes after the last whole block of
+/// the same page: the kernel treats this as corruption. Only a page cache serialises the two writes.
 const BURSTS: fn(&Conditions) -> bool = |conditions| {
-    let is_bounced = conditions.mode.takes_any && !conditions.mode.is_cached;
+    let is_bounced = conditions.mode.accepts_unaligned && !conditions.mode.is_cached;
     let collides = conditions.is_shared && is_bounced;
     !conditions.resizes_meanwhile() && !collides
 };
@@ -57,15 +57,15 @@ pub(crate) const OPS: &[Row] = &[
     Row { weight: 20, fits: SHARED, run: direct_read },
     Row { weight: 200, fits: LOSING, run: save },
     Row { weight: 200, fits: LOSING, run: |work| direct_write(work, 1) },
-    Row { weight: 6, fits: RESIZING, run: resize::beside_others },
+    Row { weight: 6, fits: RESIZING, run: resize::concurrent },
     Row { weight: 10, fits: RESIZING, run: resize::write_above_floor },
     Row { weight: 10, fits: RESIZING, run: resize::read_above_floor },
 ];
 
-/// Draws rows by weight from those that the conditions allow. A worker among others omits about half of them, a different half
-/// in each phase, so that some write continuously while others mostly flush.
+/// Draws rows by weight, from the rows that the conditions allow. With several workers, each omits about half of the rows, a
+/// different half in each phase, so that some workers write continuously while others mostly flush.
 pub(crate) struct Draw {
-    /// Each row with the cumulative weight.
+    /// The rows, each with the sum of weights up to it.
     rows: Vec<(u32, &'static Row)>,
     sum: u32,
 }
@@ -97,15 +97,15 @@ fn read(work: &mut Work<'_>) -> Result<(), Failure> {
     let is_at_end = work.worker.owned.last().is_some_and(|last| last.end == size && last.start <= offset);
     let is_last = is_at_end && size - (offset + bytes) < work.block();
     // The volume may end inside a block: read across the end.
-    let goes_on = is_last && !work.conditions.mode.is_raw;
-    let beyond = if goes_on { work.block() * work.worker.random.random_range(0..3) } else { 0 };
+    let reads_beyond = is_last && !work.conditions.mode.is_raw;
+    let beyond = if reads_beyond { work.block() * work.worker.random.random_range(0..3) } else { 0 };
     work.read(offset, (bytes + beyond).min(OP_BYTES_MAX))
 }
 
 fn write(work: &mut Work<'_>, what: &'static str, forced: bool) -> Result<(), Failure> {
     let Some(range) = work.bytes() else { return Ok(()) };
     // A cache or a bounce buffer forces a write by a flush.
-    let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.takes_any);
+    let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.accepts_unaligned);
     write_by(work, what, range, forced, flushes, |volume, data, offset| {
         if forced { volume.write_durably_at(data, offset) } else { volume.write_at(data, offset) }
     })
@@ -153,12 +153,12 @@ fn direct_write(work: &mut Work<'_>, forced_one_in: u32) -> Result<(), Failure> 
     // With a page cache, the cache forces the write by a flush.
     let flushes = forced && (work.conditions.forces_by_flush || work.conditions.mode.is_cached);
     // From aligned memory.
-    work.conditions.mode.takes_any = false;
+    work.conditions.mode.accepts_unaligned = false;
     let result = write_by(work, "direct write", range, forced, flushes, |volume, data, offset| {
         let direct = volume.direct();
         if forced { direct.write_durably_at(data, offset) } else { direct.write_at(data, offset) }
     });
-    work.conditions.mode.takes_any = true;
+    work.conditions.mode.accepts_unaligned = true;
     result
 }
 

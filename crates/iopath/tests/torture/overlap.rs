@@ -1,5 +1,5 @@
-//! Threads that overwrite each other: each sector must hold a write that may have been the last one, and no thread may read
-//! bytes that it has overwritten itself. Any write may win. Bytes with a single writer: `trial.rs`.
+//! Threads that overwrite each other. Each sector must have the content of a write that may have been the last, and no thread
+//! may read bytes that it has overwritten itself. `trial.rs` tests bytes with a single writer.
 
 use crate::backend::Backend;
 use crate::settings::{Settings, pick};
@@ -15,7 +15,7 @@ const SECTOR: usize = 512;
 const STEPS: usize = 48;
 const ROUNDS_MAX: u64 = 64;
 
-/// The most operations of one run.
+/// The maximum number of operations of one run.
 pub(crate) const fn ops_max(threads: usize) -> u64 {
     ROUNDS_MAX * (threads * STEPS) as u64
 }
@@ -31,7 +31,7 @@ struct Step {
 
 /// The part of a write in one sector.
 #[derive(Debug, Clone, Copy)]
-struct Put {
+struct SectorWrite {
     thread: usize,
     step: usize,
     /// The offset of its bytes in the source.
@@ -44,7 +44,7 @@ struct Round<'a> {
     before: &'a [u8],
     plans: Vec<Vec<Step>>,
     /// The writes of each sector, in the order of each thread.
-    puts: Vec<Vec<Put>>,
+    puts: Vec<Vec<SectorWrite>>,
 }
 
 impl<'a> Round<'a> {
@@ -71,7 +71,7 @@ impl<'a> Round<'a> {
             for (number, step) in plan.iter().enumerate() {
                 let Some(from) = step.from else { continue };
                 for at in (0..step.bytes).step_by(SECTOR) {
-                    let put = Put { thread, step: number, from: from + at };
+                    let put = SectorWrite { thread, step: number, from: from + at };
                     puts[(step.offset + at) / SECTOR].push(put);
                 }
             }
@@ -79,9 +79,9 @@ impl<'a> Round<'a> {
         Self { source, before, plans, puts }
     }
 
-    /// Whether a sector may have this content: for a thread after that many steps or, after the round, for all.
+    /// Whether a sector may have this content: for a reader (thread and step), or after the round if there is no reader.
     fn allows(&self, sector: usize, found: &[u8], reader: Option<(usize, usize)>) -> bool {
-        let is_it = |put: &Put| self.source.random[put.from..][..SECTOR] == *found;
+        let is_it = |put: &SectorWrite| self.source.random[put.from..][..SECTOR] == *found;
         let puts = &self.puts[sector];
         let last_of = |thread: usize, before: usize| {
             puts.iter().rfind(move |put| put.thread == thread && put.step < before)
@@ -106,7 +106,7 @@ impl<'a> Round<'a> {
                 let origin = (0..self.source.random.len() - SECTOR)
                     .find(|from| self.source.random[*from..*from + SECTOR] == *found);
                 panic!(
-                    "{reader:?} finds in sector {sector} what is from {origin:?} of the source; written: {:?}",
+                    "{reader:?} finds bytes from {origin:?} of the source in sector {sector}; written: {:?}",
                     self.puts[sector]
                 );
             }
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Lets threads overwrite each other on one volume. Returns the number of operations.
+/// Runs threads that overwrite each other on one volume. Returns the number of operations.
 pub(crate) fn run(settings: &Settings, source: &Source, progress: &Progress, seed: u64, ops: u64) -> u64 {
     let random = &mut Xoshiro256PlusPlus::seed_from_u64(seed);
     let size = *pick(random, &[8 << 10, 64 << 10]);

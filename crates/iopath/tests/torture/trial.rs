@@ -1,5 +1,5 @@
 //! A trial of a volume: phases of operations by one or several workers, and between them reopening, resizing and power failures.
-//! Faults: `trial/faults.rs`.
+//! `trial/faults.rs` injects faults.
 
 mod faults;
 mod mode;
@@ -44,7 +44,7 @@ impl Totals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
     size: usize,
-    /// No worker removes bytes below. The same as the size unless several workers resize.
+    /// No worker removes bytes below the floor. It is the size, unless several workers resize.
     floor: usize,
 }
 
@@ -63,7 +63,7 @@ struct Trial {
     totals: Totals,
 }
 
-/// Runs a trial of `ops` operations. The error describes a failure for people.
+/// Runs a trial of `ops` operations. The error is a message about the failure.
 pub(crate) fn run(
     settings: &Settings,
     source: &Arc<Source>,
@@ -76,11 +76,11 @@ pub(crate) fn run(
     result.map(|()| trial.totals).map_err(|(worker, failure)| {
         let (worker, conditions) = (&trial.workers[worker], trial.conditions);
         let (what, replay) = (worker.explain(&failure), settings.replay(seed, ops));
-        format!("seed {seed}: {what}\n{conditions:?}\nagain: {replay}")
+        format!("seed {seed}: {what}\n{conditions:?}\nrun again: {replay}")
     })
 }
 
-/// A failure, and the worker that met it.
+/// A failure, with the number of its worker.
 type Outcome = Result<(), (usize, Failure)>;
 
 impl Trial {
@@ -119,7 +119,7 @@ impl Trial {
             may_resize: backend.can_resize() && (!is_shared || random.random()),
             is_shared,
             mode: Mode::default(),
-            may_lack: !matches!(settings.target, Target::Memory),
+            may_be_unsupported: !matches!(settings.target, Target::Memory),
         };
         let mut trial = Self {
             random,
@@ -163,7 +163,7 @@ impl Trial {
     }
 
     fn opened(&self) -> Opened {
-        self.opened.clone().expect("open but while it is reopened")
+        self.opened.clone().expect("the volume is open, except during a reopen")
     }
 
     /// The workers run `ops` operations together.
@@ -192,12 +192,12 @@ impl Trial {
         Ok(())
     }
 
-    /// Reopens it with other options and another end.
+    /// Reopens the volume with other options and another end.
     fn reopen(&mut self, end: End) -> Outcome {
         self.stop_faults()?;
         self.close();
         if end != self.end {
-            // Bytes that are added below the floor are zeroes.
+            // Shrinks the storage first, so that bytes added below the new floor are zeroes.
             self.backend.resize(self.end.floor.min(end.floor));
             self.backend.resize(end.size);
         }
@@ -216,11 +216,11 @@ impl Trial {
         let shows_medium = self.conditions.is_shared && self.backend.shows_medium();
         let medium = shows_medium.then(|| self.backend.open(&Options::new()));
         self.opened = Some(Opened { volume, medium });
-        self.share_out(floor, block);
+        self.divide(floor, block);
         Ok(())
     }
 
-    /// A dropped volume writes dirty pages back; a closed one reports whether that succeeded.
+    /// Drops or closes the volume. Both write back dirty pages; only the close reports an error.
     fn close(&mut self) {
         let Some(Opened { volume, .. }) = self.opened.take() else { return };
         let has_lost = std::mem::take(&mut self.conditions.has_lost);
@@ -230,7 +230,7 @@ impl Trial {
     }
 
     /// Divides the bytes that no worker removes among the workers.
-    fn share_out(&mut self, floor: usize, block: usize) {
+    fn divide(&mut self, floor: usize, block: usize) {
         let count = self.workers.len();
         for worker in &mut self.workers {
             worker.model.resize(floor);
@@ -257,7 +257,7 @@ impl Trial {
         }
     }
 
-    /// In half of the trials two workers write parts of the same blocks; in some all workers write to each page.
+    /// In half of the trials, two workers write parts of the same blocks; in some trials, all workers write to each page.
     fn cut(&mut self, block: usize) {
         // Each worker has some of the bytes there are now.
         let share = self.end.floor / self.workers.len();
@@ -294,7 +294,7 @@ impl Trial {
         })
     }
 
-    /// The power fails, where that has an effect.
+    /// The power fails, if the storage can lose bytes.
     fn crash(&mut self) -> Outcome {
         let Some(disk) = self.backend.crashes() else { return Ok(()) };
         let random = &mut self.random;
@@ -319,7 +319,7 @@ fn outcome(what: &str) -> Failure {
     Failure::Outcome(what.to_owned())
 }
 
-/// Mostly small, so that operations interact. Half of the sizes end inside a page.
+/// A size that is mostly small, so that operations interact. Half of the sizes end inside a page.
 pub(crate) fn random_size(random: &mut Xoshiro256PlusPlus) -> usize {
     let most = *pick(random, &[8 << 10, 32 << 10, 64 << 10, 64 << 10, 128 << 10, SIZE_MAX]);
     let size = random.random_range(4096..=most);

@@ -34,7 +34,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches operations on a file at `scratch`, which is removed if the program has to end.
+    /// Watches operations on a file at `scratch`. Removes the file if the program has to abort.
     pub(crate) fn new(scratch: Option<PathBuf>) -> Self {
         let (progress, replay) = (Progress::default(), Arc::new(Mutex::new(String::new())));
         let (end, ended) = channel();
@@ -42,7 +42,7 @@ impl Watchdog {
         let mut watched = Watched { count: 0, since: Instant::now() };
         std::thread::spawn(move || {
             while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                if watched.stands_still_at(counter.0.load(Relaxed)) {
+                if watched.is_stuck_at(counter.0.load(Relaxed)) {
                     abort(&command.lock().unwrap_or_else(PoisonError::into_inner), scratch);
                 }
             }
@@ -62,7 +62,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn stands_still_at(&mut self, count: u64) -> bool {
+    fn is_stuck_at(&mut self, count: u64) -> bool {
         if count != self.count {
             *self = Self { count, since: Instant::now() };
         }
@@ -70,10 +70,10 @@ impl Watched {
     }
 }
 
-/// Writes to stderr directly: the test harness would hold the output back until the test ends.
+/// Writes to stderr directly: the test harness delays output until the test ends.
 fn abort(replay: &str, scratch: Option<PathBuf>) -> ! {
     let message = format!(
-        "\nhang: no operation completed for {} s; threads and the kernel functions in which they wait:\n{}again: {replay}\n",
+        "\nhang: no operation completed for {} s; threads and the kernel functions in which they wait:\n{}run again: {replay}\n",
         HANG.as_secs(),
         threads()
     );

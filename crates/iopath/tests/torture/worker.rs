@@ -1,5 +1,5 @@
-//! One thread of a trial: its ranges of the volume, their model, and the means of operations on them. The operations are rows of
-//! a table in `ops.rs`.
+//! One thread of a trial: its ranges of the volume, their model, and helpers of operations. The operations are rows of a table
+//! in `ops.rs`.
 
 use crate::conditions::{Conditions, Mode};
 use crate::history::{Event, History};
@@ -60,8 +60,8 @@ pub(crate) struct Worker {
     pub(crate) source: Arc<Source>,
     pub(crate) buffer: AlignedBuf,
     pub(crate) losses: Arc<Losses>,
-    /// From this moment on, a successful flush proves that all writes of this worker are saved.
-    proves_since: Moment,
+    /// Since this moment, no loss was accepted: a successful flush saves all writes of this worker.
+    covered_since: Moment,
     progress: Progress,
     number: u64,
 }
@@ -99,7 +99,7 @@ impl Worker {
             source: Arc::clone(source),
             buffer: AlignedBuf::new(OP_BYTES_MAX + 2 * BLOCK_BYTES_MAX).expect("memory"),
             losses: Arc::clone(losses),
-            proves_since: losses.now(),
+            covered_since: losses.now(),
             progress: progress.clone(),
             number: 0,
         }
@@ -151,11 +151,11 @@ impl Worker {
     }
 
     /// Whether a flush that has just succeeded covers all writes of this worker. If another worker has accepted a loss, each
-    /// sector may have any version since the last flush that did.
+    /// sector may have any version since the last flush that covered all writes.
     pub(crate) fn doubt_accepted_losses(&mut self) -> bool {
-        let covers = self.losses.none_since(self.proves_since);
+        let covers = self.losses.none_since(self.covered_since);
         if !covers {
-            self.proves_since = self.losses.now();
+            self.covered_since = self.losses.now();
             self.model.may_have_lost();
         }
         covers
@@ -213,7 +213,7 @@ impl Work<'_> {
         self.volume.facts().block_bytes as usize
     }
 
-    /// One of the ranges. Among others the last more often: it has the end of the volume, whose page all workers share.
+    /// One of the ranges. With several workers, the last range is drawn more often: all workers share the page at the end.
     fn owned(&mut self) -> Range<usize> {
         let Worker { random, owned, .. } = &mut *self.worker;
         let is_last = self.conditions.is_shared && random.random_range(0..4) == 0;
@@ -221,7 +221,7 @@ impl Work<'_> {
         range.unwrap_or_else(|| pick(random, owned)).clone()
     }
 
-    /// Some whole blocks of its own: mostly few, sometimes many.
+    /// A range of whole blocks of this worker: mostly few, sometimes many.
     pub(crate) fn range(&mut self) -> Option<(usize, usize)> {
         let block = self.block();
         let Range { start, end } = self.owned();
@@ -238,9 +238,10 @@ impl Work<'_> {
         Some((start + first * block, blocks * block))
     }
 
-    /// Some bytes of its own, where the volume accepts any and the model supports it (`model.rs`); else whole blocks.
+    /// A range of bytes of this worker, if the volume accepts unaligned ranges and the model supports them (`model.rs`); else
+    /// whole blocks.
     pub(crate) fn bytes(&mut self) -> Option<(usize, usize)> {
-        let whole_blocks = !self.conditions.mode.takes_any || self.conditions.loses_meanwhile();
+        let whole_blocks = !self.conditions.mode.accepts_unaligned || self.conditions.loses_meanwhile();
         if whole_blocks || self.worker.random.random_range(0..3) == 0 {
             return self.range();
         }
@@ -257,12 +258,12 @@ impl Work<'_> {
     /// An offset in the source of that many bytes, aligned for the device.
     pub(crate) fn from(&mut self, bytes: usize) -> usize {
         let align = self.volume.facts().memory_align_bytes as usize;
-        let align = if self.conditions.mode.takes_any { 1 } else { align };
+        let align = if self.conditions.mode.accepts_unaligned { 1 } else { align };
         self.worker.random.random_range(0..=(SOURCE_BYTES - bytes) / align) * align
     }
 
-    /// A flush, or an operation with a flush, has failed. A worker among others often accepts the loss, so that later flushes
-    /// succeed.
+    /// A flush, or an operation with a flush, has failed. With several workers, a worker often accepts the loss, so that later
+    /// flushes succeed.
     pub(crate) fn flush_failed(&mut self) {
         let Conditions { may_fail, may_lose, has_lost, mode, .. } = self.conditions;
         if may_lose && may_fail {
@@ -285,8 +286,8 @@ impl Work<'_> {
         self.outcome(result)
     }
 
-    /// Whether an operation has succeeded. An error is a failure unless the conditions allow it. They never allow that a range
-    /// inside the volume is reported as past the end.
+    /// Whether an operation has succeeded. An error is a failure unless the conditions allow it. They never allow an error
+    /// that reports a range inside the volume as past the end.
     pub(crate) fn outcome(&self, result: &Result<(), Error>) -> Result<bool, Failure> {
         let Err(error) = result else { return Ok(true) };
         match error.kind() {
@@ -295,7 +296,7 @@ impl Work<'_> {
             {
                 Ok(false)
             }
-            ErrorKind::Unsupported if self.conditions.may_lack => Ok(false),
+            ErrorKind::Unsupported if self.conditions.may_be_unsupported => Ok(false),
             _ => Err(Failure::Outcome(format!("unexpected error: {error}"))),
         }
     }
@@ -315,7 +316,7 @@ impl Work<'_> {
         compare(what, offset, found, |found| self.worker.model.check_beside_loss(offset, found))
     }
 
-    /// Compares bytes of the medium, which are in the buffer. A flush has succeeded, so no loss excuses a difference.
+    /// Compares bytes of the medium, which are in the buffer. A flush has succeeded, so a loss cannot explain a difference.
     pub(crate) fn check_saved(&mut self, offset: usize, bytes: usize) -> Result<(), Failure> {
         let Worker { model, buffer, .. } = &mut *self.worker;
         compare("on the medium after a flush", offset, &buffer[..bytes], |found| model.check(offset, found))
@@ -323,8 +324,8 @@ impl Work<'_> {
 
     /// Reads a range, which may reach past the end of the volume, and compares.
     pub(crate) fn read(&mut self, offset: usize, bytes: usize) -> Result<(), Failure> {
-        let Mode { takes_any, .. } = self.conditions.mode;
-        if takes_any {
+        let Mode { accepts_unaligned, .. } = self.conditions.mode;
+        if accepts_unaligned {
             let shift = self.worker.random.random_range(0..512);
             return self.read_by("read", (offset, bytes), shift..shift + bytes, |volume, buffer| {
                 volume.read_at(buffer, offset as u64)
@@ -351,7 +352,7 @@ impl Work<'_> {
         let available = self.worker.model.size().saturating_sub(offset).min(bytes);
         let buffer = &mut self.worker.buffer[into.clone()];
         for sector in buffer.chunks_mut(512) {
-            // Bytes that are not read must not pass for those of an earlier read.
+            // Marks the buffer, so that bytes of an earlier read are not accepted.
             let marked = sector.len().min(8);
             sector[..marked].fill(0xa5);
         }

@@ -1,4 +1,4 @@
-//! Many I/Os at once, in a batch.
+//! Many concurrent I/Os, in a batch.
 
 use crate::settings::pick;
 use crate::worker::{Failure, Work};
@@ -18,7 +18,7 @@ struct Part {
     done: Option<Completion>,
 }
 
-/// Many I/Os at once, which may overlap: they take effect in the order in which they are queued.
+/// Many concurrent I/Os, which may overlap: they take effect in the order in which they are queued.
 pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
     let mut batch = work.batch.take().unwrap_or_else(|| {
         // Through the cache, or past it.
@@ -72,7 +72,8 @@ pub(super) fn burst(work: &mut Work<'_>) -> Result<(), Failure> {
 
 fn judge(work: &mut Work<'_>, part: Part, loses: bool) -> Result<(), Failure> {
     let Part { offset, bytes, from, forced, done } = part;
-    let never = || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst never ended"));
+    let never =
+        || Failure::Outcome(format!("the I/O of {bytes} bytes at {offset} in a burst has not completed"));
     let Completion { buffer, result, .. } = done.ok_or_else(never)?;
     let result = result.map(drop);
     // With a page cache, the cache forces a write by a flush.

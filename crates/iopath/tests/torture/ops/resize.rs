@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The distances of the end above the floor: within a block, within a page, over several pages.
 const ABOVE_FLOOR: [usize; 3] = [500, 5_000, 60_000];
 
-/// A resize by the only worker, which then owns all bytes.
+/// A resize by the only worker. The worker then owns all bytes.
 pub(super) fn alone(work: &mut Work<'_>) -> Result<(), Failure> {
     let size = random_size(&mut work.worker.random);
     let size = if work.conditions.mode.is_raw { size.next_multiple_of(work.block()) } else { size };
@@ -24,9 +24,9 @@ pub(super) fn alone(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A write past the end, mostly at the end, sometimes behind a gap. By the only worker, which owns the new bytes.
+/// A write past the end by the only worker, mostly at the end, sometimes after a gap. The worker owns the new bytes.
 pub(super) fn append(work: &mut Work<'_>) -> Result<(), Failure> {
-    let unit = if work.conditions.mode.takes_any { 1 } else { work.block() };
+    let unit = if work.conditions.mode.accepts_unaligned { 1 } else { work.block() };
     let size = work.worker.model.size();
     let random = &mut work.worker.random;
     let gap = *pick(random, &[0, 0, 0, 700, 9_000]);
@@ -69,8 +69,8 @@ pub(super) fn append(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A resize while others read, write and resize: never below the floor, where the model ends.
-pub(super) fn beside_others(work: &mut Work<'_>) -> Result<(), Failure> {
+/// A resize while other workers read, write and resize: never below the floor, where the model ends.
+pub(super) fn concurrent(work: &mut Work<'_>) -> Result<(), Failure> {
     let above = *pick(&mut work.worker.random, &ABOVE_FLOOR);
     let size = work.worker.model.size() + work.worker.random.random_range(0..=above);
     let size = if work.conditions.mode.is_raw { size.next_multiple_of(work.block()) } else { size };
@@ -93,7 +93,7 @@ pub(super) fn write_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads up to the end: each byte is that of the pattern, or zero.
+/// Reads up to the end: each byte is the byte of the pattern, or zero.
 pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     let (offset, bytes) = range_above_floor(work);
     let is_direct = is_aligned(work, offset, bytes) && work.worker.random.random_range(0..4) == 0;
@@ -122,9 +122,10 @@ pub(super) fn read_above_floor(work: &mut Work<'_>) -> Result<(), Failure> {
     }
 }
 
-/// A range that begins at the floor or above, maybe past the end; whole blocks where the volume requires them.
+/// A range that begins at or above the floor, possibly past the end; whole blocks if the volume requires them.
 fn range_above_floor(work: &mut Work<'_>) -> (usize, usize) {
-    let unit = if work.conditions.mode.takes_any && work.worker.random.random() { 1 } else { work.block() };
+    let unit =
+        if work.conditions.mode.accepts_unaligned && work.worker.random.random() { 1 } else { work.block() };
     let floor = work.worker.model.size().next_multiple_of(unit);
     let random = &mut work.worker.random;
     let (above, most) = (*pick(random, &ABOVE_FLOOR), *pick(random, &ABOVE_FLOOR));

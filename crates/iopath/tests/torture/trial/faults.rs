@@ -55,9 +55,9 @@ impl Trial {
     fn add(&mut self, fault: Fault, hits_flushes: bool) {
         let flush_may_fail = hits_flushes || self.backend.writes_in_flushes();
         let conditions = &mut self.conditions;
-        // Without a page cache only the caller of a failed flush learns of a loss.
-        let is_told_to_one = conditions.is_shared && conditions.may_lose && !conditions.mode.is_cached;
-        if flush_may_fail && is_told_to_one {
+        // Without a page cache, only the caller of a failed flush learns of a loss.
+        let only_caller_learns = conditions.is_shared && conditions.may_lose && !conditions.mode.is_cached;
+        if flush_may_fail && only_caller_learns {
             return;
         }
         conditions.may_fail = true;
@@ -66,7 +66,7 @@ impl Trial {
         faults.add(fault);
     }
 
-    /// The device refuses every write for a while: a page cache fills up, and each writer gets an error.
+    /// The device fails every write for a while: the page cache fills up, and each writer gets an error.
     pub(super) fn refuse_writes(&mut self) -> Outcome {
         if self.faults.is_none() || !self.conditions.mode.is_cached {
             return Ok(());
@@ -102,7 +102,7 @@ impl Trial {
         }
         let cached = self.opened.clone().filter(|_| had_faults && self.conditions.mode.is_cached);
         let Some(opened) = cached else { return Ok(()) };
-        // The first flush may still fail: write-back began before.
+        // The first flush may still fail: write-back began before the faults were removed.
         let first = opened.volume.flush();
         for worker in self.workers.iter_mut().filter(|_| others_may_have_lost) {
             worker.doubt_accepted_losses();
@@ -110,20 +110,22 @@ impl Trial {
                 worker.model.may_have_lost();
             }
         }
-        // Bytes that are read now and saved by a flush are known, whatever failed before.
+        // Reading all bytes and flushing them makes the content certain, even after failures.
         if self.random.random() {
             self.read_everything()?;
         }
         let second = opened.volume.flush();
         let may_have_lost = flush_may_have_failed || self.conditions.has_lost;
         match second {
-            Ok(()) if self.conditions.has_lost => Err((0, outcome("a loss is forgotten"))),
+            Ok(()) if self.conditions.has_lost => {
+                Err((0, outcome("a flush succeeds although a loss was not accepted")))
+            }
             Ok(()) => {
                 self.workers.iter_mut().for_each(Worker::flushed);
                 Ok(())
             }
             Err(error) if first.is_ok() || !may_have_lost => {
-                Err((0, outcome(&format!("a flush should not fail any more: {error}"))))
+                Err((0, outcome(&format!("a flush fails without faults: {error}"))))
             }
             Err(_) => {
                 self.conditions.has_lost = true;

@@ -1,4 +1,4 @@
-//! Random options of a volume. Its storage: `backend.rs`.
+//! Random options of a volume. The storage is in `backend.rs`.
 
 use crate::conditions::Mode;
 use crate::settings::pick;
@@ -11,11 +11,11 @@ const PAGES_MIN: u64 = 16;
 /// Each worker borrows at most two pages, and needs some to write.
 const PAGES_FOR_WORKER: u64 = 4;
 
-/// Random options with their properties, for a volume that ends at a block or not, and that many workers.
+/// Random options with their properties, for a volume with or without a partial last block, and a number of workers.
 pub(super) fn random(is_whole: bool, workers: usize, random: &mut Xoshiro256PlusPlus) -> (Options, Mode) {
     let options = queue(random);
     let direct = Mode::default();
-    let any = Mode { takes_any: true, ..direct };
+    let any = Mode { accepts_unaligned: true, ..direct };
     let page_bytes = *pick(random, &[4096, 4096, 16 << 10, 64 << 10]);
     let readahead = *pick(random, &[Readahead::Auto, Readahead::Off, Readahead::Bytes(64 << 10)]);
     let fewest = PAGES_MIN.max(PAGES_FOR_WORKER * workers as u64);

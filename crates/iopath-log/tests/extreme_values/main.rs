@@ -1,6 +1,6 @@
-//! Logs that no writer of ours makes: every checksum is right, every number may be anything. Each is read, dumped and
-//! summarised, filtered and not, to a result or an error, in bounded time and memory, and sends a terminal nothing to
-//! obey. Logs with wrong checksums are in `tests/file.rs`.
+//! Logs with correct checksums around arbitrary numbers, which our writer never writes. The tests read, dump and summarise
+//! each log, with and without filters. Each call returns a result or an error, in bounded time and memory, and prints no
+//! control characters. `tests/file.rs` tests logs with wrong checksums.
 
 mod made;
 

@@ -1,6 +1,6 @@
-//! Every public function of this crate that takes an offset, a length or a count, with numbers at which arithmetic goes
-//! wrong: an error that is documented, or what there is; no panic, no wrap, and no Ok for what was not done. To be run
-//! with overflow checks (profile `checked`).
+//! Every public function of this crate with an offset, length or count, called with numbers at which arithmetic overflows.
+//! Each call succeeds or returns a documented error; it does not panic or wrap, and does not report success for I/O that was
+//! not done. Run the tests with overflow checks (profile `checked`).
 
 use std::fs::File;
 use std::io::Read;

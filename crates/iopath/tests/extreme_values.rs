@@ -1,5 +1,5 @@
 //! Volumes of every kind with offsets, lengths, sizes and settings at the limits of arithmetic. Each call succeeds or returns
-//! a documented error, without panic or hang. Run it with overflow checks (profile `checked`).
+//! a documented error; it does not panic or hang. Run the tests with overflow checks (profile `checked`).
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{options, scratch};
 const SIZE: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
-/// Offsets and lengths at the limits of arithmetic, inside and behind a volume of `SIZE` bytes.
+/// Offsets and lengths at the limits of arithmetic, inside and past the end of a volume of `SIZE` bytes.
 const EDGES: [u64; 20] = [
     0,
     1,
@@ -40,7 +40,7 @@ fn pairs() -> impl Iterator<Item = (u64, u64)> {
     EDGES.into_iter().flat_map(|a| EDGES.into_iter().map(move |b| (a, b)))
 }
 
-fn ways(options: &Options) -> [(&'static str, Options); 5] {
+fn modes(options: &Options) -> [(&'static str, Options); 5] {
     let options = options.clone().write(true).cache_bytes(64 * BLOCK);
     [
         ("direct", options.clone()),
@@ -67,22 +67,22 @@ fn each_volume(test: impl Fn(&str, &Volume)) {
         volume.write_at(&sevens, 0).unwrap();
         test(&name, &volume);
     };
-    for (way, options) in ways(&Options::new()) {
-        check(format!("{way}, memory"), Volume::memory(&memory(), &options));
+    for (mode, options) in modes(&Options::new()) {
+        check(format!("{mode}, memory"), Volume::memory(&memory(), &options));
         for kind in MAPPERS {
             let disk = memory();
             let layout =
                 FileLayout { block_bytes: 4096, size_bytes: SIZE, capacity_bytes: disk.size_bytes() };
             let file = FileMap::fresh(kind.name, &layout).unwrap();
-            check(format!("{way}, {}", kind.name), Volume::memory_mapped(&disk, &file, &options));
+            check(format!("{mode}, {}", kind.name), Volume::memory_mapped(&disk, &file, &options));
         }
     }
-    for (way, options) in ways(&options()) {
+    for (mode, options) in modes(&options()) {
         let Some((directory, path)) = scratch(SIZE) else { return };
-        check(format!("{way}, a file"), Volume::open(&path, &options));
+        check(format!("{mode}, a file"), Volume::open(&path, &options));
         let members = [directory.path().join("a"), directory.path().join("b")];
         let stripe = Volume::open_stripe(&members, 64 << 10, &options.create(SIZE));
-        check(format!("{way}, a stripe"), stripe);
+        check(format!("{mode}, a stripe"), stripe);
     }
 }
 
@@ -206,7 +206,7 @@ fn a_batch_accepts_ranges_inside_the_volume_and_returns_the_buffer_of_others() {
 }
 
 #[test]
-fn a_volume_can_have_any_size_that_its_source_can() {
+fn a_volume_accepts_any_size_that_its_source_accepts() {
     each_volume(|name, volume| {
         for edge in EDGES {
             if name.ends_with("memory") && (2 * SIZE..1 << 55).contains(&edge) {
@@ -235,7 +235,7 @@ fn a_volume_can_have_any_size_that_its_source_can() {
             }
             let _ = volume.advise(0, u64::MAX, Advice::DontNeed);
         }
-        // Closing does not fill a sparse file.
+        // Shrink it: dropping the volume must not fill a sparse file.
         let _ = volume.resize(SIZE);
     });
 }
@@ -247,13 +247,13 @@ fn settings_out_of_range_are_clamped_or_refused() {
     let mut opened = 0;
     for edge in EDGES {
         let edge32 = u32::try_from(edge).unwrap_or(u32::MAX);
-        for (_, way) in ways(&base) {
+        for (_, mode) in modes(&base) {
             for options in [
-                way.clone().depth(edge32),
-                way.clone().request_bytes_max(edge),
-                way.clone().request_bytes_max(edge).readahead(Readahead::Bytes(edge)),
-                way.clone().page_bytes(edge32),
-                way.clone().cache_bytes(edge),
+                mode.clone().depth(edge32),
+                mode.clone().request_bytes_max(edge),
+                mode.clone().request_bytes_max(edge).readahead(Readahead::Bytes(edge)),
+                mode.clone().page_bytes(edge32),
+                mode.clone().cache_bytes(edge),
             ] {
                 if (1 << 30..1 << 55).contains(&edge) && options_take_memory(&options, edge) {
                     continue;
@@ -272,7 +272,7 @@ fn settings_out_of_range_are_clamped_or_refused() {
         }
         let volume = Volume::memory(&disk, &base).unwrap();
         for (io_depth, buffer_bytes) in [(1, edge as usize), (edge32, 1), (edge32, edge as usize)] {
-            // Less than the smallest cache is refused; more is more than a test should use.
+            // More memory than a test should use.
             if u64::from(io_depth).saturating_mul(buffer_bytes.max(4096) as u64) > 64 << 20
                 && edge < u32::MAX.into()
             {
@@ -303,7 +303,7 @@ fn settings_out_of_range_are_clamped_or_refused() {
     }
 }
 
-/// Whether these options request about `edge` bytes of memory, which the system may have.
+/// Whether these options request about `edge` bytes of memory: the system may have that much.
 fn options_take_memory(options: &Options, edge: u64) -> bool {
     format!("{options:?}").contains(&format!("cache_bytes: {edge},"))
 }
