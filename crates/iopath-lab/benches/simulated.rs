@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use iopath_lab::paths::find_path;
 use iopath_lab::progress::Silent;
-use iopath_lab::{BlockSize, Depth, End, LogSettings, Repetitions, Rw, Workload};
+use iopath_lab::{BlockSize, Depth, DeviceDepth, End, LogSettings, Repetitions, Rw, Workload};
 use iopath_os::process_cpu_times;
 
 /// A case and its length: the processor time of each is some hundred milliseconds.
@@ -67,6 +67,8 @@ fn rate(case: &Case, log: &Path) -> f64 {
         depth: Depth::constant(case.depth),
         end: End::Bytes(case.ios * u64::from(block_size)),
         repetitions: Repetitions::constant(1),
+        // The elevator orders the requests, not the disk.
+        device_depth: Some(DeviceDepth::constant(2)),
         elevator: Some(case.elevator.parse().expect("an elevator of the table")),
         log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None }),
         ..Workload::default()

@@ -42,7 +42,7 @@ pub enum LogError {
         least_bytes: u64,
     },
     /// The compression level does not exist.
-    #[error("cannot compress a log at level {level}: {source}; levels are 1 to 19")]
+    #[error("cannot compress a log at level {level}: {source}; levels are 1 to 19, and -1 to -20")]
     Level {
         /// The requested level.
         level: i32,

@@ -13,6 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use zstd::bulk::Compressor;
+use zstd::zstd_safe::compress_bound;
 
 /// Records of one queue that are not written yet.
 #[derive(Debug)]
@@ -73,6 +74,9 @@ pub(super) struct LogFile {
     marks_written: usize,
     /// Blocks so far, also those that did not fit.
     blocks: u64,
+    /// The words of one block, and the compressed words. Both are reused: an allocation of this size is a system call.
+    joined: Vec<u8>,
+    packed: Vec<u8>,
     /// The frames of one block.
     frames: Vec<u8>,
     written_bytes: u64,
@@ -98,7 +102,7 @@ impl LogFile {
     ) -> Result<Self, LogError> {
         let level = options.level;
         let mut compressor = Compressor::new(level).map_err(|source| LogError::Level { level, source })?;
-        let is_level = zstd::compression_level_range().contains(&level) && level > 0;
+        let is_level = (LogOptions::LEVEL_MIN..=LogOptions::LEVEL_MAX).contains(&level) && level != 0;
         if !is_level {
             let source = io::ErrorKind::InvalidInput.into();
             return Err(LogError::Level { level, source });
@@ -119,6 +123,8 @@ impl LogFile {
             marks,
             marks_written: 0,
             blocks: 0,
+            joined: Vec::new(),
+            packed: Vec::new(),
             frames: Vec::new(),
             written_bytes: header.len() as u64,
             limit_bytes: options.limit_bytes,
@@ -151,18 +157,22 @@ impl LogFile {
     }
 
     fn try_write(&mut self, pending: &Pending, missed: u64) -> io::Result<State> {
-        let packed = self.compressor.compress(&pending.words.concat())?;
+        self.joined.clear();
+        pending.words.iter().for_each(|words| self.joined.extend_from_slice(words));
+        self.packed.clear();
+        self.packed.reserve(compress_bound(self.joined.len()));
+        self.compressor.compress_to_buffer(&self.joined, &mut self.packed)?;
         let head = BlockHead {
             queue: pending.queue,
             records: pending.len() as u32,
             first_record: self.totals.records,
             time_ns: pending.time_ns,
             missed,
-            frame_bytes: packed.len() as u32,
+            frame_bytes: self.packed.len() as u32,
         };
         self.frames.clear();
         self.frames.extend(head.to_frame());
-        self.frames.extend(packed);
+        self.frames.extend_from_slice(&self.packed);
         let bytes = self.frames.len() as u64;
         if self.written_bytes + bytes + TRAILER_FRAME_BYTES > self.limit_bytes {
             return Ok(State::Full);

@@ -11,13 +11,20 @@ pub struct LogOptions {
     pub ring_records: usize,
     /// Maximum size of the file in bytes. Later records are counted and dropped.
     pub limit_bytes: u64,
-    /// The zstd level, 1 to 19. Above 3 compression may be too slow for a million I/Os a second.
+    /// The zstd level, 1 to 19, or -1 to -20 for less CPU time and a larger file. Above 3 compression may be too slow for a
+    /// million I/Os a second.
     pub level: i32,
 }
 
 impl LogOptions {
     /// The longest ring: 384 MiB, allocated when the queue is added.
     pub const RING_RECORDS_MAX: usize = 1 << 24;
+
+    /// The fastest level.
+    pub const LEVEL_MIN: i32 = -20;
+
+    /// The level of the smallest files.
+    pub const LEVEL_MAX: i32 = 19;
 }
 
 impl Default for LogOptions {
