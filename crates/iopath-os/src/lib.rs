@@ -42,7 +42,7 @@ pub use engine::{
 pub use errno::{io_error_of, system_error};
 pub use huge_pages::HugePages;
 pub use jobs::{Finished, Job, Refused};
-pub use limits::{Geometry, REQUEST_BYTES, limits_of};
+pub use limits::{Geometry, REQUEST_BYTES, file_size_limit, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};
 pub use runner::{RunError, Runner};

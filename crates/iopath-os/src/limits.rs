@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use iopath_core::{Limits, SECTOR_BYTES};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// Properties of a target that the caller has discovered.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,12 @@ const FILE_FALLOCATE_BYTES_MAX: u64 = 1 << 30;
 
 /// The maximum bytes of a write-zeroes on a disk without such a command: the kernel writes the zeroes.
 const WRITTEN_ZEROES_BYTES_MAX: u64 = 4 << 20;
+
+/// The maximum length in bytes to which this process may extend a file (`RLIMIT_FSIZE`). An attempt to exceed it raises
+/// `SIGXFSZ`, which ends a process that does not handle it.
+pub fn file_size_limit() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}
 
 /// The limits of an open file or block device.
 ///

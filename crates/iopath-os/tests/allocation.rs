@@ -6,11 +6,15 @@ use std::cell::Cell;
 use iopath_core::cache::{CacheConfig, DirectStep, Lookup, Outcome, PageCache, Part, WriteStep};
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::mapper::{Boundary, FileLayout};
+use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{
     Bio, BlockDevice, Extent, Instant, Io, LengthOnly, Limits, Op, Page, PageRange, QueueConfig,
     RequestQueue, Stripe, StripeConfig, Tag,
 };
-use iopath_os::{AlignedBuf, FileMap, Mapped, MemoryConfig, MemoryDisk, Null, RealDevice, Segment, now};
+use iopath_os::{
+    AlignedBuf, Buffered, BufferedConfig, BufferedStats, FileMap, Mapped, MemoryConfig, MemoryDisk, NoMemory,
+    Null, RealDevice, Runner, Segment, now,
+};
 
 struct Counting;
 
@@ -203,4 +207,57 @@ fn a_warm_cache_never_allocates_for_direct_io_beside_it() {
     let waits: u64 = (20..1000).map(|number| cache_lap(&mut cache, number)).sum();
     assert_eq!(ALLOCATIONS.get() - warm, 0, "the cache allocates");
     assert!(waits > 1000, "only {waits} waited");
+}
+
+/// Hits, borrowed hits, misses with and without readahead, whole and partial writes, write-back by the share of dirty pages,
+/// and a flush. The file has four times as many pages as the cache.
+fn buffered_lap(buffered: &Buffered, bytes: &mut [u8], lap: u64) {
+    const PAGES: u64 = 256;
+    for number in lap * 64..(lap + 1) * 64 {
+        let page = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        let offset = match number / 8 % 4 {
+            // A stream, for readahead.
+            0 | 1 => number % PAGES * 4096,
+            _ => page * 4096,
+        };
+        match number / 3 % 4 {
+            0 => buffered.write_at(&bytes[..4096], offset).unwrap(),
+            1 => buffered.write_at(&bytes[..100], offset + 50).unwrap(),
+            2 => assert_eq!(buffered.borrow(offset, 4096).unwrap().len(), 4096),
+            _ => assert_eq!(buffered.read_at(bytes, offset).unwrap() % 4096, 0),
+        }
+        // Cached now.
+        assert_eq!(buffered.read_at(&mut bytes[..512], offset + 512).unwrap(), 512);
+    }
+    if lap.is_multiple_of(3) {
+        buffered.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_warm_buffered_path_never_allocates() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
+    let config = BufferedConfig {
+        cache: CacheConfig { frames: 64, ..CacheConfig::default() },
+        readahead: Some(ReadaheadConfig { budget_bytes: 64 << 10, ..ReadaheadConfig::default() }),
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        tail: None,
+        writes_last_block: false,
+        inline_reads: None,
+    };
+    let opened: Result<_, NoMemory> = Buffered::new(config, |_| {
+        let device: Box<dyn RealDevice + Send> = Box::new(disk.open());
+        Ok(Runner::new(device, &QueueConfig::default()))
+    });
+    let buffered = opened.unwrap();
+    let mut bytes = vec![7; 4 * 4096];
+    (0..40).for_each(|lap| buffered_lap(&buffered, &mut bytes, lap));
+    let (warm, before) = (ALLOCATIONS.get(), buffered.stats());
+    (40..400).for_each(|lap| buffered_lap(&buffered, &mut bytes, lap));
+    assert_eq!(ALLOCATIONS.get() - warm, 0, "the buffered path allocates");
+    let BufferedStats { hits, cache, .. } = buffered.stats();
+    assert!(hits - before.hits > 10_000, "{hits} hits");
+    assert!(cache.pages_read - before.cache.pages_read > 1000, "{cache:?}");
+    assert!(cache.pages_written - before.cache.pages_written > 1000, "{cache:?}");
 }

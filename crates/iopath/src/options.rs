@@ -128,6 +128,9 @@ impl Options {
     /// volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes. Flushed appends
     /// are complete.
     ///
+    /// If another handle or process has made the file longer meanwhile, the volume leaves its length as it is. Two handles
+    /// that extend one file at the same moment are not coordinated.
+    ///
     /// Such a flush, and a write that extends, may resize the file. Before them, reap every [`Batch`](crate::Batch) write to
     /// the last page, as for [`Volume::resize`](crate::Volume::resize).
     #[must_use]

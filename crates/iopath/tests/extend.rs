@@ -8,7 +8,9 @@ use iopath::{
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{filled, options, scratch};
 
@@ -151,6 +153,62 @@ fn a_size_that_the_system_refuses_fails_and_changes_nothing() {
     assert_eq!(volume.size_bytes(), 1000);
     volume.flush().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000);
+}
+
+/// Without care, the system ends a process that exceeds its limit by a signal.
+#[test]
+fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
+    const LIMIT: u64 = 3 << 19;
+    const FILE: &str = "IOPATH_TEST_LIMITED_FILE";
+    if let Some(path) = std::env::var_os(FILE) {
+        let limit = Rlimit { current: Some(LIMIT), ..getrlimit(Resource::Fsize) };
+        setrlimit(Resource::Fsize, limit).unwrap();
+        let volume = Volume::open(path.as_ref() as &std::path::Path, &buffered()).unwrap();
+        let block = filled(4096, 1);
+        while volume.size_bytes() < LIMIT {
+            // The first step of the file is below the limit, the second is not.
+            volume.write_at(&block, volume.size_bytes()).unwrap();
+        }
+        let error = volume.write_at(&[1], LIMIT).unwrap_err();
+        assert_eq!((error.errno(), volume.size_bytes()), (27, LIMIT), "EFBIG: {error}");
+        assert_eq!(volume.resize(LIMIT + 1).unwrap_err().errno(), 27);
+        return volume.flush().unwrap();
+    }
+    let Some((_directory, path)) = scratch(0) else { return };
+    let name = "a_limit_on_the_length_of_files_is_an_error_and_not_a_signal";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(FILE, &path)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stderr));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), LIMIT);
+}
+
+/// Steps of the file are the handle's own to cut. Bytes of another handle are not.
+#[test]
+fn a_file_that_another_handle_made_longer_is_not_cut() {
+    let Some((_directory, path)) = scratch(0) else { return };
+    let length = || std::fs::metadata(&path).unwrap().len();
+    let append = |bytes: usize| {
+        let mut other = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        other.write_all(&vec![9; bytes]).unwrap();
+    };
+    let volume = Volume::open(&path, &buffered()).unwrap();
+    volume.write_at(&[1; 1000], 0).unwrap();
+    let step = length();
+    append(3 << 20);
+    let others = step..step + (3 << 20);
+    assert_eq!(length(), others.end);
+    volume.flush().unwrap();
+    assert_eq!(length(), others.end, "a flush cuts it");
+    volume.write_at(&[2; 1000], 1000).unwrap();
+    assert_eq!(length(), others.end, "a write that extends the volume cuts it");
+    drop(volume);
+    assert_eq!(length(), others.end, "a drop cuts it");
+    let found = std::fs::read(&path).unwrap();
+    assert!(found[1000..2000].iter().all(|byte| *byte == 2));
+    assert!(found[others.start as usize..].iter().all(|byte| *byte == 9));
 }
 
 /// Concurrent appends, reads and flushes: afterwards the file contains each record completely.

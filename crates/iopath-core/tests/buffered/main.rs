@@ -145,6 +145,20 @@ fn a_read_in_flight_during_a_truncation_is_repeated_without_an_error() {
 }
 
 #[test]
+fn a_canceled_resize_lets_writers_to_the_cut_page_continue() {
+    let mut driver = driver(64, None);
+    driver.write(6 * PAGE, PAGE as usize);
+    driver.path.write_back(iopath_core::PageRange::ALL, 1);
+    driver.advance();
+    // The page that is cut inside is free; the page behind is being written.
+    let (resize, step) = driver.path.begin_resize(3 * PAGE + 512, 2);
+    assert_eq!(step, ResizeStep::Wait);
+    driver.path.cancel_resize(resize);
+    driver.write(3 * PAGE, PAGE as usize);
+    assert_eq!(driver.flush(), Outcome::Done);
+}
+
+#[test]
 fn the_tail_is_written_before_the_blocks_of_its_page_and_a_read_zeroes_past_the_end() {
     let size_bytes = 2 * PAGE + 700;
     let cache = CacheConfig { frames: 16, ..CacheConfig::default() };

@@ -196,11 +196,24 @@ impl Shared {
         let (mut resize, mut step) = state.path.begin_resize(size_bytes, waiter as u64);
         while step == ResizeStep::Wait {
             state.advance(clock::now());
-            let (locked, outcome) = self.wait(state, waiter)?;
+            let (locked, outcome) = match self.wait(state, waiter) {
+                Ok(ended) => ended,
+                Err(error) => {
+                    self.lock().path.cancel_resize(resize);
+                    return Err(error);
+                }
+            };
             state = locked;
             waiter = state.add_waiter();
-            let next = state.path.handle_resize_outcome(&mut resize, outcome, waiter as u64);
-            step = next.inspect_err(|_| drop(state.waiters.remove(waiter)))?;
+            match state.path.handle_resize_outcome(&mut resize, outcome, waiter as u64) {
+                Ok(next) => step = next,
+                Err(error) => {
+                    state.waiters.remove(waiter);
+                    state.path.cancel_resize(resize);
+                    state.advance(clock::now());
+                    return Err(error.into());
+                }
+            }
         }
         state.waiters.remove(waiter);
         self.publish_size(&mut state);

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::options::IoMode;
 use crate::source::Backing;
 use iopath_core::{Extent, Op, SECTOR_BYTES};
+use iopath_os::file_size_limit;
 use std::sync::atomic::Ordering;
 
 /// A multiple of every block and page.
@@ -58,7 +59,10 @@ impl Volume {
         let (Some(cache), true) = (self.cache_if_any(), self.is_regular_file()) else {
             return self.resize_locked(size_bytes);
         };
-        if size_bytes > self.shared.file_bytes() && !self.extend_file(size_bytes)? {
+        if size_bytes > self.shared.file_bytes()
+            && !self.has_grown(size_bytes)
+            && !self.extend_file(size_bytes)?
+        {
             return self.resize_locked(size_bytes);
         }
         cache.extend(size_bytes);
@@ -66,13 +70,22 @@ impl Volume {
         Ok(())
     }
 
-    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem refuses that length.
+    /// Whether another handle or process has extended the file to `size_bytes` or more: its length is not changed then.
+    fn has_grown(&self, size_bytes: u64) -> bool {
+        self.shared.length().is_some_and(|length| length >= size_bytes)
+    }
+
+    /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the process
+    /// refuses that length.
     fn extend_file(&self, size_bytes: u64) -> Result<bool> {
         let (Backing::File(file), Some(file_bytes)) =
             (self.backing(), size_bytes.checked_next_multiple_of(STEP_BYTES))
         else {
             return Ok(false);
         };
+        if file_bytes > file_size_limit() {
+            return Ok(false);
+        }
         let old_bytes = self.shared.file_bytes().max(self.size_bytes());
         let is_extended = if old_bytes.is_multiple_of(STEP_BYTES) {
             file.set_len(file_bytes).is_ok()
@@ -97,6 +110,10 @@ impl Volume {
         if self.shared.file_bytes() <= self.size_bytes() {
             return Ok(());
         }
+        if !self.shared.is_file_ours() {
+            self.set_file_bytes(self.size_bytes());
+            return Ok(());
+        }
         self.resize_locked(self.size_bytes())
     }
 
@@ -109,6 +126,18 @@ impl Shared {
     fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Ordering::Acquire)
     }
+
+    /// The length of the file, if it is one and its length is known.
+    fn length(&self) -> Option<u64> {
+        let Backing::File(file) = &self.source.backing else { return None };
+        file.metadata().ok().map(|metadata| metadata.len())
+    }
+
+    /// Whether the file is as long as this volume has made it. Otherwise another handle or process has changed its length, and
+    /// the bytes behind the end of this volume are not its own to cut.
+    fn is_file_ours(&self) -> bool {
+        self.length() == Some(self.file_bytes())
+    }
 }
 
 impl Drop for Shared {
@@ -119,6 +148,9 @@ impl Drop for Shared {
             return;
         }
         drop(self.cache.take());
+        if !self.is_file_ours() {
+            return;
+        }
         if let Backing::File(file) = &self.source.backing {
             // A failure is harmless: the rest of the file is zeroes.
             let _ = file.set_len(size_bytes);

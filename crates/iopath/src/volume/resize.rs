@@ -4,7 +4,9 @@ use super::Volume;
 use crate::error::{Cause, ErrorKind, Result};
 use crate::source::Backing;
 use iopath_core::Op;
+use iopath_os::file_size_limit;
 use iopath_os::target::Kind;
+use rustix::io::Errno;
 use std::io;
 
 impl Volume {
@@ -61,6 +63,10 @@ impl Volume {
         let failed = |source| self.cannot_resize(size_bytes, source);
         match self.backing() {
             Backing::File(file) => {
+                if size_bytes > self.size_bytes() && size_bytes > file_size_limit() {
+                    // The system would end the process by SIGXFSZ.
+                    return Err(failed(io::Error::from_raw_os_error(Errno::FBIG.raw_os_error())));
+                }
                 file.set_len(size_bytes).map_err(failed)?;
                 self.set_file_bytes(size_bytes);
                 Ok(())

@@ -108,6 +108,19 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
+    /// Cancels a resize that waits: its caller will not learn the outcome. Nothing has changed, and writers to the page of
+    /// the nearer end may continue.
+    ///
+    /// # Panics
+    /// If the file may be resized already: a bug of the caller.
+    #[expect(clippy::needless_pass_by_value, reason = "the resize ends here")]
+    pub fn cancel_resize(&mut self, resize: Resize) {
+        assert!(resize.past_end.is_none(), "a resize is canceled after its wait");
+        if let Some(cut_page) = resize.cut_page {
+            self.cache.end_direct(cut_page);
+        }
+    }
+
     /// Moves the end of the volume to `size_bytes`, unless it is there or farther. The file must have that length
     /// already, and the added bytes must read as zeroes. For writes that append: unlike a resize, this never waits. Set
     /// the capacity of the queue afterwards.
