@@ -79,6 +79,6 @@ fn rate(case: &Case, log: &Path) -> f64 {
     };
     let before = spent();
     let result = iopath_lab::run(&workload, &mut Silent).expect("a model cannot fail");
-    let after: Duration = spent();
-    result.ios as f64 / (after - before).as_secs_f64()
+    let taken: Duration = spent().saturating_sub(before);
+    result.ios as f64 / taken.as_secs_f64()
 }
