@@ -39,7 +39,7 @@ pub struct ModelTarget {
 }
 
 impl ModelTarget {
-    /// The model that a target names; none if the target is a file, directory or device.
+    /// The model with the name of a target; none if the target is a file, directory or device.
     ///
     /// # Errors
     /// [`LabError`]: there is no such preset, the file cannot be read, or a parameter is wrong.

@@ -61,7 +61,7 @@ pub enum WorkloadError {
     EndOfTime {
         /// The time of all repetitions, in seconds.
         seconds: u64,
-        /// The most there is, in seconds.
+        /// The longest possible time, in seconds.
         seconds_max: u64,
     },
     /// Only reads can borrow, and the pattern has none.

@@ -58,7 +58,7 @@ pub(crate) struct Simulation<'a> {
     log: Option<&'a SyncLogWriter>,
     /// Set to end the run soon.
     stop: &'a AtomicBool,
-    /// Runs on from one repetition to the next, so that the log has one order.
+    /// Continues from one repetition to the next, so that the times in the log only increase.
     clock: VirtualClock,
     /// Kept between repetitions of a warm workload only: each cold one begins with a model and a page cache in
     /// their initial state.

@@ -18,12 +18,13 @@ use iopath_os::{Bell, BufferPool, PoolBuf};
 pub use options::BatchOptions;
 pub use request::Request;
 
-/// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache, on any other they
-/// are direct I/O; [`BatchOptions::buffered`] selects the other way on a volume with a page cache.
+/// Keeps many I/Os in flight without a thread for each. On a buffered volume they go through the page cache; on any other
+/// volume they are direct I/O. On a volume with a page cache, [`BatchOptions::buffered`] selects one of the two.
 ///
 /// A batch collects requests until [`Batch::submit`] or [`Batch::wait`], merges neighbours, and submits them with one system
-/// call. Overlapping requests of one batch, at least one a write, are carried out in the order in which they were queued; all
-/// others in any order. Dropping a batch waits for the requests in flight, except for buffered reads, which it abandons.
+/// call. If requests of one batch overlap and at least one is a write, they complete in the order in which they were queued.
+/// All other requests may complete in any order. Dropping a batch waits for the requests in flight, except for buffered
+/// reads, which it abandons.
 ///
 /// A batch may move between threads ([`AnyThread`]). [`Volume::local_batch`] creates a batch that stays on its thread, with a
 /// lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
@@ -79,18 +80,18 @@ pub struct Batch<T: Threading = AnyThread> {
     io: BatchIo<T>,
     volume: Volume,
     pool: BufferPool,
-    /// Rung at completions, if an event loop waits for them.
+    /// Notifies an event loop of completions.
     bell: Option<Bell>,
 }
 
-/// The way of the requests.
+/// The path of the requests.
 #[derive(Debug)]
 enum BatchIo<T: Threading> {
     Direct(Box<DirectBatch<T>>),
     Buffered(Box<BufferedBatch>),
 }
 
-/// A [`Batch`] that stays on the thread that made it.
+/// A [`Batch`] that stays on the thread that created it.
 pub type LocalBatch = Batch<OneThread>;
 
 /// A completed request of a batch.
@@ -162,8 +163,8 @@ impl<T: Threading> Batch<T> {
         self.pool.take()
     }
 
-    /// Queues a request. It is submitted by [`Batch::submit`] or [`Batch::wait`], or when more requests are queued than the
-    /// plug holds. A buffered write, flush or discard begins at once.
+    /// Queues a request. [`Batch::submit`] or [`Batch::wait`] submits it, or this method, when more requests are queued than
+    /// the plug holds. A buffered write, flush or discard begins at once.
     ///
     /// # Errors
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the range is

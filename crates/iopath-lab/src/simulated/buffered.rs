@@ -38,7 +38,7 @@ use call::{Call, Next};
 /// Bios between cache and device, as in a volume.
 const BIOS_MAX: u32 = 1024;
 
-/// Requests at the device at once unless set, as in a volume.
+/// The default device depth, as in a volume.
 const DEVICE_DEPTH: u32 = 32;
 
 /// The jobs of one repetition, their page cache and the device.
@@ -62,7 +62,7 @@ pub(super) struct Buffered<D: BlockDevice> {
     failure: Option<SimError>,
 }
 
-/// A job and how far its present call is.
+/// A job and the state of its current call.
 #[derive(Debug)]
 struct Runner {
     job: Job,
@@ -256,7 +256,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         self.jobs[number as usize].state = State::Starved { sleep, since: now, is_idle, starvation };
     }
 
-    /// A job that lacks a frame checks for one, or fails when its patience has ended.
+    /// A job without a frame checks for one again, or fails after its time limit.
     fn check_starved(&mut self, number: u32, now: Instant) {
         let state = std::mem::replace(&mut self.jobs[number as usize].state, State::Waiting);
         let State::Starved { since, is_idle, mut starvation, .. } = state else { return };

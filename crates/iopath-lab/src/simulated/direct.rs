@@ -34,7 +34,7 @@ pub(super) struct Direct<Q> {
     flushes: bool,
     /// Jobs with free slots that have not been polled since, each once.
     runnable: Vec<u32>,
-    /// Bios that a shared queue had no room for, the oldest first.
+    /// Bios that did not fit in a shared queue, the oldest first.
     backlog: VecDeque<(u32, Bio<Span>)>,
     unfinished: usize,
     failure: Option<SimError>,

@@ -15,7 +15,7 @@ pub(super) struct Hub<D: BlockDevice> {
     device: D,
     /// Requests at the device and in `waiting`, each with its port and its tag there; the index is the device's tag.
     requests: Slab<(u32, Tag)>,
-    /// Requests that the device had no room for, the oldest first.
+    /// Requests that did not fit in the device, the oldest first.
     waiting: VecDeque<Held<D::Memory>>,
     /// Completions that the ports have not polled.
     done: Vec<VecDeque<Completion>>,

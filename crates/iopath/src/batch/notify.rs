@@ -16,8 +16,8 @@ impl<T: Threading> Batch<T> {
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
-    /// No thread waits for the device of a shared queue on behalf of an event loop. So from then on a direct batch has a
-    /// queue and an engine of its own, also with an elevator. For buffered batches the cache starts one thread, which polls
+    /// After the first call, a direct batch has a queue and an engine of its own, also with an elevator: a shared queue has
+    /// no thread that waits for the device on behalf of an event loop. For buffered batches the cache starts one thread, which polls
     /// its device while requests of such batches wait. A buffered read makes the descriptor readable when a page is there,
     /// and also at once if all of its pages are.
     ///
@@ -39,8 +39,8 @@ impl<T: Threading> Batch<T> {
         Ok(descriptor)
     }
 
-    /// How long a wait for [`Batch::completion_fd`] may take at most before the next [`Batch::poll`]; `None` for no limit.
-    /// There is a limit while an elevator holds requests back, while a forced write waits for a flush of the page cache,
+    /// The maximum time to wait for [`Batch::completion_fd`] before the next [`Batch::poll`]; `None` for no limit.
+    /// There is a limit while an elevator delays requests, while a forced write waits for a flush of the page cache,
     /// while writes wait because too many pages are dirty, and while a request waits for a page of a cache that is full.
     pub fn next_timeout(&self) -> Option<Duration> {
         either!(&self.io, io => io.next_timeout())
