@@ -14,3 +14,5 @@ pub(crate) mod request;
 pub(crate) mod stripe;
 pub(crate) mod table;
 pub(crate) mod tag_list;
+#[cfg(test)]
+pub(crate) mod timed_disk;

@@ -1,7 +1,8 @@
 //! What an elevator decides between threads that share a queue: order, shares, priorities. The device takes one request
-//! at a time and a fixed time for each, so figures are counted in requests, not read from a clock.
+//! at a time, and figures are counted in requests, not read from a clock. While a thread that is to be busy has too few
+//! requests queued, because the machine does not schedule it, the device completes nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -15,19 +16,58 @@ use iopath_os::{
     Bell, BufferPool, Job, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch, now,
 };
 
-/// The time that the device takes for a request: long enough for a thread to be scheduled.
-const SERVICE: Duration = Duration::from_micros(300);
+/// The time that the device takes for a request. It takes longer while a busy thread has too few requests queued.
+const SERVICE: Duration = Duration::from_micros(50);
 
-/// Requests that a busy thread keeps in flight. The device has work for that long while the thread is not scheduled.
+/// Requests that a busy thread keeps in flight.
 const DEPTH: u32 = 64;
+
+/// The requests that each busy thread has queued and the device has not begun. An elevator can be fair only to threads that
+/// have requests queued.
+#[derive(Debug, Default)]
+struct Backlogs(Mutex<BTreeMap<Stream, Backlog>>);
+
+#[derive(Debug)]
+struct Backlog {
+    queued: u32,
+    /// The device completes nothing while there are fewer. More than one where possible: the queue may not have seen the last
+    /// yet.
+    queued_min: u32,
+}
+
+impl Backlogs {
+    fn add(&self, stream: Stream, requests: u32) {
+        if let Some(backlog) = self.0.lock().unwrap().get_mut(&stream) {
+            backlog.queued += requests;
+        }
+    }
+
+    fn begin(&self, stream: Stream) {
+        if let Some(backlog) = self.0.lock().unwrap().get_mut(&stream) {
+            backlog.queued = backlog.queued.saturating_sub(1);
+        }
+    }
+
+    /// The thread queues no more requests.
+    fn leave(&self, stream: Stream) {
+        self.0.lock().unwrap().remove(&stream);
+    }
+
+    /// Whether the device may complete a request of `stream`.
+    fn suffice(&self, stream: Stream) -> bool {
+        let backlogs = self.0.lock().unwrap();
+        backlogs.iter().all(|(of, backlog)| backlog.queued + u32::from(*of == stream) >= backlog.queued_min)
+    }
+}
 
 /// Serves one request at a time, and moves no byte.
 #[derive(Debug)]
 struct Disk {
     limits: Limits,
-    in_flight: VecDeque<(Instant, Tag)>,
+    in_flight: VecDeque<(Instant, Tag, Stream)>,
     /// The stream and start of each request, in the order of dispatch.
     served: Arc<Mutex<Vec<(Stream, Sector)>>>,
+    backlogs: Arc<Backlogs>,
     watch: Arc<DiskWatch>,
 }
 
@@ -48,7 +88,13 @@ struct WatchState {
 impl Disk {
     fn new() -> Self {
         let limits = Limits { depth_max: 1, ..Limits::with_capacity(1 << 40) };
-        Self { limits, in_flight: VecDeque::new(), served: Arc::default(), watch: Arc::default() }
+        Self {
+            limits,
+            in_flight: VecDeque::new(),
+            served: Arc::default(),
+            backlogs: Arc::default(),
+            watch: Arc::default(),
+        }
     }
 }
 
@@ -61,18 +107,27 @@ impl BlockDevice for Disk {
 
     fn submit(&mut self, io: &Io<'_, Segment>, _now: Instant) -> Result<(), Busy> {
         self.served.lock().unwrap().push((io.stream, io.extent.start()));
-        self.in_flight.push_back((now() + SERVICE, io.tag));
+        self.backlogs.begin(io.stream);
+        self.in_flight.push_back((now() + SERVICE, io.tag, io.stream));
         Ok(())
     }
 
     fn commit(&mut self, _now: Instant) {
-        self.watch.state.lock().unwrap().due = self.in_flight.front().map(|(due, _)| *due);
+        self.watch.state.lock().unwrap().due = self.in_flight.front().map(|(due, ..)| *due);
         self.watch.has_changed.notify_all();
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-        let (due, tag) = *self.in_flight.front()?;
-        (due <= now).then(|| self.in_flight.pop_front())?;
+        let (due, tag, stream) = self.in_flight.front_mut()?;
+        if *due > now {
+            return None;
+        }
+        if !self.backlogs.suffice(*stream) {
+            *due = now + SERVICE;
+            return None;
+        }
+        let tag = *tag;
+        self.in_flight.pop_front();
         Some(Completion { tag, result: Ok(()) })
     }
 }
@@ -132,11 +187,13 @@ struct Bench {
     queue: SharedQueue<Disk>,
     served: Arc<Mutex<Vec<(Stream, Sector)>>>,
     watch: Arc<DiskWatch>,
+    backlogs: Arc<Backlogs>,
 }
 
 fn bench(elevator: &str) -> Bench {
     let disk = Disk::new();
-    let (served, watch) = (Arc::clone(&disk.served), Arc::clone(&disk.watch));
+    let (served, watch, backlogs) =
+        (Arc::clone(&disk.served), Arc::clone(&disk.watch), Arc::clone(&disk.backlogs));
     let config = QueueConfig {
         bios_max: 1024,
         requests_max: 1024,
@@ -144,7 +201,7 @@ fn bench(elevator: &str) -> Bench {
         elevator: elevator.parse().unwrap(),
         ..QueueConfig::default()
     };
-    Bench { queue: SharedQueue::new(Box::new(disk), &config), served, watch }
+    Bench { queue: SharedQueue::new(Box::new(disk), &config), served, watch, backlogs }
 }
 
 /// A thread's client and its buffers.
@@ -154,12 +211,21 @@ struct Thread {
     stream: Stream,
     priority: Priority,
     next: u64,
+    backlogs: Arc<Backlogs>,
 }
 
 impl Bench {
     fn thread(&self, stream: u32, depth: u32) -> Thread {
         let (client, pool) = (self.queue.client(depth, 32), BufferPool::new(depth, 4096).unwrap());
-        Thread { client, pool, stream: Stream(stream), priority: Priority::default(), next: 0 }
+        let (priority, backlogs) = (Priority::default(), Arc::clone(&self.backlogs));
+        Thread { client, pool, stream: Stream(stream), priority, next: 0, backlogs }
+    }
+
+    /// A thread that is to have requests queued at any time until it leaves.
+    fn busy_thread(&self, stream: u32, depth: u32) -> Thread {
+        let backlog = Backlog { queued: 0, queued_min: depth.min(8) };
+        self.backlogs.0.lock().unwrap().insert(Stream(stream), backlog);
+        self.thread(stream, depth)
     }
 
     fn served(&self) -> Vec<(Stream, Sector)> {
@@ -184,11 +250,21 @@ impl Thread {
         true
     }
 
-    /// Keeps every buffer in flight: no two blocks touch, and none is used twice.
-    fn fill(&mut self, op: Op) {
-        while self.queue(op, u64::from(self.stream.0) << 24 | self.next) {
+    /// Keeps every buffer in flight, until `end` requests were queued: no two blocks touch, and none is used twice.
+    fn fill(&mut self, op: Op, end: u64) {
+        let first = self.next;
+        while self.next < end && self.queue(op, u64::from(self.stream.0) << 24 | self.next) {
             self.next += 1;
         }
+        self.submit((self.next - first) as u32);
+        if self.next == end {
+            self.backlogs.leave(self.stream);
+        }
+    }
+
+    fn submit(&mut self, requests: u32) {
+        self.client.submit();
+        self.backlogs.add(self.stream, requests);
     }
 
     /// Waits for a completion, and counts those that are there.
@@ -223,25 +299,28 @@ fn two_threads_of_weights_one_and_three_share_the_device_one_to_three() {
     bench.queue.set_weight(Stream(1), 100);
     bench.queue.set_weight(Stream(2), 300);
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let served = std::thread::scope(|scope| {
         for stream in [1, 2] {
-            let (mut thread, stop) = (bench.thread(stream, DEPTH), &stop);
+            let (mut thread, stop) = (bench.busy_thread(stream, DEPTH), &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    thread.fill(Op::Read);
+                    thread.fill(Op::Read, u64::MAX);
                     thread.take();
                 }
+                thread.backlogs.leave(thread.stream);
             });
         }
-        std::thread::sleep(Duration::from_millis(600));
+        while bench.served.lock().unwrap().len() < 2000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let served = bench.served();
         stop.store(true, Ordering::Relaxed);
+        served
     });
-    // While both had requests queued: not the first, and not the rest that each had in flight at the end.
-    let served = bench.served();
-    let counted = &served[DEPTH as usize..served.len() - 2 * DEPTH as usize];
-    let of = |stream| counted.iter().filter(|(served, _)| *served == Stream(stream)).count() as f64;
+    // Not the first, which the device may begin before both threads have queued requests.
+    let of = |stream| served.iter().skip(1).filter(|(served, _)| *served == Stream(stream)).count() as f64;
     let share = of(2) / of(1);
-    assert!((2.85..3.15).contains(&share), "{} to {}: 1 : {share:.2}", of(1), of(2));
+    assert!((2.95..3.05).contains(&share), "{} to {}: 1 : {share:.2}", of(1), of(2));
 }
 
 #[test]
@@ -250,14 +329,11 @@ fn four_equal_threads_end_together_under_fair() {
     let bench = bench("fair:quantum_bytes=0");
     std::thread::scope(|scope| {
         for stream in 0..4 {
-            let mut thread = bench.thread(stream, DEPTH);
+            let mut thread = bench.busy_thread(stream, DEPTH);
             scope.spawn(move || {
                 let mut left = EACH;
                 while left > 0 {
-                    while thread.next < EACH && thread.queue(Op::Read, u64::from(stream) << 24 | thread.next)
-                    {
-                        thread.next += 1;
-                    }
+                    thread.fill(Op::Read, EACH);
                     left -= u64::from(thread.take());
                 }
             });
@@ -277,22 +353,27 @@ fn waits(priority: Priority) -> Vec<usize> {
     let bench = bench("deadline");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (mut writer, stop) = (bench.thread(1, DEPTH), &stop);
-        let mut reader = bench.thread(READER.0, 1);
+        let (mut writer, stop) = (bench.busy_thread(1, DEPTH), &stop);
+        let mut reader = bench.busy_thread(READER.0, 1);
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                writer.fill(Op::Write);
+                writer.fill(Op::Write, u64::MAX);
                 writer.take();
             }
+            writer.backlogs.leave(writer.stream);
         });
         scope.spawn(move || {
             reader.priority = priority;
             for block in 0..100 {
                 // Far apart: `deadline` continues a batch of writes otherwise as well.
                 reader.queue(Op::Read, (9 << 24) | (block * 1000 % 99_991));
+                reader.submit(1);
+                if block == 99 {
+                    reader.backlogs.leave(READER);
+                    stop.store(true, Ordering::Relaxed);
+                }
                 reader.take();
             }
-            stop.store(true, Ordering::Relaxed);
         });
     });
     let served = bench.served();
@@ -305,14 +386,9 @@ fn waits(priority: Priority) -> Vec<usize> {
 #[test]
 fn high_priority_halves_the_p99_of_a_reader_beside_a_writer() {
     let p99 = |waits: Vec<usize>| waits[waits.len() * 99 / 100];
-    // The scheduler of the machine delays the reader, too, if other programs run: one attempt of four shows the effect.
-    let mut attempts = vec![];
-    let halves = (0..4).any(|_| {
-        let [without, with] = [Priority::BestEffort, Priority::RealTime].map(|priority| p99(waits(priority)));
-        attempts.push((without, with));
-        2 * with <= without
-    });
-    assert!(halves, "requests that a read waits for at p99, without and with priority: {attempts:?}");
+    let [without, with] = [Priority::BestEffort, Priority::RealTime].map(|priority| p99(waits(priority)));
+    eprintln!("requests that a read waits for at p99: {without}, with priority {with}");
+    assert!(2 * with <= without, "requests that a read waits for at p99: {without}, with priority {with}");
 }
 
 #[test]

@@ -340,7 +340,7 @@ fn a_map_that_does_not_fit_is_refused_by_name() {
         "{error}"
     );
     let error = open(4096, 4096).unwrap_err();
-    assert!(error.to_string().contains("sector 4096 of a device of 2048"), "{error}");
+    assert!(error.to_string().contains("up to sector 4096, but the device has 2048"), "{error}");
     let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 16, capacity_bytes: 1 << 20 };
     let error = FileMap::fresh("b-tree", &layout).unwrap_err();
     assert!(error.to_string().contains("identity, extent, indirect"), "{error}");

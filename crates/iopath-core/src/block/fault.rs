@@ -267,59 +267,13 @@ impl<D: BlockDevice, F: FaultSource> BlockDevice for FaultyDevice<D, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::timed_disk::{SERVICE, TimedDisk};
     use crate::memory::LengthOnly;
     use crate::sector::Sector;
 
-    const SERVICE: Duration = Duration::from_micros(100);
-
-    /// A modelled disk without bytes: completes each request `SERVICE` after its commit, and counts the sectors moved.
-    struct Disk {
-        limits: Limits,
-        submitted: Vec<Tag>,
-        in_flight: VecDeque<(Instant, Tag)>,
-        sectors_moved: u64,
-    }
-
-    impl Disk {
-        fn new(depth_max: u32) -> Self {
-            let limits = Limits { depth_max, logical_block_bytes: 4096, ..Limits::with_capacity(1 << 20) };
-            Self { limits, submitted: Vec::new(), in_flight: VecDeque::new(), sectors_moved: 0 }
-        }
-    }
-
-    impl BlockDevice for Disk {
-        type Memory = LengthOnly;
-
-        fn limits(&self) -> &Limits {
-            &self.limits
-        }
-
-        fn submit(&mut self, io: &Io<'_, LengthOnly>, _now: Instant) -> Result<(), Busy> {
-            assert!(self.limits.is_whole_blocks(io.extent), "{} is not whole blocks", io.extent);
-            assert_eq!(io.segments().map(|segment| segment.bytes()).sum::<u64>(), io.extent.bytes());
-            self.submitted.push(io.tag);
-            self.sectors_moved += io.extent.sectors();
-            Ok(())
-        }
-
-        fn commit(&mut self, now: Instant) {
-            self.in_flight.extend(self.submitted.drain(..).map(|tag| (now + SERVICE, tag)));
-        }
-
-        fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-            let (due, tag) = *self.in_flight.front()?;
-            (due <= now).then(|| self.in_flight.pop_front())?;
-            Some(Completion { tag, result: Ok(()) })
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            self.in_flight.front().map(|(due, _)| *due)
-        }
-    }
-
     /// Reads `count` extents of 16 blocks and follows the timeout. Returns the completions in order, and the time at
     /// the end.
-    fn run(device: &mut FaultyDevice<Disk>, count: u32) -> (Vec<(u64, Completion)>, Instant) {
+    fn run(device: &mut FaultyDevice<TimedDisk>, count: u32) -> (Vec<(u64, Completion)>, Instant) {
         let (mut now, mut completions) = (Instant::ZERO, Vec::new());
         for index in 0..count {
             let extent = Extent::new(Sector(u64::from(index) * 128), 128).unwrap();
@@ -337,12 +291,12 @@ mod tests {
         (completions, now)
     }
 
-    fn faulty(seed: u64, is_shuffled: bool) -> FaultyDevice<Disk> {
+    fn faulty(seed: u64, is_shuffled: bool) -> FaultyDevice<TimedDisk> {
         let mut plan = FaultPlan::new(seed);
         plan.add(Fault::error(IoError::Media).one_in(7));
         plan.add(Fault::short().one_in(2));
         plan.shuffle(is_shuffled);
-        FaultyDevice::new(Disk::new(64), plan)
+        FaultyDevice::new(TimedDisk::new(64, 4096), plan)
     }
 
     #[test]
@@ -363,7 +317,7 @@ mod tests {
         for seed in 0..50 {
             let mut plan = FaultPlan::new(seed);
             plan.add(Fault::short());
-            let mut device = FaultyDevice::new(Disk::new(64), plan);
+            let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
             let (completions, end) = run(&mut device, 4);
             assert!(completions.iter().all(|(_, done)| done.result.is_ok()));
             assert_eq!(device.inner().sectors_moved, 4 * 128, "each sector moves once");
@@ -376,7 +330,7 @@ mod tests {
         let bad = Extent::new(Sector(128 + 64), 8).unwrap();
         let mut plan = FaultPlan::new(3);
         plan.add(Fault::error(IoError::Media).within(bad).times(1));
-        let mut device = FaultyDevice::new(Disk::new(64), plan);
+        let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
         let (completions, _) = run(&mut device, 2);
         let failed: Vec<_> = completions.iter().filter(|(_, done)| done.result.is_err()).collect();
         assert!(matches!(failed[..], [(_, Completion { result: Err(IoError::Media), .. })]));
@@ -388,7 +342,7 @@ mod tests {
     fn a_completion_without_a_request_at_the_inner_device_is_due_at_once() {
         let mut plan = FaultPlan::new(0);
         plan.add(Fault::error(IoError::Media).on(Op::Flush));
-        let mut device = FaultyDevice::new(Disk::new(64), plan);
+        let mut device = FaultyDevice::new(TimedDisk::new(64, 4096), plan);
         let now = Instant::ZERO + SERVICE;
         let io = Io::new(Tag::from_bits(0), Op::Flush, Extent::EMPTY, &[]);
         device.submit(&io, now).unwrap();

@@ -169,60 +169,10 @@ impl<D: BlockDevice> QueuedDevice<D> {
 mod tests {
     use super::*;
     use crate::block::bio::Op;
-    use crate::block::device::{Busy, Completion, Io};
-    use crate::block::limits::Limits;
     use crate::block::request::Tag;
+    use crate::block::timed_disk::{SERVICE, TimedDisk};
     use crate::memory::LengthOnly;
     use crate::sector::{Extent, Sector};
-    use crate::time::Duration;
-    use std::collections::VecDeque;
-
-    const SERVICE: Duration = Duration::from_micros(100);
-
-    /// Takes `depth` requests, begins them at `commit`, and completes each `SERVICE` later.
-    struct Disk {
-        limits: Limits,
-        depth: usize,
-        submitted: Vec<Tag>,
-        in_flight: VecDeque<(Instant, Tag)>,
-    }
-
-    impl Disk {
-        fn new(depth: usize) -> Self {
-            let limits = Limits::with_capacity(1 << 20);
-            Self { limits, depth, submitted: Vec::new(), in_flight: VecDeque::new() }
-        }
-    }
-
-    impl BlockDevice for Disk {
-        type Memory = LengthOnly;
-
-        fn limits(&self) -> &Limits {
-            &self.limits
-        }
-
-        fn submit(&mut self, io: &Io<'_, LengthOnly>, _now: Instant) -> Result<(), Busy> {
-            if self.submitted.len() + self.in_flight.len() >= self.depth {
-                return Err(Busy { tag: io.tag });
-            }
-            self.submitted.push(io.tag);
-            Ok(())
-        }
-
-        fn commit(&mut self, now: Instant) {
-            self.in_flight.extend(self.submitted.drain(..).map(|tag| (now + SERVICE, tag)));
-        }
-
-        fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
-            let (due, tag) = *self.in_flight.front()?;
-            (due <= now).then(|| self.in_flight.pop_front())?;
-            Some(Completion { tag, result: Ok(()) })
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            self.in_flight.front().map(|(due, _)| *due)
-        }
-    }
 
     fn read(block: u64) -> Bio<LengthOnly> {
         Bio::read(Extent::new(Sector(16 * block), 8).unwrap(), LengthOnly::new(4096), block)
@@ -230,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_virtual_clock_that_follows_the_timeout_completes_every_bio() {
-        let (mut disk, mut now) = (QueuedDevice::new(Disk::new(2), &QueueConfig::default()), Instant::ZERO);
+        let (mut disk, mut now) =
+            (QueuedDevice::new(TimedDisk::new(2, 512), &QueueConfig::default()), Instant::ZERO);
         for block in 0..6 {
             disk.submit_bio(read(block), now).unwrap();
         }
@@ -251,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_timeout_is_the_earlier_of_queue_and_device() {
-        let mut disk = QueuedDevice::new(Disk::new(0), &QueueConfig::default());
+        let mut disk = QueuedDevice::new(TimedDisk::new(0, 512), &QueueConfig::default());
         disk.submit_bio(read(0), Instant::ZERO).unwrap();
         disk.unplug(Instant::ZERO);
         disk.dispatch(Instant::ZERO);
@@ -269,7 +220,8 @@ mod tests {
 
     #[test]
     fn emptying_the_plug_keeps_the_queue_plugged() {
-        let (mut disk, now) = (QueuedDevice::new(Disk::new(4), &QueueConfig::default()), Instant::ZERO);
+        let (mut disk, now) =
+            (QueuedDevice::new(TimedDisk::new(4, 512), &QueueConfig::default()), Instant::ZERO);
         disk.submit_bio(read(0), now).unwrap();
         disk.empty_plug(now);
         disk.dispatch(now);
@@ -284,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_refused_bio_is_returned_and_the_queue_stays_usable() {
-        let (mut disk, now) = (QueuedDevice::new(Disk::new(4), &QueueConfig::default()), Instant::ZERO);
+        let (mut disk, now) =
+            (QueuedDevice::new(TimedDisk::new(4, 512), &QueueConfig::default()), Instant::ZERO);
         let beyond = Bio { extent: Extent::new(Sector(1 << 20), 8).unwrap(), ..read(0) };
         assert!(matches!(disk.submit_bio(beyond, now), Err(SubmitError::OutOfRange { .. })));
         assert_eq!(disk.queue().bios_in(), 0);

@@ -8,8 +8,11 @@ use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBoun
 use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, Priority, RequestTable, Stream, Tag};
 use std::collections::VecDeque;
 
-/// The time for which the elevator holds each request back, and the time that the device then takes for it.
-const HELD_FOR: Duration = Duration::from_millis(1);
+#[path = "../../tests/support/hold.rs"]
+mod hold;
+use hold::{HELD_FOR, HOLD, Hold};
+
+/// The time that the device takes for a request.
 const TAKES: Duration = Duration::from_millis(10);
 
 /// Moves no byte, completes each request after `takes`, and records its calls.
@@ -77,52 +80,6 @@ unsafe impl RealDevice for Watched {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }
-
-/// Dispatches in order of arrival, each request not before `HELD_FOR` after its arrival.
-///
-/// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
-#[derive(Debug, Default)]
-struct Hold(VecDeque<(Instant, Tag)>);
-
-impl Elevator for Hold {
-    fn name(&self) -> &'static str {
-        "hold"
-    }
-
-    fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
-        self.0.push_back((requests[tag].arrived() + HELD_FOR, tag));
-    }
-
-    fn dispatch(&mut self, _requests: &RequestTable, now: Instant) -> Option<Tag> {
-        let (due, tag) = *self.0.front()?;
-        (due <= now).then(|| self.0.pop_front())?;
-        Some(tag)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
-        StarvationBound { after: HELD_FOR, dispatches: queued_max as u64 }
-    }
-
-    fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
-
-    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
-        self.0.pop_front().map(|(_, tag)| tag)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.0.front().map(|(due, _)| *due)
-    }
-}
-
-const HOLD: ElevatorKind = ElevatorKind {
-    name: "hold",
-    about: "holds each request back for a while",
-    build: |_| Box::<Hold>::default(),
-};
 
 fn runner(depth: u32, takes: Duration, elevator: ElevatorSpec) -> Runner<Watched> {
     let limits = Limits { depth_max: depth, ..Limits::with_capacity(1 << 20) };

@@ -4,6 +4,8 @@
 
 mod buffered;
 mod device;
+#[path = "../support/hold.rs"]
+mod hold;
 mod requests;
 mod shared;
 mod stripe;

@@ -1,16 +1,14 @@
 //! Threads that share a queue: blocking calls, batches, clients that leave, elevators that change, and one that holds
 //! requests back, over devices that take their time or none.
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
-use iopath_core::elevator::{ELEVATORS, Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
-use iopath_core::{Extent, Instant, Op, Priority, QueueConfig, RequestTable, Stream, Tag};
+use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
+use iopath_core::{Extent, Op, Priority, QueueConfig, Stream};
 use iopath_os::sync::{Exploration, pick, thread};
 use iopath_os::{BufferPool, Job, QueueClient, RealDevice, SharedQueue};
 
 use crate::buffered::on_threads;
 use crate::device::{Delayed, Failures, disk_of, limits_of};
+use crate::hold::{HELD_FOR, HOLD};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 6;
@@ -174,61 +172,13 @@ fn an_io_that_was_accepted_behind_a_growing_end_succeeds() {
     });
 }
 
-/// How long the elevator holds each request back.
-const HELD_FOR: Duration = Duration::from_millis(1);
-
-/// First come, first served, none before `HELD_FOR` after its arrival.
-///
-/// Starvation bound: one dispatch for each request queued, `HELD_FOR` after the arrival.
-#[derive(Debug, Default)]
-struct Hold(VecDeque<(Instant, Tag)>);
-
-impl Elevator for Hold {
-    fn name(&self) -> &'static str {
-        "hold"
-    }
-
-    fn insert(&mut self, tag: Tag, requests: &RequestTable, _now: Instant) {
-        self.0.push_back((requests[tag].arrived() + HELD_FOR, tag));
-    }
-
-    fn dispatch(&mut self, _requests: &RequestTable, now: Instant) -> Option<Tag> {
-        let (due, tag) = *self.0.front()?;
-        (due <= now).then(|| self.0.pop_front())?;
-        Some(tag)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn starvation_bound(&self, _of: Op, _priority: Priority, queued_max: usize) -> StarvationBound {
-        StarvationBound { after: HELD_FOR, dispatches: queued_max as u64 }
-    }
-
-    fn absorb(&mut self, _tag: Tag, _into: Tag, _requests: &RequestTable) {}
-
-    fn take_any(&mut self, _requests: &RequestTable) -> Option<Tag> {
-        self.0.pop_front().map(|(_, tag)| tag)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.0.front().map(|(due, _)| *due)
-    }
-}
-
 #[test]
 fn requests_that_an_elevator_holds_back_go_in_time() {
     const READS: u32 = 2;
-    let hold = ElevatorKind {
-        name: "hold",
-        about: "holds each request back for a while",
-        build: |_| Box::<Hold>::default(),
-    };
     let exploration = Exploration::new("requests_that_an_elevator_holds_back_go_in_time");
     // Each thread's reads follow one another, and each waits for its time.
     exploration.within(HELD_FOR * READS).run(move || {
-        let queue = queue(ElevatorSpec::new(hold));
+        let queue = queue(ElevatorSpec::new(HOLD));
         on_threads(2, move |_| {
             let mut client = queue.client(1, 1);
             for _ in 0..READS {
