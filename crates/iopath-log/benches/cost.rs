@@ -1,14 +1,15 @@
-//! The cost of a log for the logged I/O: the same workload with and without a log, alternately, and the ratio of medians.
-//! Criterion measures one after the other, which cannot resolve a percent on a busy machine.
+//! The cost of a log for the logged I/O. The benchmark runs the same workload with and without a log, alternately, and
+//! prints the ratio of the medians. Criterion measures one variant after the other. On a busy machine, that cannot
+//! resolve a difference of one percent.
 //!
-//! Two ratios: of the medians, and of the 10th percentiles, which are undisturbed. They differ if other programs run, or if
-//! the log thread has no CPU of its own.
+//! There are two ratios: of the medians, and of the 10th percentiles, which other programs do not affect. The two
+//! differ if other programs run, or if the log thread has no CPU of its own.
 //!
 //! Each turn also runs a second load without a log. The distance of its ratio from 1 is the resolution of the measurement.
 //!
-//! The workload is one thread on a null device at about a million I/Os a second: limited by the device, which needs a
-//! microsecond for each, or by the CPU, with as much work for each I/O (checksums of a page) as a system call and a
-//! completion. A third workload is as fast as the queue, and measures the cost of a record.
+//! Each workload is one thread on a null device. Two run at about a million I/Os per second. The first is limited by
+//! the device, which needs a microsecond for each I/O. The second is limited by the CPU: checksums of a page cost as
+//! much as a system call and a completion. A third workload is as fast as the queue, and measures the cost of a record.
 //!
 //! `--figures` prints the medians only, one line each, for `cargo xtask bench`.
 
@@ -26,7 +27,7 @@ const BLOCKS: u64 = 1 << 20;
 /// A turn takes about an eighth of a millisecond, so that most are not interrupted by other programs.
 const TURNS: usize = 125;
 
-/// How often new loads are created.
+/// The number of times that new loads are created.
 const ROUNDS: usize = 20;
 
 /// The work besides that of the queue.
@@ -143,7 +144,7 @@ const ON: usize = 1;
 const NOWHERE: usize = 2;
 
 impl Turn {
-    /// Measures the four, starting with a different one each time, since the first finds other data in the caches.
+    /// Measures the four. Each turn starts with a different one, since the first finds different data in the caches.
     fn measure(loads: &mut [Load; 4], batches: u64, first: usize) -> Self {
         let mut nanos = [0.0; 4];
         for part in (0..4).map(|part| (part + first) % 4) {

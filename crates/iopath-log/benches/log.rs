@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_millis(5);
 /// Batches that fit into a ring.
 const BATCHES_MAX: u64 = 40;
 
-/// The cost of a batch. Measures only as many records as fit into the ring, since lost records are cheap.
+/// The cost of a batch. Measures only as many records as the ring holds, since lost records are cheap.
 fn ring(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let options = LogOptions { limit_bytes: 64 << 20, ..LogOptions::default() };

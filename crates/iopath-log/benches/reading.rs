@@ -1,6 +1,6 @@
-//! The speed and the memory of summarising a large log: `cargo bench -p iopath-log --bench reading -- --records 100000000`.
-//! Reads in a process of its own, so that the memory is that of the reader only. Smaller logs: `log.rs`. `--figures` prints
-//! the speed only, for `cargo xtask bench`.
+//! The speed and the memory of summarising a large log: `cargo bench -p iopath-log --bench reading -- --records
+//! 100000000`. A separate process reads the log, so that its peak memory is that of the reader only. `log.rs` measures
+//! smaller logs. `--figures` prints the speed only, for `cargo xtask bench`.
 
 use iopath_core::{Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, RequestQueue, Tag};
 use iopath_log::{Filter, LogInfo, LogOptions, LogReader, LogWriter};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant as Clock};
 
 const DEPTH: usize = 32;
 
-/// Reads of the log, whose median is the result.
+/// The number of reads of the log. The result is their median.
 const READS: usize = 5;
 
 /// Bios submitted before the log thread gets time to empty the ring.
@@ -29,7 +29,7 @@ fn write_log(path: &Path, records: u64) -> u64 {
     queue.start_log(Box::new(log.add_queue()));
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (mut nanos, mut tags): (u64, Vec<Tag>) = (0, Vec::new());
-    // Each is two records, since it waits for the device only.
+    // Each I/O has two records, since it waits for the device only.
     for token in 0..records.div_ceil(2) {
         nanos += 200 + rng.next_u64() % 1000;
         let now = Instant::from_nanos(nanos);

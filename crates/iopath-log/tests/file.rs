@@ -1,4 +1,4 @@
-//! Log files: complete, truncated, damaged, at their size limit. Not the meaning of records.
+//! Log files: complete, truncated, damaged, and at their size limit. The meaning of records is tested elsewhere.
 
 use iopath_core::log::{Event, NoRoom, Step, Subject};
 use iopath_core::{
@@ -100,7 +100,7 @@ fn a_truncated_log_is_read_up_to_its_last_complete_block() {
     }
 }
 
-/// A frame as docs/log-format.md specifies it, independent of the writer, whose format may change with a version.
+/// A frame as docs/log-format.md specifies it. It does not use the writer, whose format can change.
 fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = magic.to_le_bytes().to_vec();
     frame.extend((payload.len() as u32 + 4).to_le_bytes());
@@ -109,7 +109,7 @@ fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A log of version 1, whose records hold one step, or 2, whose records hold two at most.
+/// A log of version 1 or 2. A record holds one step in version 1, and at most two in version 2.
 fn version(number: u8, records: &[[u64; 3]]) -> Vec<u8> {
     let words = (0..3).flat_map(|word| records.iter().flat_map(move |record| record[word].to_le_bytes()));
     let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
@@ -326,8 +326,8 @@ impl LogSink for Kept {
     }
 }
 
-/// Reads one after another, with times that wrap around the 40 bits of a record.
-fn live(sink: Box<dyn LogSink>) {
+/// Executes reads, one after another, with times that wrap around the 40 bits of a record.
+fn run_reads(sink: Box<dyn LogSink>) {
     let mut queue: RequestQueue<LengthOnly> =
         RequestQueue::new(Limits::with_capacity(1 << 40), &QueueConfig::default());
     queue.start_log(sink);
@@ -342,15 +342,15 @@ fn live(sink: Box<dyn LogSink>) {
 }
 
 #[test]
-fn records_that_find_no_room_are_counted_exactly() {
+fn records_that_do_not_fit_are_counted_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let all = Kept::default();
-    live(Box::new(all.clone()));
-    // Faster than any thread empties so small a ring.
+    run_reads(Box::new(all.clone()));
+    // The records arrive faster than a thread can empty such a small ring.
     let options = LogOptions { ring_records: 0, ..LogOptions::default() };
     let log = LogWriter::create(&path, &LogInfo::default(), &options).unwrap();
-    live(Box::new(log.add_queue()));
+    run_reads(Box::new(log.add_queue()));
     let totals = log.finish().unwrap();
     assert!(totals.missed > 0, "{totals:?}");
 
@@ -363,7 +363,7 @@ fn records_that_find_no_room_are_counted_exactly() {
         kept.extend(block.entries().map(|entry| (entry.time, entry.record)));
     });
     assert_eq!(end.unwrap(), End { totals, damage: None });
-    // Full times, although the record with the upper bits may be lost.
+    // The times are full, although the record with the upper bits may be lost.
     let mut high = 0;
     let mut sent = std::collections::BTreeSet::new();
     for record in all.0.lock().unwrap().iter() {
@@ -400,7 +400,7 @@ fn records_of_an_idle_queue_reach_the_file() {
         read_one(&mut queue, number);
         queue.publish_log();
         let begin = std::time::Instant::now();
-        // Queued, got, inserted, dispatched; complete with its bio.
+        // Each has the steps queue, get, insert, dispatch and complete.
         while in_file() < clocks + 5 * number as usize {
             assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{} records", in_file());
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -439,7 +439,7 @@ fn records_of_a_slow_queue_are_not_far_behind_those_of_a_fast_one() {
 }
 
 #[test]
-fn zstd_takes_the_file_for_one_of_its_own() {
+fn zstd_accepts_the_file_as_its_own() {
     let (bytes, _) = blocks_log();
     let words = zstd::stream::decode_all(bytes.as_slice()).unwrap();
     assert_eq!(words.len(), 250 * Record::BYTES);

@@ -1,13 +1,15 @@
-//! What an elevator costs a request: merge look-up, insert and dispatch, with 32 to a million requests queued;
-//! and what the whole queue costs a bio with that many. A table, not criterion: one of a million entries takes
-//! longer to fill than to measure, and the first tenth of many short slices stands what else the machine does.
+//! The cost of an elevator for each request (merge lookup, insert and dispatch) with 32 to a million queued requests,
+//! and the cost of the whole queue for each bio. The result is a table. Criterion is not used, for two reasons: an
+//! elevator with a million entries takes longer to fill than to measure, and the 10th percentile of many short slices
+//! is robust against other programs.
 //!
-//! `one/` lines insert one request at a time, `plug/` lines 32 of which the elevator is told before, as the queue
-//! does. The peer, `std/BTreeMap`, inserts the same keys and pops them in a sweep, and looks nothing up.
+//! `one/` lines insert one request at a time. `plug/` lines insert 32 requests and announce them to the elevator first,
+//! as the queue does. For comparison, `std/BTreeMap` inserts the same keys and removes them in a sweep, without merge
+//! lookups.
 //!
 //! `cargo bench -p iopath-os --bench elevator -- [--small-pages] [FILTER…]`. A filter is part of a name such as
-//! `plug/ascend/random/1000000`. With `--small-pages` the kernel gives no huge pages. Here rather than with the
-//! elevators because the allocator is.
+//! `plug/ascend/random/1000000`. With `--small-pages`, the kernel allocates no huge pages. The benchmark is in this
+//! crate because the allocator is.
 
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec, Harness, Outline};
 use iopath_core::{
@@ -18,23 +20,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant as Clock};
 
-/// What the program `iopath` has, too.
+/// The program `iopath` uses the same allocator.
 #[global_allocator]
 static ALLOCATOR: HugePages = HugePages;
 
 const QUEUED: [usize; 4] = [32, 1 << 10, 1 << 15, 1_000_000];
-/// Requests that come and go in one slice.
+/// Requests that are inserted and dispatched in one slice.
 const SLICE: usize = 2048;
 const MEASURED_FOR: Duration = Duration::from_millis(400);
 const T0: Instant = Instant::ZERO;
 const SECTORS: u64 = 8;
 
-/// Where the next request starts. No two touch, so that each look-up for a merge is made in vain.
+/// The start of the next request. No two requests are adjacent, so each merge lookup fails.
 #[derive(Clone, Copy)]
 enum Starts {
     Random(u64),
     Sequential(u64),
-    /// Two ascending streams, far apart, taking turns.
+    /// Two ascending streams, far apart, in alternation.
     Interleaved([u64; 2]),
 }
 
@@ -45,7 +47,7 @@ impl Starts {
         ("interleaved", Self::Interleaved([1 << 40, 0])),
     ];
 
-    /// The next start, and by which stream.
+    /// The next start, and its stream.
     fn next(&mut self) -> (u64, u32) {
         match self {
             Self::Random(state) => {
@@ -72,13 +74,13 @@ impl Starts {
     }
 }
 
-/// Something that holds requests; `step` lets so many come and as many go.
+/// A structure that holds requests. `step` inserts `count` requests and removes as many.
 trait Bench {
     fn fill(&mut self, count: usize);
     fn step(&mut self, count: usize);
 }
 
-/// The elevator alone. Requests come and go `batch` at a time, as they do out of a plug.
+/// The elevator alone. Requests are inserted and dispatched `batch` at a time, as from a plug.
 struct OnHarness {
     harness: Harness,
     starts: Starts,
@@ -125,7 +127,7 @@ impl Bench for OnHarness {
     }
 }
 
-/// A bio through the whole queue, 32 at a time, with a device that completes at once.
+/// The whole queue, with 32 bios at a time and a device that completes at once.
 struct InQueue {
     queue: RequestQueue<LengthOnly>,
     starts: Starts,
@@ -169,7 +171,7 @@ impl Bench for InQueue {
     }
 }
 
-/// The peer: the tree of the standard library, insert and take the next of a one-way sweep, no look-up.
+/// The tree of the standard library, for comparison: insert, and remove the next key of a one-way sweep. No lookup.
 struct Tree {
     map: BTreeMap<u64, u32>,
     starts: Starts,
@@ -189,16 +191,16 @@ impl Bench for Tree {
         for _ in 0..count {
             self.fill(1);
             let next = self.map.range(self.head..).next().or_else(|| self.map.first_key_value());
-            self.head = *next.expect("one has just come").0;
+            self.head = *next.expect("the tree is not empty").0;
             self.map.remove(&self.head);
         }
     }
 }
 
-/// Nanoseconds a request, in a slice that a tenth of all undercut.
+/// Nanoseconds per request: the 10th percentile of all slices.
 fn measure(bench: &mut dyn Bench, queued: usize) -> f64 {
     bench.fill(queued);
-    // Once round, so that what is measured is the steady state.
+    // Replaces every request once, to reach the steady state.
     bench.step(queued.next_multiple_of(SLICE));
     let began = Clock::now();
     let mut slices = Vec::new();
@@ -211,7 +213,7 @@ fn measure(bench: &mut dyn Bench, queued: usize) -> f64 {
     slices[slices.len() / 10].as_nanos() as f64 / SLICE as f64
 }
 
-/// The part of a line that filters leave: nanoseconds a request for each number queued.
+/// Nanoseconds per request for each number of queued requests, except those that a filter excludes.
 fn measure_line(
     name: &str,
     filters: &[String],
@@ -224,7 +226,8 @@ fn measure_line(
     })
 }
 
-/// A line: nanoseconds, million requests a second, and how much more the most queued cost than the least.
+/// Prints a line: nanoseconds, million requests per second, and the ratio of the cost with the most queued requests to
+/// the cost with the fewest.
 fn print_line(name: &str, nanos: [Option<f64>; QUEUED.len()]) {
     let cells = |width: usize, digits: usize, show: &dyn Fn(f64) -> f64| {
         nanos.iter().fold(String::new(), |mut cells, nanos| {
@@ -245,7 +248,7 @@ fn print_line(name: &str, nanos: [Option<f64>; QUEUED.len()]) {
 fn main() {
     let filters: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     if std::env::args().any(|arg| arg == "--small-pages") {
-        rustix::thread::disable_transparent_huge_pages(true).expect("every kernel can");
+        rustix::thread::disable_transparent_huge_pages(true).expect("all kernels support this");
     }
     let specs = || ELEVATORS.iter().map(|kind| ElevatorSpec::new(*kind));
     let line = |name: &str, new: &dyn Fn(Starts, usize) -> Box<dyn Bench>| {

@@ -1,9 +1,9 @@
-//! What a random read costs on a device: reads 4 KiB blocks of a file or block device at random places for a while,
-//! and prints how many per second, and the processor time of each.
+//! Measures random reads on a device. The program reads random 4 KiB blocks of a file or block device for some time,
+//! and prints the reads per second and the processor time of each.
 //!
 //! `cargo run --release -p iopath-os --example randread -- PATH [SECONDS [DEPTH [ENGINE [BATCH]]]]`
 //!
-//! BATCH is how many completions to wait for at a time. Opens PATH for reading only, with `O_DIRECT`.
+//! BATCH is the number of completions in one wait. The program opens PATH for reading only, with `O_DIRECT`.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -58,7 +58,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         elevator: ElevatorSpec::default(),
     };
     let queue = RequestQueue::new(opened.device.limits().clone(), &config);
-    // SAFETY: the buffer is not looked at, and outlives the device, which `Reader` owns.
+    // SAFETY: the program does not access the buffer, which outlives the device. `Reader` owns the device.
     let memory = unsafe { buffer.segment() };
     let mut reader = Reader { queue, device: opened.device, memory, random: 0x9e37_79b9_7f4a_7c15 };
 
@@ -87,7 +87,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps `depth` reads in flight until the time has completed; returns how many there were.
+    /// Keeps `depth` reads in flight until the time is over. Returns the number of reads.
     fn run(&mut self, depth: u32, batch: u32, time: Duration) -> Result<u64, Box<dyn Error>> {
         let end = now() + time;
         let mut reads = 0;

@@ -1,4 +1,4 @@
-//! Nothing on the way of an I/O allocates once a queue, or a cache, is warm: counted by the allocator itself.
+//! No I/O allocates memory once a queue or a cache is warm. The allocator counts the allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -22,7 +22,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything to the system's allocator; counting touches no memory it manages.
+// SAFETY: passes all calls to the system's allocator, and the counter is not in memory that it manages.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -41,13 +41,13 @@ static ALLOCATOR: Counting = Counting;
 
 const BIOS: u64 = 64;
 
-/// Submits a queue full of bios and carries them out: reads, writes, long ones, neighbours, overlaps, flushes.
+/// Fills the queue with bios and executes them: reads, writes, flushes, and long, adjacent and overlapping bios.
 fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut impl BlockDevice<Memory = LengthOnly>, lap: u64) {
     let now = Instant::ZERO;
     queue.plug();
     for token in 0..BIOS {
         let number = lap * BIOS + token;
-        // Runs of neighbours here and there.
+        // Adjacent bios at some offsets.
         let place = ((number / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) + number % 8;
         let bytes = if number.is_multiple_of(13) { 3 << 20 } else { 4096 };
         let extent = Extent::from_bytes(place * 4096, bytes).unwrap();
@@ -79,7 +79,7 @@ fn lap(queue: &mut RequestQueue<LengthOnly>, device: &mut impl BlockDevice<Memor
 }
 
 #[test]
-fn a_warm_queue_never_allocates_whatever_the_elevator() {
+fn a_warm_queue_never_allocates_with_any_elevator() {
     for kind in ELEVATORS {
         let limits = Limits { depth_max: 32, volatile_cache: true, ..Limits::with_capacity(1 << 20) };
         let config = QueueConfig {
@@ -89,7 +89,7 @@ fn a_warm_queue_never_allocates_whatever_the_elevator() {
             elevator: ElevatorSpec::new(*kind),
             ..QueueConfig::default()
         };
-        // Busy at times: it takes less than the queue believes.
+        // The device accepts less than its limits state, so it is sometimes busy.
         let mut device = Null::new(Limits { depth_max: 24, ..limits.clone() });
         let mut queue = RequestQueue::new(limits, &config);
         (0..4).for_each(|number| lap(&mut queue, &mut device, number));
@@ -109,7 +109,7 @@ fn a_warm_stripe_never_allocates() {
     let config = StripeConfig { chunk_sectors: 16, ..StripeConfig::default() };
     let mut stripe = Stripe::new(members, &config).unwrap();
     let config = QueueConfig { bios_max: BIOS as u32, ..QueueConfig::default() };
-    // Busy at times: it takes less than the queue believes.
+    // The device accepts less than its limits state, so it is sometimes busy.
     let limits = Limits { depth_max: 40, ..stripe.limits().clone() };
     let mut queue = RequestQueue::new(limits, &config);
     (0..4).for_each(|number| lap(&mut queue, &mut stripe, number));
@@ -120,11 +120,11 @@ fn a_warm_stripe_never_allocates() {
     assert!(queue.stats().requeued > 0, "the stripe was never busy");
 }
 
-/// Reads, writes and flushes of a mapped file, eight at a time.
+/// Executes reads, writes and flushes of a mapped file, eight at a time.
 fn mapped_lap(device: &mut impl RealDevice, memory: Segment, lap: u64) {
     for number in lap * 64..(lap + 1) * 64 {
         let op = [Op::Read, Op::Write, Op::Flush, Op::Write][(number / 3 % 4) as usize];
-        // Across extents, and inside one.
+        // Some cross an extent boundary.
         let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57;
         let extent = Extent::from_bytes(place * 4096, 8192).unwrap();
         let (extent, memory) = if op == Op::Flush { (Extent::EMPTY, None) } else { (extent, Some(memory)) };
@@ -140,17 +140,18 @@ fn mapped_lap(device: &mut impl RealDevice, memory: Segment, lap: u64) {
 }
 
 #[test]
-fn a_warm_mapped_file_never_allocates_where_it_takes_no_space() {
+fn a_warm_mapped_file_never_allocates_memory_if_it_needs_no_new_blocks() {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(4 << 20)).unwrap();
     for mapper in ["identity", "extent", "indirect"] {
         let layout = FileLayout { block_bytes: 4096, size_bytes: 1 << 20, capacity_bytes: 4 << 20 };
         let file = FileMap::fresh(mapper, &layout).unwrap();
         let mut device = Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
         let mut memory = AlignedBuf::new(8192).unwrap();
-        // SAFETY: the memory outlives the requests, each of which has completed when a lap is; nobody looks at it meanwhile.
+        // SAFETY: the memory outlives the requests, which all complete within a lap. Meanwhile the test does not access
+        // it.
         let memory = unsafe { Segment::new(std::ptr::NonNull::from(&mut *memory).cast(), memory.len()) };
         for number in 0..128_u64 {
-            // Here and there, so that it lies in many extents.
+            // In an irregular order, so that the file has many extents.
             let extent = Extent::from_bytes(number * 37 % 128 * 8192, 8192).unwrap();
             device.submit(&Io::new(Tag::from_bits(0), Op::Write, extent, &[memory]), now()).unwrap();
             device.commit_and_wait(1, None).unwrap();
@@ -163,7 +164,8 @@ fn a_warm_mapped_file_never_allocates_where_it_takes_no_space() {
     }
 }
 
-/// Buffered and direct I/O on the same pages until nobody waits; how many had to.
+/// Executes buffered and direct I/O on the same pages until no operation waits. Returns the number of operations that
+/// waited.
 fn cache_lap(cache: &mut PageCache, lap: u64) -> u64 {
     let now = Instant::ZERO;
     let mut waits = 0;

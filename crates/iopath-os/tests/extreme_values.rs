@@ -22,7 +22,7 @@ use iopath_os::{
 
 const SIZE: u64 = 1 << 20;
 
-/// Offsets and lengths at which arithmetic goes wrong, in a volume of `SIZE` bytes and behind it.
+/// Offsets and lengths that are likely to overflow, in a volume of `SIZE` bytes and past its end.
 const EDGES: [u64; 20] = [
     0,
     1,
@@ -48,7 +48,7 @@ const EDGES: [u64; 20] = [
 
 type Device = dyn RealDevice + Send;
 
-/// Whether a disk of so many bytes in memory is small, or refused: others take more than a test should.
+/// Whether a disk of `size_bytes` in memory is small or refused. Other sizes use too much memory for a test.
 fn is_cheap(size_bytes: u64) -> bool {
     !(SIZE + 4096..1 << 55).contains(&size_bytes)
 }
@@ -79,7 +79,7 @@ fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {
     (disk, opened.unwrap())
 }
 
-/// What a volume of these bytes holds.
+/// The contents of the volume.
 fn all(buffered: &Buffered) -> Vec<u8> {
     let mut bytes = vec![0; buffered.size_bytes() as usize];
     assert_eq!(buffered.read_at(&mut bytes, 0).unwrap(), bytes.len());
@@ -109,18 +109,18 @@ fn a_buffered_write_past_the_end_is_an_error_and_no_byte_changes() {
 }
 
 #[test]
-fn reads_borrows_and_advice_anywhere_are_of_what_there_is() {
+fn reads_borrows_and_advice_at_any_offset_stay_inside_the_volume() {
     let (_disk, buffered) = open(SIZE);
     buffered.write_at(&[7; 4096], SIZE - 4096).unwrap();
     for (offset, bytes) in pairs() {
-        let there = SIZE.saturating_sub(offset).min(bytes);
+        let readable = SIZE.saturating_sub(offset).min(bytes);
         let mut buffer = vec![1; bytes.min(20_000) as usize];
-        let expected = there.min(buffer.len() as u64) as usize;
+        let expected = readable.min(buffer.len() as u64) as usize;
         assert_eq!(buffered.read_at(&mut buffer, offset).unwrap(), expected, "{bytes} bytes at {offset}");
-        // No more at a time than the cache holds: all of it at once cannot be borrowed.
-        let wanted = if there > 64 << 10 { 64 << 10 } else { bytes as usize };
+        // At most the size of the cache: a larger range cannot be borrowed at once.
+        let wanted = if readable > 64 << 10 { 64 << 10 } else { bytes as usize };
         let borrowed = buffered.borrow(offset, wanted).unwrap();
-        assert_eq!(borrowed.len() as u64, there.min(wanted as u64), "{wanted} bytes at {offset}");
+        assert_eq!(borrowed.len() as u64, readable.min(wanted as u64), "{wanted} bytes at {offset}");
         drop(borrowed);
         for advice in [
             Advice::WillNeed,
@@ -134,7 +134,7 @@ fn reads_borrows_and_advice_anywhere_are_of_what_there_is() {
         }
         buffered.flush_range(offset, bytes).unwrap();
     }
-    // Advice on what lies behind the end reads nothing there.
+    // Advice past the end reads no page.
     buffered.advise(0, u64::MAX, Advice::DontNeed);
     let before = buffered.stats().cache.pages_read;
     EDGES.into_iter().filter(|edge| *edge >= SIZE).for_each(|edge| {
@@ -145,7 +145,7 @@ fn reads_borrows_and_advice_anywhere_are_of_what_there_is() {
 }
 
 #[test]
-fn direct_io_beside_the_cache_gives_up_no_page_but_those_inside_its_range() {
+fn direct_io_drops_only_cached_pages_inside_its_range() {
     for (offset, bytes) in pairs() {
         let (_disk, buffered) = open(SIZE);
         buffered.write_at(&[7; 8192], 0).unwrap();
@@ -154,19 +154,19 @@ fn direct_io_beside_the_cache_gives_up_no_page_but_those_inside_its_range() {
         }
         buffered.write_at(&[8; 8192], 0).unwrap();
         drop(buffered.begin_direct(Op::Discard, offset, bytes).unwrap());
-        // Given up: the device, which has discarded nothing here, has what was written before.
-        let is_given_up =
+        // If the cache dropped a page, the device still has the earlier data, since it has discarded nothing.
+        let is_dropped =
             |page: u64| offset <= page * 4096 && offset.saturating_add(bytes) >= (page + 1) * 4096;
         let read = all(&buffered);
         for page in [0, 1] {
             let held = read[page as usize * 4096];
-            assert!(held == 8 || is_given_up(page), "page {page}: {bytes} bytes at {offset}");
+            assert!(held == 8 || is_dropped(page), "page {page}: {bytes} bytes at {offset}");
         }
     }
 }
 
 #[test]
-fn a_buffered_volume_has_any_size_that_its_maker_can_give() {
+fn a_buffered_volume_has_any_size_that_the_resize_closure_allows() {
     for edge in EDGES.into_iter().filter(|edge| is_cheap(*edge)) {
         let (disk, buffered) = open(SIZE);
         buffered.write_at(&[7; 100], 0).unwrap();
@@ -174,7 +174,7 @@ fn a_buffered_volume_has_any_size_that_its_maker_can_give() {
         assert_eq!(buffered.size_bytes(), if resized.is_ok() { edge } else { SIZE }, "{edge}");
         assert!(resized.is_ok() || edge > 1 << 30, "{edge}");
         buffered.flush().unwrap();
-        // A maker that gives what no device has: then the device says so.
+        // If the closure allows more than the device has, the device returns the error.
         buffered.resize(edge, || Ok::<_, NoMemory>(())).unwrap().unwrap();
         assert_eq!(buffered.size_bytes(), edge);
         let mut buffer = [0; 512];
@@ -186,7 +186,7 @@ fn a_buffered_volume_has_any_size_that_its_maker_can_give() {
 }
 
 #[test]
-fn a_disk_in_memory_takes_sizes_and_offsets_or_says_what_is_wrong() {
+fn a_disk_in_memory_accepts_any_size_and_offset_or_returns_an_error() {
     for (size_bytes, cache_bytes) in pairs().filter(|(size, _)| is_cheap(*size)) {
         let config = MemoryConfig { cache_bytes: cache_bytes / 64, ..MemoryConfig::of_bytes(size_bytes) };
         let made = MemoryDisk::new(&config);
@@ -278,7 +278,7 @@ fn kernel_paths_refuse_ranges_outside_the_file() {
                 .and_then(|()| done.pop().map_or(Ok(()), |done| done.result));
             assert_eq!(ran.is_ok(), is_inside, "io_uring, {transfer:?}");
         }
-        // A write far out makes the file longer, where it can be: never is it written somewhere else.
+        // A write far past the end extends the file or fails. It never writes to another offset.
         let mut written = file();
         let copy = written.try_clone().unwrap();
         let transfer = Transfer { direction: Direction::Write, offset, bytes: 4096 };
@@ -302,7 +302,7 @@ fn kernel_paths_refuse_ranges_outside_the_file() {
 }
 
 #[test]
-fn what_is_known_of_files_is_known_of_what_there_is() {
+fn file_properties_for_any_range_stay_inside_the_file() {
     let file = file();
     for (start, end) in pairs() {
         let pages = residency(&file, start..end).unwrap().pages;
@@ -331,7 +331,7 @@ fn what_is_known_of_files_is_known_of_what_there_is() {
 }
 
 #[test]
-fn devices_and_waits_take_any_count() {
+fn devices_and_waits_accept_any_count() {
     let most = u32::MAX;
     let limits = Limits { depth_max: most, segments_max: u16::MAX, ..Limits::with_capacity(SIZE / 512) };
     let config = QueueConfig {

@@ -1,4 +1,5 @@
-//! The kernel's paths on a small file: bytes arrive, ends and faults are errors, nothing in flight is lost.
+//! The kernel's paths on a small file: data is correct, the end and faults are errors, and no transfer in flight is
+//! lost.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,12 +30,12 @@ fn write(offset: u64) -> Transfer {
     Transfer { direction: Direction::Write, ..read(offset) }
 }
 
-/// What the file holds at an offset where nothing was written since `scratch`.
+/// The initial contents of the file at an offset.
 fn original(offset: u64) -> Vec<u8> {
     (offset / 8..(offset + u64::from(BLOCK)) / 8).flat_map(u64::to_le_bytes).collect()
 }
 
-/// None, with a line that says so, where `io_uring` or direct I/O is not to be had.
+/// None, with a message, if `io_uring` or direct I/O is not available.
 fn uring(file: File, depth: u32) -> Option<Uring> {
     Uring::new(file, slots(depth), 4096)
         .inspect_err(|error| eprintln!("skipped: no io_uring here ({error})"))
@@ -83,7 +84,7 @@ fn pread_reports_an_early_end_and_a_file_not_open_for_writing() {
 }
 
 #[test]
-fn uring_moves_as_many_as_it_has_slots() {
+fn uring_transfers_all_its_slots_at_once() {
     let scratch = scratch();
     let Some(mut path) = uring(kernel::open(scratch.path(), true, false).unwrap(), 8) else { return };
     let mut done = Vec::new();
@@ -104,7 +105,7 @@ fn uring_moves_as_many_as_it_has_slots() {
 }
 
 #[test]
-fn uring_reports_an_early_end_after_going_on_from_an_aligned_point() {
+fn uring_reports_an_early_end_after_a_retry_at_an_aligned_offset() {
     let scratch = scratch();
     scratch.as_file().set_len(FILE_BYTES - 1000).unwrap();
     let Some(mut path) = uring(kernel::open(scratch.path(), false, false).unwrap(), 1) else { return };
@@ -113,7 +114,7 @@ fn uring_reports_an_early_end_after_going_on_from_an_aligned_point() {
     path.reap(&mut done).unwrap();
     assert_eq!(one(&mut done).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     path.reap(&mut done).unwrap();
-    assert!(done.is_empty(), "nothing in flight, nothing to wait for");
+    assert!(done.is_empty(), "with no transfer in flight, the wait returns at once");
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn mmap_of_a_file_open_for_reading_refuses_writes() {
 }
 
 #[test]
-fn mmap_of_a_file_that_shrinks_is_an_error_not_the_end_of_the_process() {
+fn mmap_of_a_file_that_shrinks_is_an_error_and_does_not_end_the_process() {
     let scratch = scratch();
     let file = kernel::open(scratch.path(), true, false).unwrap();
     let mut path = OneAtATime::new(Mmap::new(file, FILE_BYTES, true).unwrap(), slots(1));

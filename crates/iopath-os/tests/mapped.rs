@@ -1,5 +1,5 @@
-//! A mapped file as a device: how many requests the device below gets, and what waits for what. That the bytes are
-//! right is tested with all devices (`tests/devices`) and under volumes.
+//! A mapped file as a device: the number of requests to the device below, and the order in which requests wait for each
+//! other. Other tests check the data: `tests/devices` and the tests of volumes.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use iopath_os::{
 
 const MIB: u64 = 1 << 20;
 
-/// A disk of 32 MiB that takes so many bytes at once.
+/// A disk of 32 MiB with requests of at most `request_bytes_max` bytes.
 fn disk(request_bytes_max: u64, chunk_sectors: u64) -> (MemoryDisk, Limits) {
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(32 * MIB)).unwrap();
     let limits = Limits { request_bytes_max, chunk_sectors, ..disk.limits() };
@@ -23,13 +23,14 @@ fn layout(size_bytes: u64) -> FileLayout {
 }
 
 fn file_of(mapper: impl Mapper + 'static) -> FileMap {
-    // Behind what the tests place by hand.
+    // After the extents that the tests place themselves.
     let free = Extent::new(Sector(24 * MIB / 512), 8 * MIB / 512).unwrap();
     FileMap::of(Box::new(mapper), Box::new(FreeSpace::new(free))).unwrap()
 }
 
 fn segment(memory: &mut AlignedBuf) -> Segment {
-    // SAFETY: the tests keep the memory until the request has completed or the device is gone, and look at it only then.
+    // SAFETY: the tests keep the memory, and do not access it, until the request has completed or the device is
+    // dropped.
     unsafe { Segment::new(NonNull::from(&mut **memory).cast(), memory.len()) }
 }
 
@@ -39,7 +40,7 @@ fn submit(device: &mut impl RealDevice, tag: u32, op: Op, offset: u64, memory: &
     device.submit(&Io::new(Tag::from_bits(tag), op, extent, &[segment(memory)]), now()).unwrap();
 }
 
-/// Waits until all has completed.
+/// Waits until all requests have completed.
 fn finish(device: &mut impl RealDevice) {
     while device.in_flight() > 0 {
         device.commit_and_wait(u32::MAX, None).unwrap();
@@ -49,7 +50,7 @@ fn finish(device: &mut impl RealDevice) {
     }
 }
 
-/// The requests that the device below gets for one request of the file.
+/// The number of requests to the device below for one request to the file.
 fn requests(device: &mut Mapped<MemoryDevice>, op: Op, offset: u64, bytes: u64) -> u64 {
     let mut memory = AlignedBuf::new(bytes as usize).unwrap();
     let before = device.queue_stats().dispatched;
@@ -76,7 +77,7 @@ fn one_extent_is_read_in_as_few_requests_as_the_limits_allow() {
 #[test]
 fn extents_adjacent_on_the_device_are_read_in_one_request() {
     let mut map = ExtentMap::new(&layout(2 * MIB)).unwrap();
-    // Two extents that do not touch in the file, and do on the device.
+    // Two extents that are adjacent on the device but not in the file.
     assert!(map.add(MIB, Extent::from_bytes(MIB, MIB / 2).unwrap(), true));
     assert!(map.add(0, Extent::from_bytes(MIB + MIB / 2, MIB / 2).unwrap(), true));
     let (disk, limits) = disk(MIB, 0);
@@ -98,8 +99,8 @@ fn holes_and_unwritten_space_are_read_without_the_device() {
     assert_eq!(requests(&mut device, Op::Read, 0, 2 * MIB), 0);
 }
 
-/// What a request of 2 MiB becomes of which the first lies at the end of an indirect block's share, and so at a
-/// boundary: a write, and a read with no metadata in memory. As `docs/map.md` says.
+/// The number of requests for a write of 2 MiB, and for a read of 2 MiB without metadata in memory. The first half ends
+/// at the last block of an indirect block, and so at a boundary. `docs/map.md` explains boundaries.
 fn at_a_boundary(boundary: Boundary) -> (u64, u64) {
     const SHARE_END: u64 = (12 + 1024) * 4096;
     let (disk, limits) = disk(MIB, 0);
@@ -113,13 +114,14 @@ fn at_a_boundary(boundary: Boundary) -> (u64, u64) {
 }
 
 #[test]
-fn a_boundary_cuts_once_or_at_each_block_or_not_at_all() {
+fn a_boundary_splits_once_or_at_each_block_or_not_at_all() {
     const BLOCKS: u64 = MIB / 4096;
-    // One indirect block leads to the first half; a double one and one below it to the second.
+    // One indirect block maps the first half. A double indirect block and an indirect block below it map the second
+    // half.
     const METADATA: u64 = 3;
     assert_eq!(at_a_boundary(Boundary::Once), (2, 2 + METADATA));
     assert_eq!(at_a_boundary(Boundary::Ignore), (2, 2 + METADATA), "indirect blocks lie between the data");
-    assert_eq!(at_a_boundary(Boundary::EveryBlock), (BLOCKS + 1, BLOCKS + 1 + METADATA), "each by itself");
+    assert_eq!(at_a_boundary(Boundary::EveryBlock), (BLOCKS + 1, BLOCKS + 1 + METADATA), "each block alone");
 }
 
 #[test]
@@ -143,17 +145,17 @@ fn a_write_waits_for_another_write_that_fills_the_same_block() {
     let mut memory = [0, 1, 2].map(|_| AlignedBuf::new(512).unwrap());
     memory.iter_mut().zip(1..).for_each(|(memory, number)| memory.fill(number));
     let [first, second, third] = &mut memory;
-    // Accepted and not submitted: it has the claim of the block.
+    // The write is accepted but not submitted, and it has claimed the block.
     submit(one, 0, Op::Write, 0, first);
     submit(two, 0, Op::Write, 512, second);
     submit(two, 1, Op::Write, 8192, third);
     two.commit(now());
     let done = std::iter::from_fn(|| two.poll_completion(now())).map(|done| done.tag.to_bits());
-    assert_eq!(done.collect::<Vec<_>>(), [1], "another block is another matter");
+    assert_eq!(done.collect::<Vec<_>>(), [1], "a write to another block does not wait");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| two.commit_and_wait(1, None));
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!waits.is_finished(), "the block is not its own");
+        assert!(!waits.is_finished(), "the other write still fills the block");
         finish(one);
         waits.join().unwrap().unwrap();
     });
@@ -179,7 +181,7 @@ fn a_dropped_engine_releases_its_blocks() {
 
 #[test]
 fn a_write_waits_for_space_that_a_read_in_flight_holds() {
-    // Room for one block, which is given up while a read of it is in flight.
+    // The disk has space for one block, which is released while a read of it is in flight.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(8192)).unwrap();
     let file = FileMap::fresh("extent", &FileLayout { capacity_bytes: 8 << 10, ..layout(MIB) }).unwrap();
     let open = || Mapped::new(disk.open(), &file, Boundary::Once).unwrap();
@@ -198,6 +200,6 @@ fn a_write_waits_for_space_that_a_read_in_flight_holds() {
     writer.commit(now());
     assert!(writer.poll_completion(now()).is_none(), "the space is not free yet");
     finish(&mut reader);
-    assert!(read.iter().all(|byte| *byte == 7), "it reads what was there when it began");
+    assert!(read.iter().all(|byte| *byte == 7), "the read returns the data from its start");
     finish(&mut writer);
 }

@@ -1,5 +1,5 @@
-//! Two engines on one mapped file, and a flush of one that fails between the metadata that the other has sent to the
-//! device and the other's own flush, which succeeds. A device of the test's own says when.
+//! Two engines on one mapped file. Engine A writes metadata to the device. Then a flush of engine B fails, and after
+//! that a flush of A succeeds. A scripted device determines the order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,12 +16,12 @@ use iopath_os::{
 
 const MIB: u64 = 1 << 20;
 
-/// The first block that an indirect block leads to, and one that the inode itself does.
+/// The first block that an indirect block maps, and a block that the inode maps.
 const INDIRECT: u64 = 12 * 4096;
 const DIRECT: u64 = 5 * 4096;
 
-/// A disk in memory whose flushes and forced writes fail and lose all that is not on the medium, or that does something
-/// before it flushes.
+/// A disk in memory. Its flushes and forced writes fail and lose all data that is not on the medium, or it calls a
+/// function before it flushes.
 struct Scripted {
     inner: MemoryDevice,
     loses: Option<MemoryDisk>,
@@ -65,7 +65,7 @@ impl BlockDevice for Scripted {
     }
 }
 
-// SAFETY: the inner device does all that touches memory; what fails here never touches any.
+// SAFETY: only the inner device accesses memory. Requests that fail here access none.
 unsafe impl RealDevice for Scripted {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         if self.over.is_empty() { self.inner.commit_and_wait(completions, timeout) } else { Ok(()) }
@@ -93,7 +93,7 @@ fn engine(disk: &MemoryDisk, file: &FileMap, loses: bool) -> Engine {
 }
 
 fn segment(memory: &mut AlignedBuf) -> Segment {
-    // SAFETY: the test keeps the memory until the request has completed, and looks at it only then.
+    // SAFETY: the test keeps the memory, and does not access it, until the request has completed.
     unsafe { Segment::new(NonNull::from(&mut **memory).cast(), memory.len()) }
 }
 
@@ -118,8 +118,8 @@ fn wait(engine: &mut Engine) -> Result<(), IoError> {
     }
 }
 
-/// What becomes of the flush of one engine if a flush, or forced write, of another has lost its metadata and nobody has
-/// asked that engine yet.
+/// The flush of one engine if a flush or forced write of another engine has lost its metadata, and the other engine has
+/// not been polled yet.
 fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
     let disk = MemoryConfig { cache_bytes: 4 * MIB, ..MemoryConfig::of_bytes(32 * MIB) };
     let disk = MemoryDisk::new(&disk).unwrap();
@@ -133,7 +133,7 @@ fn flush_beside_a_failure(fua: bool, is_dropped: bool) {
     flush(&mut saver);
     wait(&mut saver).unwrap();
 
-    // It goes to the device when it is committed: between the other's metadata and the other's flush.
+    // The commit submits it: between the metadata and the flush of the other engine.
     let mut forced = AlignedBuf::new(4096).unwrap();
     let mut loser = engine(&disk, &file, true);
     if fua {

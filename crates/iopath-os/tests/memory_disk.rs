@@ -1,4 +1,5 @@
-//! What a disk in memory promises beyond every device's promises: shared by engines, and honest about power failures.
+//! The guarantees of a disk in memory beyond those of all devices: engines can share it, and it simulates power
+//! failures.
 
 use iopath_core::{Extent, Instant, Io, IoError, Op, Tag};
 use iopath_os::{Fault, Faults, Faulty, MemoryConfig, MemoryDevice, MemoryDisk, RealDevice, Segment};
@@ -12,10 +13,11 @@ fn disk(sectors: u64, cache_sectors: u64) -> MemoryDisk {
     MemoryDisk::new(&config).unwrap()
 }
 
-/// Submits an I/O without looking at how it ends. The memory is copied or filled before this returns.
+/// Submits an I/O and ignores its outcome. The memory is copied or filled before this function returns.
 fn submit(device: &mut impl RealDevice, op: Op, sector: u64, memory: &mut [u8], fua: bool) {
     let extent = Extent::from_bytes(sector * 512, memory.len() as u64).unwrap();
-    // SAFETY: devices on memory are done with it when they take or report a request; the callers hold it till then.
+    // SAFETY: a device in memory accesses it only in `submit` and `poll_completion`, and the callers keep it until
+    // then.
     let segment = [unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }];
     let memory: &[Segment] = if op.has_memory() { &segment } else { &[] };
     let mut io = Io::new(Tag::from_bits(1), op, extent, memory);
@@ -45,7 +47,7 @@ fn flush(device: &mut MemoryDevice) {
     run(device, Op::Flush, 0, &mut []).unwrap();
 }
 
-/// The first byte of each sector, all of each being equal.
+/// The first byte of each sector. All bytes of a sector must be equal.
 fn sectors(disk: &MemoryDisk) -> Vec<u8> {
     let mut bytes = vec![0xee; disk.size_bytes() as usize];
     run(&mut disk.open(), Op::Read, 0, &mut bytes).unwrap();
@@ -54,7 +56,7 @@ fn sectors(disk: &MemoryDisk) -> Vec<u8> {
     bytes.chunks(SECTOR).map(|sector| sector[0]).collect()
 }
 
-/// What can be left after a crash of what `live` leaves: every choice is tried.
+/// All possible contents after `live` and a crash. Tries every choice.
 fn every_crash(sectors_max: u64, live: impl Fn(&MemoryDisk)) -> BTreeSet<Vec<u8>> {
     let mut left = BTreeSet::new();
     let mut script: Vec<u32> = Vec::new();
@@ -166,7 +168,7 @@ fn after_a_crash_open_devices_are_gone() {
     let mut device = disk.open();
     submit(&mut device, Op::Write, 0, &mut [1; SECTOR], true);
     disk.crash(|versions| versions);
-    assert_eq!(end(&mut device), Err(IoError::Gone), "nobody was told before");
+    assert_eq!(end(&mut device), Err(IoError::Gone), "the device is gone");
     assert_eq!(run(&mut device, Op::Read, 0, &mut [0; SECTOR]), Err(IoError::Gone));
     assert_eq!(sectors(&disk), [1]);
 }
@@ -185,12 +187,12 @@ fn a_failed_flush_loses_only_what_it_covers() {
         faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
         assert_eq!(run(&mut device, Op::Flush, 0, &mut []), Err(IoError::Media));
         let left = sectors(&disk);
-        assert_eq!(left[2], value, "what was in flight is not the flush's to lose");
+        assert_eq!(left[2], value, "the flush does not lose a write in flight");
         outcomes.insert((left[0] == value, left[1] == value));
         end(&mut other).unwrap();
         run(&mut device, Op::Flush, 0, &mut []).unwrap();
         disk.lose_unsaved(|_| 0);
-        assert_eq!(sectors(&disk), left, "what is read is what is saved");
+        assert_eq!(sectors(&disk), left, "reads return the saved contents");
     }
     assert_eq!(outcomes.len(), 4, "any of them: {outcomes:?}");
 }

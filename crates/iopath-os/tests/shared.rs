@@ -156,7 +156,7 @@ unsafe impl RealDevice for Disk {
         0
     }
 
-    /// Refuses: no thread waits for several of them.
+    /// Not supported: no thread waits for several of these devices.
     fn set_bell(&mut self, _bell: &Bell) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -234,7 +234,7 @@ impl Bench {
 }
 
 impl Thread {
-    /// Queues an I/O of one block at a block number, as many as there are buffers for.
+    /// Queues an I/O of one block. Returns whether a buffer was free.
     fn queue(&mut self, op: Op, block: u64) -> bool {
         let Some(buffer) = self.pool.take() else { return false };
         let job = Job {
@@ -267,7 +267,7 @@ impl Thread {
         self.backlogs.add(self.stream, requests);
     }
 
-    /// Waits for a completion, and counts those that are there.
+    /// Waits for a completion, and returns the number of completions.
     fn take(&mut self) -> u32 {
         self.client.wait(1).unwrap();
         std::iter::from_fn(|| self.client.poll_completion()).map(|done| done.result.unwrap()).count() as u32
@@ -281,7 +281,8 @@ fn an_elevator_sorts_the_requests_of_all_threads() {
     for (block, thread) in [(50, 0), (70, 0), (20, 1), (60, 1), (40, 0), (30, 1)] {
         [&mut first, &mut second][thread].queue(Op::Read, block);
     }
-    // The device begins with the first thread's lowest; the second thread's requests are sorted in.
+    // The device starts with the lowest request of the first thread. The elevator sorts the requests of the second
+    // thread among them.
     first.client.submit();
     second.client.submit();
     std::thread::scope(|scope| {
@@ -365,7 +366,7 @@ fn waits(priority: Priority) -> Vec<usize> {
         scope.spawn(move || {
             reader.priority = priority;
             for block in 0..100 {
-                // Far apart: `deadline` continues a batch of writes otherwise as well.
+                // Far apart: otherwise `deadline` could continue a batch of writes.
                 reader.queue(Op::Read, (9 << 24) | (block * 1000 % 99_991));
                 reader.submit(1);
                 if block == 99 {

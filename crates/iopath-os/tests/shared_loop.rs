@@ -1,4 +1,4 @@
-//! Threads that share a queue in front of a loop device, whose requests kernel threads carry out. Needs root and losetup.
+//! Threads that share a queue over a loop device, whose requests kernel threads execute. Needs root and losetup.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::{Alone, Loop};
 const BYTES: usize = 128 << 10;
 const MIB: u64 = 64;
 
-/// Reads in flight of each thread: what the device does while a thread is not scheduled.
+/// Reads in flight of each thread: work for the device while the thread is not scheduled.
 const DEPTH: u32 = 256;
 
 /// Keeps reads of `stream` in flight until `stop`.
@@ -80,7 +80,7 @@ fn weights_of_one_and_three_divide_a_loop_device_one_to_three() {
     assert!(shares.iter().any(|share| (2.85..3.15).contains(share)), "1 : {shares:.3?}");
 }
 
-/// How many reads of stream 1 complete for each read of stream 0.
+/// The completed reads of stream 1 for each read of stream 0.
 fn share(queue: &SharedQueue<dyn RealDevice + Send>) -> f64 {
     let (stop, completed) = (AtomicBool::new(false), [0, 0].map(AtomicU64::new));
     let counts = || completed.each_ref().map(|count| count.load(Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! A thread that panics while it holds a shared queue: no other thread sleeps for ever, and no memory of I/O in flight is
-//! released. The panics are those of an elevator.
+//! A thread panics while it holds a shared queue: no other thread sleeps forever, and no memory of I/O in flight is
+//! released. An elevator causes the panics.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use iopath_os::{Bell, BufferPool, Job, QueueClient, RealDevice, Segment, SharedQ
 
 const PAGE: usize = 4096;
 
-/// Longer than a test ever takes unless it hangs.
+/// Much longer than the tests take, so a longer wait is a hang.
 const HANG: Duration = Duration::from_secs(20);
 
 /// Never completes a request, and touches no memory.
@@ -76,7 +76,7 @@ unsafe impl RealDevice for Stuck {
         0
     }
 
-    /// Refuses: no thread waits for several of them.
+    /// Not supported: no thread waits for several of these devices.
     fn set_bell(&mut self, _bell: &Bell) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -153,7 +153,7 @@ fn queue(client: &mut QueueClient<Stuck>, op: Op, pool: &BufferPool) {
     client.queue(job).unwrap();
 }
 
-/// Panics on a thread of its own while it holds the queue.
+/// Panics on a new thread that holds the queue.
 fn panic_in(queue_of: &SharedQueue<Stuck>) {
     let mut client = queue_of.client(1, 1);
     let panicked = thread::spawn(move || {
@@ -179,7 +179,7 @@ fn memory_of_io_in_flight_is_kept_when_a_client_is_dropped_during_the_panic() {
 }
 
 #[test]
-fn a_thread_that_waits_while_another_finds_the_queue_poisoned_does_not_sleep_for_ever() {
+fn a_thread_that_waits_while_another_finds_the_queue_poisoned_does_not_sleep_forever() {
     static IS_SLOW: AtomicBool = AtomicBool::new(false);
     static HOOKS: AtomicU32 = AtomicU32::new(0);
     let print = std::panic::take_hook();
@@ -202,12 +202,12 @@ fn a_thread_that_waits_while_another_finds_the_queue_poisoned_does_not_sleep_for
     thread::spawn(move || {
         let pool = BufferPool::new(1, PAGE).unwrap();
         queue(&mut waiter, Op::Read, &pool);
-        // Dropped at the end, by a panic as well.
+        // Dropped at the end, also by a panic.
         let _sender = sender;
         let _ = waiter.wait(1);
     });
     let ended: Result<(), _> = has_ended.recv_timeout(HANG);
-    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "the thread sleeps for ever");
+    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "the thread sleeps forever");
     finder.unwrap().join().unwrap_err();
 }
 

@@ -1,5 +1,5 @@
-//! A stripe of real files: where the bytes lie, in how many requests they get there, and what an error of one member
-//! is. What every device owes is in `devices/`; how requests are cut and joined, in `iopath-core`.
+//! A stripe of real files: the position of the bytes, the number of requests, and errors of one member. `devices/`
+//! tests the contract of all devices, and `iopath-core` tests how requests are split and merged.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -43,11 +43,11 @@ fn stripe(files: &[Arc<File>]) -> Device {
 }
 
 fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: the caller does not touch the memory until the request has completed; all these tests do.
+    // SAFETY: no caller in these tests accesses the memory until the request has completed.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 
-/// One request for each piece of `memory` from `offset` on, submitted together; the first error.
+/// Submits one request for each piece of `memory` from `offset` on, all together. Returns the first error.
 fn run(device: &mut Device, op: Op, offset: u64, memory: &mut [u8], piece: usize) -> Result<(), IoError> {
     let mut from = offset;
     let mut tags = 0;
@@ -99,32 +99,32 @@ fn chunks_lie_on_the_members_in_turn() {
 
 #[test]
 fn a_sequential_stream_reaches_each_member_as_large_requests() {
-    // As one large request, and as many small ones: requests submitted together are adjacent on each member.
+    // One large request, or many small ones. Requests that are submitted together are adjacent on each member.
     for piece in [1 << 20, 64 << 10, 16 << 10, 4 << 10] {
         let files = files(4);
         let mut device = stripe(&files);
         let mut memory = pattern(1 << 20);
         let pieces = memory.len() / piece;
         let mut offset = 0;
-        // No more in flight than the stripe takes at once.
+        // At most as many as the stripe accepts at once.
         let at_once = pieces.min(64) * piece;
         for part in memory.chunks_mut(at_once) {
             run(&mut device, Op::Write, offset, part, piece).unwrap();
             offset += part.len() as u64;
         }
-        let hand_overs = pieces.div_ceil(64) as u64;
-        assert_eq!(dispatched(&device), [hand_overs; 4], "in pieces of {piece} bytes");
+        let requests = pieces.div_ceil(64) as u64;
+        assert_eq!(dispatched(&device), [requests; 4], "in pieces of {piece} bytes");
     }
 }
 
 #[test]
-fn an_error_of_one_member_is_the_requests_and_the_others_go_on() {
+fn an_error_of_one_member_is_the_error_of_the_request_and_the_others_continue() {
     let files = files(3);
     let mut device = stripe(&files);
     files[1].set_len(CHUNK).unwrap();
     let mut memory = AlignedBuf::new(6 * CHUNK as usize).unwrap();
     assert_eq!(run(&mut device, Op::Read, 0, &mut memory, 6 * CHUNK as usize), Err(IoError::EndOfDevice));
-    // Its first chunk is still there, and the others have all of theirs.
+    // The first chunk of the short member is readable, and so are all chunks of the others.
     for chunk in [0, 1, 2, 3, 5] {
         let part = &mut memory[..CHUNK as usize];
         assert_eq!(run(&mut device, Op::Read, chunk * CHUNK, part, CHUNK as usize), Ok(()), "chunk {chunk}");
@@ -143,13 +143,13 @@ fn a_request_for_one_member_costs_as_much_as_without_a_stripe() {
         run(device, op, offset, memory, 4096).unwrap();
         device.syscalls() - before
     };
-    // Read before, so that the page cache has it and threads need not wait for each other.
+    // Read once before, so that the file is in the page cache and threads need not wait for each other.
     calls_for(&mut device, Op::Read, 0, &mut memory);
     let one = calls_for(&mut device, Op::Read, 0, &mut memory);
     let mut memory = AlignedBuf::new(4 * CHUNK as usize).unwrap();
     let four = calls_for(&mut device, Op::Read, 0, &mut memory);
     assert!(one <= 3, "{one} system calls for one request to one member");
-    // A hand-over to each, to collect from each, and what the waits for the bell take.
+    // A submission to each member, a collection from each, and the waits for the bell.
     assert!(four <= 4 * 5, "{four} system calls for one request to each of four members");
 }
 

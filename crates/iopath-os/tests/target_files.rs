@@ -161,5 +161,5 @@ fn cached_pages_are_counted_and_dropped() {
     assert!(dirty.dirty.is_none_or(|pages| pages > 0), "{dirty:?}");
     assert!(drop_cached(file, 0..u64::MAX).expect("it is ours").is_cold(), "written back, then dropped");
     assert_eq!(residency(file, 77..77).expect("it is ours").pages, 0);
-    assert_eq!(residency(file, u64::MAX - 1..u64::MAX).expect("it is ours").pages, 0, "behind the end");
+    assert_eq!(residency(file, u64::MAX - 1..u64::MAX).expect("it is ours").pages, 0, "past the end");
 }

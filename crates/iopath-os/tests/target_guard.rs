@@ -1,5 +1,5 @@
-//! Each refusal of the guard, on real loop devices. Needs root and the programs of util-linux; skips with a line if
-//! these are missing. Holders need device-mapper: `target_fixtures.rs` tests them with a sysfs of its own.
+//! Each refusal of the guard, on real loop devices. Needs root and the programs of util-linux. Without these, the tests
+//! print a line and are skipped. Holders need device-mapper: `target_fixtures.rs` tests them with a fixture of sysfs.
 
 mod support;
 
@@ -237,7 +237,7 @@ fn a_file_that_another_program_has_locked_is_refused() {
     may_overwrite(&inspect(image.path())).expect("free once unlocked");
 }
 
-/// A read lock on one byte, which lasts as long as the returned file.
+/// A read lock on one byte. Dropping the returned file releases the lock.
 fn locked_by_another_open_file(path: &Path) -> Result<File, String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     set_record_lock(&file, libc::F_RDLCK)?;

@@ -1,5 +1,5 @@
-//! Page caches and disks beneath overlay, bind, tmpfs and loop mounts. Needs root; each test skips with a line what the
-//! machine lacks.
+//! Page caches and disks beneath overlay, bind, tmpfs and loop mounts. Needs root. If the machine lacks a feature, the
+//! test prints a line and is skipped.
 
 mod support;
 
@@ -22,7 +22,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Calls mount(8) for the directory `m` of a new directory on disk, which holds the directories `names`, too.
+    /// Creates a directory on disk with the subdirectories `m` and `names`, and mounts on `m` with mount(8).
     fn new(names: &[&str], arguments: impl FnOnce(&Path) -> Vec<String>) -> Result<Self, String> {
         let dir = TempDir::new_in(ON_DISK).map_err(|error| error.to_string())?;
         let at = dir.path().join("m");

@@ -1,4 +1,4 @@
-//! One system call hands a whole plug over to the kernel, on a ring, counted.
+//! On a ring, one system call submits a whole plug to the kernel. The test counts the calls.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use iopath_os::{BufferPool, Geometry, Job, OneThread, RealDevice, Runner, Uring,
 
 const DEPTH: u32 = 64;
 
-/// A ring over a scratch file; `None`, said on stderr, where there is none.
+/// A ring over a scratch file. `None`, with a message on stderr, if `io_uring` is refused.
 fn runner(pool: &BufferPool, plug_requests_max: u32) -> Option<Runner<Uring<OneThread>>> {
     let file: File = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     file.set_len(1 << 24).unwrap();
@@ -31,7 +31,7 @@ fn runner(pool: &BufferPool, plug_requests_max: u32) -> Option<Runner<Uring<OneT
     }
 }
 
-/// Adds a read that touches no other.
+/// Adds a read that is not adjacent to any other.
 fn submit<D: RealDevice>(runner: &mut Runner<D>, pool: &BufferPool, token: u64) {
     let job = Job {
         op: Op::Read,
@@ -61,7 +61,7 @@ fn submitting_and_waiting_for_a_whole_plug_is_one_system_call() {
     for count in [1, 2, 17, DEPTH] {
         let before = runner.syscalls();
         (0..count.into()).for_each(|token| submit(&mut runner, &pool, token));
-        assert_eq!(runner.syscalls(), before, "what is plugged costs nothing");
+        assert_eq!(runner.syscalls(), before, "plugged requests need no system call");
         runner.wait(count).unwrap();
         assert_eq!((collect(&mut runner), runner.syscalls() - before), (count, 1));
     }
@@ -82,7 +82,7 @@ fn submitting_a_whole_plug_without_a_wait_is_one_system_call() {
     }
 }
 
-/// Counts how often a queue is unplugged.
+/// Counts the unplugs of a queue.
 #[derive(Debug)]
 struct Unplugs(Arc<AtomicU64>);
 
@@ -105,7 +105,7 @@ fn a_plug_that_overflows_is_one_system_call_each_time() {
     for token in 0..DEPTH.into() {
         submit(&mut runner, &pool, token);
     }
-    // The last eight are plugged still, and go off with the wait for all.
+    // The last eight are still in the plug, and the wait submits them.
     let submitted = runner.syscalls();
     assert_eq!(submitted, u64::from(DEPTH) / 8 - 1);
     while over < DEPTH {

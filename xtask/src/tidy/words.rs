@@ -45,6 +45,18 @@ const WORDS: &[Word] = &[
     ("orders them itself", "supports command queueing"),
     ("orders requests itself", "supports command queueing"),
     ("made_up", "fixtures"),
+    ("for ever", "forever"),
+    ("carry out", "execute"),
+    ("carrying out", "executing"),
+    ("made up for", "compensated, hidden"),
+    ("in vain", "without success"),
+    ("taking turns", "alternating"),
+    ("heard of", "notified of"),
+    ("hears of", "is notified of"),
+    ("hand-over", "submission"),
+    ("afresh", "again"),
+    ("goes on with", "continues with"),
+    ("go on with", "continue with"),
 ];
 
 /// Files that may use the words: this list, and the old entries of the changelog.

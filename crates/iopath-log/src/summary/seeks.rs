@@ -51,7 +51,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The device carries out a request. Requests without sectors, flushes, do not move the head.
+    /// The device executes a request. Requests without sectors (flushes) do not move the head.
     #[inline]
     pub(super) fn access(&mut self, sector: u64, sectors: u64, distances: &mut Distances) {
         if sectors == 0 {

@@ -1,5 +1,6 @@
-//! Writes log files from parts with valid checksums around any content, and parses log files into the same parts.
-//! Written from docs/log-format.md, not from the crate, whose writer cannot write invalid content.
+//! Writes log files from parts. The checksums are valid, and the content can be anything. It also parses log files into
+//! the same parts. The code follows docs/log-format.md and does not use the crate, whose writer cannot write invalid
+//! content.
 
 use iopath_core::{
     Bio, Extent, Instant, LengthOnly, Limits, QueueConfig, Record, RequestQueue, Sector, Stream,
@@ -24,7 +25,7 @@ pub(crate) struct Made {
     pub(crate) totals: Option<[u64; 3]>,
 }
 
-/// A block, and fields of its header that differ from the content.
+/// A block, and the fields of its header that do not match the content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MadeBlock {
     pub(crate) queue: u16,
@@ -150,7 +151,7 @@ fn frame(magic: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A log of two queues that merge, split, requeue and fail, as the writer makes it.
+/// A log of the writer, of two queues that merge, split, requeue and fail.
 pub(crate) fn of_a_queue() -> Made {
     static MADE: OnceLock<Made> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -164,7 +165,7 @@ pub(crate) fn of_a_queue() -> Made {
         let bytes = std::fs::read(&path).unwrap();
         let made = Made::parse(&bytes);
         assert!(made.blocks.iter().map(|block| block.records.len()).sum::<usize>() > 400, "too few records");
-        // Packed anew it is the same log, if not the same bytes.
+        // Written again, it is the same log, but not necessarily the same bytes.
         assert_eq!(Made::parse(&made.to_bytes()).blocks.len(), made.blocks.len());
         made
     })

@@ -11,7 +11,7 @@ use made::{Made, MadeBlock};
 use proptest::prelude::*;
 use std::time::{Duration, Instant as Clock};
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers that are likely to overflow.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -122,7 +122,7 @@ fn sums_of_times_do_not_overflow() {
 #[test]
 fn sums_of_missed_records_saturate() {
     let block = |queue| MadeBlock { queue, missed: u64::MAX, ..MadeBlock::of(long_bios(1)) };
-    // Complete, and truncated: then the counts of all queues are added.
+    // The log is complete, and then truncated. In a truncated log, the counts of all queues are added.
     let mut whole = Made::of(vec![block(0), block(1)]);
     whole.totals = whole.totals.map(|[records, ..]| [records, u64::MAX, u64::MAX]);
     check(&whole.to_bytes(), Some(true));
@@ -164,7 +164,7 @@ fn impossible_sizes_are_damage_or_no_log() {
             MadeBlock { claims_first: Some(edge + u64::from(edge == 0)), ..block() },
         ];
         for block in changed {
-            // After a shorter frame or fewer records, the remaining bytes are no block.
+            // If the frame is shorter or has fewer records, the remaining bytes are not a block.
             check(&Made::of(vec![block]).to_bytes(), Some(false));
         }
         let log = Made { totals: Some([edge, edge, edge]), ..Made::of(vec![block()]) };

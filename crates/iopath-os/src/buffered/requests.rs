@@ -11,7 +11,7 @@
 //! Other threads never access its buffers. Pages are pinned for requests only until another thread lacks a frame
 //! (`notify.rs`).
 //!
-//! Requests that overlap, at least one of them no read, are carried out in the order in which they were queued.
+//! If two requests overlap and at least one is not a read, they are executed in the order in which they were queued.
 
 mod clear;
 mod order;
@@ -40,7 +40,7 @@ pub use request::{CacheRequest, Completed};
 
 /// The requests of one owner in a [`Buffered`]. Threads may use it in turn.
 ///
-/// Dropping it carries out the writes, discards and flushes that were queued, and waits for them; reads are abandoned.
+/// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
 #[derive(Debug)]
 pub struct RequestQueue {
     shared: Arc<Shared>,

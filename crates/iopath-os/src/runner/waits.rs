@@ -152,7 +152,7 @@ fn a_blocking_call_never_stays_plugged() {
 }
 
 #[test]
-fn a_full_device_is_waited_for_without_a_timer_although_the_elevator_is_due() {
+fn a_wait_for_a_full_device_has_no_timer_although_the_elevator_is_due() {
     let (mut runner, pool) = (runner(1, TAKES, ElevatorSpec::new(HOLD)), BufferPool::new(4, 4096).unwrap());
     queue(&mut runner, &pool, 4);
     finish(&mut runner);

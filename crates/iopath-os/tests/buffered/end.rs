@@ -26,7 +26,7 @@ fn the_device_has_the_last_write_of_a_page_next_to_the_end() {
         for (byte, bytes) in [(1, PAGE + 100), (2, PAGE + 100), (3, PAGE)] {
             buffered.write_at(&vec![byte; bytes as usize], 7 * PAGE).unwrap();
             scope.spawn(|| buffered.write_back().unwrap());
-            // Long enough for that thread to submit its write-back, or to wait for an earlier one.
+            // Enough time for the other thread to submit its write-back or to wait for an earlier one.
             std::thread::sleep(Duration::from_millis(50));
         }
         gate.open();

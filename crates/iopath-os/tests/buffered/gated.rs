@@ -1,4 +1,4 @@
-//! A device that completes nothing while its gate is closed: for tests that keep an I/O in flight.
+//! A device that completes no I/O while its gate is closed, for tests that keep an I/O in flight.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Tag};
 use iopath_os::{Bell, MemoryDevice, RealDevice, Segment, WaitError, Watch};
 
-/// Open until it is closed. A clone is the same gate.
+/// Initially open. Clones share one gate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<Shared>);
 
@@ -21,9 +21,9 @@ struct Shared {
 struct Closed {
     reads: bool,
     others: bool,
-    /// How many of the next reads fail because the device has become shorter.
+    /// The number of reads that fail next, as if the device had become shorter.
     failing_reads: u32,
-    /// I/Os in flight that are no reads.
+    /// I/Os in flight other than reads.
     others_in_flight: u32,
     ends_watch: bool,
 }
@@ -46,8 +46,8 @@ impl Gate {
         self.0.opened.notify_all();
     }
 
-    /// Reads stay in flight.
-    pub(crate) fn open_but_for_reads(&self) {
+    /// Opens the gate for all I/O except reads, which stay in flight.
+    pub(crate) fn open_except_for_reads(&self) {
         self.lock().others = false;
         self.0.opened.notify_all();
     }
@@ -77,7 +77,7 @@ pub(crate) struct Gated {
     inner: MemoryDevice,
     gate: Gate,
     reads: Vec<Tag>,
-    /// Completed by the disk, and not yet reported.
+    /// Completions of the disk that are not yet reported.
     done: VecDeque<Completion>,
 }
 

@@ -20,7 +20,7 @@ use iopath_os::{
 };
 
 fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered {
-    // With a cache of its own: a disk without one is not flushed.
+    // The disk has a write cache: without one, flushes do not reach it.
     let disk = MemoryConfig { cache_bytes: 1 << 20, ..MemoryConfig::of_bytes(1 << 20) };
     let disk = MemoryDisk::new(&disk).unwrap();
     let config = rig::config(1 << 20);
@@ -29,7 +29,7 @@ fn open(faults: &Faults, prepare: impl FnOnce(&mut Runner<Device>)) -> Buffered 
     rig::open(config, Faulty::new(Box::new(disk.open()), faults), prepare)
 }
 
-/// Whether the condition holds within some seconds.
+/// Whether the condition becomes true within some seconds.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
@@ -56,7 +56,7 @@ fn pages_that_a_failed_flush_makes_dirty_are_written_back_without_a_caller() {
     let buffered = open(&faults, |_| ());
     buffered.write_at(&[1; 4096], 0).unwrap();
     buffered.write_back().unwrap();
-    // Long enough for the flusher to see that all is clean.
+    // Enough time for the flusher to see that all pages are clean.
     std::thread::sleep(Duration::from_millis(600));
     faults.add(Fault::error(IoError::Media).on(Op::Flush).times(1));
     buffered.flush().unwrap_err();

@@ -24,22 +24,22 @@ fn disk() -> MemoryDisk {
     MemoryDisk::new(&MemoryConfig::of_bytes(OLD)).unwrap()
 }
 
-/// The device is cut already, and the cache does not know yet that this succeeded.
+/// The device is already truncated, and the cache does not yet know that the truncation succeeded.
 #[test]
-fn a_read_during_the_cut_is_short_and_no_error() {
+fn a_read_during_a_truncation_is_short_and_not_an_error() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
     let read = |offset: u64, bytes: usize| {
         let mut buffer = vec![0; bytes];
-        let there = buffered.read_at(&mut buffer, offset).unwrap();
-        assert!(buffer[..there].iter().all(|byte| *byte == 7), "{there} bytes from {offset} on");
-        there
+        let bytes_read = buffered.read_at(&mut buffer, offset).unwrap();
+        assert!(buffer[..bytes_read].iter().all(|byte| *byte == 7), "{bytes_read} bytes from {offset} on");
+        bytes_read
     };
     let resized = buffered.resize(NEW, || {
         disk.resize(NEW)?;
         assert_eq!(read(NEW - 50, 50), 50, "before the new end");
-        assert_eq!(read(NEW - 50, 5000), 50, "over the new end");
+        assert_eq!(read(NEW - 50, 5000), 50, "across the new end");
         assert_eq!(read(NEW + PAGE, 10), 0, "after the new end");
         assert_eq!(buffered.borrow(NEW - 50, 5000).unwrap().len(), 50);
         Ok::<(), NoMemory>(())
@@ -48,18 +48,18 @@ fn a_read_during_the_cut_is_short_and_no_error() {
     assert_eq!((read(0, OLD as usize), buffered.size_bytes()), (NEW as usize, NEW));
 }
 
-/// The read was submitted for all of the page, of which the volume then loses a part.
+/// The read is submitted for the whole page, and then a part of the page is truncated.
 #[test]
-fn a_read_in_flight_over_the_cut_is_read_again() {
+fn a_read_in_flight_across_the_new_end_is_repeated() {
     let (disk, gate) = (disk(), Gate::default());
     let buffered = open(&disk, &gate);
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
     buffered.flush().unwrap();
     buffered.advise(0, OLD, iopath_os::Advice::DontNeed);
-    // The cut waits for this page, which is behind the new end.
+    // The truncation waits for this page, which is past the new end.
     buffered.write_at(&[8; 100], 10 * PAGE).unwrap();
     gate.close();
-    // Long enough for each of these threads to submit its I/O, or to wait.
+    // Enough time for each of these threads to submit its I/O or to wait.
     let pause = || std::thread::sleep(Duration::from_millis(50));
     std::thread::scope(|scope| {
         scope.spawn(|| buffered.write_back().unwrap());
@@ -74,20 +74,20 @@ fn a_read_in_flight_over_the_cut_is_read_again() {
         });
         pause();
         let reader = scope.spawn(|| {
-            // One page: pages that failed with others are read again alone.
+            // One page: pages that failed together are read again one by one.
             let mut buffer = [0; 200];
-            let there = buffered.read_at(&mut buffer, NEW - 50).unwrap();
-            (there, buffer[0], buffer[49])
+            let bytes_read = buffered.read_at(&mut buffer, NEW - 50).unwrap();
+            (bytes_read, buffer[0], buffer[49])
         });
         pause();
-        gate.open_but_for_reads();
+        gate.open_except_for_reads();
         resizer.join().unwrap();
         assert_eq!(reader.join().unwrap(), (50, 7, 7));
     });
 }
 
 #[test]
-fn dirty_pages_dropped_for_a_failed_cut_fail_every_flush() {
+fn dirty_pages_dropped_for_a_failed_truncation_fail_every_flush() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     let refuse = || Err("the file system refuses");
@@ -104,7 +104,7 @@ fn dirty_pages_dropped_for_a_failed_cut_fail_every_flush() {
 }
 
 #[test]
-fn a_reader_never_sees_the_zeroes_of_a_failed_cut() {
+fn a_reader_never_sees_the_zeroes_of_a_failed_truncation() {
     let disk = disk();
     let buffered = open(&disk, &Gate::default());
     buffered.write_at(&vec![7; OLD as usize], 0).unwrap();
@@ -114,17 +114,17 @@ fn a_reader_never_sees_the_zeroes_of_a_failed_cut() {
         scope.spawn(|| {
             while !is_done.load(Relaxed) {
                 let mut buffer = [9; 100];
-                let there = buffered.read_at(&mut buffer, NEW + 2000).unwrap();
+                let bytes_read = buffered.read_at(&mut buffer, NEW + 2000).unwrap();
                 assert!(
-                    buffer[..there].iter().all(|byte| *byte == 7),
-                    "{there} bytes, not all of them written"
+                    buffer[..bytes_read].iter().all(|byte| *byte == 7),
+                    "{bytes_read} bytes, not all of them written"
                 );
                 let borrowed = buffered.borrow(NEW + 2000, 100).unwrap();
                 assert!(borrowed.slices().flatten().all(|byte| *byte == 7), "borrowed");
             }
         });
         for _ in 0..2000 {
-            // A reader brings in the page that is cut.
+            // A reader caches the page that contains the new end.
             let cut = || buffered.read_at(&mut [0; 10], 4 * PAGE).map(drop).and(Err(IoError::Media.into()));
             let resized: Result<Result<(), BufferedError>, _> = buffered.resize(NEW, cut);
             assert!(resized.unwrap().is_err());
@@ -134,9 +134,9 @@ fn a_reader_never_sees_the_zeroes_of_a_failed_cut() {
     assert_eq!(buffered.read_at(&mut [0; 100], NEW + 2000).unwrap(), 100);
 }
 
-/// Checks no bytes, only that all readers return.
+/// Checks only that all readers return, not their data.
 #[test]
-fn readers_of_pages_that_are_cut_off_are_not_left_waiting() {
+fn readers_of_truncated_pages_do_not_hang() {
     let (disk, gate) = (disk(), Gate::default());
     let buffered: &'static Buffered = Box::leak(Box::new(open(&disk, &gate)));
     gate.close();
@@ -149,6 +149,6 @@ fn readers_of_pages_that_are_cut_off_are_not_left_waiting() {
     buffered.resize(NEW, || disk.resize(NEW)).unwrap().unwrap();
     gate.open();
     for _ in 5..9 {
-        assert_eq!(ends.recv_timeout(Duration::from_secs(20)).expect("a reader waits without end"), 0);
+        assert_eq!(ends.recv_timeout(Duration::from_secs(20)).expect("a reader hangs"), 0);
     }
 }

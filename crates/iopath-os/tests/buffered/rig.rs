@@ -8,7 +8,7 @@ use iopath_os::{Buffered, BufferedConfig, NoMemory, RealDevice, Runner};
 
 pub(crate) type Device = dyn RealDevice + Send;
 
-/// For a volume of `size_bytes` bytes: 64 frames, no readahead, no write-back by age.
+/// The configuration for a volume of `size_bytes` bytes: 64 frames, no readahead, and no write-back by age.
 pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
     BufferedConfig {
         cache: CacheConfig { frames: 64, expire: Duration::from_secs(1000), ..CacheConfig::default() },
@@ -21,7 +21,7 @@ pub(crate) fn config(size_bytes: u64) -> BufferedConfig {
     }
 }
 
-/// A cache over `device`. `prepare` gets its runner before.
+/// A cache over `device`. `prepare` can change the runner first.
 pub(crate) fn open(
     config: BufferedConfig,
     device: impl RealDevice + Send + 'static,

@@ -1,4 +1,4 @@
-//! A read that the device does not complete for a long time: other calls do not wait for it.
+//! While the device delays a read, other calls do not wait for the read.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ const PAGE: u64 = 4096;
 /// A cache, and a gate that holds back the reads of the device.
 fn open() -> (&'static Buffered, Gate) {
     let gate = Gate::default();
-    // Without a write cache: the queue ends a flush by itself.
+    // The disk has no write cache, so the queue completes a flush itself.
     let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 20)).unwrap();
-    // Neither dropped nor joined where a thread hangs.
+    // If a thread hangs, it is not joined and the cache is not dropped.
     let buffered: &'static Buffered =
         Box::leak(Box::new(rig::open(rig::config(1 << 20), Gated::new(disk.open(), &gate), |_| ())));
     gate.close();
-    gate.open_but_for_reads();
+    gate.open_except_for_reads();
     (buffered, gate)
 }
 
-/// Runs `act` in a thread, which reports its end.
+/// Runs `act` in a thread. The channel receives a message when `act` returns.
 fn ends(act: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
     let (ended, ends) = mpsc::channel();
     std::thread::spawn(move || {
@@ -37,7 +37,7 @@ fn ends(act: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Long enough for another thread to submit its I/O, or to wait.
+/// Enough time for another thread to submit its I/O or to wait.
 fn pause() {
     std::thread::sleep(Duration::from_millis(50));
 }

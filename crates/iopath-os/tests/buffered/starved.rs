@@ -20,8 +20,8 @@ fn open(faults: &Faults, gate: &Gate) -> Buffered {
     rig::open(config, Faulty::new(Box::new(Gated::new(disk.open(), gate)), faults), |_| ())
 }
 
-/// A reader polls the device for the page that takes the last frame. Afterwards nothing is in flight, and the writer, which
-/// has slept meanwhile, must detect by itself that write-back fails.
+/// A reader polls the device for the page that takes the last frame. Afterwards no I/O is in flight. The writer has
+/// slept meanwhile, and must detect itself that write-back fails.
 #[test]
 fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
     let (faults, gate) = (Faults::new(1), Gate::default());
@@ -40,7 +40,6 @@ fn a_starved_writer_gets_its_error_after_the_polling_thread_left() {
     std::thread::spawn(move || sender.send(buffered.write_at(&[1; PAGE as usize], 100 * PAGE)));
     std::thread::sleep(Duration::from_millis(50));
     gate.open();
-    let error =
-        receiver.recv_timeout(Duration::from_secs(20)).expect("the writer sleeps without end").unwrap_err();
+    let error = receiver.recv_timeout(Duration::from_secs(20)).expect("the writer hangs").unwrap_err();
     assert!(matches!(error, BufferedError::Unwritable { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Bytes come back as they were written, whatever the shape of the request.
+//! Reads return the bytes that were written, for requests of any shape.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn registered_and_other_memory_hold_the_same_bytes() {
         let mut buffer = rig.pool.take().unwrap();
         let data = pattern(buffer.len(), 3);
         buffer.copy_from_slice(&data);
-        // SAFETY: the buffer is left alone until each request has completed.
+        // SAFETY: the test does not access the buffer until each request has completed.
         let memory = unsafe { buffer.segment() };
         assert_eq!(rig.run(Op::Write, 0, 65_536, &[memory]), Ok(()), "{}", rig.name);
         assert!(rig.read(0, 65_536).as_ref() == Ok(&data), "{}", rig.name);
@@ -43,7 +43,7 @@ fn scatters_and_gathers_segments_in_order() {
         for (buffer, part) in buffers.iter_mut().zip(data.chunks(4096)) {
             buffer[..4096].copy_from_slice(part);
         }
-        // Not neighbours: each is the start of a larger buffer.
+        // The segments are not adjacent: each is the start of a larger buffer.
         let memory: Vec<_> = buffers.iter_mut().map(|buffer| segment(&mut buffer[..4096])).collect();
         assert_eq!(rig.run(Op::Write, 8192, 65_536, &memory), Ok(()), "{}", rig.name);
         assert!(rig.read(8192, 65_536).as_ref() == Ok(&data), "{}: gathered", rig.name);
@@ -56,7 +56,7 @@ fn scatters_and_gathers_segments_in_order() {
 }
 
 #[test]
-fn a_partial_last_block_reads_as_zeroes_behind_the_end() {
+fn a_partial_last_block_reads_as_zeroes_past_the_end() {
     for row in ROWS {
         let file = row.scratch(12_288);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
@@ -74,19 +74,19 @@ fn a_partial_last_block_reads_as_zeroes_behind_the_end() {
 }
 
 #[test]
-fn a_file_cut_off_inside_any_other_block_is_an_error() {
+fn a_file_truncated_inside_any_other_block_is_an_error() {
     for row in ROWS {
         let file = row.scratch(32_768);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
         assert_eq!(rig.write(0, &pattern(32_768, 1)), Ok(()), "{}", rig.name);
         file.set_len(5000).unwrap();
         assert_eq!(rig.read(0, 8192), Err(IoError::EndOfDevice), "{}", rig.name);
-        assert_eq!(rig.read(0, 4096), Ok(pattern(4096, 1)), "{}: what is still there", rig.name);
+        assert_eq!(rig.read(0, 4096), Ok(pattern(4096, 1)), "{}: the rest of the file", rig.name);
     }
 }
 
 #[test]
-fn zeroes_behind_the_end_reach_the_right_segments() {
+fn zeroes_past_the_end_reach_the_right_segments() {
     for row in ROWS {
         let file = row.scratch(8192);
         let Some(mut rig) = Rig::new_on(row, file.clone()) else { continue };
@@ -129,9 +129,9 @@ fn discards_and_zeroes_only_the_range() {
 }
 
 #[test]
-fn zeroes_by_a_hole_where_a_range_cannot_be_zeroed() {
+fn zeroes_by_a_hole_if_a_range_cannot_be_zeroed() {
     for row in ROWS {
-        // Memory as a file: the kernel's tmpfs has holes, but not FALLOC_FL_ZERO_RANGE.
+        // A file in memory: the kernel's tmpfs supports holes, but not FALLOC_FL_ZERO_RANGE.
         let file = rustix::fs::memfd_create("zeroes", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = Arc::new(File::from(file));
         file.set_len(65_536).unwrap();

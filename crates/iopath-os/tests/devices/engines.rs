@@ -1,5 +1,5 @@
-//! The choice of engine, and what is said where `io_uring` is refused. The refusal is real: a filter on a thread's
-//! system calls, as containers have them.
+//! The choice of engine, and the reported reason if `io_uring` is refused. The refusal is real: a seccomp filter on one
+//! thread, as in containers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use iopath_os::{Engine, EngineConfig, EngineError, Reason};
 
 use crate::rig::{limits, scratch};
 
-/// Makes `io_uring_setup` fail with `errno` for the calling thread, for good.
+/// Makes `io_uring_setup` fail with `errno` in the calling thread, permanently.
 fn refuse_uring(errno: i32) -> bool {
     // Instructions of classic BPF (linux/filter.h): load, compare and jump, return.
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -16,13 +16,13 @@ fn refuse_uring(errno: i32) -> bool {
     let refuse = libc::SECCOMP_RET_ERRNO | errno as u32;
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut program = [
-        instruction(LOAD, 0, 0, 0), // The number of the call is the first of what the filter sees.
+        instruction(LOAD, 0, 0, 0), // The call number is the first field of the data.
         instruction(JUMP_IF_EQUAL, 0, 1, libc::SYS_io_uring_setup as u32),
         instruction(RETURN, 0, 0, refuse),
         instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the filter lives beyond both calls, of which the first takes only numbers.
+    // SAFETY: the filter outlives both calls, and the first takes only numbers.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -34,7 +34,7 @@ fn a_refused_ring_falls_back_to_threads_with_a_reason() {
     for errno in [libc::EPERM, libc::ENOSYS] {
         let refused = std::thread::spawn(move || {
             if !refuse_uring(errno) {
-                eprintln!("skipped: no filter can be put on system calls here");
+                eprintln!("skipped: no seccomp filter can be installed here");
                 return;
             }
             let file = scratch(1 << 20);
@@ -46,7 +46,7 @@ fn a_refused_ring_falls_back_to_threads_with_a_reason() {
             assert!(forbidden, "{fallback}");
             match Engine::Uring.open(&file, &limits, &config) {
                 Err(EngineError::Refused(reason)) => assert_eq!(reason, fallback),
-                other => panic!("asked for by name, but {other:?}"),
+                other => panic!("requested by name, but {other:?}"),
             }
         });
         refused.join().expect("no failure in the thread");
@@ -71,7 +71,7 @@ fn each_engine_opens_by_name() {
 }
 
 #[test]
-fn on_a_target_that_refuses_nowait_a_measurement_chooses_and_is_named() {
+fn on_a_target_that_refuses_nowait_a_measurement_chooses_and_is_reported() {
     // Character devices refuse RWF_NOWAIT unless they can be polled; /dev/full reads as zeroes.
     let Ok(file) = std::fs::File::open("/dev/full") else { return };
     let (limits, config) = (iopath_core::Limits::with_capacity(1 << 20), EngineConfig::default());

@@ -1,4 +1,4 @@
-//! Faults come back as the error they are, and a device that had one goes on.
+//! Each fault is reported as its own error, and the device continues to work.
 
 use std::fs::OpenOptions;
 use std::sync::Arc;
@@ -15,8 +15,13 @@ fn a_file_that_shrank_ends_before_the_range() {
         file.set_len(20_000).unwrap();
         assert_eq!(rig.read(16_384, 8192), Err(IoError::EndOfDevice), "{}", rig.name);
         assert_eq!(rig.read(32_768, 4096), Err(IoError::EndOfDevice), "{}", rig.name);
-        assert_eq!(rig.read(16_384, 4096), Err(IoError::EndOfDevice), "{}: all but the end of it", rig.name);
-        assert_eq!(rig.read(12_288, 4096), Ok(vec![0; 4096]), "{}: and goes on", rig.name);
+        assert_eq!(
+            rig.read(16_384, 4096),
+            Err(IoError::EndOfDevice),
+            "{}: only the end is past the file",
+            rig.name
+        );
+        assert_eq!(rig.read(12_288, 4096), Ok(vec![0; 4096]), "{}: and the device works", rig.name);
     }
 }
 
@@ -29,13 +34,13 @@ fn a_file_open_for_reading_is_read_only() {
         let Some(mut rig) = Rig::new_on(row, file) else { continue };
         assert_eq!(rig.write(0, &pattern(4096, 0)), Err(IoError::ReadOnly), "{}", rig.name);
         assert_eq!(rig.run(Op::Discard, 0, 4096, &[]), Err(IoError::ReadOnly), "{}", rig.name);
-        assert_eq!(rig.read(0, 4096), Ok(vec![0; 4096]), "{}: and goes on", rig.name);
+        assert_eq!(rig.read(0, 4096), Ok(vec![0; 4096]), "{}: and the device works", rig.name);
     }
 }
 
 #[test]
 fn a_full_disk_has_no_space() {
-    // A filesystem of 1 MiB of its own, which only root may mount; then a file in it that is larger.
+    // A new filesystem of 1 MiB, which only root can mount, and a larger file in it.
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mount = |program: &str, arguments: &[&str]| {
         let run = std::process::Command::new(program).args(arguments).arg(place.path()).output();
@@ -46,7 +51,7 @@ fn a_full_disk_has_no_space() {
         return;
     }
     let results: Vec<_> = ROWS.iter().filter_map(|row| fill_up(row, place.path())).collect();
-    // The kernel closes the files of a ring some time after the ring.
+    // The kernel closes the files of a ring some time after the ring is closed.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while !mount("umount", &[]) {
         assert!(std::time::Instant::now() < end, "{} stays mounted", place.path().display());

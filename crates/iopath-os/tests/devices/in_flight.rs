@@ -1,4 +1,4 @@
-//! Many requests at once: each completes once, none is disturbed by another, and none outlives the device.
+//! Many requests at once: each completes once, none changes another, and none outlives the device.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct InFlight {
     buffer: PoolBuf,
 }
 
-/// Whole blocks that nothing in flight touches.
+/// Whole blocks that no request in flight overlaps.
 fn free_blocks(rng: &mut StdRng, flying: &[Option<InFlight>]) -> Option<std::ops::Range<usize>> {
     let start = rng.random_range(0..BLOCKS);
     let range = start..(start + rng.random_range(1..=16)).min(BLOCKS);
@@ -53,7 +53,7 @@ fn any_order_of_completion_leaves_the_bytes_of_the_model() {
                         buffer[..data.len()].copy_from_slice(&data);
                         model[offset as usize..][..data.len()].copy_from_slice(&data);
                     }
-                    // SAFETY: the buffer lies in `flying` until the request has completed.
+                    // SAFETY: the buffer is in `flying` until the request has completed.
                     let memory = unsafe { buffer.segment() };
                     let memory = [iopath_core::Memory::slice(memory, 0, bytes)];
                     let extent = Extent::from_bytes(offset, bytes).unwrap();
@@ -79,7 +79,7 @@ fn any_order_of_completion_leaves_the_bytes_of_the_model() {
 }
 
 #[test]
-fn takes_its_depth_and_no_more() {
+fn accepts_no_more_requests_than_its_depth() {
     on_each_device(1 << 14, |rig| {
         let depth = rig.device.limits().depth_max;
         let mut memory = AlignedBuf::new(4096).unwrap();
@@ -118,7 +118,7 @@ fn a_dropped_device_accesses_no_memory_afterwards() {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
         let untouched = memory.iter().all(|buffer| buffer.iter().all(|&byte| byte == 0x5a));
-        assert!(untouched, "{}: written to after the device was gone", rig.name);
+        assert!(untouched, "{}: written after the device was dropped", rig.name);
     });
 }
 
@@ -142,7 +142,7 @@ fn a_loop_that_only_polls_gets_everything() {
 }
 
 #[test]
-fn a_wait_for_nothing_returns_and_one_with_a_limit_ends() {
+fn a_wait_without_io_in_flight_returns_and_a_timeout_ends_a_wait() {
     on_each_device(256, |rig| {
         rig.device.commit_and_wait(5, None).unwrap();
         let mut memory = AlignedBuf::new(4096).unwrap();
@@ -167,7 +167,7 @@ fn a_batch_on_a_ring_is_one_system_call() {
     let mut queue = RequestQueue::new(device.limits().clone(), &QueueConfig::default());
     queue.plug();
     for (block, buffer) in memory.iter_mut().enumerate() {
-        // Every other block: nothing to merge.
+        // Every other block, so that no two merge.
         let extent = Extent::new(Sector(block as u64 * 16), 8).unwrap();
         queue.submit_bio(Bio::read(extent, segment(buffer), block as u64), Instant::ZERO).unwrap();
     }

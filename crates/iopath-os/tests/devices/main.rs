@@ -1,5 +1,5 @@
-//! What every device of this crate owes its caller, on each of them; and what only some of them promise. The seed of
-//! whatever is random is in the message of a failure.
+//! The contract of all devices of this crate, tested on each device, and the guarantees of some devices. The message of
+//! a failure contains the random seed.
 
 mod data;
 mod engines;

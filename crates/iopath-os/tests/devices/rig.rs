@@ -1,4 +1,4 @@
-//! A device of each kind on a scratch file, and memory for its requests.
+//! Creates a device of each kind on a scratch file, and memory for its requests.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,10 +14,10 @@ use iopath_os::{
     limits_of, now,
 };
 
-/// The logical block of the scratch files: what most disks with 4 KiB pages take.
+/// The logical block size of the scratch files, as on most disks with 4 KiB sectors.
 pub(crate) const BLOCK: u64 = 4096;
 pub(crate) const DEPTH: u32 = 32;
-/// On one member of a stripe.
+/// The size of a chunk on one member of a stripe.
 const CHUNK_SECTORS: u64 = 64;
 
 type Open = fn(Arc<File>, &Limits, &BufferPool) -> Option<Box<dyn RealDevice>>;
@@ -30,23 +30,23 @@ pub(crate) struct Row {
     open: Place,
 }
 
-/// How a row's scratch files are opened.
+/// How the scratch files of a row are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Files {
     Direct,
-    /// Through the page cache: so quick that threads share the work with the caller.
+    /// Through the page cache. I/O is so fast that the caller executes some of it itself.
     Cached,
-    /// In memory: so quick that the caller soon does all of it.
+    /// In memory. I/O is so fast that the caller soon executes all of it itself.
     InMemory,
 }
 
 #[derive(Clone, Copy)]
 enum Place {
     File(Open),
-    /// A stripe of so many members.
+    /// A stripe with one member for each function.
     Files(&'static [Open]),
     Memory(fn(&MemoryDisk) -> Box<dyn RealDevice>),
-    /// A file, mapped in that way, on a disk in memory, in requests of 16 KiB, or on a file.
+    /// A file, mapped by the named mapper, on a disk in memory with requests of at most 16 KiB, or on a file.
     MappedMemory(&'static str, fn(&MemoryDisk) -> Box<dyn RealDevice>),
     MappedFile(&'static str, Open),
 }
@@ -75,7 +75,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "threads, shuffled and cut short",
         files: Files::Direct,
-        open: Place::File(|file, limits, pool| Some(hampered(open_threads(file, limits, pool)?))),
+        open: Place::File(|file, limits, pool| Some(with_faults(open_threads(file, limits, pool)?))),
     },
     Row { name: "stripe of uring", files: Files::Direct, open: Place::Files(&[open_uring as Open; 2]) },
     Row {
@@ -97,7 +97,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "memory, shuffled and cut short",
         files: Files::Cached,
-        open: Place::Memory(|disk| hampered(Box::new(disk.open()))),
+        open: Place::Memory(|disk| with_faults(Box::new(disk.open()))),
     },
     Row {
         name: "mapped, identity, memory",
@@ -117,12 +117,12 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "mapped, extent, memory, shuffled and cut short",
         files: Files::Cached,
-        open: Place::MappedMemory("extent", |disk| hampered(open_memory(disk))),
+        open: Place::MappedMemory("extent", |disk| with_faults(open_memory(disk))),
     },
     Row {
         name: "mapped, indirect, memory, shuffled and cut short",
         files: Files::Cached,
-        open: Place::MappedMemory("indirect", |disk| hampered(open_memory(disk))),
+        open: Place::MappedMemory("indirect", |disk| with_faults(open_memory(disk))),
     },
     Row {
         name: "mapped, extent, uring",
@@ -145,8 +145,8 @@ fn open_memory(disk: &MemoryDisk) -> Box<dyn RealDevice> {
     Box::new(disk.open_with(Limits { request_bytes_max: 16 << 10, ..disk.limits() }))
 }
 
-/// Makes things difficult for a device, but not impossible.
-fn hampered(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
+/// A device with faults that change the order and the length of transfers and cause no errors.
+fn with_faults(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     let faults = Faults::new(1);
     faults.shuffle(true);
     faults.add(Fault::short().one_in(3));
@@ -171,7 +171,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A device of `sectors` sectors of zeroes; `None` where the system refuses this kind.
+    /// A device of `sectors` sectors of zeroes; `None` if the system refuses this kind.
     pub(crate) fn new(row: &Row, sectors: u64) -> Option<Self> {
         match row.open {
             Place::File(open) => Self::on(row.name, open, row.scratch(sectors * 512)),
@@ -213,7 +213,7 @@ impl Rig {
         Self { name, device: Box::new(device), file: None, pool }
     }
 
-    /// A stripe of a member for each of `open`.
+    /// A stripe with one member for each element of `open`.
     fn on_files(row: &Row, open: &[Open], sectors: u64) -> Option<Self> {
         let pool = pool();
         let member_sectors = (sectors / open.len() as u64).max(CHUNK_SECTORS);
@@ -233,7 +233,7 @@ impl Rig {
         Some(Self { name, device, file: Some(file), pool })
     }
 
-    /// The same kind of device on another file; `None` for one that needs none.
+    /// The same kind of device on another file. `None` if the kind needs no file.
     pub(crate) fn new_on(row: &Row, file: Arc<File>) -> Option<Self> {
         let Place::File(open) = row.open else { return None };
         Self::on(row.name, open, file)
@@ -262,7 +262,7 @@ impl Rig {
         }
     }
 
-    /// What `bytes` bytes from `offset` on read as.
+    /// Reads `bytes` bytes at `offset`.
     pub(crate) fn read(&mut self, offset: u64, bytes: usize) -> Result<Vec<u8>, IoError> {
         let mut memory = AlignedBuf::new(bytes).expect("memory");
         memory.fill(0xee);
@@ -287,15 +287,15 @@ pub(crate) fn limits(file: &File) -> Limits {
     limits_of(file, &geometry).expect("limits of a file")
 }
 
-/// All of `memory` as a segment. The tests leave it alone until the request has completed.
+/// All of `memory` as a segment. The tests do not access the memory until the request has completed.
 pub(crate) fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: the caller keeps the memory until the request has completed or the device is gone, and reads it only
-    // then; all these tests do.
+    // SAFETY: all callers in these tests keep the memory, and do not access it, until the request has completed or the
+    // device is dropped.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 
 impl Row {
-    /// A file without a name.
+    /// An unlinked file.
     pub(crate) fn scratch(&self, bytes: u64) -> Arc<File> {
         if self.files == Files::InMemory {
             return in_memory(bytes);
@@ -306,7 +306,7 @@ impl Row {
         Arc::new(file)
     }
 
-    /// Opens for direct I/O if that is the row's way and the filesystem knows it.
+    /// Opens the file for direct I/O if the row requires it and the filesystem supports it.
     pub(crate) fn open_file(&self, path: &Path, write: bool) -> std::io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(write);
@@ -315,7 +315,7 @@ impl Row {
     }
 }
 
-/// A file in memory, as the kernel's tmpfs has them.
+/// A file in the kernel's tmpfs.
 pub(crate) fn in_memory(bytes: u64) -> Arc<File> {
     let file =
         rustix::fs::memfd_create("scratch", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
@@ -324,12 +324,12 @@ pub(crate) fn in_memory(bytes: u64) -> Arc<File> {
     Arc::new(file)
 }
 
-/// A file without a name on the first row's terms.
+/// An unlinked file, opened as those of the first row.
 pub(crate) fn scratch(bytes: u64) -> Arc<File> {
     ROWS[0].scratch(bytes)
 }
 
-/// Bytes that differ from sector to sector and from seed to seed.
+/// Bytes that are different for each sector and each seed.
 pub(crate) fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|i| (i / 512 * 31 + i % 251) as u8 ^ seed).collect()
 }

@@ -1,7 +1,7 @@
-//! The contract of `commit`, `Watch` and `Bell`: after a `commit`, everything that is ready to be polled ends a wait, and
-//! everything that becomes ready later does. Each kind of device by itself, and each pair of kinds in a stripe.
+//! The contract of `commit`, `Watch` and `Bell`: after a `commit`, a wait ends if a completion can be polled, or as
+//! soon as one can. Tested on each kind of device alone, and on each pair of kinds in a stripe.
 //!
-//! A lost wake-up is a wait that ends by its time limit, which is far longer than any I/O here takes.
+//! A wait that ends by its timeout is a lost wake-up: the timeout is much longer than any I/O of these tests.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ const SECTORS: u64 = 1 << 13;
 
 type Wait<'a> = &'a dyn Fn(&mut dyn RealDevice, Duration);
 
-/// Carries out a wait, which has to end before its time limit.
+/// Executes a wait, which must end before its timeout.
 fn in_time(about: &str, device: &mut dyn RealDevice, wait: Wait<'_>) {
-    // What the device is to be asked for again is no lost wake-up.
+    // A due poll timeout of the device is not a lost wake-up.
     let due = device.poll_timeout().map_or(PATIENCE, |due| due.saturating_since(now()));
     let begun = Instant::now();
     wait(device, due.min(PATIENCE));
@@ -43,7 +43,7 @@ fn by_wait(device: &mut dyn RealDevice, limit: Duration) {
 const REQUESTS: usize = 8;
 const BLOCKS: u64 = 16;
 
-/// Submits `count` requests of `blocks` blocks, none of which touches another.
+/// Submits `count` requests of `blocks` blocks. No two are adjacent.
 fn submit(device: &mut dyn RealDevice, op: Op, count: u32, blocks: u64, memory: &mut AlignedBuf) {
     let bytes = blocks * BLOCK;
     for (tag, part) in (0..count).zip(memory.chunks_mut((BLOCKS * BLOCK) as usize)) {
@@ -53,7 +53,7 @@ fn submit(device: &mut dyn RealDevice, op: Op, count: u32, blocks: u64, memory: 
     }
 }
 
-/// Zeroes for them all.
+/// Zeroed memory for all requests.
 fn memory() -> AlignedBuf {
     AlignedBuf::new(REQUESTS * (BLOCKS * BLOCK) as usize).unwrap()
 }
@@ -71,7 +71,7 @@ fn poll_all(device: &mut dyn RealDevice, about: &str) -> u32 {
 fn batches(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
     let mut memory = memory();
     let depth = device.limits().depth_max;
-    // The first are small and many: from then on it is known how quick the device is.
+    // The first batches are small and many, so that the device can measure the speed of its I/O.
     let sizes = [(1, 1), (4, 1), (1, 4), (2, 16), (4, 4), (8, 16)];
     for (count, blocks) in std::iter::repeat_n((8, 1), 8).chain(sizes) {
         let count = depth.min(count);
@@ -95,7 +95,8 @@ fn a_watch_ends_on_a_completion_and_on_an_earlier_one() {
     on_each_device(SECTORS, |rig| batches(&mut *rig.device, rig.name, &by_watch));
 }
 
-/// Before the wait, during it, several times, and with requests after it: the end of a watch is no completion.
+/// Calls `end_watch` before a wait, during one, several times, and before other requests. The end of a watch is not a
+/// completion.
 #[test]
 fn end_watch_ends_a_watch_and_the_device_continues() {
     on_each_device(SECTORS, |rig| {
@@ -109,13 +110,13 @@ fn end_watch_ends_a_watch_and_the_device_continues() {
                 let watch = Arc::clone(&watch);
                 std::thread::spawn(move || {
                     let begun = Instant::now();
-                    // A ring of one thread refuses all others.
+                    // A ring that belongs to one thread refuses all other threads.
                     watch.wait(Some(PATIENCE)).map_or(Duration::ZERO, |()| begun.elapsed())
                 })
             };
             std::thread::sleep(Duration::from_millis(20));
             rig.device.end_watch();
-            assert!(waiting.join().unwrap() < PATIENCE, "{}: the wait goes on", rig.name);
+            assert!(waiting.join().unwrap() < PATIENCE, "{}: the wait does not end", rig.name);
             assert_eq!(
                 (poll_all(&mut *rig.device, rig.name), rig.device.in_flight()),
                 (0, 0),
@@ -124,7 +125,7 @@ fn end_watch_ends_a_watch_and_the_device_continues() {
             );
             batches(&mut *rig.device, rig.name, &by_watch);
         }
-        // Dropped with the end of a watch in flight.
+        // Dropped while the end of a watch is in flight.
         rig.device.end_watch();
     });
 }
@@ -148,7 +149,7 @@ fn a_completion_that_was_not_polled_ends_the_next_watch() {
     on_each_device(SECTORS, |rig| polled_in_part(&mut *rig.device, rig.name, &by_watch));
 }
 
-/// Waits while completions are left that were ready before.
+/// Waits while some earlier completions are not yet polled.
 fn polled_in_part(device: &mut dyn RealDevice, about: &str, wait: Wait<'_>) {
     let mut memory = memory();
     for round in 0..40 {
@@ -188,7 +189,7 @@ fn a_watch_in_progress_ends_with_requests_submitted_meanwhile() {
             });
             told.recv().unwrap();
             if round % 2 == 0 {
-                // So that the other waits by now, most of the times.
+                // In most rounds, the other thread waits by now.
                 std::thread::sleep(Duration::from_micros(200));
             }
             submit(&mut *device, Op::Read, 1, 1, &mut memory);
@@ -205,7 +206,7 @@ fn threads(file: &Arc<File>) -> Box<dyn RealDevice + Send> {
     Box::new(Threads::new(Arc::clone(file), &limits(file), &config).unwrap())
 }
 
-/// Makes a member of a stripe that takes so many requests at once; `None` where the system refuses the kind.
+/// Creates a member of a stripe that accepts `depth` requests at once. `None` if the system refuses the kind.
 type Member = fn(depth: u32) -> Option<Box<dyn RealDevice>>;
 
 const MEMBERS: &[(&str, Member)] = &[
@@ -248,7 +249,7 @@ fn memory_member(depth: u32) -> Box<dyn RealDevice> {
     Box::new(disk.open_with(Limits { depth_max: depth, request_bytes_max: 64 << 10, ..disk.limits() }))
 }
 
-/// A file of which the first half is a hole.
+/// A mapped file whose first half is a hole.
 fn mapped_member(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     let layout = FileLayout {
         block_bytes: BLOCK as u32,
@@ -259,7 +260,7 @@ fn mapped_member(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     Box::new(Mapped::new(device, &file, Boundary::Once).unwrap())
 }
 
-/// Short transfers, and requests in random order, each after a delay.
+/// A device with short transfers that executes requests in random order, each after a delay.
 fn faulty_member(device: Box<dyn RealDevice>) -> Box<dyn RealDevice> {
     let faults = Faults::new(1);
     faults.add(Fault::short().one_in(3));
@@ -273,10 +274,11 @@ fn stripe(members: Vec<Box<dyn RealDevice>>, chunk_sectors: u64) -> Box<dyn Real
 }
 
 #[test]
-fn a_stripe_of_any_two_kinds_ends_every_wait() {
+fn every_wait_for_a_stripe_of_two_kinds_ends() {
     for (number, (one, open_one)) in MEMBERS.iter().enumerate() {
         for (other, open_other) in &MEMBERS[number..] {
-            // With fewer places than a request has parts, members are given requests while others are polled.
+            // If a member accepts fewer requests than an I/O has parts, some parts are submitted while others are
+            // polled.
             for depth in [1, 2, DEPTH] {
                 for (kind, wait) in [("a wait", &by_wait as Wait<'_>), ("a watch", &by_watch)] {
                     let (Some(first), Some(second)) = (open_one(depth), open_other(depth)) else { continue };

@@ -14,7 +14,8 @@ use crate::device::{Delayed, Failures, disk_of, limits_of};
 
 const PAGE: u64 = 4096;
 
-/// The sleeps of a thread that waits for a frame in which a copying reader is: such a reader does not report its end.
+/// The sleeps of a thread that waits for a frame that a reader copies from: such a reader wakes no other thread at its
+/// end.
 const CHECKS: Duration = Duration::from_millis(2);
 
 /// A failed write is retried after `expire`, and a writer fails after a second.
@@ -22,7 +23,7 @@ const UNWRITABLE: Duration = Duration::from_secs(4);
 
 type Device = dyn RealDevice + Send;
 
-/// A cache of `frames` pages in front of a device of `pages` pages, each of which is full of its number.
+/// A cache of `frames` pages over a device of `pages` pages. All bytes of a page are its number.
 pub(crate) fn buffered(frames: u32, pages: u64, device: Box<Device>) -> Arc<Buffered> {
     buffered_with(frames, pages, device, None, &QueueConfig::default())
 }
@@ -52,7 +53,7 @@ fn delayed(frames: u32, pages: u64) -> Arc<Buffered> {
     buffered(frames, pages, Box::new(Delayed::new(&disk_of(pages * PAGE), &Failures::default())))
 }
 
-/// Either kind of device: one that completes later, or one that completes at once.
+/// A device that completes later or a device that completes at once.
 fn delayed_or_not(frames: u32, pages: u64) -> Arc<Buffered> {
     let disk = disk_of(pages * PAGE);
     let device: Box<Device> = if pick(2) == 0 {
@@ -63,7 +64,7 @@ fn delayed_or_not(frames: u32, pages: u64) -> Arc<Buffered> {
     buffered(frames, pages, device)
 }
 
-/// Runs `act` on as many threads at once as `count` says, each with its number.
+/// Runs `act` on `count` threads at once, each with its number.
 pub(crate) fn on_threads(count: u64, act: impl Fn(u64) + Send + Sync + 'static) {
     let act = Arc::new(act);
     let threads: Vec<_> = (0..count)
@@ -109,7 +110,7 @@ fn borrowers_that_starve_get_a_frame() {
                 let borrowed = buffered.borrow(page * PAGE, PAGE as usize).unwrap();
                 // Frames become free only when a borrower ends.
                 let is_late = is_timed() && !elapsed().as_nanos().is_multiple_of(HELD.as_nanos());
-                assert!(!is_late, "a timed sleep made up for a wake-up: {:?}", elapsed());
+                assert!(!is_late, "a timed sleep hid a lost wake-up: {:?}", elapsed());
                 if pick(2) == 0 {
                     thread::sleep(HELD);
                 }
@@ -128,12 +129,12 @@ fn a_pin_that_misses_its_page_frees_the_frame_for_the_starved() {
         let buffered = buffered(2, 4, Box::new(disk.open()));
         (0..2).for_each(|page| drop(buffered.borrow(page * PAGE, 1).unwrap()));
         on_threads(3, move |number| {
-            // The second moves page 0 to the other frame, and the third needs a frame while both have a pin.
+            // The second thread moves page 0 to the other frame. The third needs a frame while both are pinned.
             let pages: &[u64] = [&[0][..], &[2, 0], &[3]][number as usize];
             for page in pages {
                 let borrowed = buffered.borrow(page * PAGE, 1).unwrap();
                 let is_late = is_timed() && !elapsed().as_nanos().is_multiple_of(HELD.as_nanos());
-                assert!(!is_late, "a timed sleep made up for a wake-up: {:?}", elapsed());
+                assert!(!is_late, "a timed sleep hid a lost wake-up: {:?}", elapsed());
                 if *page == 0 {
                     thread::sleep(HELD);
                 }
@@ -164,7 +165,7 @@ fn borrowers_and_readers_end() {
 
 #[test]
 fn a_starved_reader_fails_because_all_pages_are_borrowed() {
-    // 10 s of patience, and a margin.
+    // The cache fails the read after 10 s. The rest is a margin.
     let patience = Duration::from_secs(13);
     Exploration::new("a_starved_reader_fails_because_all_pages_are_borrowed").within(patience).run(|| {
         let buffered = delayed_or_not(2, 6);
@@ -188,7 +189,7 @@ fn a_reader_that_starves_beside_a_poller_fails_because_all_pages_are_borrowed() 
         let failed = Arc::new((Mutex::new(0), Condvar::new()));
         let kept = buffered.borrow(0, 1).unwrap();
         let others = Arc::clone(&buffered);
-        // One gets the last frame and keeps it until the other two have failed.
+        // One thread gets the last frame and keeps it until the other two have failed.
         on_threads(3, move |number| {
             let (count, changed) = &*failed;
             match others.borrow((1 + number) * PAGE, 1) {
@@ -211,7 +212,7 @@ fn writers_and_flushers_end() {
         let others = Arc::clone(&buffered);
         on_threads(3, move |number| {
             for round in 0..2 {
-                // Pages of its own: what it wrote is what it reads.
+                // Each thread has its own pages, so a read must return its last write.
                 let (page, byte) = (2 * number + pick(2), 100 + round as u8);
                 let bytes = [byte; PAGE as usize];
                 let whole = pick(2) == 0;

@@ -1,5 +1,5 @@
-//! Devices of explored runs: one in memory whose requests another explored thread carries out, in any order. It keeps
-//! the contract of [`RealDevice`] by the simplest means, so that a hang is not its own.
+//! A device for explored runs. Another explored thread executes its requests in memory, in any order. The
+//! implementation of [`RealDevice`] is as simple as possible, so that it is not the cause of a hang.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use iopath_os::sync::thread::{self, JoinHandle};
 use iopath_os::sync::{Condvar, Mutex, pick};
 use iopath_os::{Bell, MemoryConfig, MemoryDisk, RealDevice, Segment, WaitError, Watch, now};
 
-/// A disk in memory whose requests take their time.
+/// A disk in memory that completes requests later.
 #[derive(Debug)]
 pub(crate) struct Delayed {
     shared: Arc<Shared>,
@@ -23,7 +23,7 @@ pub(crate) struct Delayed {
     disk: Option<JoinHandle<()>>,
 }
 
-/// Which requests of a disk fail.
+/// The requests of a disk that fail.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Failures(Arc<AtomicU64>);
 
@@ -62,14 +62,14 @@ impl Failures {
         self.0.store(count, SeqCst);
     }
 
-    fn strikes(&self, op: Op) -> bool {
+    fn fails(&self, op: Op) -> bool {
         op == Op::Write && self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
     }
 }
 
-/// A disk of `bytes` bytes, each page of 4 KiB full of its number.
+/// A disk of `bytes` bytes. All bytes of a page of 4 KiB are its number.
 pub(crate) fn disk_of(bytes: u64) -> MemoryDisk {
-    // With a cache, so that it is flushed.
+    // The disk has a write cache, so that flushes reach it.
     let disk =
         MemoryDisk::new(&MemoryConfig { cache_bytes: bytes, ..MemoryConfig::of_bytes(bytes) }).unwrap();
     let mut device = disk.open();
@@ -84,7 +84,7 @@ pub(crate) fn disk_of(bytes: u64) -> MemoryDisk {
     disk
 }
 
-/// Few requests at once, and small ones: so that some wait for others.
+/// Few and small requests at once, so that some wait for others.
 pub(crate) fn limits_of(disk: &MemoryDisk) -> Limits {
     let request_bytes_max = [4096, 1 << 20][pick(2) as usize];
     Limits { depth_max: 1 << pick(4), request_bytes_max, ..disk.limits() }
@@ -92,7 +92,7 @@ pub(crate) fn limits_of(disk: &MemoryDisk) -> Limits {
 
 /// Memory for a device.
 pub(crate) fn segment(memory: &mut [u8]) -> Segment {
-    // SAFETY: the callers leave the memory alone until the request has completed.
+    // SAFETY: the callers do not access the memory until the request has completed.
     unsafe { Segment::new(NonNull::from(&mut *memory).cast(), memory.len()) }
 }
 
@@ -112,14 +112,14 @@ impl Delayed {
         });
         let (of_disk, disk) = (Arc::clone(&shared), disk.clone());
         let thread = thread::Builder::new().name("disk".to_owned());
-        let disk = thread.spawn(move || of_disk.carry_out(&disk)).unwrap();
+        let disk = thread.spawn(move || of_disk.execute_requests(&disk)).unwrap();
         Self { shared, limits, staged: Vec::new(), in_flight: 0, disk: Some(disk) }
     }
 }
 
 impl Shared {
-    /// The life of the disk's thread.
-    fn carry_out(&self, disk: &MemoryDisk) {
+    /// The loop of the disk's thread.
+    fn execute_requests(&self, disk: &MemoryDisk) {
         let mut device = disk.open();
         loop {
             let mut queue = self.queue.lock().unwrap();
@@ -132,7 +132,7 @@ impl Shared {
             let any = pick(queue.requests.len() as u64) as usize;
             let Request { tag, op, extent, segments } = queue.requests.swap_remove(any);
             drop(queue);
-            let result = if self.failures.strikes(op) {
+            let result = if self.failures.fails(op) {
                 Err(IoError::Media)
             } else {
                 device.submit(&Io::new(tag, op, extent, &segments), now()).unwrap();
@@ -199,8 +199,8 @@ impl BlockDevice for Delayed {
     }
 }
 
-// SAFETY: a request is reported after the disk in memory has carried it out; dropping joins the thread, which carries
-// out all that it was handed.
+// SAFETY: a request is reported after the disk in memory has executed it. Dropping the device joins the thread, which
+// first executes all submitted requests.
 unsafe impl RealDevice for Delayed {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.commit(now());

@@ -1,5 +1,6 @@
-//! The blocking code under a scheduler that controls its threads: `cargo xtask explore`. A hang, a wake-up that is lost
-//! or made up for by a timeout, and a panic fail, with the seed that shows it again. Empty in normal builds.
+//! The blocking code under a scheduler that controls its threads: `cargo xtask explore`. A hang, a panic, and a lost
+//! wake-up fail, also if a timeout hides the lost wake-up. The failure prints the seed that reproduces it. Empty in
+//! normal builds.
 #![cfg(iopath_explore)]
 
 mod buffered;

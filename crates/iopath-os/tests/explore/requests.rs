@@ -130,7 +130,7 @@ fn an_owner_that_waits_beside_a_writer_and_direct_io_ends() {
                 let zeroes = CacheRequest { op, offset, bytes: PAGE, buffer: None, ..read_of(&pool, 0) };
                 queue.queue(zeroes).unwrap();
                 if pick(2) == 0 {
-                    // Its writes are carried out.
+                    // Its writes are executed.
                     return;
                 }
                 while !take_completed(&mut queue) {

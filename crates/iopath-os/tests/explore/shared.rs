@@ -1,5 +1,5 @@
-//! Threads that share a queue: blocking calls, batches, clients that leave, elevators that change, and one that holds
-//! requests back, over devices that take their time or none.
+//! Threads that share a queue: blocking calls, batches, clients that are dropped, changes of the elevator, and an
+//! elevator that delays requests. The devices complete later or at once.
 
 use iopath_core::elevator::{ELEVATORS, ElevatorSpec};
 use iopath_core::{Extent, Op, Priority, QueueConfig, Stream};
@@ -15,8 +15,8 @@ const PAGES: u64 = 6;
 
 type Device = dyn RealDevice + Send;
 
-/// A queue over either kind of device, each page of which is full of its number. The device takes few requests at once,
-/// and the queue few bios: some wait in the rings.
+/// A queue over a device that completes later or at once. All bytes of a page are its number. The device accepts few
+/// requests at once, and the queue few bios, so that some wait in the rings.
 fn queue(elevator: ElevatorSpec) -> SharedQueue<Device> {
     let disk = disk_of(PAGES * PAGE);
     let device: Box<Device> = if pick(3) == 0 {
@@ -38,7 +38,7 @@ fn extent(page: u64) -> Extent {
     Extent::from_bytes(page * PAGE, PAGE).unwrap()
 }
 
-/// A blocking read, of the page's number.
+/// A blocking read. Checks that the page contains its number.
 fn read(client: &mut QueueClient<Device>, page: u64) {
     let mut bytes = [0xee; PAGE as usize];
     client.read(extent(page), &mut bytes).unwrap();
@@ -117,7 +117,7 @@ fn a_client_that_leaves_passes_the_polling_on() {
                 client.wait(1).unwrap();
                 take(&mut client);
             }
-            // Dropped with I/O in flight, or plugged.
+            // Dropped with I/O in flight or in the plug.
         });
     });
 }
@@ -142,8 +142,8 @@ fn an_elevator_changes_while_threads_wait() {
 }
 
 #[test]
-fn an_io_that_was_accepted_behind_a_growing_end_succeeds() {
-    Exploration::new("an_io_that_was_accepted_behind_a_growing_end_succeeds").run(|| {
+fn an_io_that_was_accepted_past_a_growing_end_succeeds() {
+    Exploration::new("an_io_that_was_accepted_past_a_growing_end_succeeds").run(|| {
         let queue = queue(any_elevator());
         queue.set_capacity(extent(PAGES - 2).end().0);
         on_threads(3, move |number| {
@@ -176,7 +176,7 @@ fn an_io_that_was_accepted_behind_a_growing_end_succeeds() {
 fn requests_that_an_elevator_holds_back_go_in_time() {
     const READS: u32 = 2;
     let exploration = Exploration::new("requests_that_an_elevator_holds_back_go_in_time");
-    // Each thread's reads follow one another, and each waits for its time.
+    // Each thread reads one page after another, and each read is delayed.
     exploration.within(HELD_FOR * READS).run(move || {
         let queue = queue(ElevatorSpec::new(HOLD));
         on_threads(2, move |_| {

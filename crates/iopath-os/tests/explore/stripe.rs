@@ -1,5 +1,5 @@
-//! A stripe, whose waits for several members are waits for a bell: members that take their time, that have completed at once,
-//! and the threads engine, alone and under a page cache.
+//! A stripe, which waits for several members by a bell. The members complete later or at once, or are threads engines.
+//! The stripe is tested alone and under a page cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +37,14 @@ fn member(kind: Kind) -> Member {
     }
 }
 
-/// A stripe of two members in chunks of a page: page `n` of it is page `n / 2` of a member.
+/// A stripe of two members with chunks of one page: page `n` is page `n / 2` of a member.
 fn stripe(kinds: [Kind; 2]) -> Striped<Member> {
     let config = StripeConfig { chunk_sectors: PAGE as u64 / 512, ..StripeConfig::default() };
     Striped::new(kinds.map(member).into(), &config).unwrap()
 }
 
-/// Reads some pages at a time, one I/O after another, waiting for the device or for its watch: at times before it has
-/// asked for completions, as their contract allows.
+/// Reads some pages at a time and waits for the device or its watch. Some waits start before the first poll, as the
+/// contract allows.
 fn read_all(device: &mut Striped<Member>, by_watch: bool) {
     let watch = device.watch();
     for first in 0..2 * MEMBER_PAGES {
@@ -90,7 +90,7 @@ fn no_ring_of_a_bell_is_lost() {
             })
             .collect();
         while over.load(Ordering::SeqCst) < RINGS {
-            // A timeout that passes before the rings have completed is a ring that was lost.
+            // If the timeout passes before all rings have completed, a ring was lost.
             let timeout = (pick(2) == 0).then_some(Duration::from_millis(1));
             bell.wait(timeout).unwrap();
         }
@@ -107,23 +107,23 @@ fn explore(name: &'static str, kinds: [Kind; 2]) {
 }
 
 #[test]
-fn a_stripe_of_slow_devices_is_waited_for() {
-    explore("a_stripe_of_slow_devices_is_waited_for", [Kind::Delayed, Kind::Delayed]);
+fn waits_for_a_stripe_of_slow_devices_end() {
+    explore("waits_for_a_stripe_of_slow_devices_end", [Kind::Delayed, Kind::Delayed]);
 }
 
 #[test]
-fn a_stripe_of_devices_that_complete_at_once_is_waited_for() {
-    explore("a_stripe_of_devices_that_complete_at_once_is_waited_for", [Kind::Memory, Kind::Memory]);
+fn waits_for_a_stripe_of_devices_that_complete_at_once_end() {
+    explore("waits_for_a_stripe_of_devices_that_complete_at_once_end", [Kind::Memory, Kind::Memory]);
 }
 
 #[test]
-fn a_stripe_of_a_slow_and_a_quick_device_is_waited_for() {
-    explore("a_stripe_of_a_slow_and_a_quick_device_is_waited_for", [Kind::Delayed, Kind::Memory]);
+fn waits_for_a_stripe_of_a_slow_and_a_fast_device_end() {
+    explore("waits_for_a_stripe_of_a_slow_and_a_fast_device_end", [Kind::Delayed, Kind::Memory]);
 }
 
 #[test]
-fn a_stripe_of_engines_is_waited_for() {
-    explore("a_stripe_of_engines_is_waited_for", [Kind::Engine, Kind::Engine]);
+fn waits_for_a_stripe_of_engines_end() {
+    explore("waits_for_a_stripe_of_engines_end", [Kind::Engine, Kind::Engine]);
 }
 
 #[test]

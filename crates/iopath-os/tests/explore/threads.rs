@@ -1,5 +1,5 @@
-//! The threads engine, with jobs that it carries out itself and jobs that its threads do: by itself, waited for by its
-//! watch and by a bell, and under a page cache.
+//! The threads engine. The caller executes some jobs, and the threads of the engine execute the others. Tested alone,
+//! with a wait by its watch and by a bell, and under a page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use crate::device::segment;
 
 const PAGE: usize = 4096;
 
-/// A file in memory, each page of which is full of its number.
+/// A file in memory. All bytes of a page are its number.
 fn file(pages: u8) -> Arc<File> {
     let file = File::from(memfd_create("explored", MemfdFlags::CLOEXEC).unwrap());
     for page in 0..pages {
@@ -27,7 +27,7 @@ fn file(pages: u8) -> Arc<File> {
     Arc::new(file)
 }
 
-/// The engine on such a file, as quick or slow as its first I/Os show.
+/// The engine on such a file. Its first I/Os decide whether it treats the file as fast.
 pub(crate) fn engine(pages: u8) -> Threads {
     let request_bytes_max = [PAGE as u64, 1 << 20][pick(2) as usize];
     let capacity = u64::from(pages) * PAGE as u64 / 512;
@@ -36,7 +36,7 @@ pub(crate) fn engine(pages: u8) -> Threads {
     Threads::new(file(pages), &limits, &config).unwrap()
 }
 
-/// Small windows, or none.
+/// Readahead with small windows, or no readahead.
 pub(crate) fn readahead() -> Option<ReadaheadConfig> {
     let page_bytes = PAGE as u32;
     let small = ReadaheadConfig { page_bytes, request_bytes: 8192, budget_bytes: 16384, streams_max: 4 };
@@ -50,7 +50,7 @@ enum Way {
     Bell(Bell),
 }
 
-/// Reads pages, some at a time, and waits for all of them: at times before it has asked for completions, as its contract
+/// Reads some pages at a time and waits for all of them. Some waits start before the first poll, as the contract
 /// allows.
 fn read_and_wait(device: &mut impl RealDevice, way: &Way, rounds: u64) {
     let watch = device.watch();
@@ -86,22 +86,22 @@ fn read_and_wait(device: &mut impl RealDevice, way: &Way, rounds: u64) {
 }
 
 #[test]
-fn an_engine_is_waited_for() {
-    Exploration::new("an_engine_is_waited_for").within(Duration::ZERO).run(|| {
+fn waits_for_an_engine_end() {
+    Exploration::new("waits_for_an_engine_end").within(Duration::ZERO).run(|| {
         read_and_wait(&mut engine(4), &Way::Device, 6);
     });
 }
 
 #[test]
-fn an_engine_is_waited_for_by_its_watch() {
-    Exploration::new("an_engine_is_waited_for_by_its_watch").within(Duration::ZERO).run(|| {
+fn waits_by_the_watch_of_an_engine_end() {
+    Exploration::new("waits_by_the_watch_of_an_engine_end").within(Duration::ZERO).run(|| {
         read_and_wait(&mut engine(4), &Way::Watch, 6);
     });
 }
 
 #[test]
-fn an_engine_is_waited_for_by_a_bell() {
-    Exploration::new("an_engine_is_waited_for_by_a_bell").within(Duration::ZERO).run(|| {
+fn waits_for_an_engine_by_a_bell_end() {
+    Exploration::new("waits_for_an_engine_by_a_bell_end").within(Duration::ZERO).run(|| {
         let (mut device, bell) = (engine(4), Bell::new().unwrap());
         device.set_bell(&bell).unwrap();
         read_and_wait(&mut device, &Way::Bell(bell), 6);

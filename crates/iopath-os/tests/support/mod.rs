@@ -1,6 +1,6 @@
-//! Real block devices for tests: loop devices over small files, taken down again even when a test panics.
+//! Real block devices for tests: loop devices over small files, which are removed even if a test panics.
 
-#![allow(dead_code)] // Each test program uses its own part of this.
+#![allow(dead_code)] // Each test program uses only a part of this module.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Says on stderr why the calling test is skipped, and returns from it.
+/// Prints on stderr why the calling test is skipped, and returns from the test.
 #[macro_export]
 macro_rules! skip {
     ($($why:tt)*) => {{
@@ -17,7 +17,7 @@ macro_rules! skip {
     }};
 }
 
-/// The value of a step that may be impossible here, or a skipped test.
+/// The value of a result. On an error, the test is skipped.
 #[macro_export]
 macro_rules! or_skip {
     ($step:expr) => {
@@ -28,7 +28,7 @@ macro_rules! or_skip {
     };
 }
 
-/// Runs a program of the system; its stdout, or why it failed.
+/// Runs a program of the system. Returns its stdout, or the reason of the failure.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
@@ -42,12 +42,12 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What to do when a test has completed, in reverse order.
+/// The commands to run at the end of a test, in reverse order.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup(Vec<Vec<String>>);
 
 impl Cleanup {
-    /// Runs this program at the end, before what was added earlier.
+    /// Adds a command to run at the end, before the commands that were added earlier.
     pub(crate) fn add(&mut self, command: &[&str]) {
         self.0.push(command.iter().map(|&word| word.to_owned()).collect());
     }
@@ -58,14 +58,14 @@ impl Drop for Cleanup {
         for command in self.0.iter().rev() {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             if let Err(why) = run(words[0], &words[1..]) {
-                eprintln!("left behind: {why}");
+                eprintln!("not cleaned up: {why}");
             }
         }
     }
 }
 
-/// The right to use loop devices, one test at a time on the whole machine: `losetup --find` of one test claims each free
-/// device for a moment, and another test would see its own as busy.
+/// A machine-wide lock for loop devices. `losetup --find` of one test opens each free device for a moment, and another
+/// test could find its own device busy.
 #[derive(Debug)]
 pub(crate) struct Alone(File);
 
@@ -73,7 +73,7 @@ impl Alone {
     /// Waits until no other test uses loop devices.
     pub(crate) fn wait() -> Result<Self, String> {
         let path = std::env::temp_dir().join("iopath-tests-of-loop-devices.lock");
-        // Read-only once it exists: it may be another user's.
+        // An existing file is opened read-only, since another user may own it.
         let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path));
         let file = file.map_err(|e| format!("{}: {e}", path.display()))?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).map_err(|e| e.to_string())?;
@@ -86,15 +86,15 @@ impl Alone {
 pub(crate) struct Loop {
     /// `/dev/loopN`.
     pub(crate) device: PathBuf,
-    /// The file behind it.
+    /// The backing file.
     pub(crate) image: PathBuf,
-    // Before the directory, so that the device is detached before the file goes.
+    // This field precedes the directory, so that the device is detached before the file is deleted.
     cleanup: Cleanup,
     dir: TempDir,
 }
 
 impl Loop {
-    /// Makes one of `mib` MiB, or says why that cannot be done here.
+    /// Creates a loop device of `mib` MiB, or returns the reason why that is impossible here.
     pub(crate) fn new(_alone: &Alone, mib: u64, options: &[&str]) -> Result<Self, String> {
         let dir = TempDir::new().map_err(|e| e.to_string())?;
         let image = dir.path().join("image");
@@ -106,8 +106,8 @@ impl Loop {
         Ok(Self { device: device.into(), image, cleanup, dir })
     }
 
-    /// Adds partition `number` (bounds in MiB) and returns its device. The kernel is told directly: it need not
-    /// understand partition tables, and none is written.
+    /// Adds partition `number` (bounds in MiB) and returns its device. The partition is added in the kernel directly,
+    /// without a partition table.
     pub(crate) fn partition(&mut self, number: u32, start_mib: u64, mib: u64) -> Result<PathBuf, String> {
         let (number, start, sectors) =
             (number.to_string(), (start_mib * 2048).to_string(), (mib * 2048).to_string());
@@ -116,7 +116,7 @@ impl Loop {
         Ok(format!("{}p{number}", self.device.display()).into())
     }
 
-    /// Mounts `device` in the temporary directory and returns where.
+    /// Mounts `device` in the temporary directory and returns the mount point.
     pub(crate) fn mount(&mut self, device: &Path) -> Result<PathBuf, String> {
         let at = self.dir.path().join("mounted here");
         std::fs::create_dir_all(&at).map_err(|e| e.to_string())?;
@@ -125,7 +125,7 @@ impl Loop {
         Ok(at)
     }
 
-    /// Undoes something at the end of the test.
+    /// Adds a command to run at the end of the test.
     pub(crate) fn at_end(&mut self, command: &[&str]) {
         self.cleanup.add(command);
     }

@@ -1,4 +1,4 @@
-//! A request to the page cache, and how far it is. Plain data: carried out by the other files of this folder.
+//! A request to the page cache, and its progress. Plain data: the other files of this folder execute it.
 
 use iopath_core::Op;
 use iopath_core::cache::Frame;
