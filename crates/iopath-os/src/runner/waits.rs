@@ -198,7 +198,7 @@ fn a_request_held_back_is_dispatched_when_due_while_others_are_in_flight() {
 
 #[test]
 #[should_panic(expected = "hold holds all requests back and names no time")]
-fn the_panic_names_an_elevator_that_holds_requests_back_for_ever() {
+fn the_panic_names_an_elevator_that_holds_requests_back_forever() {
     #[derive(Debug, Default)]
     struct Never(Hold);
 
