@@ -10,7 +10,7 @@ use super::report::Figure;
 /// The name for `--only`.
 pub(super) const NAME: &str = "models";
 
-/// Requests a second that MQSim simulates on its own scenarios. It models flash in more detail than ours, and no block
+/// Requests a second that `MQSim` simulates on its own scenarios. It models flash in more detail than ours, and no block
 /// layer.
 const MQSIM: f64 = 33_000.0;
 
