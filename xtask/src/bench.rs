@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them. The
-//! comparisons are in `bench/figures.rs`, of the queue alone in `bench/queue.rs`, of the request log in `bench/log.rs`, of
-//! models in `bench/models.rs`, of the buffered path in `bench/buffered.rs`.
+//! `cargo xtask bench`: measures iopath and its peers (other programs or paths) in alternating runs, and compares them.
+//! `bench/figures.rs` lists the comparisons with other programs. `bench/queue.rs` measures the queue alone,
+//! `bench/log.rs` the request log, `bench/models.rs` the models, and `bench/buffered.rs` the buffered path.
 //!
 //! The ratios apply to this machine at this time. The bench does not test their significance.
 

@@ -14,7 +14,7 @@ pub(crate) struct Options {
     /// Run only this schedule again, and print the stack of each thread if it hangs
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// The first seed; each schedule has the next [default: the time]
+    /// The first seed; each further schedule uses the next number [default: the time]
     #[arg(long, value_name = "N", conflicts_with = "seed")]
     pub(crate) from: Option<u64>,
     /// Time for each scenario

@@ -161,7 +161,7 @@ fn test_optimised() -> Result<Outcome> {
 }
 
 fn test_without_io_uring() -> Result<Outcome> {
-    // Not by its path, where cargo may have put a newer xtask in the meantime.
+    // The running program: cargo may have put a newer xtask at its path in the meantime.
     let mut xtask = Command::new("/proc/self/exe");
     xtask
         .current_dir(workspace::root())
@@ -218,7 +218,7 @@ fn explore() -> Result<Outcome> {
 
 /// Two minutes of `cargo xtask fsx`, with new seeds each time.
 fn fsx() -> Result<Outcome> {
-    // Not by its path, where cargo may have put a newer xtask in the meantime.
+    // The running program: cargo may have put a newer xtask at its path in the meantime.
     let mut xtask = Command::new("/proc/self/exe");
     xtask.current_dir(workspace::root());
     let log = Logged::new("fsx", xtask).args(["fsx", "--seconds", "120"]).run()?;

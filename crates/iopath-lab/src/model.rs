@@ -20,7 +20,7 @@ const PREFIX: &str = "model:";
 /// The end of the name of a model file.
 const SUFFIX: &str = ".toml";
 
-/// No model file is larger.
+/// The maximum size of a model file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The longest run in seconds: 146 years. A model accepts no request later, so that no completion overflows the clock.
@@ -72,7 +72,7 @@ impl ModelTarget {
 }
 
 impl Workload {
-    /// Checks what a model in virtual time adds to [`Workload::check`].
+    /// Makes the checks of a modelled target, in addition to those of [`Workload::check`].
     pub(crate) fn check_on_model(&self, model: &ModelTarget) -> Result<(), WorkloadError> {
         let path = self.path;
         if !path.capabilities.runs_on_models() {

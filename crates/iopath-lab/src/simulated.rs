@@ -7,8 +7,8 @@
 //!                 buffered.rs  jobs ──▶ page cache, readahead ──▶ queue ─────▶ model
 //! ```
 //!
-//! One thread, no clock but the virtual one, and a seed for each source of chance: the same workload gives the same
-//! results and the same log on every machine.
+//! One thread, no clock but the virtual one, and a seed for each source of random numbers: the same workload gives the
+//! same results and the same log on every machine.
 
 mod buffered;
 mod counted;

@@ -36,7 +36,7 @@ pub struct AlignedBuf {
     taken: usize,
 }
 
-// SAFETY: the region is owned by this value alone and has no tie to a thread; shared references give only `&[u8]`.
+// SAFETY: this value alone owns the region, and no thread is bound to it; shared references give only `&[u8]`.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above.
 unsafe impl Sync for AlignedBuf {}
@@ -136,7 +136,7 @@ pub(crate) mod system {
     /// A kernel without huge pages refuses the advice, and the region keeps its small pages.
     ///
     /// # Safety
-    /// The range is mapped, and the caller's.
+    /// The range is mapped and belongs to the caller.
     pub(crate) unsafe fn advise_huge(start: *mut u8, bytes: usize) {
         // SAFETY: the caller's promise, and this advice changes no content.
         let _ = unsafe { madvise(start.cast::<c_void>(), bytes, Advice::LinuxHugepage) };
@@ -160,12 +160,12 @@ pub(crate) mod system {
 
     pub(super) fn take(bytes: usize, page: usize) -> io::Result<NonNull<u8>> {
         let layout = Layout::from_size_align(bytes, page).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the layout is not empty, `bytes` being one page at least.
+        // SAFETY: `bytes` is at least one page, so the layout is not empty.
         NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
     /// # Safety
-    /// None needed: nothing is done.
+    /// None: the function does nothing.
     pub(crate) unsafe fn advise_huge(_start: *mut u8, _bytes: usize) {}
 
     /// # Safety

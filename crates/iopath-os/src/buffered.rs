@@ -77,7 +77,7 @@ pub struct BufferedConfig {
     /// The device writes the last block whole, including the bytes past the end of the volume. Then no tail is needed.
     pub writes_last_block: bool,
     /// The file, open for direct I/O, if threads may read it directly. A thread that misses a page without readahead
-    /// then reads the page by a system call of its own. That is faster than to queue the read and be woken.
+    /// then reads the page by a system call of its own. That is faster than queueing the read and being woken.
     pub inline_reads: Option<Arc<File>>,
 }
 

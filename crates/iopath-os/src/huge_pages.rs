@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for HugePages {
 /// Advises the kernel to use the huge pages that lie completely in a block.
 ///
 /// # Safety
-/// The block is allocated and the caller's, or null.
+/// The block is null, or it is allocated and belongs to the caller.
 #[inline]
 unsafe fn advise(block: *mut u8, bytes: usize) {
     if bytes < ADVISED_FROM || block.is_null() {

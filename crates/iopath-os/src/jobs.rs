@@ -52,8 +52,8 @@ pub struct Refused {
 
 /// The jobs in flight, by number. It owns their buffers: the owner of the table drops it only when no device uses them.
 ///
-/// A job is written to its slot field by field. A copy of a job as a whole would read the fields wider than they were
-/// just written, and wait for these stores; that cost more than the rest of the insertion.
+/// A job is written to its slot field by field. A copy of the whole job would use loads wider than the stores that have
+/// just written its fields. Such loads wait for the stores, which costs more than the rest of the insertion.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     slots: Vec<Slot>,
@@ -71,7 +71,8 @@ struct Slot {
 }
 
 impl Jobs {
-    /// A table that allocates nothing for `jobs_max` jobs in flight and one that the queue refuses.
+    /// A table with space for `jobs_max` jobs in flight and for one more that the queue refuses. Within this limit it
+    /// allocates nothing.
     pub(crate) fn new(jobs_max: u32) -> Self {
         let slots = jobs_max as usize + 1;
         Self { slots: Vec::with_capacity(slots), free: Vec::with_capacity(slots) }
@@ -89,7 +90,7 @@ impl Jobs {
     /// is the number of the job.
     #[expect(
         clippy::inline_always,
-        reason = "a call returns the bio in memory, where it is read as a job would be: see `Jobs`"
+        reason = "a call would return the bio through memory, and the reader would wait for the stores: see `Jobs`"
     )]
     #[inline(always)]
     pub(crate) fn start(&mut self, job: Job) -> Bio<Segment> {

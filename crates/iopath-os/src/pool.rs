@@ -101,7 +101,8 @@ impl PoolBuf {
     pub(crate) fn start(&self) -> NonNull<u8> {
         let shared = &*self.pool.shared;
         let (region, in_region) = self.place();
-        // SAFETY: the region holds `buffers_per_region` buffers, or the last one as many as were counted out of it.
+        // SAFETY: each region holds `buffers_per_region` buffers, the last region possibly fewer; the pool numbers only
+        // buffers that exist.
         unsafe { shared.regions[region].start().add(in_region * shared.buffer_bytes) }
     }
 

@@ -118,8 +118,8 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
         QueueClient::new(self.clone(), number, mailbox, submissions, completions, bios_max, plug)
     }
 
-    /// Makes the elevator match `spec`. An elevator of the same kind keeps its head and shares and gets the new
-    /// settings. Any other is replaced, and the new elevator gets the queued requests.
+    /// Makes the elevator match `spec`. An elevator of the same kind keeps its head position and its shares, and gets
+    /// the new settings. Any other is replaced, and the new elevator gets the queued requests.
     pub fn follow(&self, spec: &ElevatorSpec) {
         self.shared.with(|core| core.pump.queue_mut().apply_spec(spec, clock::now()));
     }

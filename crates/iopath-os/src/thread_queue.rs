@@ -13,7 +13,7 @@ use crate::shared::QueueClient;
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "one for each thread or batch, and no call through a pointer more"
+    reason = "one for each thread or batch; a box would add a pointer to follow at each call"
 )]
 pub enum ThreadQueue<O: ?Sized + RealDevice, S: ?Sized + RealDevice> {
     /// Its own queue and device.

@@ -4,9 +4,10 @@
 //! cargo run --release -p iopath --example fuse_file -- BACKING DIRECTORY --size 1073741824
 //! ```
 //!
-//! creates or extends the file `BACKING` and mounts one file, `DIRECTORY/0`, which any program can read, write, truncate
-//! and sync. `--windows 8` divides the volume into eight files `0` to `7` of fixed size, so that several processes share
-//! one volume. `umount DIRECTORY`, SIGINT and SIGTERM end the program; it flushes the volume before it exits.
+//! This command creates or extends the file `BACKING`, and mounts one file, `DIRECTORY/0`, which any program can read,
+//! write, truncate and sync. `--windows 8` divides the volume into eight files `0` to `7` of fixed size, so that
+//! several processes share one volume. `umount DIRECTORY`, SIGINT and SIGTERM end the program; it flushes the volume
+//! before it exits.
 //!
 //! Files are opened with `FOPEN_DIRECT_IO`: the kernel caches no data, and each read or write of a process reaches the
 //! volume. Each of the `--threads` threads reads one request from the kernel, completes it, and reads the next, so that many
@@ -59,7 +60,7 @@ struct Arguments {
     /// Size of a page of the cache in bytes
     #[arg(long, default_value_t = 4096)]
     page: u32,
-    /// Requests carried out at the same time
+    /// Requests executed at the same time
     #[arg(long, default_value_t = 8)]
     threads: usize,
 }

@@ -1,5 +1,5 @@
-//! Many I/Os in flight from one thread. A buffer goes in with a request and comes back with its completion. The requests go
-//! through the page cache (`batch/buffered.rs`) or past it (`batch/direct.rs`).
+//! Many I/Os in flight from one thread. A request owns its buffer until its completion returns the buffer. The requests
+//! go through the page cache (`batch/buffered.rs`) or past it (`batch/direct.rs`).
 
 mod buffered;
 mod direct;
@@ -38,15 +38,15 @@ pub use request::Request;
 /// | read, pages missing | when the device has read them and a poll or wait has copied them; readahead is as for `read_at` |
 /// | write | when its bytes are in the cache: usually at once. Part of a page that is not cached is read first |
 /// | durable write, flush | when write-back and the flush of the device have completed |
-/// | discard, zeroes | when the device has carried it out; the parts of blocks at both ends are zeroed |
+/// | discard, zeroes | when the device has executed it; the parts of blocks at both ends are zeroed |
 ///
 /// While too many pages are dirty, further writes of the batch wait in it, and [`Batch::queue`] still returns at once.
-/// Requests continue in calls of the batch: a program that neither polls nor waits delays them. Other callers do not wait for
-/// that, and a page that a request waits for can be evicted until the request continues.
+/// Requests continue in calls of the batch: a program that neither polls nor waits delays them. Such a delay does not
+/// block other callers: until the request continues, the page that it waits for can be evicted.
 ///
 /// Some calls are blocking only: a write past the end is refused even with [`Options::extend`](crate::Options::extend), and a
 /// flush does not cut a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority have no
-/// effect: the cache's own queue carries out page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
+/// effect: the cache's own queue executes page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
 ///
 /// # Direct, on a volume with a page cache
 /// A direct batch is coherent with the cache, as [`Direct`](crate::Direct) describes. A queued write holds claims on
@@ -136,7 +136,7 @@ impl Volume {
     }
 }
 
-/// Calls the same method of either kind.
+/// Calls the same method of a direct or a buffered batch.
 macro_rules! either {
     ($batch:expr, $io:ident => $call:expr) => {
         match $batch {
@@ -163,8 +163,8 @@ impl<T: Threading> Batch<T> {
         self.pool.take()
     }
 
-    /// Queues a request. [`Batch::submit`] or [`Batch::wait`] submits it, or this method, when more requests are queued than
-    /// the plug holds. A buffered write, flush or discard begins at once.
+    /// Queues a request. [`Batch::submit`] or [`Batch::wait`] submits it. This method submits all queued requests when
+    /// they exceed the plug. A buffered write, flush or discard begins at once.
     ///
     /// # Errors
     /// [`Refused`], with the buffer: if the batch is full, the volume is read-only, the buffer is too small, or the range is

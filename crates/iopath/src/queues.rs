@@ -243,7 +243,7 @@ impl<D: ?Sized + RealDevice> Queue<D> {
         &mut self.used
     }
 
-    /// Switches to an own queue for the rest of its life. Nothing is in flight.
+    /// Switches permanently to an own queue. Requires that nothing is in flight.
     pub(crate) fn pin(&mut self, devices: &dyn Devices) -> Result<(), OpenError> {
         self.is_pinned = true;
         match self.used {
@@ -289,8 +289,9 @@ impl<D: ?Sized + RealDevice> Queue<D> {
         runner
     }
 
-    /// Requests at the device at once of a queue of its own. With an elevator as many as on the shared queue, so that the
-    /// elevator has requests to order: a batch with a descriptor has a queue of its own also then.
+    /// The maximum number of requests in flight at the device, for a queue of its own. A batch with a descriptor has
+    /// its own queue also with an elevator. The depth is then at most that of the shared queue, so that the elevator
+    /// has requests to order.
     fn depth(devices: &dyn Devices, wanted: &Wanted) -> u32 {
         let device_depth = devices.tuning().shared_queue().device_depth;
         if wanted.is_shared() { devices.depth().min(device_depth) } else { devices.depth() }

@@ -1,5 +1,5 @@
-//! Modelled requests a second on one processor, in virtual time. Runs and compares
-//! `crates/iopath-lab/benches/simulated.rs`.
+//! The speed of models in virtual time: requests per second on one processor. Runs
+//! `crates/iopath-lab/benches/simulated.rs` and compares its figures.
 
 use anyhow::Result;
 

@@ -1,6 +1,6 @@
 //! The cost of the queue per bio: for each elevator, pattern and number of queued requests, with merges found and not
-//! found. Compared with the tree of the standard library on the same keys, and with a published figure. Runs
-//! `crates/iopath-core/benches/figures.rs`.
+//! found. The cost is compared with the tree of the standard library on the same keys, and with a published figure.
+//! Runs `crates/iopath-core/benches/figures.rs`.
 
 use anyhow::{Result, bail};
 

@@ -91,7 +91,7 @@ impl Failure<'_> {
         let start = match panic {
             _ if output.len() <= lines_max => 0,
             Some(panic) => panic.saturating_sub(LINES_BEFORE_PANIC),
-            // It died: the end says how.
+            // The program died: the end of its output shows the cause.
             None => output.len() - lines_max,
         };
         let shown = &output[start..output.len().min(start + lines_max)];

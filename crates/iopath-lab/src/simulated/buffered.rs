@@ -7,7 +7,8 @@
 //!    └─────────────────────┘  └─── completions ───┘
 //! ```
 //!
-//! It drives the state machine as the threads of `Buffered` in `iopath-os` do, without threads: a job waits by its state.
+//! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but without blocking: a job that waits
+//! has a state that records it.
 
 mod call;
 
@@ -51,7 +52,7 @@ pub(super) struct Buffered<D: BlockDevice> {
     flushes: bool,
     /// Jobs to be run, in the order in which they became runnable.
     runnable: VecDeque<u32>,
-    /// Jobs that sleep, and the number of their sleep.
+    /// Jobs that sleep, each with the number of its sleep.
     sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sleeps: u64,
     /// Pages that reads found without the state machine.
@@ -134,7 +135,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
     }
 
-    /// Carries out the steps of the state machine, and passes completions to it, until nothing is due.
+    /// Executes the steps of the state machine, and passes completions to it, until nothing is due.
     fn pump(&mut self, now: Instant) {
         loop {
             while let Some(step) = self.path.poll_step(now) {

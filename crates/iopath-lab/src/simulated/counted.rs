@@ -1,4 +1,4 @@
-//! A device that counts the requests it completes: the disk counters of a modelled disk.
+//! A device that counts the requests that it accepts: the disk counters of a modelled disk.
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits, Op};
 

@@ -1,5 +1,5 @@
-//! Direct and raw I/O in virtual time: the jobs of a workload on the queues of a modelled device. What a job does is decided
-//! in `job.rs`.
+//! Direct and raw I/O in virtual time: the jobs of a workload on the queues of a modelled device. `job.rs` decides the
+//! transfers of a job.
 //!
 //! ```text
 //!   jobs ── transfers ──▶ queues ── requests ──▶ device
@@ -32,7 +32,7 @@ pub(super) struct Direct<Q> {
     block_bytes: u32,
     /// Whether a final flush counts as part of each job.
     flushes: bool,
-    /// Jobs with free slots that have not been polled since, each once.
+    /// Jobs whose slots have become free since their last poll, each once.
     runnable: Vec<u32>,
     /// Bios that did not fit in a shared queue, the oldest first.
     backlog: VecDeque<(u32, Bio<Span>)>,
@@ -40,7 +40,7 @@ pub(super) struct Direct<Q> {
     failure: Option<SimError>,
 }
 
-/// A job and how far it is.
+/// A job and its progress.
 #[derive(Debug)]
 struct Runner {
     job: Job,

@@ -44,7 +44,7 @@ pub(super) struct Port<D: BlockDevice> {
 }
 
 impl<D: BlockDevice> Hub<D> {
-    /// A device for so many queues, and its ports.
+    /// A device for this number of queues, and its ports.
     pub(super) fn new(device: D, ports: u32) -> (Rc<RefCell<Self>>, Vec<Port<D>>) {
         let limits = device.limits().clone();
         let hub = Rc::new(RefCell::new(Self {
@@ -63,7 +63,7 @@ impl<D: BlockDevice> Hub<D> {
         &self.device
     }
 
-    /// Passes completions to their ports, and requests that wait to the device. The ports with completions go to `ready`.
+    /// Passes completions to their ports, and waiting requests to the device. The ports with completions go to `ready`.
     pub(super) fn collect(&mut self, now: Instant, ready: &mut Vec<u32>) {
         while let Some(Completion { tag, result }) = self.device.poll_completion(now) {
             let (port, tag) = self.requests.remove(tag.index());

@@ -12,13 +12,13 @@ use super::ports::{Hub, Port};
 use super::span::Span;
 use crate::counters::DiskCounters;
 
-/// Bios in a shared queue at once, as in a volume's; more wait in their jobs.
+/// The maximum number of bios in a shared queue, as in a volume; further bios wait in their jobs.
 const SHARED_BIOS_MAX: u32 = 4096;
 
 /// Requests that are plugged, as in a volume.
 pub(super) const PLUG_REQUESTS: u32 = 32;
 
-/// How jobs reach the device.
+/// The queues between the jobs and the device.
 pub(super) trait Queues {
     /// Moves completions from the device to the queues.
     fn collect(&mut self, now: Instant);
@@ -33,7 +33,7 @@ pub(super) trait Queues {
     /// device without a cache needs no flush.
     fn dispatch(&mut self, now: Instant) -> bool;
 
-    /// When to collect and dispatch again at the latest.
+    /// The latest time for the next collect and dispatch.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Starts the logs of all queues.
@@ -50,7 +50,8 @@ pub(super) struct SharedQueue<D: BlockDevice> {
 }
 
 impl<D: BlockDevice<Memory = Span>> SharedQueue<D> {
-    /// `bios` are in flight at most; `device_depth` requests are at the device, or as many as it takes.
+    /// A queue for at most `bios` bios in flight, and at most `device_depth` requests at the device (by default, the
+    /// limit of the device).
     pub(super) fn new(device: D, bios: u32, device_depth: Option<u32>, elevator: &ElevatorSpec) -> Self {
         let bios_max = bios.clamp(1, SHARED_BIOS_MAX);
         let depth = device_depth.unwrap_or(u32::MAX).min(device.limits().depth_max);

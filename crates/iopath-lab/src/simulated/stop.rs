@@ -1,5 +1,5 @@
-//! Signals during a run in virtual time that writes a log: the run ends soon and completes the log, and then the signal
-//! ends the process, as it would have at once. The same signal again ends it at once.
+//! Signals during a run in virtual time that writes a log. At the first signal the run ends soon and completes the log;
+//! then the signal ends the process. A second signal ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ impl StopOnSignal {
         let received = Arc::new(AtomicUsize::new(0));
         let mut ids = Vec::new();
         for signal in ending_signals() {
-            // The first action comes first: it ends the process if the last one has run before.
+            // In this order: the first action ends the process if an earlier signal has already set `stop`.
             ids.extend(flag::register_conditional_default(signal, Arc::clone(stop)));
             ids.extend(flag::register_usize(signal, Arc::clone(&received), signal as usize));
             ids.extend(flag::register(signal, Arc::clone(stop)));

@@ -33,7 +33,7 @@ pub(super) trait System: Process {
     }
 }
 
-/// Why jobs ended early.
+/// The reason why jobs ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SimError {
     /// A transfer failed.
@@ -42,6 +42,6 @@ pub(crate) enum SimError {
     Flush(IoError),
     /// The queue refused a bio: a bug of the lab.
     Refused(String),
-    /// All frames of the page cache are in use for good.
+    /// All frames of the page cache are permanently in use.
     NoFrame(String),
 }

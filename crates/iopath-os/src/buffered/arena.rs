@@ -56,7 +56,8 @@ impl Arena {
         assert!((frame as usize) < self.buffers.len(), "there is no frame {frame}");
         let region = self.regions[(frame >> self.region_shift) as usize].0;
         let in_region = (frame as usize & ((1 << self.region_shift) - 1)) << self.page_shift;
-        // SAFETY: the pool numbers its buffers region by region, each after the one before, and there is this one.
+        // SAFETY: the pool numbers its buffers region by region, in the order of their addresses, and has a buffer of
+        // this number.
         unsafe { region.add(in_region) }
     }
 
@@ -110,10 +111,11 @@ impl Arena {
     /// As [`Arena::bytes`], over frames that follow one another in memory.
     ///
     /// # Safety
-    /// As there, for all of them: each of those up to `from + bytes` is followed by the next.
+    /// As [`Arena::bytes`], for every frame of the run. Each frame up to byte `from + bytes` is followed by the next.
     pub(super) unsafe fn run(&self, first: Frame, from: usize, bytes: usize) -> &[u8] {
-        // SAFETY: initialised when the pool was made, and by the caller's promise not written to. The start is derived
-        // from that of its whole region, which the caller says the run does not leave.
+        // SAFETY: the bytes were initialised when the pool was made, and the caller promises that no code writes to
+        // them. The start is derived from the start of its whole region, and the caller promises that the run stays in
+        // that region.
         unsafe { std::slice::from_raw_parts(self.start(first).as_ptr().add(from), bytes) }
     }
 
@@ -134,9 +136,11 @@ impl Arena {
     /// As [`Arena::copy_in`], into frames that follow one another in memory.
     ///
     /// # Safety
-    /// As there, for all of them: each of those up to `to + source.len()` is followed by the next.
+    /// As [`Arena::copy_in`], for every frame of the run. Each frame up to byte `to + source.len()` is followed by the
+    /// next.
     pub(super) unsafe fn copy_into_run(&self, first: Frame, to: usize, source: &[u8]) {
-        // SAFETY: the start is derived from that of its whole region, which the caller says the run does not leave.
+        // SAFETY: the start is derived from the start of its whole region, and the caller promises that the run stays
+        // in that region.
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr(), self.start(first).as_ptr().add(to), source.len());
         }
@@ -147,7 +151,7 @@ impl Arena {
     /// plain stores are faster and are used.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Arena::copy_into_run`].
     pub(super) unsafe fn stream_into_run(&self, first: Frame, to: usize, source: &[u8]) {
         /// For fewer bytes, the fence at the end costs more than the non-temporal stores save.
         const BYTES_MIN: usize = 16 << 10;
@@ -169,7 +173,7 @@ impl Arena {
     /// As [`Arena::copy_in`].
     pub(super) unsafe fn zero(&self, frame: Frame, from: usize) {
         assert!(from <= self.page_bytes(), "byte {from} is not in a page");
-        // SAFETY: in the frame, which is the caller's alone.
+        // SAFETY: the range lies in the frame, which belongs to the caller alone.
         unsafe { self.start(frame).as_ptr().add(from).write_bytes(0, self.page_bytes() - from) }
     }
 }
@@ -180,7 +184,7 @@ const STREAM_ALIGN: usize = 16;
 /// Copies `source` to `target` by plain stores, since this processor has no non-temporal stores.
 ///
 /// # Safety
-/// `target` is valid for as many bytes, and does not overlap `source`.
+/// `target` is valid for `source.len()` bytes, and does not overlap `source`.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(source: &[u8], target: *mut u8) {
     // SAFETY: the caller's promise.
@@ -190,7 +194,7 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
 /// Copies `source` to `target` by non-temporal stores.
 ///
 /// # Safety
-/// `target` is valid for as many bytes, does not overlap `source`, and is aligned to [`STREAM_ALIGN`].
+/// `target` is valid for `source.len()` bytes, does not overlap `source`, and is aligned to [`STREAM_ALIGN`].
 #[cfg(target_arch = "x86_64")]
 #[expect(
     clippy::cast_ptr_alignment,
@@ -205,8 +209,8 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
     for (number, line) in lines.enumerate() {
         let (from, to) =
             (line.as_ptr().cast::<__m128i>(), target.wrapping_add(number * LINE).cast::<__m128i>());
-        // SAFETY: a line is as long as what is loaded, and lies in `target`, by the caller's promise, where it is
-        // stored.
+        // SAFETY: the loads read exactly one line of `source`. The stores write as many bytes of `target`, which is
+        // valid for them by the caller's promise.
         unsafe {
             let first = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
             let second = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
@@ -216,13 +220,13 @@ unsafe fn stream(source: &[u8], target: *mut u8) {
             _mm_stream_si128(to.add(3), second.1);
         }
     }
-    // SAFETY: the rest of what the caller promises.
+    // SAFETY: the rest of `source` fits in the rest of `target`, by the caller's promise.
     unsafe {
         let target = target.add(source.len() - rest.len());
         std::ptr::copy_nonoverlapping(rest.as_ptr(), target, rest.len());
     }
-    // SAFETY: it has no conditions. It orders these stores before all later ones: a thread that learns of the bytes after
-    // this sees them.
+    // SAFETY: the fence has no conditions. It orders these stores before all later ones, so a thread that sees a later
+    // store also sees the bytes.
     unsafe { _mm_sfence() };
 }
 

@@ -9,7 +9,7 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
 impl Buffered {
-    /// Brings every write that has returned to the medium.
+    /// Makes every write durable that has returned.
     ///
     /// # Errors
     /// A page could not be written back, the device could not be flushed, or bytes were lost earlier.
@@ -20,8 +20,7 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// Brings every write that has returned, to the `bytes` bytes from `offset` on, to the medium. Other pages may stay
-    /// dirty.
+    /// Makes every write to the `bytes` bytes from `offset` on durable that has returned. Other pages may stay dirty.
     ///
     /// # Errors
     /// As [`Buffered::flush`].
@@ -38,7 +37,8 @@ impl Buffered {
         self.shared.lock().path.accept_loss()
     }
 
-    /// Writes every write that has returned to the device, not necessarily to the medium.
+    /// Writes all dirty pages back. On return the device has the bytes of every completed write, possibly in its write
+    /// cache.
     ///
     /// # Errors
     /// A page could not be written back.

@@ -86,9 +86,9 @@ impl Buffered {
         Ok(resized)
     }
 
-    /// Moves the end of the volume to `size_bytes`, unless it is there or farther. The file must have that length
-    /// already, and the added bytes must read as zeroes. For writes that append: unlike [`Buffered::resize`], this
-    /// never waits.
+    /// Moves the end of the volume to `size_bytes`, unless the end is there already or past it. The file must have that
+    /// length already, and the added bytes must read as zeroes. For writes that append: unlike [`Buffered::resize`],
+    /// this never waits.
     pub fn extend(&self, size_bytes: u64) {
         let mut state = self.shared.lock();
         state.path.extend(size_bytes);
@@ -138,8 +138,8 @@ impl DirectGuard<'_> {
     }
 }
 
-/// Forced writes whose guards were turned into tags. Each was a plain write at the device, and none may flush the
-/// device. `iopath_core::cache::forced` gives the reason.
+/// Forced writes whose guards were turned into tags. At the device, each is a plain write without a flush of its own:
+/// `iopath_core::cache::forced` gives the reason.
 impl Buffered {
     /// Ends writes that have succeeded at the device. Requests one device flush for all of them, without waiting for
     /// it.

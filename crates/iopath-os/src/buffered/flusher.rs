@@ -10,8 +10,8 @@ use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
-/// The maximum time for which I/O is in flight while no thread waits for it. Writers leave such I/O. After this time
-/// the flusher polls the device, so that write-back continues.
+/// The maximum time for which I/O is in flight while no thread waits for it: a writer does not wait for the write-back
+/// that it starts. After this time the flusher polls the device, so that write-back continues.
 const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 
 /// The minimum sleep of the flusher while pages are dirty, so that pages that are due one after another, or fail

@@ -1,9 +1,9 @@
-//! Delivers outcomes: to threads that sleep or poll, to queues of requests, and to commands that wait for the cache. Waits
-//! for nothing: see `wait.rs`.
+//! Delivers outcomes: to threads that sleep or poll, to queues of requests, and to commands that wait for the cache. No
+//! function here waits: see `wait.rs`.
 //!
 //! A page that a request waited for is pinned until the owner of the request continues it. Otherwise it could be evicted
-//! before that, and again without end. The owner may stay away, or be blocked in a call that lacks a frame itself. So a
-//! thread that lacks a frame takes these pins away ([`State::revoke_pins`]), and their requests look their pages up again.
+//! before that, any number of times. The owner may make no further call, or be blocked in a call that lacks a frame itself.
+//! So a thread that lacks a frame revokes these pins ([`State::revoke_pins`]), and their requests look up their pages again.
 
 use iopath_core::cache::{DirectStep, Outcome};
 use iopath_core::{Extent, IoError, Op, SubmitError};
@@ -15,7 +15,7 @@ use super::waiter::{Command, RequestId, Role, Waiter};
 const COMMAND: u64 = 1 << 32;
 
 impl State {
-    /// Registers a request that is about to wait; the waiter.
+    /// Registers a request that is about to wait. Returns its waiter.
     pub(super) fn add_request(&mut self, request: RequestId) -> usize {
         self.count_waiting(request);
         self.add(Role::Request(request))
@@ -39,8 +39,8 @@ impl State {
         }
     }
 
-    /// Unpins the pages of requests that their owners have not continued; whether there was one. For a caller that lacks a
-    /// frame.
+    /// Unpins the pages of requests that their owners have not continued. Returns whether there was one. For a caller
+    /// that lacks a frame.
     pub(super) fn revoke_pins(&mut self) -> bool {
         let mut any = false;
         for (_, owner) in &mut self.owners {
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Submits the commands that the cache has allowed; whether there was one.
+    /// Submits the commands that the cache has allowed. Returns whether there was one.
     pub(super) fn submit_commands(&mut self) -> bool {
         let mut any = false;
         while let Some(key) = self.due_commands.front().copied() {

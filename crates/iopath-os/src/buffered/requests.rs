@@ -52,7 +52,7 @@ pub struct RequestQueue {
     requests: Slab<Request>,
     /// Counts requests: their order.
     queued: u64,
-    /// How many of `requests` are no reads.
+    /// The number of `requests` that are not reads.
     changes: u32,
     /// Reads that wait for [`RequestQueue::submit`].
     plugged: VecDeque<u32>,
@@ -68,9 +68,9 @@ pub struct RequestQueue {
     /// Requests that wait for any frame.
     starved: u32,
     starvation: Starvation,
-    /// When requests starved first.
+    /// The time at which requests began to starve.
     starved_since: Option<Instant>,
-    /// When they were checked last, if no I/O was in flight then.
+    /// The time of their last check, if no I/O was in flight then.
     idle_since: Option<Instant>,
     completed: VecDeque<Completed>,
     /// Swapped with that of the owner.
@@ -229,7 +229,7 @@ impl RequestQueue {
         }
     }
 
-    /// Takes over the outcomes of requests: they can continue, or have failed.
+    /// Collects the outcomes of requests: each can continue, or has failed.
     fn collect(&mut self, state: &mut State) {
         std::mem::swap(&mut state.owners[self.owner].ready, &mut self.ready);
         for at in 0..self.ready.len() {

@@ -38,11 +38,11 @@ pub(super) struct State {
     pub(super) rung_waiting: u32,
     /// Discards and writes of zeroes of requests.
     pub(super) commands: Slab<Command>,
-    /// Those that may begin.
+    /// The commands that may begin.
     pub(super) due_commands: VecDeque<usize>,
     /// The number of waiters whose threads sleep.
     pub(super) asleep: u32,
-    /// A thread waits for the device for all threads, without the lock.
+    /// Whether a thread waits for the device on behalf of all threads, without the lock.
     pub(super) is_polled: bool,
     /// The waiter whose thread polls, if it waits for an outcome of its own.
     pub(super) poller: Option<usize>,

@@ -1,4 +1,4 @@
-//! The records of threads, requests and commands that wait. Wait for nothing themselves: see `wait.rs` and `notify.rs`.
+//! The records of threads, requests and commands that wait. The code that waits is in `wait.rs` and `notify.rs`.
 
 use iopath_core::cache::{DirectTag, Outcome};
 use iopath_core::{Extent, Instant, Op};

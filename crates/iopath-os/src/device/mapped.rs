@@ -22,8 +22,8 @@ use file::Host;
 
 pub use file::{FileMap, FileMapError};
 
-/// A mapped file on a real device, as a device: see [`MappedDevice`]. A wait also ends when a task can continue that
-/// waits for another engine.
+/// A mapped file on a real device, as a device: see [`MappedDevice`]. A wait also ends when a task that waited for
+/// another engine can continue.
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
     device: MappedDevice<D, Host>,
@@ -121,7 +121,7 @@ impl<D: RealDevice> Mapped<D> {
         if self.device.is_blocked() {
             self.waits += self.bell.wait(timeout)?;
         } else {
-            // The device is busy with no request of this queue.
+            // The device cannot accept a request yet, and has no request of this queue in flight.
             thread::sleep(timeout.expect("requests that are neither at the device nor blocked have a time"));
         }
         Ok(())
@@ -166,9 +166,9 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
     }
 }
 
-// SAFETY: a request has completed when each of its bios has; each bio was at the device below, which keeps this promise,
-// too, or was never begun. Zeroes are written to its memory before it completes. When this is dropped, the device is
-// dropped first and waits for its requests; bios in the queue were never begun.
+// SAFETY: a request has completed when each of its bios has. Each bio was either executed by the device below, which
+// keeps this promise, or never begun. Zeroes are written to the memory of a request before it completes. When this is
+// dropped, the device is dropped first and waits for its requests; bios in the queue were never begun.
 unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     fn commit_and_wait(&mut self, completions: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let mut now = clock::now();

@@ -24,7 +24,7 @@ const DEPTH_MAX: u32 = 1024;
 /// The properties of a [`MemoryDisk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// The size in bytes, any number.
+    /// The size in bytes. Any number is valid.
     pub size_bytes: u64,
     /// Offsets and lengths are multiples of this many bytes: 512 or a larger power of two.
     pub block_bytes: u32,
@@ -250,8 +250,8 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
     let mut rest = medium;
     for segment in io.segments() {
         let (part, after) = rest.split_at_mut(segment.len());
-        // SAFETY: the maker of the segment promised that the memory is valid, and used by no one else, until this request
-        // completes, which it has not; and that it is readable or writable as the operation requires.
+        // SAFETY: this request has not completed. The maker of the segment promised that until its completion the memory
+        // is valid, no other code uses it, and it is readable or writable as the operation requires.
         unsafe {
             if io.op == Op::Read {
                 segment.fill_from(part);

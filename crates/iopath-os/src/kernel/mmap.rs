@@ -34,13 +34,13 @@ impl Mmap {
     pub fn new(file: File, len: u64, writable: bool) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory. No reference
-        // to the mapped bytes is ever made, as others may change the file: they are only copied.
+        // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory. Other processes
+        // may change the file, so no reference to the mapped bytes is ever made: they are only copied.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file.as_fd(), 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut mapped = Self { watch: None, start, len, writable, file };
         let first = start.as_ptr() as usize;
-        // SAFETY: the range is our own mapping until `drop`, which ends the watch first, and is only copied.
+        // SAFETY: the range is our own mapping until `drop`, which ends the watch first. Its bytes are only copied.
         mapped.watch = Some(unsafe { Watch::new(first..first + len)? });
         Ok(mapped)
     }
@@ -80,8 +80,8 @@ impl Blocking for Mmap {
         let mapped = unsafe { self.start.add(transfer.offset as usize) }.as_ptr();
         let bytes = transfer.bytes as usize;
         match transfer.direction {
-            // SAFETY: both regions are live and hold `bytes` bytes, ours being at least that long (`Blocking`); they
-            // are separate mappings; any byte value is valid; a page that is missing is seen to by the watch.
+            // SAFETY: both regions are live and hold `bytes` bytes: the buffer is at least that long (`Blocking`). They
+            // are separate mappings, and any byte value is valid. The watch handles a page that the kernel cannot load.
             Direction::Read => unsafe { ptr::copy_nonoverlapping(mapped, buffer, bytes) },
             // SAFETY: as above, and the mapping is writable, as was just seen.
             Direction::Write => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },

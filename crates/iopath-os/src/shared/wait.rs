@@ -105,7 +105,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     ) -> Result<(), WaitError> {
         mailbox.wanted.store(wanted, Relaxed);
         let (mut calls, mut is_announced, mut has_spun) = (bit_of(number), false, false);
-        // Of the wait for the device. The next poller waits for it anew, and gets its own error if the cause persists.
+        // The error of a wait for the device. The next poller waits again, and gets its own error if the cause
+        // persists.
         let mut error = None;
         loop {
             self.calls.fetch_or(calls, SeqCst);
@@ -223,8 +224,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         assert!(!self.core.is_poisoned(), "{PANICKED}");
     }
 
-    /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Serves calls that came meanwhile
-    /// afterwards.
+    /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Afterwards serves the calls that
+    /// came meanwhile.
     ///
     /// # Panics
     /// As [`Shared::try_hold`].
@@ -312,7 +313,8 @@ impl<D: ?Sized + RealDevice> Drop for Held<'_, D> {
         if thread::panicking() && !self.was_panicking {
             // Sleepers find the poisoned lock and panic as well, so that they do not sleep forever. A thread may miss
             // the poisoned lock, because another panicking thread holds it. Such a thread sees `has_panicked`: either
-            // this thread sees that it sleeps, or it sees the flag after it has announced that it sleeps.
+            // this thread sees that the other sleeps and wakes it, or the other sees the flag after it has announced
+            // its sleep.
             self.shared.has_panicked.store(true, SeqCst);
             fence(SeqCst);
             core.wake_all();

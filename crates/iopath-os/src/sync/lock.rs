@@ -102,7 +102,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
 /// As [`std::sync::Condvar`]. The scheduler's random numbers choose which waiter is notified.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    // Of the standard library: the scheduler switches no task while it is locked.
+    // A lock of the standard library suffices: the scheduler switches no task while it is locked.
     waiters: std::sync::Mutex<Vec<Arc<Waiter>>>,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Variant {
 enum Order {
     /// A random task at each step.
     Random,
-    /// The same task again, except for one step in this many.
+    /// The same task again; on average, one step in this many chooses another task.
     Sticky(u64),
     /// The task of the highest priority.
     Priorities {
@@ -62,7 +62,7 @@ enum Order {
     },
 }
 
-/// There is one early timer, and one spurious wake-up, in this many steps.
+/// On average, one timer fires early, and one thread wakes spuriously, in this many steps.
 const SELDOM: u64 = 48;
 
 impl Variant {

@@ -48,8 +48,8 @@ const fn ioctl_read_write(family: u8, number: u8, size: usize) -> c_ulong {
 pub(super) fn block_device_bytes(device: &File) -> io::Result<u64> {
     require_block_device(device)?;
     let mut bytes = 0_u64;
-    // SAFETY: the descriptor is open while `device` is borrowed and is a block device (checked), for which the
-    // block layer itself answers BLKGETSIZE64 by writing one u64 through the pointer, which is to a live u64.
+    // SAFETY: the descriptor is open while `device` is borrowed, and is a block device (checked). For block devices the
+    // block layer handles BLKGETSIZE64: it writes one u64 through the pointer, which points to a live u64.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), BLKGETSIZE64 as _, &raw mut bytes) };
     errno_if_negative(rc)?;
     Ok(bytes)
@@ -58,8 +58,8 @@ pub(super) fn block_device_bytes(device: &File) -> io::Result<u64> {
 /// Writes back and drops all buffers of a block device. Needs `CAP_SYS_ADMIN`.
 pub(super) fn flush_buffers(device: &File) -> io::Result<()> {
     require_block_device(device)?;
-    // SAFETY: the descriptor is open while `device` is borrowed and is a block device (checked), for which the
-    // block layer itself answers BLKFLSBUF; it takes no argument and touches no memory of this process.
+    // SAFETY: the descriptor is open while `device` is borrowed, and is a block device (checked). For block devices the
+    // block layer handles BLKFLSBUF: it takes no argument and touches no memory of this process.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) };
     errno_if_negative(rc)
 }
@@ -92,9 +92,9 @@ pub(super) fn loop_info(device: &File) -> io::Result<LoopInfo> {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
     let mut info = LoopInfo { device: 0, inode: 0, rdevice: 0, _rest: [0; 26] };
-    // SAFETY: the descriptor is open while `device` is borrowed and is of the loop driver (checked), which answers
-    // LOOP_GET_STATUS64 by writing one struct loop_info64 (232 bytes, asserted below) through the pointer; it is to
-    // a live value of that size with only integer fields, valid with any bits.
+    // SAFETY: the descriptor is open while `device` is borrowed, and belongs to the loop driver (checked). The driver
+    // handles LOOP_GET_STATUS64: it writes one struct loop_info64 (232 bytes, asserted below) through the pointer,
+    // which points to a live value of that size with only integer fields, valid with any bits.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
     errno_if_negative(rc)?;
     Ok(info)

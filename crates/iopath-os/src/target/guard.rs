@@ -45,7 +45,7 @@ pub enum Refusal {
         area: PathBuf,
     },
     /// Another device is built on it, its disk or one of its partitions.
-    #[error("{target}: {subject} is held by {holders}; take that apart first (dm: dmsetup remove, md: mdadm --stop)",
+    #[error("{target}: {subject} is held by {holders}; stop those devices first (dm: dmsetup remove, md: mdadm --stop)",
         holders = holders.join(", "))]
     Held {
         /// The target.
@@ -79,7 +79,9 @@ pub enum Refusal {
         refusal: Box<Refusal>,
     },
     /// The kernel reports an exclusive user, a running program or swap on it.
-    #[error("{target} is in use: {source}; find the user (lsblk, fuser -v {target}) and end it first")]
+    #[error(
+        "{target} is in use: {source}; find the device or process that uses it (lsblk, fuser -v {target}) and stop it first"
+    )]
     Busy {
         /// The target.
         target: PathBuf,

@@ -142,8 +142,8 @@ pub fn drop_cached(file: &File, range: Range<u64>) -> Result<Residency, Residenc
     drop_cached_down_to(file, range, 0)
 }
 
-/// [`drop_cached`] that does not retry once at most `resident_max` pages are left: for files of which an earlier call
-/// could drop no more.
+/// As [`drop_cached`], but without further attempts once at most `resident_max` pages are left. For files of which an
+/// earlier call left that many pages.
 ///
 /// # Errors
 /// As [`drop_cached`].

@@ -37,7 +37,7 @@ const MD_MAGIC: &[u8] = b"\xfc\x4e\x2b\xa9";
 const MD_MAGIC_BIG_ENDIAN: &[u8] = b"\xa9\x2b\x4e\xfc";
 
 /// Each signature: name, position, bytes. Filesystems and volumes come before partition tables, because their boot
-/// sectors have the magic bytes of those.
+/// sectors also have the magic bytes of a partition table.
 const SIGNATURES: &[(&str, Position, &[u8])] = &[
     ("ext2/ext3/ext4", Start(0x438), b"\x53\xef"),
     ("xfs", Start(0), b"XFSB"),

@@ -14,7 +14,8 @@ use iopath_os::{Bell, BufferPool, Finished, Job, ThreadQueue, WaitError, now};
 use std::io;
 use std::time::Duration;
 
-/// How often a forced write on a volume with a page cache is polled: the cache announces no end of its flush.
+/// The interval at which a forced write on a volume with a page cache is polled: the cache does not announce the end of
+/// its flush.
 const FORCED_POLL: Duration = Duration::from_millis(1);
 
 /// The requests of a batch of direct I/O.
@@ -138,7 +139,7 @@ impl<T: Threading> DirectBatch<T> {
         }
     }
 
-    /// Checks a request; the blocks that it reads or changes.
+    /// Checks a request. Returns the blocks that it reads or changes.
     fn extent(&self, request: &Request) -> Result<Extent> {
         let Request { op, offset, bytes, .. } = *request;
         match op {
@@ -203,7 +204,7 @@ impl<T: Threading> DirectBatch<T> {
 }
 
 impl<T: Threading> Drop for DirectBatch<T> {
-    /// Waits for what is in flight: a request that is never reaped would keep its claims on the cache.
+    /// Waits for the I/O in flight: a request that is never reaped would keep its claims on the cache.
     fn drop(&mut self) {
         self.drain_coherent();
     }

@@ -10,9 +10,9 @@ use iopath_os::{DirectGuard, RunError, ThreadQueue};
 
 /// The direct path of a volume of any mode: [`Volume::direct`].
 ///
-/// It is coherent with the page cache, if there is one. A direct read returns the bytes written through the cache. A buffered
-/// read that starts after a direct write has returned, returns the bytes of that write. During a direct write, buffered writes
-/// to its pages wait, and a concurrent read returns either the old or the new content of each block.
+/// It is coherent with the page cache, if there is one. A direct read returns the bytes written through the cache. A
+/// buffered read that starts after the return of a direct write returns the bytes of that write. During a direct write,
+/// buffered writes to its pages wait, and a concurrent read returns either the old or the new content of each block.
 ///
 /// On a volume with a page cache, only the cache flushes the device. A forced write ([`Direct::write_durably_at`]) is a
 /// plain write, followed by a flush by the cache, even on a device with forced unit access. The reason: a failed flush may

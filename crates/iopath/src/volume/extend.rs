@@ -1,9 +1,10 @@
 //! Writes that extend the volume.
 //!
-//! A resize of a file under a page cache is slow: it writes back the last page, and no direct I/O may be in flight, because
-//! the kernel zeroes the rest of the last block in its own page cache. Therefore not every append to a buffered file resizes
-//! it. The file is extended in steps that end at a multiple of [`STEP_BYTES`], where no rest needs zeroes. Between steps, only
-//! the size in the page cache changes. A flush or close truncates the file to the size of the volume.
+//! A resize of a file under a page cache is slow: it writes back the last page, and no direct I/O may be in flight,
+//! because the kernel zeroes the rest of the last block in its own page cache. Therefore not every append to a buffered
+//! file resizes it. The file is extended in steps that end at a multiple of [`STEP_BYTES`], which is the end of a
+//! block. Between steps, only the size in the page cache changes. A flush or close truncates the file to the size of
+//! the volume.
 //!
 //! ```text
 //!   file    ├──────────────────────────────────────────┤ a multiple of the step, until a flush
@@ -133,8 +134,8 @@ impl Shared {
         file.metadata().ok().map(|metadata| metadata.len())
     }
 
-    /// Whether the file is as long as this volume has made it. Otherwise another handle or process has changed its length, and
-    /// the bytes behind the end of this volume are not its own to cut.
+    /// Whether the file is as long as this volume has made it. Otherwise another handle or process has changed its
+    /// length, and this volume must not truncate it.
     fn is_file_ours(&self) -> bool {
         self.length() == Some(self.file_bytes())
     }

@@ -13,7 +13,7 @@ use crate::path::{Direction, Transfer};
 /// of nothing but hits must end.
 const CALL_MIN: Duration = Duration::from_nanos(1);
 
-/// A call and how far it is.
+/// A call and its progress.
 #[derive(Debug)]
 pub(super) enum Call {
     /// None is in progress.
@@ -36,7 +36,7 @@ pub(super) enum Call {
     Done,
 }
 
-/// How a call goes on.
+/// The next step of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// The state machine names the waiter.
@@ -74,7 +74,7 @@ impl Call {
         }
     }
 
-    /// Goes on until the call waits or is complete. Counts in `hits` the pages that were found without the state machine.
+    /// Runs the call until it waits or is complete. Counts in `hits` the pages that were found without the state machine.
     pub(super) fn step<F: Frames>(
         &mut self,
         path: &mut BufferedPath<F>,

@@ -1,5 +1,5 @@
-//! Discards, writes of zeroes and flushes: the parts that the device carries out. The parts of blocks at the ends of a discard
-//! are written by `write.rs`.
+//! Discards, writes of zeroes and flushes: the parts that the device executes. The parts of blocks at the ends of a
+//! discard are written by `write.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Request {
         }
     }
 
-    /// The whole blocks of the range. Where there is none: an empty range inside.
+    /// The whole blocks of the range; an empty range inside it if there are none.
     fn whole_blocks(&self, block_bytes: u64) -> Range<u64> {
         let end = self.offset + self.bytes;
         let first = self.offset.next_multiple_of(block_bytes).min(end);

@@ -1,5 +1,5 @@
-//! The order of requests that overlap: a request begins when the latest earlier one that overlaps it, at least one of them no
-//! read, has completed. Does not order requests of different queues.
+//! The order of requests that overlap. If at least one of two overlapping requests is not a read, the later one begins
+//! after the earlier one has completed. Does not order requests of different queues.
 
 use iopath_core::Op;
 
@@ -31,7 +31,7 @@ impl RequestQueue {
         self.requests[key as usize].next_follower = first;
     }
 
-    /// The request has completed whose followers these are.
+    /// Releases the followers of a completed request, of which `first` is the first.
     pub(super) fn release_followers(&mut self, first: Option<u32>) {
         let mut next = first;
         while let Some(key) = next {

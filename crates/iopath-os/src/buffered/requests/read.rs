@@ -1,4 +1,4 @@
-//! Reads: cached bytes are copied at once without the lock. Page I/Os bring the others, for all reads of a submission together.
+//! Reads: cached bytes are copied at once without the lock. One submission starts the page I/Os of all other reads.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ impl Progress {
 }
 
 impl Shared {
-    /// Copies bytes from byte `offset` on into `buffer`, as long as their pages are cached. Whether the read is complete.
+    /// Copies bytes from byte `offset` on into `buffer`, as long as their pages are cached. Returns whether the read is
+    /// complete.
     fn copy_cached(&self, buffer: &mut [u8], offset: u64, progress: &mut Progress) -> bool {
         let thread = thread_number();
         loop {

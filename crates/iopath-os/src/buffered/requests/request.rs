@@ -13,9 +13,9 @@ pub struct CacheRequest {
     pub op: Op,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes; of a read, up to the end of the volume. Ignored for a flush.
+    /// The number of bytes. A read ends at the end of the volume; a flush ignores the number.
     pub bytes: u64,
-    /// The buffer of a read or write: at least as long.
+    /// The buffer of a read or write, of at least `bytes` bytes.
     pub buffer: Option<PoolBuf>,
     /// A write completes when its bytes are on the medium.
     pub is_durable: bool,
@@ -57,30 +57,30 @@ pub(super) struct Request {
     pub(super) progress: Progress,
     /// Its place in the order of all requests of the queue.
     pub(super) number: u64,
-    /// Set while it waits for an outcome, unless that is one of a command.
+    /// Set while it waits for an outcome other than that of a command.
     pub(super) waiter: Option<usize>,
     pub(super) is_starved: bool,
-    /// The page of a write that continues, so that it is not evicted before.
+    /// The page of a write that can continue, pinned so that it is not evicted until then.
     pub(super) pinned: Option<Frame>,
     /// The first of the requests that begin after it.
     pub(super) first_follower: Option<u32>,
-    /// The next that begins after the same request.
+    /// The next of the requests that begin after the same request.
     pub(super) next_follower: Option<u32>,
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) has_begun: bool,
-    /// Bytes that are done, of a discard those of the current stage.
+    /// Completed bytes; for a discard, those of the current stage.
     pub(super) done: usize,
-    /// Of a read: bytes before the end of the volume.
+    /// For a read: its bytes before the end of the volume.
     pub(super) there: usize,
-    /// Of a read: how many resizes had failed when it began.
+    /// For a read: the number of failed resizes at its beginning.
     pub(super) failed_resizes: u64,
 }
 
-/// What a request does next.
+/// The current stage of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Read,

@@ -11,12 +11,12 @@ use crate::buffered::state::State;
 use crate::clock;
 use crate::device::WaitError;
 
-/// How often an event loop polls while a request waits for a frame: a reader that merely copies does not report that it has
-/// left one.
+/// The interval at which an event loop polls while a request waits for a frame. A reader that only copies a page does
+/// not report that it has left the frame, so no event announces a free frame.
 const STARVED_POLL: Duration = Duration::from_millis(1);
 
 impl RequestQueue {
-    /// Submits, and blocks until `gather` requests have completed, or all that are in flight.
+    /// Submits, and blocks until `gather` requests have completed, or all requests in flight if these are fewer.
     ///
     /// # Errors
     /// If the system refuses further I/O of the device.
@@ -47,7 +47,7 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// How long an event loop may wait for the bell before it polls; `None` for no limit.
+    /// The maximum time for which an event loop may wait for the bell before it polls; `None` for no limit.
     pub fn next_timeout(&self) -> Option<Duration> {
         let now = clock::now();
         let pause = self.pause_end.filter(|_| !self.paused.is_empty());
@@ -103,7 +103,7 @@ impl RequestQueue {
         }
     }
 
-    /// When a wait ends although no request can continue.
+    /// The time at which a wait ends even if no request can continue.
     fn wait_end(&mut self, now: Instant) -> Option<Instant> {
         let pause = self.pause_end.filter(|_| !self.paused.is_empty());
         let check = (self.starved > 0).then(|| self.starvation.next_check(now));

@@ -34,7 +34,7 @@ impl RequestQueue {
         }
     }
 
-    /// Whether writes wait, since the device is slower.
+    /// Whether writes wait because the device is slower than the writers.
     fn is_paused(&self, now: Instant) -> bool {
         self.pause_end.is_some_and(|end| now < end)
     }

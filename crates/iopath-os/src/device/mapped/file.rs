@@ -191,8 +191,9 @@ impl MappedHost for Host {
     }
 
     fn memory_of(&self, buffer: &mut AlignedBuf) -> Segment {
-        // SAFETY: the core's mapped device, which alone has this host, keeps the buffer and does not access it until the
-        // I/O has completed; if it is dropped before, the device goes first, and waits.
+        // SAFETY: the core's mapped device, which alone has this host, keeps the buffer and does not access it until
+        // the I/O has completed. If the mapped device is dropped earlier, it first drops the device below, which waits
+        // for the I/O.
         unsafe { Segment::new(buffer.start(), buffer.len()) }
     }
 

@@ -65,7 +65,7 @@ pub(super) struct Caller {
     syscalls: u64,
 }
 
-// SAFETY: the iovecs are used only while a job is carried out, by the thread that has the caller, and point to memory
+// SAFETY: the iovecs are used only while a job is executed, by the thread that has the caller, and point to memory
 // that any thread may access, as the makers of the segments promised.
 unsafe impl Send for Caller {}
 

@@ -122,7 +122,7 @@ fn submit(device: &mut dyn RealDevice, memory: &mut AlignedBuf) -> u32 {
     let parts = memory.chunks_mut(BLOCK as usize);
     (0..).zip(parts).for_each(|(tag, part)| {
         let extent = Extent::from_bytes(u64::from(tag) * 3 * u64::from(BLOCK), BLOCK.into()).unwrap();
-        // SAFETY: the memory is left alone until the request has completed: every test here waits for all.
+        // SAFETY: no code accesses the memory until the request has completed: every test here waits for all.
         let segment = unsafe { Segment::new(std::ptr::NonNull::from(part).cast(), BLOCK as usize) };
         device.submit(&Io::new(Tag::from_bits(tag), Op::Read, extent, &[segment]), clock::now()).unwrap();
     });

@@ -22,7 +22,7 @@ pub(super) struct CoherentIos {
     io_depth: u32,
     /// By the tokens of the runner.
     at_device: Slab<AtDevice>,
-    /// Forced writes that the device has carried out, in the order of the flushes that cover them.
+    /// Forced writes that the device has executed, in the order of the flushes that cover them.
     unflushed: VecDeque<Unflushed>,
     completed: VecDeque<Completion>,
 }
