@@ -17,6 +17,8 @@ const PEERS: &[Peer] = &[
     Peer { program: "cc", package: "gcc", needed_by: "building" },
     Peer { program: "fio", package: "fio", needed_by: "agreement with fio, bench" },
     Peer { program: "mkfs.ext4", package: "e2fsprogs", needed_by: "filesystems on loop devices" },
+    Peer { program: "mkfs.xfs", package: "xfsprogs", needed_by: "predictions of map on xfs" },
+    Peer { program: "mkfs.btrfs", package: "btrfs-progs", needed_by: "guards of btrfs members" },
     Peer { program: "losetup", package: "mount", needed_by: "tests on loop devices" },
     Peer { program: "mount", package: "mount", needed_by: "refusal of mounted devices" },
     Peer { program: "mkswap", package: "util-linux", needed_by: "refusal of swap areas" },
