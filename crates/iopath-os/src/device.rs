@@ -153,7 +153,7 @@ impl Watch for NoWait {
     }
 }
 
-/// The system refused to take requests or to wait. Submitted requests stay submitted.
+/// The system refused to accept requests or to wait. Submitted requests stay submitted.
 #[derive(Debug, thiserror::Error)]
 #[error("the system refuses further I/O ({source}); I/O in flight cannot be awaited")]
 pub struct WaitError {

@@ -318,7 +318,7 @@ impl fmt::Display for Error {
             ErrorKind::Unsupported => write!(f, "{path} does not support {op}"),
             ErrorKind::BatchFull { depth } => write!(
                 f,
-                "the batch has its maximum of {depth} requests in flight; take completions first, or create the batch \
+                "the batch has its maximum of {depth} requests in flight; reap completions first, or create the batch \
                  with a larger depth"
             ),
             ErrorKind::Io(error) => {

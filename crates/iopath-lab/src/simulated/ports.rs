@@ -1,5 +1,5 @@
-//! One modelled device behind several queues: with elevator `none` each job has a queue and an engine of its own, and all of
-//! them reach one disk, as through the kernel. A request that finds the device full waits in the order of arrival. Does not
+//! One modelled device behind several queues: with elevator `none` each job has a queue and an engine of its own, and all
+//! of them use one disk, as through the kernel. Requests that do not fit in the device wait in the order of arrival. Does not
 //! order requests otherwise.
 
 use std::cell::RefCell;

@@ -261,7 +261,7 @@ fn transfer(io: &Io<'_, Segment>, medium: &mut [u8]) {
         }
         rest = after;
     }
-    assert!(rest.is_empty(), "{} of {} came with {} bytes too few", io.op, io.extent, rest.len());
+    assert!(rest.is_empty(), "the memory of {} of {} is {} bytes too short", io.op, io.extent, rest.len());
 }
 
 /// An engine on a [`MemoryDisk`]. It executes a request at submission. A write counts as completed, so that a flush

@@ -66,7 +66,7 @@ impl<D: RealDevice> Striped<D> {
         let mut busy = self.stripe.members_mut().filter(|member| member.in_flight() > 0);
         match (busy.next(), busy.next()) {
             (Some(only), None) => return only.commit_and_wait(1, timeout),
-            // A member is busy with no request of this stripe, or its elevator holds requests back.
+            // No member has a request of this stripe: it cannot accept one yet, or its elevator holds requests back.
             (None, _) => thread::sleep(timeout.expect("requests that no member has begun have a time")),
             (Some(_), Some(_)) => {
                 drop(busy);

@@ -172,7 +172,7 @@ impl<T> Uring<T> {
             }
         }
         let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
-        assert!(bytes as u64 == expected, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        assert!(bytes as u64 == expected, "{} of {} has {bytes} bytes of memory", io.op, io.extent);
         let buffer = first.filter(|_| count == 1).and_then(|first| self.registered_buffer(first));
         self.slots[slot as usize].set_memory(first.map(Segment::iovec), count, buffer);
     }

@@ -154,7 +154,7 @@ fn from_block_device(roots: &Roots, file: &File) -> Option<DioAlignment> {
     Some(DioAlignment { memory_bytes, offset_bytes, read_offset_bytes: offset_bytes, source })
 }
 
-/// Alignments to try, smallest first. If 1 succeeds, trial reads prove nothing.
+/// Alignments to try, smallest first. If 1 succeeds, reads may come from the page cache, and trial reads prove nothing.
 const TRIALS: [u32; 9] = [1, 512, 1024, 2048, 4096, 8192, 16384, 32768, LARGEST];
 /// The largest page size of Linux on any architecture, and so the largest block size.
 const LARGEST: u32 = 65536;

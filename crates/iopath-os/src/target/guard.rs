@@ -57,7 +57,7 @@ pub enum Refusal {
     },
     /// It is the backing file or device of a loop device.
     #[error(
-        "{target}: {subject} is the backing of the loop device /dev/{device}; detach that first: losetup -d /dev/{device}"
+        "{target}: {subject} is the backing of the loop device /dev/{device}; detach the loop device first: losetup -d /dev/{device}"
     )]
     LoopBacking {
         /// The target.
@@ -89,7 +89,7 @@ pub enum Refusal {
         source: io::Error,
     },
     /// A program has locked it: virtual machines lock their images, databases their files.
-    #[error("{target} is locked by {holder}; end that first")]
+    #[error("{target} is locked by {holder}; stop the program first")]
     Locked {
         /// The target.
         target: PathBuf,

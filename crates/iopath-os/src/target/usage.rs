@@ -21,8 +21,8 @@ pub(super) struct MountedDevice {
     pub(super) at: PathBuf,
 }
 
-/// All devices with a mounted filesystem: devices whose number is in the mount table, devices that are a source in it
-/// (btrfs and others have another device number there), and all members of btrfs filesystems.
+/// All devices with a mounted filesystem: devices whose number is in the mount table, devices that the table names as a
+/// source (it has another device number for btrfs and some others), and all members of btrfs filesystems.
 pub(super) fn mounted_devices(roots: &Roots, mounts: &Mounts) -> Vec<MountedDevice> {
     let mut found = Vec::new();
     for mount in mounts.iter() {

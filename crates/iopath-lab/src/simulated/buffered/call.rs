@@ -1,5 +1,5 @@
-//! One call of a job on the buffered path as a state machine: a read, a write or a flush. It copies nothing, and waits by
-//! returning.
+//! One call of a job on the buffered path as a state machine: a read, a write or a flush. It copies nothing. If the call
+//! has to wait, the state machine returns.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use iopath_core::{Instant, IoError, PageRange};
 
 use crate::path::{Direction, Transfer};
 
-/// The time of a call that waits for nothing: the resolution of the clock. The modelled host copies at any speed, but a run
-/// of nothing but hits must end.
+/// The time of a call that does not wait: the resolution of the clock. The modelled host copies in no time, but a run in
+/// which every read is a hit must end.
 const CALL_MIN: Duration = Duration::from_nanos(1);
 
 /// A call and its progress.

@@ -40,7 +40,7 @@ impl Job {
         self.segments.extend(io.segments());
         let bytes: usize = self.segments.iter().map(|segment| segment.len()).sum();
         let expected = if io.op.has_memory() { io.extent.bytes() } else { 0 };
-        assert!(bytes as u64 == expected, "{} of {} came with {bytes} bytes of memory", io.op, io.extent);
+        assert!(bytes as u64 == expected, "{} of {} has {bytes} bytes of memory", io.op, io.extent);
         self.tag = io.tag;
         self.transfer = Transfer::new(io, capacity);
     }
@@ -141,7 +141,7 @@ pub(crate) fn read_now(
     segments: &ArrayVec<Segment, OWN_SEGMENTS_MAX>,
 ) -> Result<(), IoError> {
     let bytes: usize = segments.iter().map(|segment| segment.len()).sum();
-    assert!(bytes as u64 == extent.bytes(), "a read of {extent} came with {bytes} bytes of memory");
+    assert!(bytes as u64 == extent.bytes(), "a read of {extent} has {bytes} bytes of memory");
     let mut transfer = Transfer::new(&Io::new(Tag::from_bits(0), Op::Read, extent, segments), capacity);
     let mut iovecs: ArrayVec<libc::iovec, OWN_SEGMENTS_MAX> =
         segments.iter().map(|segment| segment.iovec()).collect();
