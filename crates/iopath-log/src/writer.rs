@@ -110,7 +110,7 @@ impl Drop for LogWriter {
 struct Queue {
     ring: Consumer,
     block: file::Pending,
-    /// How many blocks the log had when this queue added the first record to its block.
+    /// The number of blocks in the log when this queue added the first record to its block.
     begun_at: u64,
 }
 

@@ -1,8 +1,9 @@
-//! A token bucket: a rate, a higher rate while credits last, and the time at which the next units may go. No queue.
+//! A token bucket: a rate, a higher rate while credits last, and the time at which the next units may pass. It holds no
+//! queue.
 
 use crate::mechanism::{Nanos, SECOND};
 
-/// Fractions of a nanosecond are 2^-20, so that rates over a gigabyte a second accumulate no error that matters.
+/// Times have a resolution of 2^-20 ns, so that the error at rates above a gigabyte a second stays negligible.
 const FRACTION_BITS: u32 = 20;
 
 /// Limits a flow of units, I/Os or bytes, to `burst_per_s` while credits last, and to `per_s` after that.
@@ -32,7 +33,7 @@ impl Bucket {
         }
     }
 
-    /// The earliest time, `now` or later, at which the next units may go. Then they go: [`Bucket::take`].
+    /// The earliest time, `now` or later, at which the next units may pass. At that time, call [`Bucket::take`].
     pub(crate) fn ready(&self, now: Nanos) -> Nanos {
         let now = u128::from(now) << FRACTION_BITS;
         let sustained = self.sustained_full_at.saturating_sub(self.credit_time);
@@ -40,10 +41,10 @@ impl Bucket {
         at.div_ceil(1 << FRACTION_BITS) as Nanos
     }
 
-    /// `units` go at `at`, no earlier than [`Bucket::ready`] said.
+    /// `units` pass at `at`, which is not earlier than the result of [`Bucket::ready`].
     pub(crate) fn take(&mut self, units: u64, at: Nanos) {
         let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units));
-        // A caller that goes at the rounded time loses no fraction of its rate.
+        // A caller that passes at the rounded time keeps its full rate.
         let from = |full_at: u128| if at < full_at + (1 << FRACTION_BITS) { full_at } else { at };
         self.sustained_full_at = from(self.sustained_full_at) + units * self.unit_sustained;
         self.burst_full_at = from(self.burst_full_at) + units * self.unit_burst;
@@ -54,7 +55,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// Units that go from `start` on within `nanos`, as fast as the bucket lets them.
+    /// The number of units that the bucket lets pass within `nanos` from `start` on.
     fn flow(bucket: &mut Bucket, start: Nanos, nanos: Nanos) -> u64 {
         let mut units = 0;
         loop {
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn credits_last_for_the_time_that_the_difference_of_the_rates_allows() {
-        // 100 more a second than come in: 1000 credits last 10 s.
+        // The flow uses 100 credits a second more than the bucket earns: 1000 credits last 10 s.
         let mut bucket = Bucket::new(100.0, 200.0, 1000.0);
         assert_eq!(flow(&mut bucket, 0, 10 * SECOND), 2000);
         let after = flow(&mut bucket, 10 * SECOND, 10 * SECOND);

@@ -1,8 +1,8 @@
-//! The virtual clock: a time that only jumps. When it jumps is decided in `event_loop.rs`.
+//! The virtual clock: a time that changes only by jumps. `event_loop.rs` decides when it jumps.
 
 use iopath_core::Instant;
 
-/// A clock that stands still between jumps and never goes back.
+/// A clock that stands still between jumps. Its time never decreases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VirtualClock {
     now: Instant,
@@ -27,10 +27,10 @@ impl VirtualClock {
         self.now
     }
 
-    /// Jumps to `time`; stays where it is if `time` is earlier. Returns whether it has moved.
+    /// Jumps to `time`; does not change if `time` is earlier. Returns whether it has changed.
     ///
     /// # Errors
-    /// [`EndOfTime`] if `time` is [`VirtualClock::END`]; the clock stays where it is.
+    /// [`EndOfTime`] if `time` is [`VirtualClock::END`]; the clock does not change.
     pub fn jump_to(&mut self, time: Instant) -> Result<bool, EndOfTime> {
         if time == Self::END {
             return Err(EndOfTime);

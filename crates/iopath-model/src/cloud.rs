@@ -1,5 +1,5 @@
-//! A virtual disk of a cloud: a latency, and caps on I/Os and bytes a second with burst credits. No mechanics: the
-//! provider publishes none, and enforces the caps in front of them.
+//! A virtual disk of a cloud: a latency, and caps on I/Os and bytes a second with burst credits. The mechanics of the
+//! disk are not modelled: the provider does not publish them, and enforces the caps in front of them.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -94,7 +94,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// The latency that a share of `draw` / 2^32 of all I/Os does not exceed.
+    /// The quantile of the latency at the share `draw` / 2^32.
     fn at(&self, draw: u32) -> Nanos {
         const STEPS: [u64; 4] = [0, 1 << 31, 4_252_017_623, 1 << 32];
         let draw = u64::from(draw);
@@ -105,7 +105,8 @@ impl Latency {
     }
 }
 
-/// A virtual disk in time. Requests pass the caps in order of arrival; each completes its latency later.
+/// The state of a virtual disk. Requests pass the caps in order of arrival. A request completes after its latency has
+/// passed since then.
 #[derive(Debug)]
 pub(crate) struct Cloud {
     spec: Spec,
@@ -124,7 +125,7 @@ impl Cloud {
         }
     }
 
-    /// When a request that arrives now has passed both caps.
+    /// The time at which a request that arrives now has passed both caps.
     fn pass(&mut self, request: &Request, now: Nanos) -> Nanos {
         if !request.op.has_memory() {
             return now;

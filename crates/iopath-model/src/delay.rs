@@ -1,4 +1,4 @@
-//! Stages that slow a device down: a constant delay, and caps on I/Os and bytes a second.
+//! Stages in front of a device: a constant delay, and caps on I/Os and bytes a second.
 
 use iopath_core::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// A cap that is none is no cap. A request with memory counts; a flush does not.
+    /// `None` means no cap. Reads and writes count against the caps; requests without memory, such as flushes, do not.
     ///
     /// # Panics
     /// If a cap is 0.

@@ -1,4 +1,5 @@
-//! A model as a block device: the limits of its parameters around one of the mechanisms. No mechanism itself.
+//! A model as a block device: applies the limits of the model, and passes requests to the mechanism of its kind. It
+//! contains no mechanism.
 
 use std::collections::VecDeque;
 
@@ -13,14 +14,14 @@ use crate::mechanism::{Mechanism, Nanos, Request};
 use crate::model::{Model, Spec};
 use crate::stage::Staged;
 
-/// Requests after this time fail: 146 years after the start. Parameters keep every service time far below the other 438
-/// years that the clock has.
+/// Requests after this time, 146 years after the start, fail. The ranges of the parameters keep every service time far
+/// below the remaining 438 years of the clock.
 const LAST_START: Nanos = 1 << 62;
 
-/// EOVERFLOW: the time of the completion does not fit.
+/// EOVERFLOW: the clock cannot represent the time of the completion.
 const OVERFLOW: IoError = IoError::Os(75);
 
-/// A modelled device. It moves no data: memory of any kind keeps its contents.
+/// A modelled device. It moves no data: a read leaves the memory unchanged.
 ///
 /// A request outside of the device fails with [`IoError::EndOfDevice`], an operation that the device does not support with
 /// [`IoError::Unsupported`], and a request later than 146 years after the start with `EOVERFLOW`.
@@ -28,7 +29,7 @@ const OVERFLOW: IoError = IoError::Os(75);
 pub struct ModelDevice<M: Memory> {
     limits: Limits,
     mechanism: Any<M>,
-    /// Requests that no mechanism has seen.
+    /// Completions of requests that the device fails itself, without its mechanism.
     failed: VecDeque<Completion>,
     in_flight: u32,
     /// The time of the last call.
@@ -41,12 +42,12 @@ enum Any<M: Memory> {
     Disk(Box<Disk>),
     Flash(Box<Flash>),
     Cloud(Box<Cloud>),
-    /// A device of its own: it refuses, fails and completes requests itself.
+    /// A complete device behind a host and a link. It refuses, fails and completes requests itself.
     Target(Box<Staged<Staged<ModelDevice<M>, Host>, Link>>),
 }
 
 impl<M: Memory> ModelDevice<M> {
-    /// The device of `model`. All that is random in it comes from `seed`.
+    /// The device of `model`. Every random choice derives from `seed`.
     pub fn new(model: &Model, seed: u64) -> Self {
         Self::of(model.spec(), model.limits(), seed)
     }
@@ -72,7 +73,7 @@ impl<M: Memory> ModelDevice<M> {
         self.in_flight
     }
 
-    /// Why the request cannot be carried out.
+    /// The error of a request that the device cannot execute.
     fn refusal(&self, io: &Io<'_, M>, now: Nanos) -> Option<IoError> {
         if now > LAST_START {
             return Some(OVERFLOW);

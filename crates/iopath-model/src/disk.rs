@@ -1,9 +1,10 @@
-//! A rotating disk: one arm over zoned tracks, a buffer that reads ahead, a write cache, and a queue from which the
-//! request with the shortest positioning time goes next.
+//! A rotating disk: one arm over zoned tracks, a buffer with readahead, a write cache, and a command queue. The disk
+//! serves the request with the shortest positioning time first.
 //!
-//! Each request costs the controller its command overhead, one request after another. A read whose sectors are in the
-//! buffer, or a write that fits into the cache, goes over the interface at once. The others wait for the arm: it seeks,
-//! waits for the sector, and passes it. After a read the heads continue to read ahead until another request needs the arm.
+//! The controller decodes one request after another; each costs its command overhead. A read whose sectors are in the
+//! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm. The
+//! arm seeks, waits for the rotation to the first sector, and transfers the sectors. After a read, the heads read ahead
+//! until another request needs the arm.
 //!
 //! Not modelled: defects, retries, thermal calibration, zones of shingled tracks, and a media cache.
 
@@ -32,14 +33,14 @@ struct Entry {
     is_write: bool,
     start: u64,
     end: u64,
-    /// The controller has decoded it, and a write has its data.
+    /// The time at which the controller has decoded it and, for a write, the data has arrived.
     ready: Nanos,
     arrived: Nanos,
     /// The track of its first sector.
     track: geometry::Track,
 }
 
-/// What the arm does now.
+/// The current work of the arm.
 #[derive(Debug, Clone, Copy)]
 enum Job {
     Read { tag: Tag, end: u64, sectors: u64, since: Nanos },
@@ -47,16 +48,16 @@ enum Job {
     Destage,
 }
 
-/// What the arm does next.
+/// The next work of the arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The entry of the queue.
+    /// The index of an entry in the queue.
     Entry(usize),
-    /// The run of the write cache.
+    /// The index of a run in the write cache.
     Run(usize),
 }
 
-/// A rotating disk in time.
+/// The state of a rotating disk.
 #[derive(Debug)]
 pub(crate) struct Disk {
     spec: Spec,
@@ -104,7 +105,8 @@ impl Disk {
         }
     }
 
-    /// What happens at one time: the job ends, room and flushes follow from it, and the arm begins the next.
+    /// Executes the internal event at one time. The job ends, which may free room in the cache and complete flushes.
+    /// Then the arm begins the next job.
     fn step(&mut self, at: Nanos) {
         if let Some((_, job)) = self.job.take_if(|(until, _)| *until <= at) {
             self.finish(job, at);
@@ -115,7 +117,7 @@ impl Disk {
         self.wake = self.next_step();
     }
 
-    /// The end of the job, or the time at which an idle arm may have something to do.
+    /// The end of the job, or the time at which an idle arm may have work.
     fn next_step(&self) -> Option<Nanos> {
         if let Some((until, _)) = self.job {
             return Some(until);
@@ -125,7 +127,7 @@ impl Disk {
         [ready, destage].into_iter().flatten().min()
     }
 
-    /// When an otherwise idle arm writes cached sectors.
+    /// The time at which an idle arm begins to write cached sectors.
     fn destage_at(&self) -> Nanos {
         let is_urgent =
             !self.waiting.is_empty() || self.dirty.flush_up_to().is_some() || self.dirty.is_half_full();
@@ -151,7 +153,7 @@ impl Disk {
         }
     }
 
-    /// The cache accepts the writes that have room now, in their order.
+    /// Moves waiting writes into the cache, in order, while it has room.
     fn accept_waiting(&mut self, at: Nanos) {
         while let Some(entry) = self.waiting.front().copied() {
             if !self.dirty.has_room(entry.end - entry.start) {
@@ -168,13 +170,13 @@ impl Disk {
         self.completions.push(entry.tag, done);
     }
 
-    /// Uses the interface for so many sectors, no earlier than `from`; the end of the transfer.
+    /// Transfers `sectors` sectors over the interface, not earlier than `from`. Returns the end of the transfer.
     fn transfer(&mut self, from: Nanos, sectors: u64) -> Nanos {
         self.interface_free = self.interface_free.max(from) + ((sectors * self.spec.sector_interface) >> 16);
         self.interface_free
     }
 
-    /// The track of a sector; no division where it is that of the sector before.
+    /// The track of a sector. Needs no division if the sector of the previous call was on the same track.
     fn track(&mut self, sector: u64) -> geometry::Track {
         if !self.memo.contains(sector) {
             self.memo = self.arm.geometry.track(sector);
@@ -182,7 +184,7 @@ impl Disk {
         self.memo
     }
 
-    /// The controller decodes a command; when it has done so.
+    /// The controller decodes a command. Returns the time at which it has finished.
     fn decode(&mut self, overhead: Nanos, now: Nanos) -> Nanos {
         self.controller_free = self.controller_free.max(now) + overhead;
         self.controller_free
@@ -228,8 +230,9 @@ impl Disk {
         }
     }
 
-    /// Which of the ready requests and cached runs goes next: the shortest positioning time, but the oldest request first
-    /// where it has waited longer than `queue_age_max_ms`. Cached runs compete with requests only where one waits for them.
+    /// Chooses the next of the ready requests and cached runs. The oldest request is next if it has waited longer than
+    /// `queue_age_max_ms`. Otherwise, the shortest positioning time decides. Cached runs compete with requests only
+    /// while a write waits for room or a flush waits for the runs.
     fn choose(&mut self, at: Nanos) -> Option<Next> {
         let has_ready = self.queue.iter().any(|entry| entry.ready <= at);
         let is_awaited = !self.waiting.is_empty() || self.dirty.flush_up_to().is_some();
@@ -284,14 +287,15 @@ impl Disk {
         best.map(|(_, next)| next)
     }
 
-    /// Whether the heads read ahead towards this sector.
+    /// Whether the readahead in progress will reach this sector.
     fn is_streamed(&self, start: u64, at: Nanos) -> bool {
         self.arm.stream.as_ref().is_some_and(|stream| {
             at < stream.stop && self.segments.get(stream.segment).start <= start && start <= stream.limit
         })
     }
 
-    /// A read by the arm. It continues the stream, or begins one at the first sector that no segment has.
+    /// A read by the arm. It continues the current stream, or begins a stream at the first sector that is in no
+    /// segment.
     fn read(&mut self, entry: &Entry, at: Nanos) -> (Nanos, Job) {
         let limit = (entry.end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
         let is_streamed = self.is_streamed(entry.start, at);
@@ -321,7 +325,8 @@ impl Disk {
         }
     }
 
-    /// Whether the buffer has all sectors of a read. The stream then reads on behind it.
+    /// Whether the buffer has all sectors of a read. If so, the stream continues to read ahead past the end of the
+    /// read.
     fn is_buffered(&mut self, start: u64, end: u64, now: Nanos) -> bool {
         if self.dirty.contains(start, end) {
             return true;

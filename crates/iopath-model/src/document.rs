@@ -1,5 +1,5 @@
-//! Reads parameters from a TOML file, its preset and values set from outside. A message names file, line, parameter, range
-//! and unit. Which parameters a model has is `model.rs` and the file of its kind.
+//! Reads parameters from a TOML file, from its preset, and from overrides by the caller. An error names file, line,
+//! parameter, range and unit. `model.rs` and the file of each kind define the parameters.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range as Span;
@@ -10,10 +10,10 @@ use toml::de::{DeTable, DeValue};
 use crate::error::{ModelError, Position};
 use crate::parameter::{Parameter, Setting, Values};
 
-/// A model file above the preset on which it is based.
+/// A model file and the presets below it. A value in the file overrides the value in the preset.
 #[derive(Debug)]
 pub(crate) struct Document<'t> {
-    /// The file first.
+    /// The file, then its presets.
     layers: Vec<Layer<'t>>,
     overrides: Vec<Override<'t>>,
     /// The parameters read so far.
@@ -25,11 +25,11 @@ struct Layer<'t> {
     file: &'t str,
     text: &'t str,
     table: DeTable<'t>,
-    /// The table for which the file stands, with a dot at the end; empty for the whole.
+    /// The path of the table that the preset provides, with a dot at the end; empty if it provides the whole model.
     path: &'static str,
 }
 
-/// A value from outside the file, by the path of its parameter: `seek_average_ms`, `zone.0.cylinders`.
+/// A value set by the caller, with the path of its parameter: `seek_average_ms`, `zone.0.cylinders`.
 #[derive(Debug)]
 struct Override<'t> {
     path: &'t str,
@@ -51,7 +51,8 @@ impl<'t> Document<'t> {
         Ok(document)
     }
 
-    /// Adds a file whose values hold where the files before have none: for the table of `path` (`device.`), or for the whole.
+    /// Adds a file below all others: its values apply to parameters that the other files do not set. `path` names the
+    /// table that it provides (`device.`); if empty, it provides the whole model.
     pub(crate) fn add_layer(
         &mut self,
         file: &'t str,
@@ -71,7 +72,7 @@ impl<'t> Document<'t> {
         Section { document: self, path: String::new(), tables: self.places("").collect() }
     }
 
-    /// The files that stand for a table.
+    /// The files that provide a table.
     fn places(&self, path: &str) -> impl Iterator<Item = Place<'_>> {
         let layers = self.layers.iter().filter(move |layer| layer.path == path);
         layers.map(|layer| Place { layer, table: &layer.table, span: 0..0 })
@@ -82,7 +83,7 @@ impl<'t> Document<'t> {
         self.settings.take()
     }
 
-    /// Refuses a value from outside that no parameter used.
+    /// Refuses an override that no parameter used.
     pub(crate) fn check_overrides(&self) -> Result<(), ModelError> {
         let Some(unused) = self.overrides.iter().find(|one| !one.is_used.get()) else { return Ok(()) };
         let at = Position { file: self.layers[0].file.to_owned(), line: 0 };
@@ -91,13 +92,13 @@ impl<'t> Document<'t> {
     }
 }
 
-/// A table of the file, with the same table of the files below.
+/// A table of the file, and the same table of the files below it.
 #[derive(Debug)]
 pub(crate) struct Section<'d> {
     document: &'d Document<'d>,
     /// The names of the tables that contain it, each with a dot.
     path: String,
-    /// The upper first; never empty.
+    /// The table of the uppermost file first; never empty.
     tables: Vec<Place<'d>>,
 }
 
@@ -115,7 +116,7 @@ impl Place<'_> {
 }
 
 impl<'d> Section<'d> {
-    /// The values of `parameters`; no other keys than these and `others` are allowed.
+    /// The values of `parameters`. The table may contain only these keys and `others`.
     pub(crate) fn read(
         &self,
         parameters: &'static [Parameter],
@@ -191,7 +192,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Where a value comes from, as the file that holds it says.
+    /// The source of a value, as stated in the file that sets it.
     fn source(&self, name: &str) -> Option<&'d str> {
         if self.overrides(name).is_some() {
             return Some("set from outside the file");
@@ -207,7 +208,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// An error that is no error of one value alone.
+    /// The error of a value that is in its range and nevertheless invalid.
     pub(crate) fn conflict(&self, name: &str, message: impl Into<String>) -> ModelError {
         let at = self.position_of(name);
         ModelError::Conflict { at, name: self.full(name), message: message.into() }

@@ -1,10 +1,10 @@
-//! What is wrong with a model file: the file, the line, the parameter, and the values that it may have.
+//! Errors in a model file. Each names the file, the line, the parameter and the allowed values.
 
 use std::fmt;
 
 use crate::parameter::Parameter;
 
-/// Why a model cannot be used.
+/// The reason why a model cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -31,7 +31,7 @@ pub enum ModelError {
         at: Position,
         /// The name.
         name: String,
-        /// The names that may stand there.
+        /// The names that are allowed there.
         known: String,
     },
     /// A parameter without default is absent.

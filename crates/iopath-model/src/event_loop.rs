@@ -1,5 +1,6 @@
-//! The event loop of virtual time: carries out the work that is due, jumps to the next time at which work is due, and so
-//! on. It knows neither devices nor workloads: a [`Process`] is any set of state machines that take `now` as an argument.
+//! The event loop of virtual time. It executes the work that is due, jumps to the next time at which work is due, and
+//! repeats. It does not depend on devices or workloads: a [`Process`] is any set of state machines that take `now` as
+//! an argument.
 //!
 //! ```text
 //!        ┌─▶ advance(now) ─▶ done? ─ yes ─▶ End::Done
@@ -16,24 +17,24 @@ use crate::clock::{EndOfTime, VirtualClock};
 /// Rounds between two calls of the watcher.
 const WATCH_ROUNDS: u32 = 1024;
 
-/// Rounds at one time after which the process is taken for stuck. Each round carries out all work that is due, so even
-/// thousands of jobs that wake each other need few.
+/// The maximum number of rounds at one time; more are an error. Each round executes all work that is due, so even
+/// thousands of jobs that wake each other need few rounds.
 const ROUNDS_AT_ONCE_MAX: u32 = 1 << 20;
 
 /// State machines that run in virtual time.
 pub trait Process {
-    /// Carries out all work that is due at `now`. Work that this makes due at the same time may be left to the next call,
-    /// if [`Process::poll_timeout`] says so.
+    /// Executes all work that is due at `now`. That may make further work due at the same time. The process may leave
+    /// such work to the next call, if [`Process::poll_timeout`] returns `now`.
     fn advance(&mut self, now: Instant);
 
-    /// The earliest time at which [`Process::advance`] has work; none if it waits for nothing.
+    /// The earliest time at which [`Process::advance`] has work; `None` if the process waits for no event.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Whether the process has ended, by success or by a failure that it keeps.
+    /// Whether the process has ended, with success or with a failure that it has recorded.
     fn is_done(&self) -> bool;
 }
 
-/// How a loop ended without an error.
+/// The reason why a loop ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The process is done.
@@ -42,10 +43,10 @@ pub enum End {
     Stopped,
 }
 
-/// Why a process cannot go on: a bug of one of its state machines, or the end of time.
+/// The reason why a process cannot advance: a bug of one of its state machines, or the end of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoopError {
-    /// The process is not done and waits for nothing.
+    /// The process is not done, and no work is or will be due.
     #[error("nothing is due after {} ns of virtual time, but I/O is in flight: a bug of the model", now.as_nanos())]
     Stalled {
         /// The time.
@@ -57,15 +58,15 @@ pub enum LoopError {
         /// The time.
         now: Instant,
     },
-    /// The next event lies behind the end of time.
+    /// The next event is later than the end of time.
     #[error(transparent)]
     EndOfTime(#[from] EndOfTime),
 }
 
-/// Runs `process` until it is done. Calls `watch` every thousand rounds, which may stop the process.
+/// Runs `process` until it is done. Calls `watch` every thousand rounds; `watch` may stop the process.
 ///
 /// # Errors
-/// [`LoopError`]: the process cannot be done.
+/// [`LoopError`]: the process cannot advance.
 pub fn run<P: Process + ?Sized>(
     process: &mut P,
     clock: &mut VirtualClock,
@@ -98,7 +99,7 @@ pub fn run<P: Process + ?Sized>(
     }
 }
 
-/// The earlier of two times; none is never.
+/// The earlier of two times; `None` means never.
 #[inline]
 pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {

@@ -1,8 +1,9 @@
 //! A solid-state disk: dies behind channels, a controller, an interface, a write buffer, and the work of garbage collection.
 //!
-//! A read takes the controller, its dies, their channels and the interface in this order; each serves one after another. A
-//! write completes in the buffer. The buffer is programmed in units, die after die, and makes writes wait when it is full.
-//! After programs a die also copies and erases, as `gc.rs` computes.
+//! A read uses the controller, its dies, their channels and the interface, in this order. Each of these serves one
+//! request at a time. A write completes in the buffer. The controller programs the buffer to the dies in units. While
+//! the buffer is full, writes wait. After a program, a die also copies pages and erases blocks; `gc.rs` computes how
+//! many.
 //!
 //! Not modelled: the mapping of pages (data lies striped over the dies by address), wear, read disturb, SLC caches and the
 //! suspension of programs.
@@ -27,21 +28,21 @@ struct Read {
     tag: Tag,
     pages: u32,
     bytes: u64,
-    /// When the first and the last page so far are in the controller.
+    /// The times at which the first and the last page so far are in the controller.
     first: Nanos,
     last: Nanos,
 }
 
-/// What ends at a time.
+/// Work that ends at a known time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// A die has read a page of the read in this slot; so many bytes of it pass the channel.
+    /// A die has read a page of the read in this slot; `bytes` bytes of the page pass the channel.
     Page { slot: u32, die: u32, bytes: u32 },
-    /// A die has programmed a unit with so many bytes of the buffer.
+    /// A die has programmed a unit with `bytes` bytes of the buffer.
     Program { bytes: u32 },
 }
 
-/// A solid-state disk in time.
+/// The state of a solid-state disk.
 #[derive(Debug)]
 pub(crate) struct Flash {
     spec: Spec,
@@ -54,16 +55,16 @@ pub(crate) struct Flash {
     scheduled: u64,
     reads: Vec<Read>,
     free_slots: Vec<u32>,
-    /// Bytes in the write buffer, with those being programmed.
+    /// Bytes in the write buffer, including those being programmed.
     buffered: u64,
-    /// Bytes in the buffer that are in no unit yet, and how many of them were written at random.
+    /// Bytes in the buffer that are not yet in a unit, and the number of these that were written at random.
     pending: u64,
     pending_random: u64,
     programs: u32,
     next_die: u32,
     /// Writes without room in the buffer.
     waiting: VecDeque<Request>,
-    /// Flushes, each with the number of programs that must have ended.
+    /// Flushes, each with the number of programs that must end before it completes.
     flushes: VecDeque<(u64, Tag)>,
     programs_begun: u64,
     programs_ended: u64,
@@ -120,7 +121,7 @@ impl Flash {
         self.controller_free
     }
 
-    /// The dies of all pages begin, each after the work it has.
+    /// Begins a read: each page starts on its die after the earlier work of that die.
     fn read(&mut self, request: &Request, now: Nanos) {
         let at = self.decode(now);
         let Some(slot) = self.free_slots.pop() else { unreachable!("the depth limits the reads") };
@@ -141,7 +142,7 @@ impl Flash {
         self.reads[slot as usize] = Read { tag: request.tag, pages, bytes, first: Nanos::MAX, last: 0 };
     }
 
-    /// A page passes the channel; after the last one the data passes the interface.
+    /// Passes a page over the channel. After the last page, passes the data of the read over the interface.
     fn collect_page(&mut self, slot: u32, die: u32, bytes: u32, at: Nanos) {
         let collected = self.pass_channel(die, u64::from(bytes), at);
         let read = &mut self.reads[slot as usize];
@@ -153,7 +154,7 @@ impl Flash {
         }
         let Read { tag, bytes, first, last, .. } = *read;
         self.free_slots.push(slot);
-        // The interface begins while further pages still come in.
+        // The transfer over the interface begins when the first page has arrived.
         self.interface_free = (self.interface_free.max(first) + self.spec.interface_time(bytes)).max(last);
         self.completions.push(tag, self.interface_free + self.spec.read_latency);
     }
@@ -165,7 +166,7 @@ impl Flash {
         free
     }
 
-    /// Whether the buffer has room for a write. A write larger than the buffer goes into an empty one.
+    /// Whether the buffer has room for a write. An empty buffer accepts a write of any size.
     fn has_room(&self, bytes: u64) -> bool {
         self.buffered == 0 || self.buffered + bytes <= self.spec.buffer_bytes
     }
@@ -184,7 +185,8 @@ impl Flash {
         }
     }
 
-    /// The die that is free first, the next in turn among equals: an erase of one die delays no other.
+    /// The die that is free first; of several, the next in turn. So an erase on one die does not delay writes to
+    /// others.
     fn pick_die(&mut self) -> u32 {
         let dies = self.spec.dies;
         let in_turn = (self.next_die..dies).chain(0..self.next_die);
@@ -206,7 +208,8 @@ impl Flash {
         *free = programmed + extra;
         self.programs += 1;
         self.programs_begun += 1;
-        // The buffer keeps the data until the die may begin another program: collection slows writes down.
+        // The data stays in the buffer until the die can begin another program. So garbage collection slows writes
+        // down.
         let ended = *free;
         self.schedule(End::Program { bytes: bytes as u32 }, ended);
     }
@@ -224,7 +227,8 @@ impl Flash {
         self.admit(at);
     }
 
-    /// Waiting writes go into the buffer while it has room. If nothing else frees room, a part of a unit is programmed.
+    /// Moves waiting writes into the buffer while it has room. If no program is in flight to free room, programs a
+    /// partly filled unit.
     fn admit(&mut self, at: Nanos) {
         while let Some(request) = self.waiting.front().copied() {
             if self.has_room(request.extent.bytes()) {

@@ -1,5 +1,5 @@
-//! The CPUs of a modelled host: what I/O costs them, how busy they are, and how long work waits when they are the
-//! bottleneck. Priorities, caches and the scheduler of the host are not modelled: the CPU that is free first takes the work.
+//! The CPUs of a modelled host: the CPU cost of I/O, the utilization, and the time that work waits for a CPU.
+//! Priorities, caches and the scheduler of the host are not modelled: the CPU that is free first executes the work.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,7 +83,7 @@ impl HostModel {
     /// [`HostModel::parse`] with other values for some parameters.
     ///
     /// # Errors
-    /// As of [`HostModel::parse`].
+    /// As for [`HostModel::parse`].
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let document = Document::parse(file_name, text, overrides)?;
         let mut host = Self::read(&document.root())?;
@@ -128,10 +128,11 @@ impl HostModel {
     }
 }
 
-/// The CPUs of a host in time. A clone is the same host: devices and callers that share it wait for its CPUs.
+/// The state of the CPUs of a host. A clone refers to the same CPUs: devices and callers that share a host wait for
+/// each other.
 ///
-/// As a [`Stage`] it charges each request its submission (I/O, segments, allocation), and each completion an interrupt.
-/// A caller charges copies, calls and pages with [`Host::run`].
+/// As a [`Stage`], a host adds the CPU cost of submission (I/O, segments, allocation) to each request, and the cost of
+/// an interrupt to each completion. A caller adds the cost of copies, calls and pages with [`Host::run`].
 #[derive(Debug, Clone)]
 pub struct Host {
     shared: Arc<Mutex<Cpus>>,
@@ -161,7 +162,7 @@ impl Host {
         self.cpu_states().busy
     }
 
-    /// Does the work on the CPU that is free first; when it is done.
+    /// Executes the work on the CPU that is free first. Returns the time at which it is done.
     pub fn run(&self, work: &Work, now: Instant) -> Instant {
         let mut cpus = self.cpu_states();
         let cost = cpus.model.cost(work);

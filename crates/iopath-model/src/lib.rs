@@ -1,11 +1,12 @@
-//! Modelled storage: block devices that exist only as parameters, and complete each request at the time at which the
-//! modelled hardware would. The virtual clock and the event loop that advances it ([`event_loop`]) are here as well. No
-//! system call, no data.
+//! Modelled storage: block devices that complete each request at the time at which the modelled hardware would. The
+//! crate also has the virtual clock, and the event loop that advances it ([`event_loop`]). It makes no system calls,
+//! and a modelled device holds no data.
 //!
-//! [`Model`] is a TOML file of named parameters, checked. [`ModelDevice`] is such a model as a
-//! [`BlockDevice`](iopath_core::BlockDevice): `poll_timeout` returns the time of its next event, so a loop in virtual time
-//! that follows it misses nothing. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front of any device. The same requests at the same times with the same seed complete at the same
-//! nanosecond on every machine: times are integers, and no function of a mathematics library takes part.
+//! A [`Model`] holds the checked parameters of a TOML file. [`ModelDevice`] is such a model as a
+//! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in
+//! virtual time can jump there and misses no event. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a
+//! [`Throttle`] in front of any device. The same requests at the same times with the same seed complete at the same
+//! nanosecond on every machine: times are integers, and the models use no function of a mathematics library.
 //!
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, QueueConfig, QueuedDevice, Sector};

@@ -58,7 +58,7 @@ impl LinkModel {
     /// [`LinkModel::parse`] with other values for some parameters.
     ///
     /// # Errors
-    /// As of [`LinkModel::parse`].
+    /// As for [`LinkModel::parse`].
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let document = Document::parse(file_name, text, overrides)?;
         let mut link = Self::read(&document.root())?;
@@ -84,7 +84,7 @@ impl LinkModel {
         &self.settings
     }
 
-    /// How long a message with so much data occupies one direction.
+    /// The time that a message with `data` bytes of data occupies one direction.
     pub fn transfer(&self, data: u64) -> Duration {
         let bytes = data + self.message;
         let wire = bytes + bytes.div_ceil(self.frame).max(1) * self.overhead;
@@ -92,7 +92,7 @@ impl LinkModel {
     }
 }
 
-/// A link in time. A clone is the same link: devices that share it wait for each other.
+/// The state of a link. A clone refers to the same link: devices that share a link wait for each other.
 #[derive(Debug, Clone)]
 pub struct Link {
     shared: Arc<Mutex<Wire>>,

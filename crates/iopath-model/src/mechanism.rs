@@ -1,4 +1,5 @@
-//! What every modelled mechanism has in common: a request, and the list of completions by time. No mechanism itself.
+//! The common parts of all modelled mechanisms: the request, and the list of completions by time. It contains no
+//! mechanism.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,9 +21,9 @@ pub(crate) struct Request {
     pub(crate) fua: bool,
 }
 
-/// A device that exists only in time.
+/// The mechanism of a modelled device: it calculates times and moves no data.
 ///
-/// Times never decrease from call to call. Events before `now` happen at their own times, however late the call, so the
+/// Times never decrease from call to call. Each event is executed at its own time, even if the call comes later. So the
 /// result does not depend on how often a caller polls.
 pub(crate) trait Mechanism {
     /// Accepts a request. It begins at [`Mechanism::commit`].
@@ -31,14 +32,14 @@ pub(crate) trait Mechanism {
     /// Begins all accepted requests.
     fn commit(&mut self, now: Nanos);
 
-    /// The next request that has completed by `now`.
+    /// The next request that has completed at `now` or before.
     fn poll(&mut self, now: Nanos) -> Option<Tag>;
 
     /// The time of the next event: a completion, or an internal event that determines one.
     fn next_event(&self) -> Option<Nanos>;
 }
 
-/// Requests and the times at which they complete, the earliest first, those of one time in the order of insertion.
+/// Requests in the order of their completion times; requests with the same time stay in the order of insertion.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     heap: BinaryHeap<Reverse<(Nanos, u64, u32)>>,

@@ -1,5 +1,5 @@
-//! A model: the parameters of a file, checked, with the limits that follow from them. The mechanisms are in the files of the
-//! kinds.
+//! A model: the checked parameters of a file, and the device limits derived from them. The file of each kind has its
+//! mechanism.
 
 use iopath_core::Limits;
 
@@ -25,7 +25,7 @@ pub struct Kind {
     read: fn(&Section<'_>, &[&str]) -> Checked,
 }
 
-/// The parameters of a section and the limits that follow, or the mistake.
+/// The checked parameters of a section and the limits derived from them, or the first error.
 type Checked = Result<(Spec, Limits), ModelError>;
 
 impl Kind {
@@ -162,7 +162,7 @@ impl Model {
     /// The preset of this name, with other values for some parameters.
     ///
     /// # Errors
-    /// As of [`Model::preset`] and [`Model::parse_with`].
+    /// As for [`Model::preset`] and [`Model::parse_with`].
     pub fn preset_with(name: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let preset = Preset::find(name)?;
         Self::parse_with(preset.name, preset.text, overrides)
@@ -180,7 +180,7 @@ impl Model {
     /// the numbers as text.
     ///
     /// # Errors
-    /// As of [`Model::parse`], also for the values of `overrides`.
+    /// As for [`Model::parse`], also for the values of `overrides`.
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let mut document = Document::parse(file_name, text, overrides)?;
         add_bases(&mut document)?;
@@ -204,7 +204,7 @@ impl Model {
         self.kind
     }
 
-    /// What the model is of, in one line.
+    /// The modelled hardware, in one line.
     pub fn about(&self) -> &str {
         &self.about
     }
@@ -229,7 +229,7 @@ impl Model {
     }
 }
 
-/// Puts the presets that a file names as `base` below it: its own, and those of the tables `device` and `link`.
+/// Adds the presets that a file names as `base` below the file: its own, and those of its tables `device` and `link`.
 fn add_bases(document: &mut Document<'_>) -> Result<(), ModelError> {
     for (name, path) in [("", ""), ("device", "device."), ("link", "link.")] {
         let root = document.root();

@@ -1,4 +1,4 @@
-//! The parameters of models: name, unit, range and default. Reading them from a file is `document.rs`.
+//! The parameters of models: name, unit, range and default. `document.rs` reads them from a file.
 
 /// A numeric parameter of a model. The unit stands last in the name.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,11 +11,11 @@ pub struct Parameter {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// The value where the file has none. A parameter without default is required.
+    /// The value if the file does not set the parameter. A parameter without a default is required.
     pub default: Option<f64>,
     /// Fractions are refused.
     pub is_whole: bool,
-    /// What it is, in one line.
+    /// The meaning, in one line.
     pub meaning: &'static str,
 }
 
@@ -70,9 +70,9 @@ pub enum Unit {
     Sectors,
     /// Percent.
     Percent,
-    /// A ratio of two figures of one unit.
+    /// A ratio of two figures in the same unit.
     Ratio,
-    /// A number of things.
+    /// A count.
     Count,
 }
 
@@ -98,7 +98,7 @@ impl Unit {
         }
     }
 
-    /// The end that a parameter name of this unit has; empty for a count and a ratio.
+    /// The suffix of parameter names with this unit; empty for a count and a ratio.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Nanoseconds => "_ns",
@@ -119,7 +119,7 @@ impl Unit {
         }
     }
 
-    /// Nanoseconds, bytes or bytes a second in one of this unit; 1 for the others.
+    /// The number of nanoseconds, bytes or bytes a second in one unit; 1 for all other units.
     pub(crate) const fn factor(self) -> f64 {
         match self {
             Self::Microseconds => 1e3,
@@ -133,7 +133,7 @@ impl Unit {
     }
 }
 
-/// A parameter of a model, its value, and the source of the value.
+/// A parameter of a model with its value and the source of that value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
     /// The parameter with the tables that contain it: `seek_average_ms`, `zone.0.cylinders`.
@@ -151,7 +151,7 @@ pub struct Setting {
 pub(crate) struct Values(pub(crate) Vec<(&'static Parameter, f64)>);
 
 impl Values {
-    /// The value in nanoseconds, bytes, bytes a second, or as it is for other units.
+    /// The value in nanoseconds, bytes or bytes a second; unchanged for other units.
     pub(crate) fn number(&self, name: &str) -> f64 {
         let found = self.0.iter().find(|(parameter, _)| parameter.name == name);
         let (parameter, value) = found.expect("a model reads only parameters of its own table");

@@ -1,5 +1,5 @@
-//! Middleware in time: a stage that each request passes on its way to a device, and each completion on its way back. The
-//! stages themselves are `delay.rs`, `link.rs` and `host.rs`.
+//! Middleware that delays requests: each request passes a stage on its way to a device, and each completion passes it
+//! on its way back. The stages are in `delay.rs`, `link.rs` and `host.rs`.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,7 +8,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Priority, Stream, Tag,
 };
 
-/// What a stage sees of a request.
+/// The part of a request that a stage can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
     /// The operation.
@@ -19,18 +19,19 @@ pub struct Passage {
     pub segments: u32,
 }
 
-/// A stage between queue and device: how long a request takes to pass it.
+/// A stage between queue and device. It calculates the time that a request takes to pass.
 ///
-/// Calls come in the order of time, so a stage that serves one request after another keeps the time at which it is free.
+/// Calls are in the order of time. So a stage that serves one request at a time only stores the time at which it
+/// becomes free.
 pub trait Stage {
-    /// When a request that enters at `now` reaches the device.
+    /// The time at which a request that enters at `now` reaches the device.
     fn enter(&mut self, request: &Passage, now: Instant) -> Instant;
 
-    /// When the completion, which leaves the device at `now`, reaches the caller.
+    /// The time at which a completion that leaves the device at `now` reaches the caller.
     fn leave(&mut self, request: &Passage, now: Instant) -> Instant;
 }
 
-/// A device behind a stage. It has the limits of the device. Deterministic, whatever the times at which it is polled.
+/// A device behind a stage, with the limits of the device. Completion times do not depend on when the caller polls.
 #[derive(Debug)]
 pub struct Staged<D: BlockDevice, S> {
     inner: D,
@@ -39,7 +40,7 @@ pub struct Staged<D: BlockDevice, S> {
     free: Vec<u32>,
     /// Requests on the way to the device.
     entering: Schedule,
-    /// At the device, which had no room.
+    /// Requests that the device has refused because it had no room.
     refused: VecDeque<u32>,
     /// Completions on the way back.
     leaving: Schedule,
@@ -65,7 +66,7 @@ impl<M> Held<M> {
     }
 }
 
-/// Indices by time; those of one time in the order of insertion.
+/// Indices in the order of time; indices with the same time stay in the order of insertion.
 #[derive(Debug, Default)]
 struct Schedule {
     heap: BinaryHeap<Reverse<(Instant, u64, u32)>>,
@@ -126,7 +127,7 @@ impl<D: BlockDevice, S: Stage> Staged<D, S> {
         &self.stage
     }
 
-    /// Runs everything that is due, each event at its own time.
+    /// Executes every event that is due, each at its own time.
     fn advance(&mut self, now: Instant) {
         while let Some(at) = self.next_step().filter(|&at| at <= now) {
             self.step(at.max(self.now));

@@ -1,5 +1,5 @@
-//! A remote block target: a device behind the CPUs of another host and a link. The target has no cache, queue or elevator of
-//! its own; put a `QueuedDevice` where it has one.
+//! A remote block target: a device behind the CPUs of another host and a link. The target has no cache, queue or
+//! elevator. To model a target with a queue, put a `QueuedDevice` in front of its device.
 
 use iopath_core::Limits;
 

@@ -50,12 +50,12 @@ pub struct Stream(pub u32);
 /// The I/O priority class, as in Linux. Some elevators order by it. I/Os of different priorities are never merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// Goes before all others.
+    /// Dispatched before all others.
     RealTime,
     /// The class of most I/O.
     #[default]
     BestEffort,
-    /// Goes when no other I/O is queued.
+    /// Dispatched only when no other I/O is queued.
     Idle,
 }
 

@@ -152,7 +152,7 @@ impl<M: Memory> RequestQueue<M> {
     pub fn new(limits: Limits, config: &QueueConfig) -> Self {
         let bios_max = config.bios_max.clamp(1, QueueConfig::SLOTS_MAX);
         let requests_max = config.requests_max.clamp(1, QueueConfig::SLOTS_MAX) as usize;
-        // Pieces have slots of their own, so that a queue full of bios can split them.
+        // Pieces have slots of their own, so that a queue without free bio slots can still split its bios.
         let pieces_max = requests_max as u32;
         let bio_slots = (bios_max + pieces_max) as usize;
         let mut requests = RequestTable::new(requests_max + 1);

@@ -233,7 +233,8 @@ impl SortedSet {
         self.at_or_next(leaf, slot + usize::from(found))
     }
 
-    /// The greatest entry whose key is less than `key`, and the least whose key is not, in one descent.
+    /// The greatest entry whose key is less than `key`, and the least entry whose key is `key` or greater, in one
+    /// descent.
     ///
     /// Moves a finger there: an insert that follows needs no descent.
     #[inline]

@@ -75,7 +75,7 @@ pub struct BufferedPath<F: Frames> {
     queued: VecDeque<Queued<F::Memory>>,
     /// The queue has refused a bio. The next bio is submitted after a completion.
     is_queue_full: bool,
-    /// Pauses that writers owe.
+    /// Pauses that writers have not yet taken.
     pause_owed: Duration,
 }
 

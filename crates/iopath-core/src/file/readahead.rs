@@ -263,7 +263,8 @@ impl Readahead {
             return Some(Stream::announced(at, distance));
         }
         let guess = self.recent.observe(at).filter(|guess| {
-            // A distance of less than two such requests has room for these requests only.
+            // Unless the stream is forward, the distance must have room for two such requests: otherwise no page could
+            // be read ahead.
             guess.course == Course::Forward || at.pages() <= distance.pages / 2
         });
         let history = cached_before(at.start(), distance.pages, is_cached);

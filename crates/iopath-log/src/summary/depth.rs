@@ -37,7 +37,7 @@ impl DepthOverTime {
         }
     }
 
-    /// `depth` requests were in flight from `from_ns` to `to_ns`.
+    /// Records that `depth` requests were in flight from `from_ns` to `to_ns`.
     #[inline]
     pub(super) fn add(&mut self, from_ns: u64, to_ns: u64, depth: u32) {
         let from = from_ns.saturating_sub(self.start_ns);
@@ -83,7 +83,7 @@ impl DepthOverTime {
         self.shift += 1;
     }
 
-    /// The mean is over `measured_ns`, the time in which requests could be in flight.
+    /// The depth over time. The mean is over `measured_ns`, the time in which requests could be in flight.
     pub(super) fn report(&self, measured_ns: u64) -> Depth {
         let spans = if self.end_ns == 0 { 0 } else { ((self.end_ns - 1) >> self.shift) as usize + 1 };
         let span_ns = 1_u64 << self.shift;

@@ -47,7 +47,7 @@ impl Histogram {
         self.wrapped.push(bucket);
     }
 
-    /// How many values are in a bucket.
+    /// The number of values in a bucket.
     fn count_in(&self, bucket: usize) -> u64 {
         let wrapped = self.wrapped.iter().filter(|wrapped| **wrapped == bucket).count() as u64;
         u64::from(self.counts[bucket]) + (wrapped << u32::BITS)
@@ -152,7 +152,7 @@ mod tests {
         let mut histogram = Histogram::new(Histogram::COARSE_BITS);
         histogram.add(0);
         histogram.add(9);
-        // As if there had been all but one of the additions after which the count wraps.
+        // Sets the state before the last of the additions after which the count wraps.
         histogram.counts[7] = u32::MAX;
         histogram.count += u64::from(u32::MAX);
         (0..3).for_each(|_| histogram.add(7));

@@ -19,7 +19,8 @@ pub(super) struct Repeats {
     current: usize,
 }
 
-/// Consecutive steps of one repeat. A value, so that the loop over the records of a block keeps it in registers.
+/// Consecutive steps of one repeat. It is a separate value, so that the loop over the records of a block can keep it in
+/// registers.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a visit is counted when it ends"]
 pub(super) struct Visit {
@@ -65,25 +66,25 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Repeat `number` begins at `begin_ns`. Marks come in order.
+    /// Repeat `number` begins at `begin_ns`. Call it in the order of time.
     pub(super) fn mark(&mut self, number: u32, begin_ns: u64) {
         let is_timed = self.rows.len() <= TIMED_MAX;
         let latencies = if is_timed { Latencies::with_percentiles() } else { Latencies::default() };
         self.rows.push(Repeat { begin_ns, number, latencies, ..Repeat::default() });
     }
 
-    /// A visit to the repeat at `now`: [`Repeats::completed`] counts in that repeat until the next visit. There are no marks
-    /// during a visit. `bios` is the number of bios and of their sectors that are counted so far.
+    /// Begins a visit to the repeat at `now`: [`Repeats::completed`] counts in that repeat until the next visit. No
+    /// mark may be added during a visit. `bios` is the number of bios counted so far, and of their sectors.
     #[cold]
     pub(super) fn begin_visit(&mut self, now: u64, bios: (u64, u64)) -> Visit {
-        // The first begins at 0.
+        // The first repeat begins at 0, so there is always one.
         self.current = self.rows.partition_point(|repeat| repeat.begin_ns <= now).max(1) - 1;
         let from_ns = self.rows[self.current].begin_ns;
         let until_ns = self.rows.get(self.current + 1).map_or(u64::MAX, |next| next.begin_ns - 1);
         Visit { from_ns, until_ns, first_ns: u64::MAX, last_ns: 0, bios }
     }
 
-    /// The visit ends with that number of bios and sectors counted.
+    /// Ends a visit. `bios` is the number of bios counted by then, and of their sectors.
     #[cold]
     pub(super) fn end_visit(&mut self, visit: Visit, bios: (u64, u64)) {
         let Visit { first_ns, last_ns, bios: before, .. } = visit;
@@ -115,7 +116,7 @@ impl Repeats {
         }
     }
 
-    /// The repeats with any step, and the time of all.
+    /// The repeats that have steps, and the time span of all steps.
     pub(super) fn report(&self, start_ns: u64) -> (Vec<RepeatShare>, Span) {
         let used = || self.rows.iter().filter_map(|repeat| Some((repeat, repeat.steps?)));
         let since_start = |at_ns: u64| at_ns.saturating_sub(start_ns);
@@ -144,7 +145,7 @@ impl Repeats {
 }
 
 impl Visit {
-    /// A step happens at `now`, unless that is in another repeat.
+    /// Records a step at `now`. Returns false, without a change, if `now` is in another repeat.
     #[inline]
     pub(super) const fn note(&mut self, now: u64) -> bool {
         if now < self.from_ns || self.until_ns < now {

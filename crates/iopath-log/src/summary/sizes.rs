@@ -37,7 +37,7 @@ impl Sizes {
         self.request_classes[class(record)].add(record.sectors());
     }
 
-    /// The device did not accept a request that has been counted.
+    /// The device has refused a request that is already counted.
     pub(super) fn remove_request(&mut self, record: Record) {
         self.requests[op_index(record)].remove(record.sectors());
         self.request_classes[class(record)].remove(record.sectors());

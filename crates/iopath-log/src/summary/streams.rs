@@ -88,7 +88,7 @@ impl Streams {
     }
 }
 
-/// The time between the first and the last of these ends. An end of 0 does not count.
+/// The time between the first and the last of these ends. Ignores ends of 0.
 pub(super) fn skew_ns(ends: impl Iterator<Item = u64> + Clone) -> u64 {
     let ends = ends.filter(|end| *end > 0);
     ends.clone().max().unwrap_or(0) - ends.min().unwrap_or(0)

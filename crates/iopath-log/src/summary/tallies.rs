@@ -75,7 +75,7 @@ impl Tallies {
         }
     }
 
-    /// The steps from now on are of the repeat at `now`, until a step is not in the visit.
+    /// Begins a visit to the repeat at `now`. The visit ends before the first step of another repeat.
     pub(super) fn begin_visit(&mut self, now: u64) -> Visit {
         self.repeats.begin_visit(now, self.sizes.all_bios())
     }

@@ -1,6 +1,6 @@
 //! Orders dispatches and completions by time across all queues, and measures depth and seeks in that order. Blocks of
-//! different queues lie in the file one after another, so events wait here until no later block can hold an earlier event,
-//! within a bound on memory. How they wait: `timeline/waiting.rs`.
+//! different queues lie in the file one after another, so an event waits here until no later block can contain an
+//! earlier event, or until the bound on memory is reached. `timeline/waiting.rs` stores the waiting events.
 
 mod device;
 mod waiting;
@@ -15,8 +15,8 @@ use waiting::{Event, Waiting};
 /// Maximum number of waiting events: 24 MiB. Then the earliest eighth is released.
 const WAITING_MAX: usize = if cfg!(test) { 1 << 13 } else { 1 << 21 };
 
-/// The same while all events are of one queue: 2 MiB, which stay in the CPU caches. Enough for the records that the writer
-/// puts before the first block of a second queue: see `BLOCKS_BETWEEN_MAX` in `writer.rs`.
+/// The same while all events are of one queue: 2 MiB, which stay in the CPU caches. This is enough for the records that
+/// the writer may write before the first block of a second queue: see `BLOCKS_BETWEEN_MAX` in `writer.rs`.
 const WAITING_OF_ONE_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 17 };
 
 /// Identifies a dispatch of a queue, so that it can be canceled.
@@ -70,7 +70,7 @@ impl Timeline {
         self.waiting(queue).push(Event::Leave, at_ns);
     }
 
-    /// The device refused the request of that dispatch.
+    /// The device has refused the request of that dispatch.
     pub(super) fn cancel(&mut self, dispatch: EventNumber, queue: u16, at_ns: u64) {
         if !self.queues[usize::from(queue)].waiting.cancel(dispatch) {
             self.complete(queue, at_ns);
@@ -86,12 +86,12 @@ impl Timeline {
         self.release(usize::MAX);
     }
 
-    /// After [`Timeline::finish`].
+    /// The distances of seeks, after [`Timeline::finish`].
     pub(super) fn seeks(&self) -> Seeks {
         self.device.seeks()
     }
 
-    /// After [`Timeline::finish`]: the mean is over `measured_ns`.
+    /// The depth over time, after [`Timeline::finish`]. The mean is over `measured_ns`.
     pub(super) fn depth(&self, measured_ns: u64) -> Depth {
         self.device.depth(measured_ns)
     }
@@ -100,7 +100,7 @@ impl Timeline {
         self.device.out_of_order()
     }
 
-    /// The waiting events of a queue, to add one.
+    /// The waiting events of a queue, for the caller to add an event.
     #[inline]
     fn waiting(&mut self, queue: u16) -> &mut Waiting {
         if self.waiting >= self.waiting_max {
@@ -126,7 +126,7 @@ impl Timeline {
         }
     }
 
-    /// Releases the earliest `count` events: merges the queues.
+    /// Releases the earliest `count` events, merged over all queues.
     #[cold]
     fn release(&mut self, count: usize) {
         let mut left = count;

@@ -72,7 +72,7 @@ pub(super) struct LogFile {
     /// Marks to be written before the next block.
     marks: Receiver<Mark>,
     marks_written: usize,
-    /// Blocks so far, also those that did not fit.
+    /// Blocks so far, including those that did not fit.
     blocks: u64,
     /// The words of one block, and the compressed words. Both are reused: an allocation of this size is a system call.
     joined: Vec<u8>,
@@ -88,7 +88,7 @@ pub(super) struct LogFile {
 #[derive(Debug)]
 enum State {
     Growing,
-    /// At its size limit. The trailer still fits.
+    /// The file has reached its size limit. It still has room for the trailer.
     Full,
     Failed(io::Error),
 }
@@ -133,7 +133,7 @@ impl LogFile {
         })
     }
 
-    /// How many blocks the log has so far, with those that did not fit.
+    /// The number of blocks of the log so far, including those that did not fit.
     pub(super) const fn blocks(&self) -> u64 {
         self.blocks
     }

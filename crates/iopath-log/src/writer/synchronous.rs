@@ -1,5 +1,5 @@
-//! A log that is written by the thread of the queues, and so loses no record: for runs in virtual time, where no I/O is
-//! kept waiting by the log. Not the log of real I/O, which never waits for its file: see `writer.rs`.
+//! Writes a log on the thread of the queues, so that no record is lost. For runs in virtual time, in which the log
+//! delays no I/O. Real I/O uses `writer.rs`, which never waits for the file.
 
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -15,7 +15,7 @@ use crate::format::{LogInfo, Mark, Totals};
 
 /// A log being written. Give each queue one [`SyncSink`]; end with [`SyncLogWriter::finish`].
 ///
-/// The bytes of the file depend on the records and the order of the calls alone: neither on time, nor on threads.
+/// The bytes of the file depend only on the records and the order of the calls, not on time or threads.
 #[derive(Debug)]
 pub struct SyncLogWriter {
     shared: Arc<Mutex<Shared>>,
@@ -24,7 +24,7 @@ pub struct SyncLogWriter {
 
 #[derive(Debug)]
 struct Shared {
-    /// None once the log is finished.
+    /// `None` after the log is finished.
     file: Option<LogFile>,
     queues_added: u16,
 }
@@ -62,7 +62,7 @@ impl SyncLogWriter {
         let _ = self.marks.send(Mark { repeat: number, at_ns: now.as_nanos() });
     }
 
-    /// Writes the end of the log. Queues must end their logs before; later records are dropped.
+    /// Writes the end of the log. End the logs of all queues first: later records are dropped.
     ///
     /// # Errors
     /// If the file could not be written completely.

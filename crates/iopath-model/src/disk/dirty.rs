@@ -1,4 +1,4 @@
-//! The write cache of a disk: runs of sectors that the medium does not have yet. When they are written is `disk.rs`.
+//! The write cache of a disk: runs of sectors that are not yet on the medium. `disk.rs` decides when they are written.
 
 use std::collections::VecDeque;
 
@@ -19,14 +19,14 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Dirty {
     runs: Vec<Run>,
-    /// In the cache and on the way to the medium.
+    /// Sectors in the cache, including those being written to the medium.
     sectors: u64,
     sectors_max: u64,
     runs_max: usize,
     writes: u64,
-    /// The run on the way to the medium.
+    /// The run that is being written to the medium.
     in_transfer: Option<Run>,
-    /// Flushes by the number of the last write that each covers.
+    /// Flushes, each with the number of the last write that it covers.
     flushes: VecDeque<(u64, iopath_core::Tag)>,
 }
 
@@ -51,12 +51,12 @@ impl Dirty {
         &self.runs
     }
 
-    /// More than half of the sectors or runs are used.
+    /// Whether more than half of the sectors or runs are used.
     pub(crate) fn is_half_full(&self) -> bool {
         self.sectors * 2 > self.sectors_max || self.runs.len() * 2 > self.runs_max
     }
 
-    /// Whether a write of so many sectors fits. One larger than the cache fits into an empty one.
+    /// Whether a write of `sectors` sectors fits. An empty cache accepts a write of any size.
     pub(crate) fn has_room(&self, sectors: u64) -> bool {
         self.runs.len() < self.runs_max && (self.sectors == 0 || self.sectors + sectors <= self.sectors_max)
     }
@@ -88,7 +88,7 @@ impl Dirty {
         self.sectors = self.sectors + (whole_end - whole_start) - before;
     }
 
-    /// The first `sectors_max` of a run go to the medium.
+    /// Removes the first `sectors_max` sectors of a run, to write them to the medium.
     pub(crate) fn take(&mut self, index: usize, sectors_max: u64, geometry: &Geometry) -> Run {
         let run = self.runs[index];
         let end = run.end.min(run.start + sectors_max);
@@ -102,19 +102,19 @@ impl Dirty {
         taken
     }
 
-    /// The run taken last is on the medium.
+    /// Call this when the run from [`Dirty::take`] is on the medium.
     pub(crate) fn written(&mut self) {
         if let Some(run) = self.in_transfer.take() {
             self.sectors -= run.end - run.start;
         }
     }
 
-    /// A flush of all writes cached so far.
+    /// Adds a flush of all writes cached so far.
     pub(crate) fn flush(&mut self, tag: iopath_core::Tag) {
         self.flushes.push_back((self.writes, tag));
     }
 
-    /// The write up to which the oldest flush waits.
+    /// The number of the last write that the oldest flush covers.
     pub(crate) fn flush_up_to(&self) -> Option<u64> {
         self.flushes.front().map(|(writes, _)| *writes)
     }

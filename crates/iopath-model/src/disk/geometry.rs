@@ -1,10 +1,11 @@
-//! Where a sector lies: zone, cylinder, track and angle, and how long the media passes under the head from one sector to
-//! another. Seeks are `seek.rs`.
+//! The location of a sector (zone, cylinder, track and angle), and the time of rotation from one sector to another.
+//! Seek times are in `seek.rs`.
 //!
-//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. A track begins later on the
-//! turn than the one before by the time of the switch (the skew), so a transfer that crosses tracks continues without loss
-//! of a turn. Therefore one number describes a sector: the turns that a transfer of the whole disk makes up to it. Its
-//! fraction is the angle, and a difference is a duration.
+//! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a
+//! later angle than the previous track. The difference, the skew, is the time of the switch. So a transfer that crosses
+//! tracks loses no turn. So one number describes the position of a sector: the turns from the start of the disk to the
+//! sector in a transfer of the whole disk. The fraction of this number is the angle, and the difference of two such
+//! numbers is a duration.
 
 use crate::mechanism::Nanos;
 
@@ -21,15 +22,15 @@ pub(crate) struct Zone {
     pub(crate) sectors_per_track: u32,
 }
 
-/// The sectors of a track, and where they are.
+/// The sectors of a track, and their location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Track {
     pub(crate) first: u64,
     end: u64,
-    /// Counted from the outside over all heads.
+    /// The track number, counted from the outermost cylinder over all heads.
     pub(crate) number: u32,
     pub(crate) cylinder: u32,
-    /// The turns up to its first sector.
+    /// The turns from the start of the disk to its first sector.
     turns: Turns,
     /// The width of a sector.
     sector: Turns,
@@ -45,7 +46,7 @@ impl Track {
         self.turns + (sector - self.first) * self.sector
     }
 
-    /// The sector at `turns`, if the track has it.
+    /// The sector at `turns`, if it is on this track.
     pub(crate) const fn sector_at(&self, turns: Turns) -> Option<u64> {
         let sector = self.first + (turns - self.turns) / self.sector;
         if sector < self.end { Some(sector) } else { None }
@@ -70,16 +71,16 @@ pub(crate) struct Geometry {
     period: Nanos,
     /// 2^60 / `period`: turns without a division.
     per_period: u64,
-    /// A track and the skew to the next one of its cylinder.
+    /// The turns of a track and of the skew to the next track of its cylinder.
     track: Turns,
-    /// The tracks of a cylinder with the skew to the next cylinder.
+    /// The turns of all tracks of a cylinder and of the skew to the next cylinder.
     cylinder: Turns,
     sectors: u64,
     cylinders: u32,
 }
 
 impl Geometry {
-    /// `period` is the time of a turn. Switching takes at most a turn.
+    /// `period` is the time of a turn. A switch takes at most one turn.
     pub(crate) fn new(
         zones: &[Zone],
         heads: u32,
@@ -135,7 +136,7 @@ impl Geometry {
         }
     }
 
-    /// The first sector that does not end before `turns`: a transfer that has come so far has all sectors before it.
+    /// The first sector that does not end before `turns`. A transfer that has reached `turns` has all earlier sectors.
     pub(crate) fn sector_at(&self, turns: Turns) -> u64 {
         let at = self.rings.partition_point(|ring| ring.turns <= turns) - 1;
         let ring = &self.rings[at];
@@ -149,17 +150,17 @@ impl Geometry {
         (ring.first_sector + tracks * u64::from(ring.sectors_per_track) + sector).min(end)
     }
 
-    /// How long so many turns take.
+    /// The time of `turns` turns.
     pub(crate) const fn time(&self, turns: Turns) -> Nanos {
         ((turns as u128 * self.period as u128) >> 32) as Nanos
     }
 
-    /// How far the disk turns in this time.
+    /// The turns of the disk in `time`.
     pub(crate) const fn turns(&self, time: Nanos) -> Turns {
         ((time as u128 * self.per_period as u128) >> 28) as Turns
     }
 
-    /// [`Geometry::turns`] of a time below 4 s: one multiplication.
+    /// As [`Geometry::turns`], for a time below 4 s, without 128-bit arithmetic.
     pub(crate) const fn turns_of_seek(&self, time: u32) -> Turns {
         (time as u64 * (self.per_period >> 28)) + ((time as u64 * (self.per_period & 0xFFF_FFFF)) >> 28)
     }

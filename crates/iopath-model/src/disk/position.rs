@@ -1,12 +1,12 @@
-//! The arm and the heads: how long it takes to reach a sector from where they are, and what they read ahead meanwhile.
-//! Which sector they go to is `disk.rs`.
+//! The arm and the heads: the time to reach a sector from their current position, and readahead. `disk.rs` chooses the
+//! sector.
 
 use crate::disk::geometry::{Geometry, Track, Turns};
 use crate::disk::seek::SeekCurve;
 use crate::mechanism::Nanos;
 
-/// A sector that begins this little before the heads arrive is in time: the rounding of times to nanoseconds must not cost
-/// a turn.
+/// The tolerance of an arrival: if a sector begins less than this before the heads arrive, they are in time for it.
+/// Otherwise the rounding of times to nanoseconds could cost a turn.
 const SLACK: u32 = 1 << 15;
 
 /// The figures of the mechanics.
@@ -20,7 +20,7 @@ pub(crate) struct Mechanics {
     pub(crate) write_settle: Nanos,
 }
 
-/// Sectors that the heads read one after another since `begun`, when they were at `turns`.
+/// Consecutive sectors that the heads read. At the time `begun`, the heads were at `turns`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stream {
     pub(crate) segment: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Stream {
     pub(crate) stop: Nanos,
 }
 
-/// The arm. While a stream runs, its place follows from the stream.
+/// The arm. While a stream runs, the position follows from the stream.
 #[derive(Debug)]
 pub(crate) struct Arm {
     pub(crate) geometry: Geometry,
@@ -45,7 +45,7 @@ pub(crate) struct Arm {
     pub(crate) stream: Option<Stream>,
 }
 
-/// Where the heads are at a time.
+/// The position of the heads at one time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     track: u32,
@@ -62,7 +62,7 @@ impl Arm {
         Self { geometry: geometry.clone(), read_seeks, write_seeks, track, stream: None }
     }
 
-    /// Where the heads are.
+    /// The position of the heads at the time `at`.
     pub(crate) fn origin(&self, at: Nanos) -> Origin {
         let Track { number: track, cylinder, .. } = match &self.stream {
             Some(stream) => self.track_at(stream, self.reached(stream, at)),
@@ -71,7 +71,7 @@ impl Arm {
         Origin { track, cylinder, angle: self.geometry.angle(at) }
     }
 
-    /// The time until `turns`, on `to`, pass under the head.
+    /// The time until the head reaches the position `turns` on the track `to`.
     #[inline]
     pub(crate) fn positioning(&self, from: &Origin, to: &Track, turns: Turns, is_write: bool) -> Nanos {
         let seeks = if is_write { &self.write_seeks } else { &self.read_seeks };
@@ -82,7 +82,7 @@ impl Arm {
         Nanos::from(seek) + self.geometry.time(Turns::from(wait))
     }
 
-    /// Writes the sectors from `start`, on `track`, up to `end`; when the last has passed.
+    /// Writes the sectors from `start`, on `track`, up to `end`. Returns the time at which the last sector is written.
     pub(crate) fn write(&mut self, track: &Track, start: u64, end: u64, at: Nanos) -> Nanos {
         let from = self.origin(at);
         let turns = track.turns_to(start);
@@ -91,7 +91,7 @@ impl Arm {
         begun + self.geometry.time(self.track.turns_to(end) - turns)
     }
 
-    /// Begins to read at a sector, on `track`. No stream runs.
+    /// Begins to read at the sector `first`, on `track`. No stream may be running.
     pub(crate) fn begin_stream(&mut self, segment: usize, track: &Track, first: u64, at: Nanos) {
         let from = self.origin(at);
         let turns = track.turns_to(first);
@@ -100,14 +100,15 @@ impl Arm {
         self.stream = Some(Stream { segment, first, begun, turns, track: *track, limit: first, stop: begun });
     }
 
-    /// The stream reads at least up to `end`, and on to `limit`; when it is at `end`.
+    /// Makes the stream read up to `end`, then ahead up to `limit`. Returns the time at which it reaches `end`.
     pub(crate) fn stream_to(&mut self, end: u64, limit: u64) -> Nanos {
         let until = self.stream_time(end);
         self.set_limit(limit);
         until
     }
 
-    /// A stream that may read up to `limit` does so, from where it stopped if at least `least` sectors have room.
+    /// Extends the readahead of the stream to `limit`. If the stream has stopped, restarts it at its end, but only for
+    /// at least `least` sectors.
     pub(crate) fn read_on(&mut self, limit: u64, least: u64, now: Nanos) {
         let Some(stream) = self.stream else { return };
         if now < stream.stop {
@@ -132,7 +133,7 @@ impl Arm {
         }
     }
 
-    /// When the stream has read all before `end`.
+    /// The time at which the stream has read all sectors before `end`.
     pub(crate) fn stream_time(&mut self, end: u64) -> Nanos {
         let Some(mut stream) = self.stream else { return 0 };
         if end <= stream.first {
@@ -147,7 +148,7 @@ impl Arm {
         self.stream.map_or(0, |stream| stream.segment)
     }
 
-    /// The stream ends; its segment and the sector up to which it has read.
+    /// Ends the stream. Returns its segment and the sector up to which it has read.
     pub(crate) fn end_stream(&mut self, at: Nanos) -> Option<(usize, u64)> {
         let stream = self.stream.take()?;
         let reached = self.reached(&stream, at);

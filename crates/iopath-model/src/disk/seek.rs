@@ -1,21 +1,21 @@
-//! The time of a seek by its length: a square root up to a third of the stroke, then linear, through the three figures of a
-//! data sheet. Rotation is `geometry.rs`.
+//! The time of a seek as a function of its length: a square root up to a third of the stroke, then linear. The curve
+//! passes through the three figures of a data sheet. Rotation is in `geometry.rs`.
 //!
-//! Data sheets give the mean over all pairs of cylinders, which is less than the time of a seek of mean length, because the
-//! curve is concave. The knee follows from that mean: the mean is linear in the time of the knee.
+//! Data sheets give the mean time over all pairs of cylinders. It is less than the time of a seek of mean length,
+//! because the curve is concave. The time at the knee of the curve is calculated from that mean, which is linear in it.
 
 use crate::mechanism::Nanos;
 
-/// Shorter seeks have an entry each.
+/// Each shorter distance has a table entry of its own.
 const EXACT: u32 = 1024;
 
-/// Entries for the longer ones, at most.
+/// The maximum number of table entries for longer distances.
 const COARSE: u32 = 2048;
 
 /// The times of all seeks of a disk, in two tables.
 #[derive(Debug, Clone)]
 pub(crate) struct SeekCurve {
-    /// Distances below [`EXACT`], then the longer ones in steps of `1 << shift`.
+    /// One table for distances below [`EXACT`], one for longer distances in steps of `1 << shift`.
     times: Vec<u32>,
     shift: u32,
 }
@@ -32,7 +32,7 @@ pub(crate) struct SeekPoints {
 }
 
 impl SeekCurve {
-    /// The curve of a disk of `cylinders`; none if no curve that rises has these three points.
+    /// The curve of a disk of `cylinders` cylinders; `None` if no rising curve has these three points.
     pub(crate) fn new(cylinders: u32, points: SeekPoints) -> Option<Self> {
         let stroke = f64::from(cylinders.saturating_sub(1).max(1));
         let knee_at = (stroke / 3.0).max(1.0);
@@ -65,8 +65,8 @@ impl SeekCurve {
         rises.then(|| Self { times: exact.chain((0..=cylinders >> shift).map(middle)).collect(), shift })
     }
 
-    /// The same curve where each seek takes `settle` longer, a switch on the same cylinder takes `head_switch`, and one to
-    /// the next cylinder no longer than `cylinder_switch`.
+    /// The same curve with other times for short seeks: each seek takes `settle` longer, a switch of heads on the same
+    /// cylinder takes `head_switch`, and a seek to the next cylinder takes at most `cylinder_switch`.
     pub(crate) fn with_switches(&self, settle: Nanos, head_switch: Nanos, cylinder_switch: Nanos) -> Self {
         let mut times: Vec<_> = self.times.iter().map(|time| time + settle as u32).collect();
         times[0] = head_switch as u32;
@@ -74,7 +74,7 @@ impl SeekCurve {
         Self { times, shift: self.shift }
     }
 
-    /// The time of a seek over so many cylinders, in nanoseconds. The cylinders are those of the disk.
+    /// The time of a seek over `cylinders` cylinders, which the disk must have, in nanoseconds.
     #[inline]
     pub(crate) fn time(&self, cylinders: u32) -> u32 {
         let index = if cylinders < EXACT { cylinders } else { EXACT + (cylinders >> self.shift) };

@@ -1,4 +1,5 @@
-//! The read buffer of a disk: segments of sectors in use order. What the heads read into them is `arm.rs`.
+//! The read buffer of a disk: segments of sectors in order of use. `position.rs` decides which sectors the heads read
+//! into them.
 
 /// A run of sectors in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,13 +12,13 @@ pub(crate) struct Segment {
 #[derive(Debug)]
 pub(crate) struct Segments {
     runs: Vec<Segment>,
-    /// The numbers of the segments, the one used last first.
+    /// The numbers of the segments, the most recently used first.
     order: Vec<u8>,
     sectors_max: u64,
 }
 
 impl Segments {
-    /// Up to 256 segments of `sectors_max`; a disk without buffer has a segment of no sectors.
+    /// At most 256 segments of `sectors_max` sectors. A disk without a buffer has one segment without sectors.
     pub(crate) fn new(count: u32, sectors_max: u64) -> Self {
         let count = count.clamp(1, 256);
         let runs = vec![Segment { start: 0, end: 0 }; count as usize];
@@ -28,7 +29,7 @@ impl Segments {
         self.runs[index]
     }
 
-    /// The segment that contains `start`, or ends there.
+    /// The segment that contains `start` or ends at `start`.
     pub(crate) fn find(&mut self, start: u64) -> Option<usize> {
         let index =
             self.runs.iter().position(|run| run.start <= start && start <= run.end && run.start < run.end)?;
@@ -44,14 +45,14 @@ impl Segments {
         index
     }
 
-    /// The run continues to `end`; its first sectors leave the buffer where it has no room.
+    /// Extends a run to `end`. Drops its first sectors if the segment has no room for all.
     pub(crate) fn extend(&mut self, index: usize, end: u64) {
         let run = &mut self.runs[index];
         run.end = run.end.max(end);
         run.start = run.start.max(run.end.saturating_sub(self.sectors_max));
     }
 
-    /// Removes sectors that are written.
+    /// Removes the sectors of a write.
     pub(crate) fn invalidate(&mut self, start: u64, end: u64) {
         for run in &mut self.runs {
             if run.start < end && start < run.end {

@@ -1,4 +1,4 @@
-//! The parameters of a rotating disk, and what is checked about them.
+//! The parameters of a rotating disk, and their checks.
 
 use iopath_core::Limits;
 

@@ -1,12 +1,13 @@
-//! The write amplification of uniformly random writes, in closed form. What it costs a die is `gc.rs`.
+//! The write amplification of uniformly random writes. `gc.rs` computes its cost for a die.
 //!
-//! In the steady state, the block with the fewest valid pages has a share `p` of them with `p = exp(-a (1 - p))`, where `a`
-//! is physical over valid space; each page freed costs `1 / (1 - p)` programs. That is the form of X. Xiang and
-//! B. Kurkoski (2012) and P. Desnoyers (2014) for greedy collection of large blocks.
+//! Let `a` be the physical space divided by the valid space. In the steady state, the share `p` of valid pages in the
+//! block with the fewest satisfies `p = exp(-a (1 - p))`. Each page that the host writes costs `1 / (1 - p)` programs.
+//! X. Xiang and B. Kurkoski (2012) and P. Desnoyers (2014) derive this for greedy collection of large blocks.
 
-/// Programs for each page that the host writes at random; `spare` is physical over valid space, more than 1.
+/// The number of programs for each page that the host writes at random. `spare` is the physical space divided by the
+/// valid space, more than 1.
 pub(crate) fn write_amplification(spare: f64) -> f64 {
-    // p - exp(-a (1 - p)) is negative below the root and positive between it and 1, which is no solution of interest.
+    // p - exp(-a (1 - p)) is negative below the wanted root, and positive between it and the trivial root 1.
     let (mut low, mut high) = (0.0, 1.0 - 1e-9);
     let mut step = 0;
     while step < 100 {
@@ -21,7 +22,7 @@ pub(crate) fn write_amplification(spare: f64) -> f64 {
     1.0 / (1.0 - low)
 }
 
-/// `exp(-x)` for `x` of 0 or more. Only exact operations: the same bits on every machine.
+/// `exp(-x)` for `x` of 0 or more. Uses only operations that have the same result, bit for bit, on every machine.
 fn exp_negative(x: f64) -> f64 {
     let mut halvings = 0;
     let mut part = x;

@@ -1,18 +1,17 @@
-//! Garbage collection as a cost: how many pages a die copies for each page the host writes, and when it erases. Analytic;
-//! no page is mapped.
-//! How many copies a random write costs is `amplification.rs`. Writes that continue one of the last streams invalidate
-//! whole blocks and cost no copy.
+//! The cost of garbage collection: how many pages a die copies for each page that the host writes, and when it erases a
+//! block. The model is analytic and does not map pages. `amplification.rs` computes the number of copies for a random
+//! write. A write that continues one of the last streams invalidates whole blocks and needs no copy.
 
 use crate::flash::spec::Spec;
 use crate::mechanism::Nanos;
 
-/// Streams of writes that are recognised at a time.
+/// The number of write streams that are detected at one time.
 const STREAMS: usize = 8;
 
-/// Fractions of a copy.
+/// One copy, in units of the fractions that the collector counts.
 const ONE: u64 = 1 << 16;
 
-/// The collector's work.
+/// The garbage collector of one disk.
 #[derive(Debug)]
 pub(crate) struct Collector {
     /// Copies for each unit written at random.
@@ -42,7 +41,7 @@ impl Collector {
         }
     }
 
-    /// Whether a write continues a stream; it is the end of one from now on.
+    /// Whether a write continues a stream. Records the end of the write as the new end of that stream, or of a new one.
     pub(crate) fn is_sequential(&mut self, start: u64, end: u64) -> bool {
         if let Some(stream) = self.ends.iter_mut().find(|stream| **stream == start) {
             *stream = end;
@@ -53,7 +52,8 @@ impl Collector {
         false
     }
 
-    /// The further work of a die after it has programmed a unit of which so many bytes were written at random.
+    /// The time that a die needs for garbage collection after it has programmed a unit with `random_bytes` bytes that
+    /// were written at random.
     pub(crate) fn after_program(&mut self, random_bytes: u64) -> Nanos {
         self.due_copies += self.copies * random_bytes / self.unit_bytes;
         let copies = self.due_copies / ONE;

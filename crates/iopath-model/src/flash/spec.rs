@@ -1,4 +1,4 @@
-//! The parameters of a solid-state disk, and what is checked about them.
+//! The parameters of a solid-state disk, and their checks.
 
 use iopath_core::Limits;
 
@@ -68,7 +68,7 @@ pub(crate) struct Spec {
     pub(crate) channels: u32,
     pub(crate) dies: u32,
     pub(crate) page_bytes: u64,
-    /// What a die programs at once.
+    /// The bytes that a die programs at once.
     pub(crate) unit_bytes: u64,
     pub(crate) units_per_block: u32,
     pub(crate) read: Nanos,

@@ -16,7 +16,7 @@ use crate::time::Instant;
 /// The four limits are those of `elvtune`; the published settings (2000) are the defaults:
 /// - Each request has an allowance, `read_latency` or `write_latency`: later requests that may pass it. Requests are
 ///   numbered in the order of arrival. Request n has no allowance left once n plus its allowance of requests have
-///   departed. Then it is dispatched next; of several such requests, the most overdue.
+///   departed. Then it is dispatched next; if there are several such requests, the most overdue is first.
 /// - A request that merges into a queued one passes all other queued requests. While a request without allowance is
 ///   queued, the elevator refuses merges ([`NoMerge::StarvationBound`]).
 /// - While more than `max_read_pending` reads are queued, a write does not grow past `max_bomb_segments` segments by

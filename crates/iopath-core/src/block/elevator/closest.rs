@@ -16,8 +16,8 @@ use crate::time::Instant;
 ///
 /// The seek is the distance from the end of the last request to the start of the next. Of two requests at the same
 /// distance, the one at the higher sector goes first. Requests are numbered in the order of arrival, including requests
-/// merged into a queued one. Once n + `patience` requests have departed, request n is dispatched next; of several such
-/// requests, the most overdue.
+/// merged into a queued one. Once n + `patience` requests have departed, request n is dispatched next; if there are
+/// several such requests, the most overdue is first.
 ///
 /// Insert and dispatch are O(log n). A dispatch searches both sides of the head, and the head moves in both directions,
 /// so each search starts at the root. So a dispatch costs more than in a sweep. The published measurements (2000) found

@@ -70,7 +70,7 @@ impl<M: Memory> RequestQueue<M> {
             let next = self.bios[slot].next;
             if retry_alone {
                 self.bios[slot].alone = true;
-                // In front of bios not yet split, since they may wait for the slot of this piece.
+                // Before the bios that are not yet split, since these may wait for the slot of this piece.
                 self.waiting.push_front(slot);
                 self.log_bio(Event::Retry, slot, 0, now);
             } else {

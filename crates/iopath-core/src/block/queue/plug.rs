@@ -11,8 +11,8 @@ pub(crate) struct Plug {
     tags: Vec<Tag>,
     /// The extent of each request in `tags`, contiguous for a fast search.
     extents: Vec<Extent>,
-    /// The first sectors of `extents`, and the sectors behind their ends. Most bios are adjacent to no plugged request: the
-    /// filters tell so without a search.
+    /// Filters of the first sectors of `extents`, and of the sectors after their ends. Most bios are adjacent to no
+    /// plugged request; the filters detect this without a search.
     starts: Filter,
     ends: Filter,
     requests_max: usize,
@@ -102,7 +102,7 @@ impl Plug {
     }
 }
 
-/// A set of sectors that may claim to contain others, too: one bit for each value of a hash.
+/// An approximate set of sectors: one bit for each value of a hash. It may return true for a sector that was not added.
 #[derive(Debug, Clone, Copy)]
 struct Filter([u64; 8]);
 

@@ -52,7 +52,7 @@ impl<M: Memory> RequestQueue<M> {
     fn split(&mut self, slot: u32, now: Instant) -> bool {
         while self.has_rest(slot, now) {
             if self.pieces == self.pieces_max {
-                // Waiting unplugs: the bio may wait for pieces that are plugged.
+                // Unplug before the bio waits, since it may wait for pieces in the plug.
                 self.empty_plug(now);
                 return false;
             }
@@ -101,8 +101,8 @@ impl<M: Memory> RequestQueue<M> {
         if self.merge_in_plug(&chain, now) {
             return true;
         }
-        // Built once more, in registers. `chain` is in memory; a copy would read its fields wider than they were just
-        // written, and wait for these stores.
+        // Build the chain again, in registers. `chain` is in memory: a copy would use wider loads than the recent
+        // stores to its fields, and stall until these stores are done.
         let chain = Chain::of_bio(slot, &self.bios[slot].bio);
         let Some(tag) = self.requests.take(chain, now) else { return self.stage_without_slot(slot, now) };
         self.log_got(tag, slot, now);

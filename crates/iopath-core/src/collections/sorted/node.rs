@@ -183,7 +183,7 @@ impl Leaf {
         self.keys[len..].fill(u64::MAX);
     }
 
-    /// Panics unless the keys outside the window are those that the search requires.
+    /// Panics unless the keys outside the window have the padding values that the search requires.
     #[cfg(test)]
     pub(super) fn check_padding(&self) {
         assert!(self.keys[..self.start()].iter().all(|&key| key == 0));
@@ -332,7 +332,7 @@ impl Inner {
         }
     }
 
-    /// Panics unless keys past the end and pivots are those that the search requires.
+    /// Panics unless the pivots and the keys past the end have the values that the search requires.
     #[cfg(test)]
     pub(super) fn check_keys(&self) {
         assert!(self.keys[self.len()..].iter().all(|&key| key == u64::MAX));

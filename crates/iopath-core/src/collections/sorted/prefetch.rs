@@ -75,8 +75,8 @@ impl SortedSet {
 }
 
 /// Descends level by level with all keys. Within a level, no step depends on another, so the cache misses overlap. The
-/// processor alone does not look far enough ahead to overlap them. So each level is prefetched for all keys before it
-/// is read for any key.
+/// instruction window of the processor is too short to overlap them without prefetches. So each level is prefetched for
+/// all keys before it is read for any key.
 fn prefetch(
     (leaves, inners): (&Arena<Leaf>, &Arena<Inner>),
     (root, height): (u32, usize),

@@ -7,11 +7,12 @@ use crate::time::{Duration, Instant};
 /// A caller that lacks a frame fails after this time without I/O in flight: all frames are borrowed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same while write-back fails. A failed page is retried several times before.
+/// The same while write-back fails. Within this time, a failed page is retried several times.
 const UNWRITABLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The first interval between checks. A reader that only copies a page does not report that it has left the frame. It
-/// has left the frame by then, unless the scheduler suspended it. So each further interval is twice as long.
+/// The first interval between checks. A reader that only copies a page does not report that it has left the frame, so
+/// the caller must check. After this interval the reader has left, unless the scheduler suspended it. So each further
+/// interval is twice as long.
 const CHECK_MIN: Duration = Duration::from_micros(100);
 
 /// The longest interval.
@@ -68,7 +69,8 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.is_starved(waiter)
     }
 
-    /// `waiter` no longer waits for any frame, since its caller has gone; whether it did. Then it gets no outcome.
+    /// Ends the wait of `waiter` for any frame, since its caller no longer exists. Returns whether it waited; if so, it
+    /// gets no outcome.
     pub fn stop_waiting_for_frame(&mut self, waiter: u64) -> bool {
         self.cache.stop_starving(waiter)
     }

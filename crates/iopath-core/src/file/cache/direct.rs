@@ -48,7 +48,7 @@ pub enum DirectStep {
 #[derive(Debug)]
 pub(super) struct Directs {
     open: Slab<Direct>,
-    /// The number of these that are not reads.
+    /// The number of them, without reads.
     registered: u32,
     /// Writers that wait, each with its page.
     blocked: Vec<(Page, u64)>,
@@ -328,7 +328,7 @@ impl Directs {
         self.registered().any(|(_, direct)| direct.stage == Stage::Going && direct.kind == Kind::Write)
     }
 
-    /// All but reads.
+    /// All direct I/Os except reads.
     fn registered(&self) -> impl Iterator<Item = (usize, &Direct)> {
         let open = (self.registered > 0).then(|| self.open.iter());
         open.into_iter().flatten().filter(|(_, direct)| direct.kind != Kind::Read)

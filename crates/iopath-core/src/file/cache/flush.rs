@@ -32,7 +32,8 @@ pub(super) struct Flushes {
     /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
-    /// Whether pages have left the cache whose last write-back is covered by the running device flush, and by the next.
+    /// For the running device flush and for the next: whether pages have left the cache whose last write-back it
+    /// covers.
     gone: [bool; 2],
     /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,
@@ -310,7 +311,7 @@ impl Flushes {
         if is_next { self.waiting.push(at) } else { self.covered.push(at) }
     }
 
-    /// Records that a page leaves the cache whose last write-back is covered by device flush `flushed_by`.
+    /// Records that a page leaves the cache. Device flush `flushed_by` covers the last write-back of the page.
     pub(super) fn page_leaves(&mut self, flushed_by: u64) {
         if flushed_by > self.good {
             let is_next = flushed_by > self.begun;

@@ -199,9 +199,9 @@ impl Hot {
     /// Whether no page is dirty or being written. If so, a direct read needs no lock.
     ///
     /// A writer clears this flag before the page can be read and before its write returns. The flag is set after the
-    /// last write-back has completed. Take a direct read that starts after a write returned, or after a read returned
-    /// its bytes. Either the read finds `false`, or the device has the bytes. A write that ends after this check was in
-    /// progress when the direct read started, so the direct read may miss it.
+    /// last write-back has completed. Suppose that a direct read starts after a write has returned, or after a read has
+    /// returned the bytes of the write. Then the direct read finds `false`, or the device has the bytes. A write that
+    /// ends after this check was in progress when the direct read started, so the direct read may miss it.
     ///
     /// Direct writes have no such short cut. Only a registered range keeps writers out while the direct write is in
     /// flight, and registration needs the lock.

@@ -94,8 +94,8 @@ impl PageCache {
         self.throttle.pause(self.unsaved)
     }
 
-    /// The writer of [`Outcome::Writable`](super::Outcome::Writable) leaves the frame as it is, and tries again later. Its
-    /// page is pinned for the writer, which unpins it then, so that it is not evicted before.
+    /// The writer of [`Outcome::Writable`](super::Outcome::Writable) leaves the frame unchanged, and retries later. The
+    /// page stays pinned until then, so that it is not evicted. The writer unpins it when it retries.
     ///
     /// # Panics
     /// If no writer holds the frame: a bug of the caller.

@@ -150,7 +150,7 @@ pub(super) fn bar_width(width: usize, used: usize, bars: usize) -> usize {
     (width.saturating_sub(used) / bars).min(BAR_WIDTH_MAX)
 }
 
-/// A bar of `width` for the whole.
+/// A bar for `part`; the bar for `whole` has `width` characters.
 pub(super) fn bar(part: u64, whole: u64, width: usize) -> String {
     let filled = (part as f64 / whole.max(1) as f64 * width as f64).ceil() as usize;
     "#".repeat(filled.min(width))

@@ -1,5 +1,5 @@
-//! The device as the events of all queues, in the order of time, change it: its depth and its head. Not that order:
-//! see `timeline.rs`.
+//! The state of the device: its depth and the position of its head, as the events of all queues change them.
+//! `timeline.rs` puts the events in the order of time.
 
 use super::super::depth::DepthOverTime;
 use super::super::report::{Depth, Seeks};
@@ -12,12 +12,12 @@ pub(super) struct Device {
     /// The time of the latest event.
     now_ns: u64,
     out_of_order: u64,
-    /// When repeats begin, in order.
+    /// The times at which repeats begin, in order.
     marks: Vec<u64>,
     marks_passed: usize,
-    /// The first mark that was not passed, or no time.
+    /// The time of the next mark, or `u64::MAX` if there is none.
     next_mark_ns: u64,
-    /// Of all queues.
+    /// Requests in flight of all queues.
     in_flight: u32,
     head: Head,
     distances: Distances,
@@ -28,7 +28,8 @@ pub(super) struct Device {
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     requests: u32,
-    /// The marks that had been passed when the number changed: it is 0 after the next one.
+    /// The value of [`Device::marks_passed`] when `requests` last changed. If it has increased since, `requests` is
+    /// outdated and counts as 0.
     marks_passed: usize,
 }
 
@@ -66,7 +67,7 @@ impl Device {
         self.out_of_order
     }
 
-    /// An event of the queue that has these requests in flight. A dispatch has an extent.
+    /// Processes an event of the queue with the requests `in_flight`. Only a dispatch has an extent.
     #[inline]
     pub(super) fn process(&mut self, event: Event, at_ns: u64, extent: Extent, in_flight: &mut InFlight) {
         match event {
@@ -85,7 +86,8 @@ impl Device {
                 self.in_flight -= leaves;
             }
             Event::Gap => {
-                // Not an event of the device: it ends no period of equal depth.
+                // A gap is no event of the device. The depth before it remains valid up to the next event, so time does
+                // not advance.
                 self.renew(in_flight);
                 self.in_flight -= std::mem::take(&mut in_flight.requests);
                 self.head = Head::default();
@@ -105,8 +107,8 @@ impl Device {
         self.now_ns = now_ns;
     }
 
-    /// A repeat begins with an idle device: requests of the one before that never completed in the log do not count, and
-    /// no distance leads from one repeat to the next.
+    /// A repeat begins with an idle device. Requests of an earlier repeat without a completion in the log no longer
+    /// count as in flight, and the first request of a repeat has no seek distance.
     #[cold]
     fn pass_marks(&mut self, at_ns: u64) {
         while self.next_mark_ns <= at_ns {

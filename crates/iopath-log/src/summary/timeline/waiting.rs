@@ -1,5 +1,5 @@
-//! The waiting events of one queue, first in, first out. They are most of the memory of a summary, so they are packed: 8 bytes
-//! for each event, and 8 for the extent of a dispatch. Not their order across queues: see `timeline.rs`.
+//! The waiting events of one queue, first in, first out. They use most of the memory of a summary, so they are packed:
+//! 8 bytes for each event, and 8 for the extent of a dispatch. `timeline.rs` orders events across queues.
 
 use super::EventNumber;
 use iopath_core::Record;
@@ -8,28 +8,28 @@ use std::collections::VecDeque;
 /// An event at the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// With an extent.
+    /// A request was dispatched. The event has an extent.
     Dispatch = 0,
     /// A dispatch that the device refused.
     Canceled = 1,
-    /// Completed, or refused by the device after the dispatch had been released.
+    /// A request left the device: it completed, or the device refused it after its dispatch had been released.
     Leave = 2,
-    /// Records of the queue are missing: its requests in flight are unknown, and so is the head.
+    /// Records of the queue are missing, so its requests in flight and the head position are unknown.
     Gap = 3,
 }
 
-/// The bits of the event; the time has the others. Later times than 146 years are clamped.
+/// The number of bits for the event; all other bits hold the time. Times later than 146 years are clamped.
 const EVENT_BITS: u32 = 2;
 const TIME_MAX: u64 = u64::MAX >> EVENT_BITS;
 
-/// Sectors are the lower bits of an extent, as many as a record has.
+/// The number of lower bits of an extent that hold the sector, as in a record.
 const SECTOR_BITS: u32 = 48;
 const SECTOR_MAX: u64 = Record::SECTOR_MAX;
 
-/// The length of an extent that is stored in the next word.
+/// This value in place of the length means that the next word holds the length.
 const LONG: u64 = u64::MAX >> SECTOR_BITS;
 
-/// The sectors of a dispatch; none of other events.
+/// The sectors of a dispatch; empty for all other events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Extent {
     pub(super) sector: u64,
@@ -40,7 +40,7 @@ pub(super) struct Extent {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     events: VecDeque<u64>,
-    /// Of each dispatch.
+    /// The extents of the dispatches.
     extents: VecDeque<u64>,
     /// The number of the first waiting event.
     first: EventNumber,
@@ -59,13 +59,13 @@ impl Event {
 }
 
 impl Waiting {
-    /// Whether it never had an event.
+    /// Whether the queue has had no event so far.
     #[inline]
     pub(super) fn is_new(&self) -> bool {
         self.first == 0 && self.events.is_empty()
     }
 
-    /// Adds an event; of a dispatch, after [`Waiting::push_extent`].
+    /// Adds an event. For a dispatch, call [`Waiting::push_extent`] first.
     #[inline]
     pub(super) fn push(&mut self, event: Event, at_ns: u64) -> EventNumber {
         self.events.push_back(at_ns.min(TIME_MAX) << EVENT_BITS | event as u64);
@@ -80,7 +80,7 @@ impl Waiting {
         }
     }
 
-    /// Changes a dispatch to a canceled one, if it still waits.
+    /// Marks a dispatch as canceled, if it still waits. Returns whether it does.
     pub(super) fn cancel(&mut self, dispatch: EventNumber) -> bool {
         let index = dispatch.checked_sub(self.first);
         let event = index.and_then(|index| self.events.get_mut(index as usize));
@@ -128,7 +128,7 @@ impl Waiting {
         released
     }
 
-    /// Frees most of the memory if little is used: other queues may need it.
+    /// Frees most of the memory if little of it is used, since other queues may need memory.
     pub(super) fn shrink(&mut self) {
         for words in [&mut self.events, &mut self.extents] {
             if words.len() < words.capacity() / 8 {
