@@ -11,7 +11,8 @@ use crate::clock;
 use crate::sync::atomic::Ordering::Release;
 
 /// A guard for one direct I/O. When it is created, the device has all bytes that were written to the range through
-/// the cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a direct write wait.
+/// the cache. Drop it when the I/O has completed, before the completion is reported. Until then, writers to the pages of a
+/// direct write wait.
 #[derive(Debug)]
 pub struct DirectGuard<'a> {
     shared: &'a Shared,
