@@ -105,8 +105,8 @@ impl Latency {
     }
 }
 
-/// The state of a virtual disk. Requests pass the caps in order of arrival. A request completes after its latency has
-/// passed since then.
+/// The state of a virtual disk. Requests pass the caps in order of arrival. After the caps, a request takes its latency
+/// to complete.
 #[derive(Debug)]
 pub(crate) struct Cloud {
     spec: Spec,

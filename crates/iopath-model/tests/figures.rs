@@ -291,7 +291,7 @@ fn tables() -> String {
     {
         write!(text, "\n{}", parameters(title, &[("", table)])).unwrap();
     }
-    text += "\n## Presets\n\nA figure without a source is that of the model alone. A calibrated one was used to set a parameter.\n";
+    text += "\n## Presets\n\nFor a figure without a source, the table has the modelled value only. A calibrated figure was used to set a parameter.\n";
     for preset in Preset::ALL {
         write!(text, "\n{}", figures(preset.name)).unwrap();
     }

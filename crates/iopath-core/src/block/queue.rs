@@ -190,7 +190,7 @@ impl<M: Memory> RequestQueue<M> {
     /// If the bio is invalid for this device or the queue is full. The error returns the bio.
     #[expect(
         clippy::inline_always,
-        reason = "with several callers the compiler does not, which costs a null device a tenth of its CPU time per I/O"
+        reason = "the compiler does not inline it into several callers, and a call costs a null device a tenth of its CPU time per I/O"
     )]
     #[inline(always)]
     pub fn submit_bio(&mut self, bio: Bio<M>, now: Instant) -> Result<(), SubmitError<M>> {

@@ -193,7 +193,7 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter().map(|member| member.pump.queue().stats())
     }
 
-    /// The number of parts of `io`; `None` if a member's queue has no room for its parts.
+    /// The number of parts of `io`; `None` if the queue of any member lacks room for the parts on that member.
     fn parts_if_room(&mut self, io: &Io<'_, D::Memory>) -> Option<u32> {
         self.members.iter_mut().for_each(|member| member.needs = 0);
         let mut parts = 0;

@@ -1,4 +1,5 @@
-//! Summaries of small logs, calculated by hand, and of random lives, compared with the statistics of queue and caller.
+//! Summaries of small logs, compared with results calculated by hand, and of random logs, compared with the statistics
+//! of queue and caller.
 
 mod adds_up;
 
@@ -335,7 +336,7 @@ fn a_change_of_the_elevator_is_reported_with_its_name_and_time() {
     LogReader::open(&path).unwrap().dump(&Filter::default(), &mut dump).unwrap();
     let dump = String::from_utf8(dump).unwrap();
     assert!(dump.lines().any(|line| line.contains("E elevator") && line.ends_with(" two-list")), "{dump}");
-    // The bio's first three steps are one record and a line each.
+    // The bio's first three steps are one record, and three lines.
     let events: Vec<_> = dump.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
     assert_eq!(events, ["T", "Q", "G", "I", "E", "D", "C"]);
 }

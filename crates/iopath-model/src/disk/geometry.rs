@@ -2,10 +2,10 @@
 //! Seek times are in `seek.rs`.
 //!
 //! Sectors are in cylinder order: all tracks of a cylinder, then the next cylinder inwards. Each track begins at a
-//! later angle than the previous track. The difference, the skew, is the time of the switch. So a transfer that crosses
-//! tracks loses no turn. So one number describes the position of a sector: the turns from the start of the disk to the
-//! sector in a transfer of the whole disk. The fraction of this number is the angle, and the difference of two such
-//! numbers is a duration.
+//! later angle than the previous track. The difference, the skew, is the time of the switch, so a transfer that crosses
+//! tracks loses no turn. Therefore one number describes the position of a sector: the turns from the start of the disk
+//! to the sector in a transfer of the whole disk. The fraction of this number is the angle, and the difference of two
+//! such numbers is a duration.
 
 use crate::mechanism::Nanos;
 

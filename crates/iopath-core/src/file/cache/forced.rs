@@ -17,7 +17,7 @@ use crate::error::IoError;
 
 /// A forced direct write that has completed at the device and needs a flush. Dropping this handle has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the write is on the medium when `PageCache::forced` says so"]
+#[must_use = "the write is on the medium only when `PageCache::forced` returns success"]
 pub struct Forced {
     /// The device flush that covers it.
     flush: u64,

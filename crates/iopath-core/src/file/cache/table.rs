@@ -173,7 +173,7 @@ mod tests {
         for frames in [1, 2, 15, 64] {
             let mut table = Pages::new(frames);
             for _ in 0..if cfg!(miri) { 500 } else { 50_000 } {
-                // Few pages with collisions, adjacent pages, or pages that differ only in their lines.
+                // Sets of pages: few pages with collisions, adjacent pages, or pages that differ only in their lines.
                 let page = Page(rng.random_range(0..200_u64) * [1, 16, 4096][rng.random_range(0..3)]);
                 let there = table.pages.iter().position(|other| *other == Some(page));
                 assert_eq!(table.find(page), there.map(|frame| Frame(frame as u32)), "seed {seed}");

@@ -2,8 +2,8 @@
 //! the pauses.
 //!
 //! ```text
-//!  pause ▲                       │        One writer reaches balance where a page takes as long to write as to write
-//!  /page │                     ╱ │        back: in the middle. Two reach it at two thirds, n at n/(n+1): they
+//!  pause ▲                       │        One writer reaches an equilibrium in the middle, where the write of a page
+//!  /page │                     ╱ │        takes as long as its write-back. n writers reach it at n/(n+1): they
 //!        │                  ╱    │        approach the limit, and never stop.
 //!        │            ╱          │
 //!        └────┬──────────────────┴──▶ dirty
