@@ -10,8 +10,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{filled, options, scratch};
 
@@ -161,6 +161,7 @@ fn a_size_that_the_system_refuses_fails_and_changes_nothing() {
 fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
     const LIMIT: u64 = 3 << 19;
     const FILE: &str = "IOPATH_TEST_LIMITED_FILE";
+    const OPEN: &str = "the file is open";
     if let Some(path) = std::env::var_os(FILE) {
         let limit = Rlimit { current: Some(LIMIT), ..getrlimit(Resource::Fsize) };
         setrlimit(Resource::Fsize, limit).unwrap();
@@ -173,16 +174,39 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
         let error = volume.write_at(&[1], LIMIT).unwrap_err();
         assert_eq!((error.errno(), volume.size_bytes()), (27, LIMIT), "EFBIG: {error}");
         assert_eq!(volume.resize(LIMIT + 1).unwrap_err().errno(), 27);
+        volume.flush().unwrap();
+        // A file that is longer already, made so by a process without the limit.
+        let path = std::path::Path::new(&path).with_file_name("long");
+        let volume = Volume::open(&path, &buffered()).unwrap();
+        assert_eq!(volume.size_bytes(), 0);
+        println!("{OPEN}");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * LIMIT);
+        let error = volume.write_at(&[1], LIMIT).unwrap_err();
+        assert_eq!((error.errno(), volume.size_bytes()), (27, 0), "EFBIG: {error}");
+        volume.write_at(&block, 0).unwrap();
         return volume.flush().unwrap();
     }
     let Some((_directory, path)) = scratch(0) else { return };
     let name = "a_limit_on_the_length_of_files_is_an_error_and_not_a_signal";
-    let child = Command::new(std::env::current_exe().unwrap())
+    let long = path.with_file_name("long");
+    std::fs::write(&long, []).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture"])
         .env(FILE, &path)
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .unwrap();
-    assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stderr));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let _ = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(OPEN)));
+    std::fs::File::options().write(true).open(&long).unwrap().set_len(2 * LIMIT).unwrap();
+    drop(child.stdin.take());
+    // Reads to the end, so that the child is never blocked by a full pipe.
+    lines.for_each(drop);
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(std::fs::metadata(&long).unwrap().len(), 2 * LIMIT);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), LIMIT);
 }
 
@@ -210,6 +234,29 @@ fn a_file_that_another_handle_made_longer_is_not_cut() {
     let found = std::fs::read(&path).unwrap();
     assert!(found[1000..2000].iter().all(|byte| *byte == 2));
     assert!(found[others.start as usize..].iter().all(|byte| *byte == 9));
+}
+
+/// A volume without a page cache has no steps. It extends the file only if the file is too short.
+#[test]
+fn a_write_without_a_page_cache_does_not_cut_a_file_that_another_handle_made_longer() {
+    for (name, options) in [("direct", options()), ("bounced", options().unaligned(Unaligned::Bounce))] {
+        let Some((_directory, path)) = scratch(4096) else { return };
+        let volume = Volume::open(&path, &options.extend(true)).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6 * 4096).unwrap();
+        for block in 1..8 {
+            volume.write_at(&filled(4096, block), block * 4096).unwrap();
+            assert_eq!(volume.size_bytes(), (block + 1) * 4096, "{name}");
+            let length = std::fs::metadata(&path).unwrap().len();
+            assert_eq!(length, volume.size_bytes().max(6 * 4096), "{name}, block {block}");
+        }
+        volume.flush().unwrap();
+        drop(volume);
+        let found = std::fs::read(&path).unwrap();
+        assert_eq!(found.len(), 8 * 4096, "{name}");
+        for (block, part) in (1..8).zip(found.chunks(4096).skip(1)) {
+            assert!(part == &filled(4096, block)[..], "{name}, block {block}");
+        }
+    }
 }
 
 /// Concurrent appends, reads and flushes: afterwards the file contains each record completely.

@@ -44,6 +44,10 @@ impl DepthOverTime {
         let to = to_ns.saturating_sub(self.start_ns);
         self.end_ns = to.max(self.end_ns);
         if from >= to {
+            if to >= self.span_end {
+                // After a jump to the start of a repeat.
+                self.spread(to, to, 0);
+            }
             return;
         }
         self.max = depth.max(self.max);
@@ -123,6 +127,16 @@ mod tests {
         let mut depth = DepthOverTime::new(0);
         depth.add(512, 2048 + 512, 4);
         assert_eq!(depth.report(2560).means, [2.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn a_log_that_ends_at_the_start_of_a_repeat_has_an_end_within_the_spans() {
+        let mut depth = DepthOverTime::new(0);
+        depth.add(0, 1024, 1);
+        depth.add(1_000_000, 1_000_000, 0);
+        let report = depth.report(1024);
+        assert!(report.means.len() <= SPANS && report.span_ns * SPANS as u64 >= 1_000_000, "{report:?}");
+        assert!((report.mean - 1.0).abs() < 1e-9 && report.max == 1, "{report:?}");
     }
 
     #[test]

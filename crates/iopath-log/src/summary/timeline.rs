@@ -221,4 +221,18 @@ mod tests {
         assert_eq!((timeline.seeks().requests, timeline.depth(130).max), (0, 1));
         assert!((timeline.depth(10).mean - 1.0).abs() < 1e-9, "only the second request is known to complete");
     }
+
+    /// As in a log that was cut off after the first record of a repeat.
+    #[test]
+    fn the_last_event_may_be_at_the_start_of_a_repeat() {
+        let mut timeline = Timeline::new(0);
+        timeline.mark(1_000_000);
+        timeline.dispatch(0, record(0), 10);
+        timeline.complete(0, 20);
+        timeline.dispatch(0, record(5000), 1_000_000);
+        timeline.finish();
+        let depth = timeline.depth(10);
+        assert_eq!((depth.max, timeline.seeks().requests), (1, 0));
+        assert!((depth.mean - 1.0).abs() < 1e-9, "{depth:?}");
+    }
 }

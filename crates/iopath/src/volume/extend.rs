@@ -58,6 +58,10 @@ impl Volume {
             return Ok(());
         }
         let (Some(cache), true) = (self.cache_if_any(), self.is_regular_file()) else {
+            if self.has_grown(size_bytes) {
+                self.move_end(size_bytes);
+                return Ok(());
+            }
             return self.resize_locked(size_bytes);
         };
         if size_bytes > self.shared.file_bytes()
@@ -72,8 +76,15 @@ impl Volume {
     }
 
     /// Whether another handle or process has extended the file to `size_bytes` or more: its length is not changed then.
+    /// False past the limit of the process: the system refuses each write there, even if the file has that length.
     fn has_grown(&self, size_bytes: u64) -> bool {
-        self.shared.length().is_some_and(|length| length >= size_bytes)
+        size_bytes <= file_size_limit() && self.shared.length().is_some_and(|length| length >= size_bytes)
+    }
+
+    /// Moves the end of the volume to `size_bytes`, in a file without a page cache that has that length already.
+    fn move_end(&self, size_bytes: u64) {
+        let _locked = self.bounce().map(|bounce| self.lock_blocks(bounce, self.size_bytes(), u64::MAX));
+        self.alone(|| self.set_size(size_bytes));
     }
 
     /// Extends the file beyond `size_bytes` to the next step. Returns `false` if the filesystem or the limit of the process
