@@ -120,6 +120,7 @@ impl State {
     pub(super) fn complete_command(&mut self, token: u64, result: Result<(), IoError>) -> bool {
         let is_command = token & COMMAND != 0;
         if is_command {
+            self.path.handle_room();
             self.end_command((token & !COMMAND) as usize, result);
         }
         is_command

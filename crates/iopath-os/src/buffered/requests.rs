@@ -1,5 +1,5 @@
 //! Many requests in flight in the page cache from one owner, without a thread for each. Blocks only in
-//! [`RequestQueue::wait`] and on drop; the blocking calls are in `read.rs` and `write.rs` of the parent.
+//! [`CacheQueue::wait`] and on drop; the blocking calls are in `read.rs` and `write.rs` of the parent.
 //!
 //! ```text
 //!   queue ─┬─ read, all pages cached ───────────────────────────────▶ completed    no lock
@@ -7,7 +7,7 @@
 //!          └─ else: page I/Os, a waiter for each request ─▶ notify ─▶ poll, wait ─▶ completed
 //! ```
 //!
-//! The owner copies the bytes itself, in [`RequestQueue::poll`] or [`RequestQueue::wait`], as soon as the pages are there.
+//! The owner copies the bytes itself, in [`CacheQueue::poll`] or [`CacheQueue::wait`], as soon as the pages are there.
 //! Other threads never access its buffers. Pages are pinned for requests only until another thread lacks a frame
 //! (`notify.rs`).
 //!
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use iopath_core::buffered::Starvation;
 use iopath_core::cache::{Frame, Outcome};
-use iopath_core::{Instant, Op};
+use iopath_core::{Instant, IoError, Op};
 use slab::Slab;
 
 use super::state::State;
@@ -42,7 +42,7 @@ pub use request::{CacheRequest, Completed};
 ///
 /// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
 #[derive(Debug)]
-pub struct RequestQueue {
+pub struct CacheQueue {
     shared: Arc<Shared>,
     /// The key of its [`Owner`].
     owner: usize,
@@ -54,7 +54,7 @@ pub struct RequestQueue {
     queued: u64,
     /// The number of `requests` that are not reads.
     changes: u32,
-    /// Reads that wait for [`RequestQueue::submit`].
+    /// Reads that wait for [`CacheQueue::submit`].
     plugged: VecDeque<u32>,
     /// Requests that can continue.
     runnable: VecDeque<u32>,
@@ -79,14 +79,14 @@ pub struct RequestQueue {
 }
 
 impl Buffered {
-    /// A queue for `depth` requests at once. Reads that miss are held back for [`RequestQueue::submit`] until more than `plug`
+    /// A queue for `depth` requests at once. Reads that miss are held back for [`CacheQueue::submit`] until more than `plug`
     /// have gathered.
-    pub fn request_queue(&self, depth: u32, plug: u32) -> RequestQueue {
+    pub fn request_queue(&self, depth: u32, plug: u32) -> CacheQueue {
         let mut state = self.shared.lock();
         let block_bytes = u64::from(state.path.geometry().block_bytes);
         let owner = state.owners.insert(Owner::default());
         drop(state);
-        RequestQueue {
+        CacheQueue {
             shared: Arc::clone(&self.shared),
             owner,
             depth,
@@ -112,9 +112,9 @@ impl Buffered {
     }
 }
 
-impl RequestQueue {
+impl CacheQueue {
     /// Begins a request, or queues it behind those that it must follow. Never waits for I/O. A read whose pages are cached
-    /// and a write whose pages are free complete at once. Other reads begin with [`RequestQueue::submit`].
+    /// and a write whose pages are free complete at once. Other reads begin with [`CacheQueue::submit`].
     ///
     /// # Errors
     /// The request, if the queue is full.
@@ -126,6 +126,11 @@ impl RequestQueue {
             return Err(request);
         }
         request.check();
+        if request.op.is_write() && request.offset.checked_add(request.bytes).is_none() {
+            self.completed.push_back(request.completed(Err(IoError::EndOfDevice.into())));
+            self.ring();
+            return Ok(());
+        }
         let before = self.completed.len();
         let after = self.conflict(request.op, request.offset, request.bytes, self.queued);
         if after.is_none() && request.op == Op::Read {
@@ -177,12 +182,12 @@ impl RequestQueue {
         self.run();
     }
 
-    /// The next request that has completed. [`RequestQueue::poll`] and [`RequestQueue::wait`] complete more.
+    /// The next request that has completed. [`CacheQueue::poll`] and [`CacheQueue::wait`] complete more.
     pub fn next_completed(&mut self) -> Option<Completed> {
         self.completed.pop_front()
     }
 
-    /// Requests queued and not yet returned by [`RequestQueue::next_completed`].
+    /// Requests queued and not yet returned by [`CacheQueue::next_completed`].
     pub fn in_flight(&self) -> u32 {
         (self.requests.len() + self.completed.len()) as u32
     }
@@ -229,8 +234,20 @@ impl RequestQueue {
         }
     }
 
-    /// Collects the outcomes of requests: each can continue, or has failed.
+    /// Collects the outcomes of requests: each can continue, or has failed. On return no outcome is left, so the waiter of
+    /// each request that has one is registered.
     fn collect(&mut self, state: &mut State) {
+        self.collect_ready(state);
+        self.check_starved(state);
+        // The check may have freed frames, and requests of this queue can continue then.
+        self.collect_ready(state);
+        if self.pause_end.is_some_and(|end| end <= clock::now()) {
+            self.pause_end = None;
+            self.runnable.extend(self.paused.drain(..));
+        }
+    }
+
+    fn collect_ready(&mut self, state: &mut State) {
         std::mem::swap(&mut state.owners[self.owner].ready, &mut self.ready);
         for at in 0..self.ready.len() {
             let (key, outcome) = self.ready[at];
@@ -249,11 +266,6 @@ impl RequestQueue {
             }
         }
         self.ready.clear();
-        self.check_starved(state);
-        if self.pause_end.is_some_and(|end| end <= clock::now()) {
-            self.pause_end = None;
-            self.runnable.extend(self.paused.drain(..));
-        }
     }
 
     /// The stage of a request has ended, and the next begins.
@@ -296,7 +308,7 @@ impl RequestQueue {
     }
 }
 
-impl Drop for RequestQueue {
+impl Drop for CacheQueue {
     fn drop(&mut self) {
         if self.shared.state.is_poisoned() {
             return;

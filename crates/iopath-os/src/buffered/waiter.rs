@@ -31,7 +31,7 @@ pub(super) enum Role {
     Abandoned,
 }
 
-/// Names a request of a [`RequestQueue`](super::RequestQueue).
+/// Names a request of a [`CacheQueue`](super::CacheQueue).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestId {
     /// The key of the queue's [`Owner`].

@@ -5,10 +5,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use iopath_core::cache::CacheConfig;
-use iopath_core::{Extent, IoError, Op};
+use iopath_core::{Extent, IoError, Op, QueueConfig};
 use iopath_os::{
-    Bell, BufferPool, Buffered, BufferedConfig, BufferedError, CacheRequest, Completed, Fault, Faults,
-    Faulty, MemoryConfig, MemoryDisk, PoolBuf, RequestQueue,
+    Bell, BufferPool, Buffered, BufferedConfig, BufferedError, CacheQueue, CacheRequest, Completed, Fault,
+    Faults, Faulty, MemoryConfig, MemoryDisk, PoolBuf,
 };
 
 use crate::gated::{Gate, Gated};
@@ -264,6 +264,62 @@ fn a_reader_of_borrowed_pages_fails_without_a_wait_of_the_caller() {
     expect(&queue.next_completed().unwrap(), 1, 9);
 }
 
+/// The drop finds the read starved and takes the pins of the other queue, which frees a frame for the read.
+#[test]
+fn a_starved_read_is_abandoned_although_pages_of_another_queue_become_free() {
+    let (buffered, gate) = gated(4);
+    gate.close();
+    let (pool, mut away, mut queue) = (pool(), buffered.request_queue(4, 0), buffered.request_queue(4, 0));
+    for page in 0..4 {
+        away.queue(read(&pool, page * PAGE, PAGE)).unwrap();
+    }
+    queue.queue(read(&pool, 9 * PAGE, 1)).unwrap();
+    assert!(queue.next_timeout().is_some(), "the read does not lack a frame");
+    gate.open();
+    // Polls the device: the four pages are pinned for their requests.
+    buffered.flush().unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    drop(queue);
+    away.wait(4).unwrap();
+    for _ in 0..4 {
+        let done = away.next_completed().unwrap();
+        expect(&done, PAGE as usize, (done.offset / PAGE) as u8);
+    }
+}
+
+#[test]
+fn a_page_is_read_after_discards_have_filled_the_queue_of_the_device() {
+    let (buffered, gate) = gated(64);
+    gate.close();
+    let discards = QueueConfig::default().bios_max;
+    let (pool, mut queue) = (pool(), buffered.request_queue(discards + 1, 0));
+    for block in 0..u64::from(discards) {
+        queue.queue(request(Op::Discard, BYTES / 2 + 512 * block, 512, None, 0)).unwrap();
+    }
+    queue.queue(read(&pool, 5 * PAGE, PAGE)).unwrap();
+    gate.open();
+    ends(move || {
+        queue.wait(discards + 1).unwrap();
+        let mut done = std::iter::from_fn(|| queue.next_completed());
+        expect(&done.find(|done| done.op == Op::Read).unwrap(), PAGE as usize, 5);
+        assert!(done.all(|done| done.result.is_ok()));
+    });
+}
+
+#[test]
+fn a_range_past_the_highest_offset_is_an_error() {
+    let buffered = rig::open(rig::config(BYTES), disk().open(), |_| ());
+    let (pool, mut queue) = (pool(), buffered.request_queue(4, 0));
+    queue.queue(write(&pool, u64::MAX - 5, 10, 1)).unwrap();
+    queue.queue(request(Op::Discard, u64::MAX - 511, 4096, None, 0)).unwrap();
+    queue.queue(request(Op::WriteZeroes, 10, u64::MAX - 5, None, 0)).unwrap();
+    queue.wait(3).unwrap();
+    for _ in 0..3 {
+        let error = queue.next_completed().unwrap().result.unwrap_err();
+        assert!(matches!(error, BufferedError::Io(IoError::EndOfDevice)), "{error}");
+    }
+}
+
 /// Whether the bell rings soon.
 fn rings(bell: &Bell, limit: Duration) -> bool {
     use std::os::fd::AsFd;
@@ -273,7 +329,7 @@ fn rings(bell: &Bell, limit: Duration) -> bool {
     rustix::event::poll(&mut descriptors, Some(&limit.try_into().unwrap())).unwrap() == 1
 }
 
-fn armed(queue: &mut RequestQueue) -> Bell {
+fn armed(queue: &mut CacheQueue) -> Bell {
     let bell = Bell::new().unwrap();
     bell.arm();
     queue.set_bell(&bell).unwrap();

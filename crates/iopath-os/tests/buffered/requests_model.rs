@@ -12,8 +12,8 @@ use iopath_core::cache::CacheConfig;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{IoError, Op};
 use iopath_os::{
-    BufferPool, Buffered, BufferedConfig, Completed, Fault, Faults, Faulty, MemoryConfig, MemoryDisk,
-    RequestQueue,
+    BufferPool, Buffered, BufferedConfig, CacheQueue, Completed, Fault, Faults, Faulty, MemoryConfig,
+    MemoryDisk,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -51,7 +51,7 @@ impl Owner {
         Self { rng, seed, has_faults, bytes, expected, failed, next: 1, compared: 0 }
     }
 
-    fn queue(&mut self, pool: &BufferPool, queue: &mut RequestQueue) {
+    fn queue(&mut self, pool: &BufferPool, queue: &mut CacheQueue) {
         let offset = self.rng.random_range(0..OWN_BYTES);
         let longest = (OWN_BYTES - offset).min(if self.rng.random_bool(0.5) { 200 } else { REQUEST_BYTES });
         let bytes = self.rng.random_range(0..=longest);

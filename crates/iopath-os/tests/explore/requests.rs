@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use iopath_core::Op;
 use iopath_os::sync::{Exploration, pick, thread};
-use iopath_os::{Bell, BufferPool, Buffered, CacheRequest, RequestQueue};
+use iopath_os::{Bell, BufferPool, Buffered, CacheQueue, CacheRequest};
 
 use crate::buffered::{buffered, on_threads, read};
 use crate::device::{Delayed, Failures, disk_of, limits_of};
@@ -46,7 +46,7 @@ fn write_of(pool: &BufferPool, page: u64, value: u8, is_durable: bool) -> CacheR
 }
 
 /// Whether all have completed. Reads are checked.
-fn take_completed(queue: &mut RequestQueue) -> bool {
+fn take_completed(queue: &mut CacheQueue) -> bool {
     while let Some(done) = queue.next_completed() {
         assert!(done.result.is_ok(), "{done:?}");
         if done.op == Op::Read {

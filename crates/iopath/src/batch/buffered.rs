@@ -1,11 +1,11 @@
 //! A batch through the page cache: checks requests and translates completions and errors. The requests in flight:
-//! `iopath_os::RequestQueue`.
+//! `iopath_os::CacheQueue`.
 
 use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};
-use iopath_os::{Bell, Buffered, BufferedError, CacheRequest, Completed, RequestQueue};
+use iopath_os::{Bell, Buffered, BufferedError, CacheQueue, CacheRequest, Completed};
 use std::io;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct BufferedBatch {
     // Dropped before the volume, and with it the cache.
-    requests: RequestQueue,
+    requests: CacheQueue,
     volume: Volume,
     gather: u32,
 }

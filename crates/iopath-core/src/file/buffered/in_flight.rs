@@ -99,7 +99,7 @@ impl<F: Frames> BufferedPath<F> {
     }
 
     /// The queue has refused a bio of [`Step::Submit`]. If the queue is full, a later step submits the bio again after
-    /// a completion. Any other refusal is an error of the page I/O: the device is shorter than the extent, or does not
+    /// a completion or [`BufferedPath::handle_room`]. Any other refusal is an error of the page I/O: the device is shorter than the extent, or does not
     /// support the operation.
     pub fn handle_refused(&mut self, bio: PageBio<F::Memory>, why: &SubmitError<F::Memory>, now: Instant) {
         if matches!(why, SubmitError::QueueFull(_)) {
@@ -124,6 +124,11 @@ impl<F: Frames> BufferedPath<F> {
         if io.pieces_left == 0 {
             self.finish(tag, now);
         }
+    }
+
+    /// A bio that is not of the cache has left the queue. If the queue was full, it has room for a bio of the cache.
+    pub const fn handle_room(&mut self) {
+        self.is_queue_full = false;
     }
 
     /// Whether a write of the cache is in flight.

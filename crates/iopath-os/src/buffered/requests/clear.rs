@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use iopath_core::{Extent, Op};
 
-use super::RequestQueue;
+use super::CacheQueue;
 use super::request::{Request, Stage};
 use crate::clock;
 
-impl RequestQueue {
+impl CacheQueue {
     /// Discards or zeroes the whole blocks of a request.
     pub(super) fn begin_clear(&mut self, key: u32) {
         let shared = Arc::clone(&self.shared);

@@ -3,10 +3,10 @@
 
 use iopath_core::Op;
 
-use super::RequestQueue;
+use super::CacheQueue;
 use super::request::Request;
 
-impl RequestQueue {
+impl CacheQueue {
     /// The latest request before number `before` that must complete before this one begins. O(requests in flight), unless
     /// all are reads.
     pub(super) fn conflict(&self, op: Op, offset: u64, bytes: u64, before: u64) -> Option<u32> {

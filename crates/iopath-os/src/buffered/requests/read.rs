@@ -5,7 +5,7 @@ use std::sync::Arc;
 use iopath_core::buffered::ReadStep;
 
 use super::request::{CacheRequest, Progress};
-use super::{RequestQueue, Shared};
+use super::{CacheQueue, Shared};
 use crate::clock;
 use crate::thread_number;
 
@@ -50,7 +50,7 @@ impl Shared {
     }
 }
 
-impl RequestQueue {
+impl CacheQueue {
     /// Completes a read whose pages are cached; holds any other back.
     pub(super) fn begin_read(&mut self, mut request: CacheRequest) {
         let bytes = request.bytes as usize;

@@ -6,7 +6,7 @@ use iopath_core::cache::Frame;
 use crate::buffered::BufferedError;
 use crate::pool::PoolBuf;
 
-/// A request for [`RequestQueue::queue`](super::RequestQueue::queue): any offset and length.
+/// A request for [`CacheQueue::queue`](super::CacheQueue::queue): any offset and length.
 #[derive(Debug)]
 pub struct CacheRequest {
     /// The operation.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use iopath_core::buffered::Starvation;
 use iopath_core::{Instant, Op};
 
-use super::RequestQueue;
+use super::CacheQueue;
 use crate::buffered::state::State;
 use crate::clock;
 use crate::device::WaitError;
@@ -15,7 +15,7 @@ use crate::device::WaitError;
 /// not report that it has left the frame, so no event announces a free frame.
 const STARVED_POLL: Duration = Duration::from_millis(1);
 
-impl RequestQueue {
+impl CacheQueue {
     /// Submits, and blocks until `gather` requests have completed, or all requests in flight if these are fewer.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use iopath_core::Instant;
 use iopath_core::buffered::{BufferedWrite, TakeStep};
 
-use super::RequestQueue;
+use super::CacheQueue;
 use super::request::Stage;
 use crate::buffered::BufferedError;
 use crate::clock;
@@ -14,7 +14,7 @@ use crate::clock;
 /// Written to the parts of blocks at the ends of a discard or write of zeroes.
 static ZEROES: [u8; 4096] = [0; 4096];
 
-impl RequestQueue {
+impl CacheQueue {
     /// Copies the bytes of a write into pages, until all are there or it has to wait.
     pub(super) fn continue_write(&mut self, key: u32) {
         if self.is_paused(clock::now()) {
