@@ -4,7 +4,8 @@
 //! The controller decodes one request after another; each costs its command overhead. A read whose sectors are in the
 //! buffer, or a write that fits into the cache, uses the interface at once. All other requests wait for the arm. The
 //! arm seeks, waits for the rotation to the first sector, and transfers the sectors. After a read, the heads read ahead
-//! until another request needs the arm.
+//! until another request needs the arm. A queued read of these sectors does not seek: it waits until the heads have
+//! passed them.
 //!
 //! Not modelled: defects, retries, thermal calibration, zones of shingled tracks, and a media cache.
 
@@ -21,7 +22,7 @@ use iopath_core::{Op, Tag};
 
 use crate::mechanism::{Completions, Mechanism, Nanos, Request};
 use dirty::Dirty;
-use position::{Arm, Stream};
+use position::Arm;
 use segments::Segments;
 
 pub(crate) use spec::{PARAMETERS, Spec, ZONE};
@@ -64,6 +65,7 @@ pub(crate) struct Disk {
     arm: Arm,
     segments: Segments,
     dirty: Dirty,
+    /// In the order of arrival.
     queue: Vec<Entry>,
     /// Writes for which the cache has no room.
     waiting: VecDeque<Entry>,
@@ -213,20 +215,29 @@ impl Disk {
         }
     }
 
-    /// Begins the next job of an idle arm.
+    /// Begins the next job of an idle arm. A read that the buffer has by now needs no arm and completes at once.
     fn start(&mut self, at: Nanos) {
-        match self.choose(at) {
-            Some(Next::Entry(index)) => {
-                let entry = self.queue.swap_remove(index);
-                self.job = Some(if entry.is_write { self.write(&entry, at) } else { self.read(&entry, at) });
+        while self.job.is_none() {
+            match self.choose(at) {
+                Some(Next::Entry(index)) => {
+                    let entry = self.queue.remove(index);
+                    if entry.is_write {
+                        self.job = Some(self.write(&entry, at));
+                    } else if self.is_buffered(entry.start, entry.end, at) {
+                        let done = self.transfer(at, entry.end - entry.start);
+                        self.completions.push(entry.tag, done);
+                    } else {
+                        self.job = Some(self.read(&entry, at));
+                    }
+                }
+                Some(Next::Run(index)) => {
+                    self.end_stream(at);
+                    let run = self.dirty.take(index, self.spec.destage_sectors, &self.arm.geometry);
+                    let until = self.arm.write(&run.track, run.start, run.end, at);
+                    self.job = Some((until, Job::Destage));
+                }
+                None => return,
             }
-            Some(Next::Run(index)) => {
-                self.end_stream(at);
-                let run = self.dirty.take(index, self.spec.destage_sectors, &self.arm.geometry);
-                let until = self.arm.write(&run.track, run.start, run.end, at);
-                self.job = Some((until, Job::Destage));
-            }
-            None => {}
         }
     }
 
@@ -234,7 +245,8 @@ impl Disk {
     /// `queue_age_max_ms`. Otherwise, the shortest positioning time decides. Cached runs compete with requests only
     /// while a write waits for room or a flush waits for the runs.
     fn choose(&mut self, at: Nanos) -> Option<Next> {
-        let has_ready = self.queue.iter().any(|entry| entry.ready <= at);
+        let oldest = self.queue.iter().position(|entry| entry.ready <= at);
+        let has_ready = oldest.is_some();
         let is_awaited = !self.waiting.is_empty() || self.dirty.flush_up_to().is_some();
         let may_destage =
             !self.dirty.is_empty() && if has_ready { is_awaited } else { self.destage_at() <= at };
@@ -246,19 +258,17 @@ impl Disk {
         }
         let mut best = None;
         let from = self.arm.origin(at);
-        if has_ready {
-            let oldest = self.queue.iter().enumerate().filter(|(_, entry)| entry.ready <= at);
-            let oldest = oldest.min_by_key(|(_, entry)| entry.arrived)?;
-            if oldest.1.arrived + self.spec.queue_age_max < at {
-                return Some(Next::Entry(oldest.0));
+        if let Some(oldest) = oldest {
+            if self.queue[oldest].arrived + self.spec.queue_age_max < at {
+                return Some(Next::Entry(oldest));
             }
-            for (index, entry) in self.queue.iter().enumerate() {
+            for (index, entry) in self.queue.iter().enumerate().skip(oldest) {
                 if entry.ready > at {
                     continue;
                 }
-                let is_streamed = !entry.is_write && self.is_streamed(entry.start, at);
+                let is_streamed = !entry.is_write && self.is_streamed(entry.start, entry.end, at);
                 let time = if is_streamed {
-                    0
+                    self.arm.stream_time(entry.start).saturating_sub(at)
                 } else {
                     self.arm.positioning(
                         &from,
@@ -287,10 +297,11 @@ impl Disk {
         best.map(|(_, next)| next)
     }
 
-    /// Whether the readahead in progress will reach this sector.
-    fn is_streamed(&self, start: u64, at: Nanos) -> bool {
+    /// Whether the readahead has read these sectors, or will reach the first of them without a seek.
+    fn is_streamed(&self, start: u64, end: u64, at: Nanos) -> bool {
         self.arm.stream.as_ref().is_some_and(|stream| {
-            at < stream.stop && self.segments.get(stream.segment).start <= start && start <= stream.limit
+            let is_ahead = end <= stream.limit || (start <= stream.limit && at < stream.stop);
+            is_ahead && self.segments.get(stream.segment).start <= start
         })
     }
 
@@ -298,8 +309,7 @@ impl Disk {
     /// segment.
     fn read(&mut self, entry: &Entry, at: Nanos) -> (Nanos, Job) {
         let limit = (entry.end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
-        let is_streamed = self.is_streamed(entry.start, at);
-        if !is_streamed {
+        if !self.is_streamed(entry.start, entry.end, at) {
             self.end_stream(at);
             let found =
                 self.segments.find(entry.start).filter(|&index| self.segments.get(index).end < entry.end);
@@ -331,16 +341,16 @@ impl Disk {
         if self.dirty.contains(start, end) {
             return true;
         }
-        let stream = self.arm.stream.as_ref().map(|stream| stream.segment);
-        let Some(segment) = self.segments.find(start) else { return false };
-        if stream != Some(segment) {
-            return self.segments.get(segment).end >= end;
-        }
-        let Some(Stream { limit, .. }) = self.arm.stream else { return false };
-        if end > limit || self.arm.stream_time(end) > now {
-            return false;
-        }
-        self.segments.extend(segment, end);
+        let stream = self
+            .arm
+            .stream
+            .filter(|stream| self.segments.get(stream.segment).start <= start && end <= stream.limit);
+        let Some(stream) = stream.filter(|_| self.arm.stream_time(end) <= now) else {
+            return self.segments.find(start).is_some_and(|index| self.segments.get(index).end >= end);
+        };
+        self.segments.touch(stream.segment);
+        // Reading on from where the heads stopped takes a seek. What they read before stays available meanwhile.
+        self.segments.extend(stream.segment, if stream.stop <= now { stream.limit } else { end });
         if self.job.is_none() {
             let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());
             self.arm.read_on(limit, self.spec.readahead_sectors / 2, now);
@@ -370,7 +380,7 @@ impl Mechanism for Disk {
                 self.completions.push(tag, done);
             }
             _ => {
-                let is_streamed = self.is_streamed(start, now);
+                let is_streamed = self.is_streamed(start, end, now);
                 let overhead = if is_streamed { self.spec.buffered_overhead } else { self.spec.overhead };
                 let ready = self.decode(overhead, now);
                 let track = self.track(start);

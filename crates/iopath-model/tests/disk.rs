@@ -43,6 +43,44 @@ fn sequential_reads_come_at_the_rate_of_the_media_at_any_size_and_depth() {
 }
 
 #[test]
+fn a_deep_queue_keeps_the_rate_of_a_sequential_stream() {
+    let names = DISKS.into_iter().chain(["iscsi-gbe"]);
+    for (preset, kib) in names.flat_map(|preset| [64, 512].map(|kib| (preset, kib))) {
+        let model = model(preset, &[]);
+        let bytes = model.limits().request_bytes_max.min(kib << 10);
+        let done = |depth: u32| {
+            let next = |n: u32| (Op::Read, u64::from(n) * bytes / 512, bytes);
+            Rig::new(device(&model)).keep(depth, 2000, next)
+        };
+        let alone = mb_per_s(&done(1));
+        for depth in [2, 8, 16, 32].map(|depth: u32| depth.min(model.limits().depth_max)) {
+            let done = done(depth);
+            let rate = mb_per_s(&done);
+            // More requests in flight may hide the latency of the link, but never cost a turn.
+            assert!(rate >= alone * 0.97, "{preset}, {bytes} bytes, depth {depth}: {rate} of {alone}");
+            let bound = preset == "iscsi-gbe" || rate <= alone * 1.03;
+            assert!(bound, "{preset}, {bytes} bytes, depth {depth}: {rate} of {alone}");
+            assert!(
+                done.windows(2).all(|two| two[0].number < two[1].number),
+                "{preset}, depth {depth}: order"
+            );
+        }
+    }
+}
+
+#[test]
+fn sectors_read_ahead_stay_available_while_the_heads_return_to_read_on() {
+    let mut rig = rig("sata-2006", &[]);
+    rig.run(Op::Read, 0, 65536);
+    rig.now += 1_000_000_000;
+    // The heads have read 512 KiB ahead and stopped. Half of it is used up by the fourth read.
+    for n in 1..=8 {
+        let read = rig.run(Op::Read, n * 128, 65536);
+        assert!(read.latency() < 400_000, "read {n}: {} ns", read.latency());
+    }
+}
+
+#[test]
 fn a_disk_without_readahead_loses_a_turn_between_reads_one_at_a_time() {
     let mut with = rig("fc15k-2002", &[]);
     let mut without = rig("fc15k-2002", &[("readahead_kib", "0")]);

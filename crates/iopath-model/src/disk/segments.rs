@@ -61,7 +61,8 @@ impl Segments {
         }
     }
 
-    fn touch(&mut self, index: usize) {
+    /// The segment is the one used last.
+    pub(crate) fn touch(&mut self, index: usize) {
         let number = index as u8;
         if self.order[0] != number {
             let at = self.order.iter().position(|&other| other == number).unwrap_or(0);
