@@ -24,11 +24,11 @@ const RESIDENT_SHARE_MAX: f64 = 0.01;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Served {
     pub(crate) by: ServedBy,
-    /// One sentence each: why memory served it, or why that is not known. Empty where storage served all.
+    /// Sentences that say why memory served the measurement, or why this is not known. Empty if storage served all.
     pub(crate) reasons: Vec<String>,
 }
 
-/// The verdict on a cold measurement. None for a warm one, which memory should serve, without a
+/// The verdict on a cold measurement. None for a warm measurement, because memory should serve it. Also none without a
 /// target, and in virtual time.
 pub(crate) fn served(conditions: &Conditions, repeats: &[Repeated]) -> Option<Served> {
     judge(conditions, repeats, conditions.target.storage().counts_others())
@@ -100,12 +100,12 @@ struct Bytes {
 /// The bytes of all repeats.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// The storage has to transfer at least these, if no cache holds any at the start.
+    /// The minimum that the storage has to transfer, if no cache holds any of the bytes at the start.
     needed: Bytes,
-    /// The storage transferred these.
+    /// The bytes that the storage transferred.
     transferred: Bytes,
-    /// Those of the transferred bytes that the repeats needed. More transfers in one repeat, perhaps for others, do not make
-    /// up for fewer in another.
+    /// The transferred bytes that the repeats needed. Extra transfers in one repeat, perhaps for other programs, do not
+    /// make up for missing transfers in another.
     covered: Bytes,
 }
 

@@ -64,11 +64,11 @@ pub struct LogInfo {
     pub target: String,
     /// The clock of all times: `monotonic`, or `virtual` for modelled disks.
     pub clock: String,
-    /// Time when the log began on that clock, in nanoseconds. Summary and dump print times relative to it.
+    /// The time on this clock when the log began, in nanoseconds. Summary and dump print times relative to it.
     pub start_ns: u64,
     /// Time when the log began, in nanoseconds since 1970 (UTC); 0 if unknown.
     pub started_unix_ns: u64,
-    /// The version of the program that wrote it.
+    /// The version of the program that wrote the log.
     pub written_by: String,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct BlockHead {
 pub struct Mark {
     /// The number of the repeat.
     pub repeat: u32,
-    /// The time of its beginning, on the clock of the log.
+    /// The time at which the repeat begins, on the clock of the log.
     pub at_ns: u64,
 }
 

@@ -34,7 +34,7 @@ struct Entry {
     is_write: bool,
     start: u64,
     end: u64,
-    /// The time at which the controller has decoded it and, for a write, the data has arrived.
+    /// The time at which the controller has decoded the request. By then, the data of a write has arrived, too.
     ready: Nanos,
     arrived: Nanos,
     /// The track of its first sector.
@@ -215,7 +215,8 @@ impl Disk {
         }
     }
 
-    /// Begins the next job of an idle arm. A read that the buffer has by now needs no arm and completes at once.
+    /// Begins the next job of an idle arm. A read whose sectors are in the buffer by now needs no arm and completes at
+    /// once.
     fn start(&mut self, at: Nanos) {
         while self.job.is_none() {
             match self.choose(at) {

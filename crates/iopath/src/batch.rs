@@ -30,7 +30,8 @@ pub use request::Request;
 /// lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
 ///
 /// # Buffered
-/// Any offset and length, as [`Volume::read_at`] and [`Volume::write_at`]. [`Batch::queue`] never waits for the device:
+/// Accepts any offset and length, as [`Volume::read_at`] and [`Volume::write_at`] do. [`Batch::queue`] never waits for
+/// the device:
 ///
 /// | request | completes |
 /// |---|---|
@@ -53,9 +54,9 @@ pub use request::Request;
 /// its pages, and on the blocks of a mapped file, until a poll or wait reaps it; buffered writes to them wait. A thread must
 /// reap its own batch write before it writes there in another way, or it deadlocks.
 ///
-/// A forced write is a plain write, followed by a flush of the device by the cache. The flush begins when a poll or wait
-/// reaps the write. [`Volume::flush`] does not wait for batches, so a thread may call it with forced writes in flight; it
-/// does not necessarily cover them.
+/// A forced write is a plain write, followed by a flush of the device by the cache. The flush begins when a poll or
+/// wait reaps the write. [`Volume::flush`] does not wait for batches, so a thread may call it with forced writes in
+/// flight. That flush does not necessarily cover those writes.
 ///
 /// # On a mapped file without a page cache
 /// Each thread and each batch has a queue. A flush that saves metadata waits until all earlier flushes and forced writes have

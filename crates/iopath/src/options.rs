@@ -128,10 +128,10 @@ impl Options {
     /// volume. After a crash of the program or a power failure, the file may therefore end with extra zeroes. Flushed appends
     /// are complete.
     ///
-    /// If another handle or process has made the file longer meanwhile, the volume leaves its length as it is. Two handles
-    /// that extend one file at the same moment are not coordinated.
+    /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
+    /// is. Two handles that extend one file at the same moment are not coordinated.
     ///
-    /// Such a flush, and a write that extends, may resize the file. Before them, reap every [`Batch`](crate::Batch) write to
+    /// A flush or a write that extends may resize the file. Before either, reap every [`Batch`](crate::Batch) write to
     /// the last page, as for [`Volume::resize`](crate::Volume::resize).
     #[must_use]
     pub const fn extend(mut self, extend: bool) -> Self {
@@ -140,8 +140,8 @@ impl Options {
         self
     }
 
-    /// Allows writes to a block device with a recognised signature, such as a filesystem, whose content they destroy. A device
-    /// in use is still refused.
+    /// Allows writes to a block device with a recognised signature, such as that of a filesystem. The writes destroy
+    /// its content. A device in use is still refused.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;

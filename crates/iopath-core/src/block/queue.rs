@@ -280,9 +280,9 @@ impl<M: Memory> RequestQueue<M> {
     }
 
     /// The error of a flush that failed since the last call. Writes of any caller since the last successful flush may
-    /// be lost. A failed write with forced unit access counts as a failed flush, since the error may be that of its
-    /// flush. The error is available when the request completes, before [`RequestQueue::poll_completion`] returns the
-    /// bio.
+    /// be lost. A failed write with forced unit access counts as a failed flush, because the error may come from the
+    /// flush that makes the write durable. The error is available when the request completes, before
+    /// [`RequestQueue::poll_completion`] returns the bio.
     pub const fn take_failed_flush(&mut self) -> Option<IoError> {
         self.failed_flush.take()
     }
@@ -319,8 +319,8 @@ impl<M: Memory> RequestQueue<M> {
         self.bios_in
     }
 
-    /// Whether [`RequestQueue::poll_dispatch`] may return a request. Also possible while the queue is plugged, after the
-    /// plug has overflowed.
+    /// Whether [`RequestQueue::poll_dispatch`] may return a request. This is also possible while the queue is plugged,
+    /// if the plug has overflowed.
     pub fn has_dispatchable(&self) -> bool {
         let has_room = self.gate == Gate::Open && self.in_flight < self.depth;
         has_room && !(self.elevator.is_empty() && self.requeued.is_empty())

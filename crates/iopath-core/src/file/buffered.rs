@@ -162,7 +162,7 @@ impl<F: Frames> BufferedPath<F> {
         self.cache.loss()
     }
 
-    /// Returns and clears the loss, so that flushes can succeed again. The caller thereby accepts it.
+    /// Returns and clears the loss, so that flushes can succeed again. The caller thereby accepts the loss.
     pub fn accept_loss(&mut self) -> Option<IoError> {
         let loss = self.cache.loss();
         self.cache.forget_loss();

@@ -50,7 +50,7 @@ pub struct CacheQueue {
     plug: u32,
     block_bytes: u64,
     requests: Slab<Request>,
-    /// Counts requests: their order.
+    /// A counter that numbers the requests in their order.
     queued: u64,
     /// The number of `requests` that are not reads.
     changes: u32,
@@ -165,7 +165,7 @@ impl CacheQueue {
         }
     }
 
-    /// Continues the requests that can continue. Does not wait. Reads that are held back stay so.
+    /// Continues the requests that can continue. Does not wait. Reads that are held back stay held back.
     pub fn poll(&mut self) {
         self.clear_bell();
         if self.requests.is_empty() {
@@ -234,8 +234,8 @@ impl CacheQueue {
         }
     }
 
-    /// Collects the outcomes of requests: each can continue, or has failed. On return no outcome is left, so the waiter of
-    /// each request that has one is registered.
+    /// Collects the outcomes of requests: each can continue, or has failed. On return no outcome is left, so if a
+    /// request has a waiter, that waiter is registered.
     fn collect(&mut self, state: &mut State) {
         self.collect_ready(state);
         self.check_starved(state);
@@ -293,7 +293,7 @@ impl CacheQueue {
         RequestId { owner: self.owner, request }
     }
 
-    /// Makes a waiting event loop poll: completions were added that it does not expect.
+    /// Makes a waiting event loop poll, because completions were added that the loop does not expect.
     fn ring(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();
