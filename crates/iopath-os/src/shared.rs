@@ -60,7 +60,7 @@ struct Shared<D: ?Sized + RealDevice> {
     core: Mutex<Core<D>>,
     /// A hint: whether a thread holds `core`.
     is_held: AtomicBool,
-    /// One bit for each client that has called since a holder of the queue last read this field.
+    /// The bits of the clients that have called since a holder of the queue last read this field.
     calls: AtomicU64,
     /// The poller has returned from the device, and no holder of the queue has seen that yet.
     is_poller_back: AtomicBool,
