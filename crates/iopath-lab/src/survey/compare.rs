@@ -158,7 +158,7 @@ fn cpu_of(repeat: &Repeat) -> &Cpu {
 pub(crate) struct Choice<'a> {
     /// The measurement with the highest median throughput.
     pub(crate) fastest: &'a RunResult,
-    /// The measurement of `good` with the lowest CPU cost, then with the fewest bytes in flight.
+    /// Of `good`, the measurement with the fewest bytes in flight whose CPU cost is near the lowest.
     pub(crate) chosen: &'a RunResult,
     /// All measurements that are as good as the fastest, including the fastest.
     pub(crate) good: Vec<&'a RunResult>,

@@ -39,7 +39,8 @@ fn sequential(figures: &Figures, rw: Rw, what: &str) -> Option<(String, String)>
     let side = |run| format!("{}, {}", name(run), mb(rate(run)));
     let evidence = format!(
         "fastest: {}; slowest: {}; as good as the fastest (within 5%, or within 25% and not significantly slower): {} \
-         of {} combinations. Recommended among them: the lowest CPU cost, then the fewest bytes in flight",
+         of {} combinations. Recommended among them: a CPU cost near the lowest (within 15% or \
+         0.01 s/GiB), and then the fewest bytes in flight",
         side(choice.fastest),
         side(choice.slowest),
         choice.good.len(),
