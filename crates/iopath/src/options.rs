@@ -129,7 +129,8 @@ impl Options {
     /// are complete.
     ///
     /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
-    /// is. Two handles that extend one file at the same moment are not coordinated.
+    /// is. Two handles must not extend one file at the same time: while one of them has unflushed appends, writes of the
+    /// other inside the same step do not change the length of the file, and a flush of the first truncates them.
     ///
     /// A flush or a write that extends may resize the file. Before either, reap every [`Batch`](crate::Batch) write to
     /// the last page, as for [`Volume::resize`](crate::Volume::resize).
