@@ -7,19 +7,28 @@
 //!                 buffered.rs  jobs ──▶ page cache, readahead ──▶ queue ─────▶ model
 //! ```
 //!
+//! `machine.rs` runs several such systems as the volumes of one modelled machine.
+//!
 //! One thread, no clock but the virtual one, and a seed for each source of random numbers: the same workload gives the
 //! same results and the same log on every machine.
 
 mod buffered;
 mod counted;
 mod direct;
+mod jobs;
+#[allow(dead_code, reason = "for setups of experiments")]
+pub(crate) mod machine;
 mod ports;
 mod queues;
+#[allow(dead_code, reason = "for `machine.rs`")]
+mod several;
 mod span;
 pub(crate) mod stop;
 mod system;
+mod unplug;
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,9 +49,11 @@ use crate::random;
 use crate::workload::{DeviceDepth, Workload};
 use buffered::Buffered;
 use direct::Direct;
-use queues::{QueuePerJob, Queues, SharedQueue};
-use span::Span;
-use system::{SimError, System};
+use jobs::{JobSetup, SimError};
+use queues::{QueuePerJob, SHARED_BIOS_MAX, SharedQueue};
+pub(crate) use span::Span;
+use system::System;
+pub(crate) use unplug::Unplug;
 
 /// The interval of progress reports, in real time.
 const TICK: Duration = Duration::from_millis(100);
@@ -120,19 +131,15 @@ impl<'a> Simulation<'a> {
         let elevator = self.workload.elevator.clone().unwrap_or_default();
         let device_depth = self.workload.device_depth.map(DeviceDepth::get);
         if self.workload.path.capabilities.cache {
-            let (cache, flushes) = (&self.workload.cache, self.workload.rw.writes());
-            return Box::new(Buffered::new(device, cache, &elevator, device_depth, flushes));
+            let cache = &self.workload.cache;
+            return Box::new(Buffered::new(device, cache, &elevator, device_depth, Unplug::AtOnce));
         }
         // As on a volume: see `Queue` there.
         if elevator.name() == "none" && jobs > 1 {
-            return self.direct(QueuePerJob::new(device, jobs, depth));
+            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None));
         }
-        self.direct(SharedQueue::new(device, jobs.saturating_mul(depth), device_depth, &elevator))
-    }
-
-    fn direct<Q: Queues + 'static>(&self, queues: Q) -> Box<dyn System> {
-        let Workload { block_size, rw, .. } = self.workload;
-        Box::new(Direct::new(queues, self.workload.depth_in_flight(), block_size.bytes(), rw.writes()))
+        let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
+        Box::new(Direct::new(SharedQueue::new(device, bios_max, None, device_depth, &elevator), None))
     }
 
     /// Runs all jobs of a workload once.
@@ -146,8 +153,10 @@ impl<'a> Simulation<'a> {
         let started = self.clock.now();
         let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
         let job = |number| {
+            let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
             let plan = Plan::new(workload, self.size_bytes, repetition, number);
-            Job::new(plan, workload.depth_in_flight(), runtime_ns, started.as_nanos())
+            let job = Job::new(plan, depth, runtime_ns, started.as_nanos());
+            JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
         };
         let before = system.counters();
         system.start((0..workload.jobs.get()).map(job).collect());
@@ -170,28 +179,28 @@ impl<'a> Simulation<'a> {
             End::Done => {}
             End::Stopped => return Err(LabError::Interrupted),
         }
-        let jobs = system.finish().map_err(|error| self.failed(error))?;
+        let jobs = system.finish().map_err(|error| failed(self.model.name().to_owned(), error))?;
         Ok(Measured {
             device: Some(system.counters() - before),
             cache: system.cache_use(),
             ..Measured::of_jobs(&jobs)
         })
     }
+}
 
-    fn failed(&self, error: SimError) -> LabError {
-        let target = self.model.name().to_owned();
-        match error {
-            SimError::Transfer(transfer, error) => LabError::Transfer {
-                target,
-                direction: transfer.direction,
-                offset: transfer.offset,
-                bytes: transfer.bytes,
-                source: system_error(error),
-            },
-            SimError::Flush(error) => LabError::Io { action: "flush", target, source: system_error(error) },
-            SimError::Refused(text) | SimError::NoFrame(text) => {
-                LabError::Io { action: "access", target, source: std::io::Error::other(text) }
-            }
+/// The failure of a run on `target`.
+fn failed(target: PathBuf, error: SimError) -> LabError {
+    match error {
+        SimError::Transfer(transfer, error) => LabError::Transfer {
+            target,
+            direction: transfer.direction,
+            offset: transfer.offset,
+            bytes: transfer.bytes,
+            source: system_error(error),
+        },
+        SimError::Flush(error) => LabError::Io { action: "flush", target, source: system_error(error) },
+        SimError::Refused(text) | SimError::NoFrame(text) => {
+            LabError::Io { action: "access", target, source: std::io::Error::other(text) }
         }
     }
 }

@@ -26,12 +26,13 @@ use iopath_core::{
 use iopath_model::event_loop::{Process, earlier};
 
 use super::counted::Counted;
+use super::jobs::{JobSetup, Jobs, Runner, SimError};
 use super::queues::PLUG_REQUESTS;
 use super::span::{FrameSpans, Span};
-use super::system::{SimError, System};
+use super::system::System;
+use super::unplug::Unplug;
 use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
-use crate::job::Job;
 use crate::job::tally::JobResult;
 use crate::result::CacheUse;
 use call::{Call, Next};
@@ -47,9 +48,8 @@ const DEVICE_DEPTH: u32 = 32;
 pub(super) struct Buffered<D: BlockDevice> {
     path: BufferedPath<FrameSpans>,
     queue: QueuedDevice<Counted<D>>,
-    jobs: Vec<Runner>,
-    /// Whether a final flush counts as part of each job.
-    flushes: bool,
+    unplug: Unplug,
+    jobs: Jobs<State>,
     /// Jobs to be run, in the order in which they became runnable.
     runnable: VecDeque<u32>,
     /// Jobs that sleep, each with the number of its sleep.
@@ -59,20 +59,17 @@ pub(super) struct Buffered<D: BlockDevice> {
     hits: u64,
     /// The counters at the last [`System::start`].
     counted: BufferedStats,
-    unfinished: usize,
-    failure: Option<SimError>,
 }
 
-/// A job and the state of its current call.
+/// The state of a job.
 #[derive(Debug)]
-struct Runner {
-    job: Job,
+struct State {
     call: Call,
-    state: State,
+    phase: Phase,
 }
 
 #[derive(Debug)]
-enum State {
+enum Phase {
     Runnable,
     /// The state machine names the job when the outcome is known.
     Waiting,
@@ -86,7 +83,7 @@ enum State {
     Asleep {
         sleep: u64,
     },
-    Ended(Instant),
+    Ended,
 }
 
 impl<D: BlockDevice<Memory = Span>> Buffered<D> {
@@ -96,7 +93,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         cache: &CacheSettings,
         elevator: &ElevatorSpec,
         device_depth: Option<u32>,
-        flushes: bool,
+        unplug: Unplug,
     ) -> Self {
         let limits = device.limits().clone();
         let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
@@ -123,15 +120,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         Self {
             path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
             queue: QueuedDevice::new(Counted::new(device), &queue),
-            jobs: Vec::new(),
-            flushes,
+            unplug,
+            jobs: Jobs::none(),
             runnable: VecDeque::new(),
             sleepers: BinaryHeap::new(),
             sleeps: 0,
             hits: 0,
             counted: BufferedStats::default(),
-            unfinished: 0,
-            failure: None,
         }
     }
 
@@ -145,7 +140,9 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                     Step::WriteTail { tag, .. } => self.path.handle_completion(tag, Ok(()), now),
                 }
             }
-            self.queue.unplug(now);
+            match self.unplug {
+                Unplug::AtOnce => self.queue.unplug(now),
+            }
             self.queue.collect(now);
             self.queue.dispatch(now);
             self.queue.commit(now);
@@ -160,7 +157,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
         while let Some(ready) = self.path.poll_ready() {
             let number = ready.waiter as u32;
-            self.jobs[number as usize].call.set_outcome(ready.outcome);
+            self.jobs[number].state.call.set_outcome(ready.outcome);
             self.wake(number);
         }
     }
@@ -175,7 +172,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     }
 
     fn wake(&mut self, number: u32) {
-        self.jobs[number as usize].state = State::Runnable;
+        self.jobs[number].state.phase = Phase::Runnable;
         self.runnable.push_back(number);
     }
 
@@ -186,9 +183,9 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                 return;
             }
             self.sleepers.pop();
-            match &self.jobs[number as usize].state {
-                State::Asleep { sleep } if *sleep == ended => self.wake(number),
-                State::Starved { sleep, .. } if *sleep == ended => self.check_starved(number, now),
+            match &self.jobs[number].state.phase {
+                Phase::Asleep { sleep } if *sleep == ended => self.wake(number),
+                Phase::Starved { sleep, .. } if *sleep == ended => self.check_starved(number, now),
                 // Its outcome came first.
                 _ => {}
             }
@@ -204,8 +201,8 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     /// Runs a job until it waits, sleeps or has ended.
     fn run_job(&mut self, number: u32, now: Instant) {
         let Self { path, jobs, hits, .. } = self;
-        let Runner { job, call, state } = &mut jobs[number as usize];
-        if !matches!(state, State::Runnable) {
+        let Runner { job, flushes, state: State { call, phase }, .. } = &mut jobs[number];
+        if !matches!(phase, Phase::Runnable) {
             return;
         }
         if call.is_done() {
@@ -215,7 +212,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         if let Call::None = call {
             *call = match job.poll_transfer(now.as_nanos()) {
                 Some((_, transfer)) => Call::new(transfer),
-                None if self.flushes => Call::Flush { is_begun: false, outcome: None },
+                None if *flushes => Call::Flush { is_begun: false, outcome: None },
                 None => return self.end_job(number, now),
             };
         }
@@ -223,13 +220,14 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             Ok(Next::Wait) => self.wait(number, now),
             Ok(Next::Sleep(until)) => {
                 let sleep = self.sleep(number, until);
-                self.jobs[number as usize].state = State::Asleep { sleep };
+                self.jobs[number].state.phase = Phase::Asleep { sleep };
             }
             Ok(Next::End) => self.end_job(number, now),
             Err(error) => {
-                let transfer = self.jobs[number as usize].job.transfer(0);
-                let is_flush = matches!(self.jobs[number as usize].call, Call::Flush { .. });
-                self.fail(if is_flush {
+                let Runner { job, state, .. } = &self.jobs[number];
+                let transfer = job.transfer(0);
+                let is_flush = matches!(state.call, Call::Flush { .. });
+                self.jobs.fail(if is_flush {
                     SimError::Flush(error)
                 } else {
                     SimError::Transfer(transfer, error)
@@ -239,13 +237,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     }
 
     fn end_job(&mut self, number: u32, now: Instant) {
-        self.jobs[number as usize].state = State::Ended(now);
-        self.unfinished -= 1;
+        self.jobs[number].state.phase = Phase::Ended;
+        self.jobs.end(number, now);
     }
 
     /// The call of a job waits for its outcome.
     fn wait(&mut self, number: u32, now: Instant) {
-        self.jobs[number as usize].state = State::Waiting;
+        self.jobs[number].state.phase = Phase::Waiting;
         if self.path.is_starved(number.into()) {
             self.starve(number, Starvation::default(), now);
         }
@@ -254,27 +252,22 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     fn starve(&mut self, number: u32, mut starvation: Starvation, now: Instant) {
         let sleep = self.sleep(number, starvation.next_check(now));
         let is_idle = self.queue.queue().in_flight() == 0;
-        self.jobs[number as usize].state = State::Starved { sleep, since: now, is_idle, starvation };
+        self.jobs[number].state.phase = Phase::Starved { sleep, since: now, is_idle, starvation };
     }
 
     /// A job without a frame checks for one again, or fails after its time limit.
     fn check_starved(&mut self, number: u32, now: Instant) {
-        let state = std::mem::replace(&mut self.jobs[number as usize].state, State::Waiting);
-        let State::Starved { since, is_idle, mut starvation, .. } = state else { return };
+        let phase = std::mem::replace(&mut self.jobs[number].state.phase, Phase::Waiting);
+        let Phase::Starved { since, is_idle, mut starvation, .. } = phase else { return };
         self.path.handle_unpinned();
         if is_idle {
             starvation.handle_idle(now - since);
         }
         if let Some(no_frame) = self.path.fail_starved(number.into(), &starvation) {
-            self.fail(SimError::NoFrame(format!("no page of the cache is free: {no_frame:?}")));
+            self.jobs.fail(SimError::NoFrame(format!("no page of the cache is free: {no_frame:?}")));
         } else if self.path.is_starved(number.into()) {
             self.starve(number, starvation, now);
         }
-    }
-
-    /// The first failure ends the run.
-    fn fail(&mut self, failure: SimError) {
-        self.failure.get_or_insert(failure);
     }
 
     fn stats(&self) -> BufferedStats {
@@ -292,7 +285,7 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
         loop {
             self.pump(now);
             self.wake_sleepers(now);
-            if self.runnable.is_empty() || self.failure.is_some() {
+            if self.runnable.is_empty() || self.jobs.has_failed() {
                 return;
             }
             while let Some(number) = self.runnable.pop_front() {
@@ -307,32 +300,27 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
     }
 
     fn is_done(&self) -> bool {
-        self.unfinished == 0 || self.failure.is_some()
+        self.jobs.is_done()
     }
 }
 
 impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
-    fn start(&mut self, jobs: Vec<Job>) {
-        self.unfinished = jobs.len();
-        self.runnable = (0..jobs.len() as u32).collect();
-        let runner = |job| Runner { job, call: Call::None, state: State::Runnable };
-        self.jobs = jobs.into_iter().map(runner).collect();
+    fn start(&mut self, jobs: Vec<JobSetup>) {
+        let state = |_: &JobSetup| State { call: Call::None, phase: Phase::Runnable };
+        self.runnable = self.jobs.start(jobs, state).collect();
         self.counted = self.stats();
     }
 
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let ended = |Runner { job, state, .. }| match state {
-            State::Ended(now) => Some(job.into_tally().finish(now.as_nanos())),
-            _ => None,
-        };
-        Ok(self.jobs.drain(..).filter_map(ended).collect())
+        self.jobs.finish()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.jobs.has_failed()
     }
 
     fn moved_bytes(&self) -> u64 {
-        self.jobs.iter().map(|runner| runner.job.moved_bytes()).sum()
+        self.jobs.moved_bytes()
     }
 
     fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {

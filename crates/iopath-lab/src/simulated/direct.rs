@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use iopath_core::{Bio, BioDone, Extent, Instant, IoError, LogSink, Op, Priority, Stream, SubmitError};
 use iopath_model::event_loop::Process;
 
+use super::jobs::{JobSetup, Jobs, Runner, SimError};
 use super::queues::Queues;
 use super::span::Span;
-use super::system::{SimError, System};
+use super::system::System;
 use crate::counters::DiskCounters;
-use crate::job::Job;
 use crate::job::tally::JobResult;
 use crate::path::{Direction, Transfer};
 
@@ -27,101 +27,130 @@ const FLUSH: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Direct<Q> {
     queues: Q,
-    jobs: Vec<Runner>,
-    depth: u32,
-    block_bytes: u32,
-    /// Whether a final flush counts as part of each job.
-    flushes: bool,
+    cut: Option<Cut>,
+    jobs: Jobs<State>,
     /// Jobs whose slots have become free since their last poll, each once.
     runnable: Vec<u32>,
     /// Bios that did not fit in a shared queue, the oldest first.
     backlog: VecDeque<(u32, Bio<Span>)>,
-    unfinished: usize,
-    failure: Option<SimError>,
 }
 
-/// A job and its progress.
+/// How the top half cuts a transfer into bios.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    /// The maximum size of a bio.
+    pub(super) bio_bytes_max: u32,
+    /// Whether the bios of a transfer are in flight one after another.
+    pub(super) is_serial: bool,
+}
+
+/// The state of a job.
 #[derive(Debug)]
-struct Runner {
-    job: Job,
-    state: State,
+struct State {
+    /// Whether the job is in `runnable`. If not, all slots are in flight, or the plan is complete.
+    is_runnable: bool,
+    /// The address of the buffer of slot 0; the others follow.
+    buffers: u64,
+    block_bytes: u32,
+    /// With a cut: the pieces of the transfer in each slot.
+    pieces: Vec<Pieces>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Has free slots.
-    Runnable,
-    /// All slots are in flight, or the plan is complete.
-    Waiting,
-    /// The transfers have completed, the flush has not.
-    Flushing,
-    Ended(Instant),
+/// The pieces of a transfer in flight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pieces {
+    /// Pieces that have been submitted.
+    submitted: u32,
+    /// Pieces that have not completed.
+    left: u32,
 }
 
 impl<Q: Queues> Direct<Q> {
-    /// Jobs of `depth` transfers in flight of up to `block_bytes` bytes.
-    pub(super) fn new(queues: Q, depth: u32, block_bytes: u32, flushes: bool) -> Self {
-        Self {
-            queues,
-            jobs: Vec::new(),
-            depth,
-            block_bytes,
-            flushes,
-            runnable: Vec::new(),
-            backlog: VecDeque::new(),
-            unfinished: 0,
-            failure: None,
-        }
+    /// Queues without jobs. Without `cut`, each transfer is one bio.
+    pub(super) fn new(queues: Q, cut: Option<Cut>) -> Self {
+        Self { queues, cut, jobs: Jobs::none(), runnable: Vec::new(), backlog: VecDeque::new() }
     }
 
     fn handle_done(&mut self, done: BioDone, now: Instant) {
         let (number, slot) = ((done.token >> 32) as u32, done.token as u32);
-        let Runner { job, state } = &mut self.jobs[number as usize];
         if slot == FLUSH {
-            *state = State::Ended(now);
-            self.unfinished -= 1;
+            self.jobs.end(number, now);
             if let Err(error) = done.result {
-                self.fail(SimError::Flush(error));
+                self.jobs.fail(SimError::Flush(error));
             }
             return;
         }
+        let runner = &mut self.jobs[number];
         if let Err(error) = done.result {
-            let transfer = job.transfer(slot);
-            return self.fail(SimError::Transfer(transfer, error));
+            let transfer = runner.job.transfer(slot);
+            return self.jobs.fail(SimError::Transfer(transfer, error));
         }
-        job.handle_done(slot, now.as_nanos());
-        if *state == State::Waiting {
-            *state = State::Runnable;
+        if let Some(cut) = self.cut {
+            let pieces = &mut runner.state.pieces[slot as usize];
+            pieces.left -= 1;
+            if pieces.left > 0 {
+                if cut.is_serial {
+                    self.submit_piece(number, slot, cut, now);
+                }
+                return;
+            }
+        }
+        let runner = &mut self.jobs[number];
+        runner.job.handle_done(slot, now.as_nanos());
+        if !runner.state.is_runnable {
+            runner.state.is_runnable = true;
             self.runnable.push(number);
         }
     }
 
-    /// The first failure ends the run.
-    #[cold]
-    fn fail(&mut self, failure: SimError) {
-        self.failure.get_or_insert(failure);
-    }
-
     /// Submits the next transfers of a job; ends it if it has none.
     fn poll_job(&mut self, number: u32, now: Instant) {
-        let buffers = u64::from(number) * u64::from(self.depth);
-        self.jobs[number as usize].state = State::Waiting;
-        while let Some((slot, transfer)) = self.jobs[number as usize].job.poll_transfer(now.as_nanos()) {
-            let address = (buffers + u64::from(slot)) * u64::from(self.block_bytes);
-            match bio(number, slot, transfer, address) {
-                Some(bio) => self.submit(number, bio, now),
-                None => return self.fail(SimError::Transfer(transfer, IoError::EndOfDevice)),
-            }
+        self.jobs[number].state.is_runnable = false;
+        while let Some((slot, transfer)) = self.jobs[number].job.poll_transfer(now.as_nanos()) {
+            self.submit_transfer(number, slot, transfer, now);
         }
-        if !self.jobs[number as usize].job.is_idle() {
+        if !self.jobs[number].job.is_idle() {
             return;
         }
-        if self.flushes {
-            self.jobs[number as usize].state = State::Flushing;
+        if self.jobs[number].flushes {
             self.submit(number, Bio::flush(token(number, FLUSH)).on_stream(Stream(number)), now);
         } else {
-            self.jobs[number as usize].state = State::Ended(now);
-            self.unfinished -= 1;
+            self.jobs.end(number, now);
+        }
+    }
+
+    /// Submits the bios of a transfer, or the first of serial bios.
+    #[inline]
+    fn submit_transfer(&mut self, number: u32, slot: u32, transfer: Transfer, now: Instant) {
+        let Some(cut) = self.cut else {
+            let State { buffers, block_bytes, .. } = self.jobs[number].state;
+            let address = buffers + u64::from(slot) * u64::from(block_bytes);
+            return self.submit_part(number, slot, transfer, address, now);
+        };
+        let count = transfer.bytes.div_ceil(cut.bio_bytes_max);
+        self.jobs[number].state.pieces[slot as usize] = Pieces { submitted: 0, left: count };
+        for _ in 0..if cut.is_serial { 1 } else { count } {
+            self.submit_piece(number, slot, cut, now);
+        }
+    }
+
+    /// Submits the next piece of the transfer in a slot.
+    fn submit_piece(&mut self, number: u32, slot: u32, cut: Cut, now: Instant) {
+        let Runner { job, state, .. } = &mut self.jobs[number];
+        let (whole, pieces) = (job.transfer(slot), &mut state.pieces[slot as usize]);
+        let start = pieces.submitted * cut.bio_bytes_max;
+        pieces.submitted += 1;
+        let bytes = cut.bio_bytes_max.min(whole.bytes - start);
+        let part = Transfer { offset: whole.offset + u64::from(start), bytes, ..whole };
+        let address = state.buffers + u64::from(slot) * u64::from(state.block_bytes) + u64::from(start);
+        self.submit_part(number, slot, part, address, now);
+    }
+
+    #[inline]
+    fn submit_part(&mut self, number: u32, slot: u32, part: Transfer, address: u64, now: Instant) {
+        match bio(number, slot, part, address) {
+            Some(bio) => self.submit(number, bio, now),
+            None => self.jobs.fail(SimError::Transfer(part, IoError::EndOfDevice)),
         }
     }
 
@@ -137,7 +166,7 @@ impl<Q: Queues> Direct<Q> {
     fn handle_refused(&mut self, number: u32, refused: SubmitError<Span>) {
         match refused {
             SubmitError::QueueFull(bio) => self.backlog.push_front((number, bio)),
-            other => self.fail(SimError::Refused(other.to_string())),
+            other => self.jobs.fail(SimError::Refused(other.to_string())),
         }
     }
 
@@ -152,25 +181,27 @@ impl<Q: Queues> Direct<Q> {
 }
 
 impl<Q: Queues> System for Direct<Q> {
-    fn start(&mut self, jobs: Vec<Job>) {
-        self.unfinished = jobs.len();
-        self.runnable = (0..jobs.len() as u32).collect();
-        self.jobs = jobs.into_iter().map(|job| Runner { job, state: State::Runnable }).collect();
+    fn start(&mut self, jobs: Vec<JobSetup>) {
+        let (mut buffers, is_cut) = (0, self.cut.is_some());
+        let state = |setup: &JobSetup| {
+            let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };
+            let state = State { is_runnable: true, buffers, block_bytes: setup.block_bytes, pieces };
+            buffers += u64::from(setup.depth) * u64::from(setup.block_bytes);
+            state
+        };
+        self.runnable = self.jobs.start(jobs, state).collect();
     }
 
     fn finish(&mut self) -> Result<Vec<JobResult>, SimError> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let ended = |Runner { job, state }| match state {
-            State::Ended(now) => Some(job.into_tally().finish(now.as_nanos())),
-            _ => None,
-        };
-        Ok(self.jobs.drain(..).filter_map(ended).collect())
+        self.jobs.finish()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.jobs.has_failed()
     }
 
     fn moved_bytes(&self) -> u64 {
-        self.jobs.iter().map(|runner| runner.job.moved_bytes()).sum()
+        self.jobs.moved_bytes()
     }
 
     fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
@@ -196,7 +227,7 @@ impl<Q: Queues> Process for Direct<Q> {
                 self.poll_job(self.runnable[index], now);
             }
             self.runnable.clear();
-            if !self.queues.dispatch(now) || self.failure.is_some() {
+            if !self.queues.dispatch(now) || self.jobs.has_failed() {
                 return;
             }
         }
@@ -208,10 +239,11 @@ impl<Q: Queues> Process for Direct<Q> {
     }
 
     fn is_done(&self) -> bool {
-        self.unfinished == 0 || self.failure.is_some()
+        self.jobs.is_done()
     }
 }
 
+#[inline]
 fn bio(number: u32, slot: u32, transfer: Transfer, address: u64) -> Option<Bio<Span>> {
     let bytes = u64::from(transfer.bytes);
     Some(Bio {

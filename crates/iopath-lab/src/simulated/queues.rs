@@ -13,7 +13,7 @@ use super::span::Span;
 use crate::counters::DiskCounters;
 
 /// The maximum number of bios in a shared queue, as in a volume; further bios wait in their jobs.
-const SHARED_BIOS_MAX: u32 = 4096;
+pub(super) const SHARED_BIOS_MAX: u32 = 4096;
 
 /// Requests that are plugged, as in a volume.
 pub(super) const PLUG_REQUESTS: u32 = 32;
@@ -50,14 +50,20 @@ pub(super) struct SharedQueue<D: BlockDevice> {
 }
 
 impl<D: BlockDevice<Memory = Span>> SharedQueue<D> {
-    /// A queue for at most `bios` bios in flight, and at most `device_depth` requests at the device (by default, the
-    /// limit of the device).
-    pub(super) fn new(device: D, bios: u32, device_depth: Option<u32>, elevator: &ElevatorSpec) -> Self {
-        let bios_max = bios.clamp(1, SHARED_BIOS_MAX);
+    /// A queue for at most `bios_max` bios in flight, and at most `device_depth` requests at the device (by default, the
+    /// limit of the device). It allocates `requests_max` requests, by default enough for all bios.
+    pub(super) fn new(
+        device: D,
+        bios_max: u32,
+        requests_max: Option<u32>,
+        device_depth: Option<u32>,
+        elevator: &ElevatorSpec,
+    ) -> Self {
+        let bios_max = bios_max.max(1);
         let depth = device_depth.unwrap_or(u32::MAX).min(device.limits().depth_max);
         let config = QueueConfig {
             bios_max,
-            requests_max: bios_max.max(depth.min(SHARED_BIOS_MAX)),
+            requests_max: requests_max.unwrap_or(bios_max.max(depth.min(SHARED_BIOS_MAX))),
             depth,
             plug_requests_max: PLUG_REQUESTS,
             elevator: elevator.clone(),

@@ -64,9 +64,10 @@ impl Pending {
     }
 }
 
-/// A log file open for writing.
+/// A log open for writing: a file, or memory.
 pub(super) struct LogFile {
-    file: File,
+    out: Box<dyn Write + Send>,
+    /// The name for messages.
     path: PathBuf,
     compressor: Compressor<'static>,
     /// Marks to be written before the next block.
@@ -94,7 +95,19 @@ enum State {
 }
 
 impl LogFile {
+    /// Creates the file, or truncates it.
     pub(super) fn create(
+        path: &Path,
+        info: &LogInfo,
+        options: &LogOptions,
+        marks: Receiver<Mark>,
+    ) -> Result<Self, LogError> {
+        Self::new(|| Ok(Box::new(open_empty(path)?)), path, info, options, marks)
+    }
+
+    /// Calls `open` if the options are valid, and writes the header. `path` is for messages.
+    pub(super) fn new(
+        open: impl FnOnce() -> io::Result<Box<dyn Write + Send>>,
         path: &Path,
         info: &LogInfo,
         options: &LogOptions,
@@ -113,11 +126,11 @@ impl LogFile {
         if options.limit_bytes < least_bytes {
             return Err(LogError::Limit { limit_bytes: options.limit_bytes, least_bytes });
         }
-        let open = |source| LogError::Open { path: path.to_owned(), source };
-        let mut file = open_empty(path).map_err(open)?;
-        file.write_all(&header).map_err(open)?;
+        let failed = |source| LogError::Open { path: path.to_owned(), source };
+        let mut out = open().map_err(failed)?;
+        out.write_all(&header).map_err(failed)?;
         Ok(Self {
-            file,
+            out,
             path: path.to_owned(),
             compressor,
             marks,
@@ -177,7 +190,7 @@ impl LogFile {
         if self.written_bytes + bytes + TRAILER_FRAME_BYTES > self.limit_bytes {
             return Ok(State::Full);
         }
-        self.file.write_all(&self.frames)?;
+        self.out.write_all(&self.frames)?;
         self.written_bytes += bytes;
         Ok(State::Growing)
     }
@@ -191,7 +204,7 @@ impl LogFile {
             let is_growing = matches!(self.state, State::Growing);
             if is_growing && self.marks_written < MARKS_MAX && bytes + TRAILER_FRAME_BYTES <= self.limit_bytes
             {
-                match self.file.write_all(&frame) {
+                match self.out.write_all(&frame) {
                     Ok(()) => (self.written_bytes, self.marks_written) = (bytes, self.marks_written + 1),
                     Err(error) => self.state = State::Failed(error),
                 }
@@ -205,7 +218,7 @@ impl LogFile {
         self.totals.missed = missed;
         let result = match self.state {
             State::Failed(error) => Err(error),
-            State::Growing | State::Full => self.file.write_all(&self.totals.to_frame()),
+            State::Growing | State::Full => self.out.write_all(&self.totals.to_frame()),
         };
         let records = self.totals.records;
         result.map_err(|source| LogError::Write { path: self.path, records, source })?;

@@ -1,6 +1,7 @@
 //! Writes a log on the thread of the queues, so that no record is lost. For runs in virtual time, in which the log
 //! delays no I/O. Real I/O uses `writer.rs`, which never waits for the file.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,8 +45,24 @@ impl SyncLogWriter {
     /// not exist.
     pub fn create(path: &Path, info: &LogInfo, options: &LogOptions) -> Result<Self, LogError> {
         let (marks, marked) = channel();
-        let file = LogFile::create(path, info, options, marked)?;
-        Ok(Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), queues_added: 0 })), marks })
+        Ok(Self::of(LogFile::create(path, info, options, marked)?, marks))
+    }
+
+    /// Writes the log to `out`, for example to memory.
+    ///
+    /// # Errors
+    /// As [`SyncLogWriter::create`].
+    pub fn to(
+        out: impl Write + Send + 'static,
+        info: &LogInfo,
+        options: &LogOptions,
+    ) -> Result<Self, LogError> {
+        let (marks, marked) = channel();
+        Ok(Self::of(LogFile::new(|| Ok(Box::new(out)), "the log".as_ref(), info, options, marked)?, marks))
+    }
+
+    fn of(file: LogFile, marks: Sender<Mark>) -> Self {
+        Self { shared: Arc::new(Mutex::new(Shared { file: Some(file), queues_added: 0 })), marks }
     }
 
     /// A sink for one more queue, for its `start_log`.

@@ -1,0 +1,405 @@
+//! A modelled machine: its CPUs, and volumes with workloads that run at the same time, in virtual time. The lab's
+//! experiments build their setups from it. A run of `iopath run` on one model is in `simulated.rs`.
+//!
+//! ```text
+//!   workloads ──▶ top half (direct.rs, buffered.rs) ──▶ queue, elevator ──▶ device        one volume
+//!   workloads ──▶ top half ──▶ queue, elevator ──▶ device                                 another volume
+//!                     └──────────── CPUs of the host ────────────┘
+//! ```
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdrhistogram::Histogram;
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::{BlockDevice, Instant, SECTOR_BYTES};
+use iopath_log::{Filter, LogInfo, LogOptions, LogReader, Report, SyncLogWriter};
+use iopath_model::event_loop;
+use iopath_model::{Host, Staged, VirtualClock};
+use rand_xoshiro::rand_core::RngCore;
+
+use super::buffered::Buffered;
+use super::direct::{Cut, Direct};
+use super::failed;
+use super::jobs::JobSetup;
+use super::queues::SharedQueue;
+use super::several::Several;
+use super::span::Span;
+use super::system::System;
+use super::unplug::Unplug;
+use crate::cache::CacheSettings;
+use crate::counters::DiskCounters;
+use crate::error::LabError;
+use crate::job::Job;
+use crate::job::tally::JobResult;
+use crate::plan::Plan;
+use crate::random;
+use crate::refusal::WorkloadError;
+use crate::result::CacheUse;
+use crate::workload::Workload;
+
+/// Separates the seeds of the workloads from each other.
+const PURPOSE: u64 = 0x3AC81;
+
+/// The maximum number of bios in a queue; further bios wait in their jobs.
+const BIOS_MAX: u32 = 1 << 16;
+
+/// A machine and its work.
+pub(crate) struct Machine {
+    /// The CPUs; without them, CPU work takes no time.
+    pub(crate) host: Option<Host>,
+    /// The volumes. All of them work at the same time.
+    pub(crate) volumes: Vec<VolumeSetup>,
+}
+
+/// A volume and its workloads.
+pub(crate) struct VolumeSetup {
+    /// The device behind the queue, as the host sees it: with links and controllers, without the host.
+    pub(crate) device: Box<dyn BlockDevice<Memory = Span>>,
+    /// The elevator of the queue. Each volume has one queue, also with `none`.
+    pub(crate) elevator: ElevatorSpec,
+    /// Maximum requests in flight at the device; unset is the limit of the device.
+    pub(crate) device_depth: Option<u32>,
+    /// Requests that the queue of direct I/O allocates, at least the device depth; unset is enough for all bios. Further
+    /// bios wait for a request.
+    pub(crate) requests_max: Option<u32>,
+    /// The top half.
+    pub(crate) top: Top,
+    /// The workloads. All of them run at the same time; each begins at time zero. Direction, order, block size, depth,
+    /// jobs, size, end, mix and seed have their usual meaning; all else is a property of the volume.
+    pub(crate) workloads: Vec<Workload>,
+}
+
+/// The top half of a volume.
+pub(crate) enum Top {
+    /// The device transfers directly from and to the memory of the caller.
+    Direct {
+        /// The top half cuts each transfer into bios of at most this size; unset, each transfer is one bio.
+        bio_bytes_max: Option<u32>,
+        /// Whether the bios of a transfer are in flight one after another. If not, all of them are plugged together.
+        serial: bool,
+    },
+    /// The page cache and readahead of the library. A job has one transfer in flight.
+    Buffered {
+        /// The settings of the cache.
+        cache: CacheSettings,
+        /// When plugged requests start.
+        unplug: Unplug,
+    },
+}
+
+/// The result of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// From the start to the end of the last job.
+    pub(crate) seconds: f64,
+    /// The volumes, in the order of the setup.
+    pub(crate) volumes: Vec<VolumeOutcome>,
+    /// None without a host.
+    pub(crate) cpu: Option<CpuUse>,
+    /// The request log, if there is one.
+    pub(crate) log: Option<MachineLog>,
+}
+
+/// The result of a volume.
+#[derive(Debug)]
+pub(crate) struct VolumeOutcome {
+    /// The jobs of the first workload, then those of the second, and so on.
+    pub(crate) jobs: Vec<JobOutcome>,
+    /// Requests of the device.
+    pub(crate) device: DiskCounters,
+    /// Counters of the page cache; none without one.
+    pub(crate) cache: Option<CacheUse>,
+}
+
+/// The result of a job.
+#[derive(Debug)]
+pub(crate) struct JobOutcome {
+    /// The number of its workload.
+    pub(crate) workload: usize,
+    /// The time from the start of the run to its end, in seconds.
+    pub(crate) ended: f64,
+    /// Bytes in both directions.
+    pub(crate) bytes: u64,
+    /// Transfers.
+    pub(crate) ios: u64,
+    /// Latencies of the transfers, in nanoseconds.
+    pub(crate) latency_ns: Histogram<u64>,
+}
+
+/// The use of the CPUs of a modelled host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CpuUse {
+    /// CPU time over all CPUs.
+    pub(crate) busy_seconds: f64,
+    /// Processors.
+    pub(crate) cpus: u32,
+    /// The share of CPU time that was not used, from 0 to 1.
+    pub(crate) idle: f64,
+}
+
+impl Outcome {
+    /// Bytes of all jobs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.volumes.iter().flat_map(|volume| &volume.jobs).map(|job| job.bytes).sum()
+    }
+
+    /// Bytes of all jobs a second.
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        self.bytes() as f64 / self.seconds
+    }
+}
+
+impl Machine {
+    /// Runs all workloads to their ends. The same machine and seed give the same outcome and log on every machine. With
+    /// `log`, the queues of all volumes write one request log: queue 0 is that of the first volume.
+    ///
+    /// # Errors
+    /// [`LabError`]: a workload does not fit its volume, or a transfer failed.
+    pub(crate) fn run(self, seed: u64, log: bool) -> Result<Outcome, LabError> {
+        let Self { host, volumes } = self;
+        let busy_before = host.as_ref().map(Host::busy);
+        let log = log.then(|| Memory::start(&volumes)).transpose()?;
+        let (mut several, mut of_workload) = (Several::default(), Vec::new());
+        for (number, volume) in volumes.into_iter().enumerate() {
+            let jobs = volume.jobs(random::generator(seed, [PURPOSE, number as u64]).next_u64(), number)?;
+            of_workload.push(jobs.iter().map(|(workload, _)| *workload).collect::<Vec<_>>());
+            let mut system = volume.system(host.as_ref());
+            if let Some((log, _)) = &log {
+                system.start_logs(&mut || Box::new(log.add_queue()));
+            }
+            several.push(system);
+            several.start(number, jobs.into_iter().map(|(_, job)| job).collect());
+        }
+        let mut clock = VirtualClock::default();
+        event_loop::run(&mut several, &mut clock, &mut |_, _| ControlFlow::Continue(()))
+            .map_err(|source| LabError::Simulation { target: "the modelled machine".into(), source })?;
+        let mut volumes = Vec::new();
+        for (number, (system, workloads)) in several.volumes_mut().iter_mut().zip(&of_workload).enumerate() {
+            let results = system.finish().map_err(|error| failed(volume_name(number), error))?;
+            volumes.push(VolumeOutcome {
+                jobs: results.into_iter().zip(workloads).map(JobOutcome::of).collect(),
+                device: system.counters(),
+                cache: system.cache_use(),
+            });
+        }
+        drop(several);
+        let ends = volumes.iter().flat_map(|volume| &volume.jobs).map(|job| job.ended);
+        let seconds = ends.fold(0.0, f64::max);
+        let log = log.map(|(log, memory)| memory.finish(log)).transpose()?;
+        let cpu = host.zip(busy_before).map(|(host, before)| {
+            let (cpus, busy_seconds) = (host.cpus(), host.busy().saturating_sub(before).as_secs_f64());
+            let all_seconds = f64::from(cpus) * seconds;
+            let idle = if all_seconds > 0.0 { (1.0 - busy_seconds / all_seconds).max(0.0) } else { 1.0 };
+            CpuUse { busy_seconds, cpus, idle }
+        });
+        Ok(Outcome { seconds, volumes, cpu, log })
+    }
+}
+
+impl VolumeSetup {
+    /// The jobs of all workloads, each with the number of its workload.
+    fn jobs(&self, seed: u64, number: usize) -> Result<Vec<(usize, JobSetup)>, LabError> {
+        let limits = self.device.limits();
+        let capacity_bytes = limits.capacity * SECTOR_BYTES;
+        let mut jobs = Vec::new();
+        for (index, workload) in self.workloads.iter().enumerate() {
+            let size_bytes = workload.size_bytes.unwrap_or(capacity_bytes);
+            let wanted = workload.size_bytes_min().max(size_bytes);
+            if wanted > capacity_bytes || workload.size_bytes_min() > size_bytes {
+                let (target, has) = (volume_name(number), size_bytes.min(capacity_bytes));
+                return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+            }
+            let (block_bytes, depth) = (workload.block_size.bytes(), self.top.depth(workload));
+            let alignment = u64::from(limits.logical_block_bytes);
+            if let Top::Direct { bio_bytes_max, .. } = self.top {
+                for block_bytes in [Some(block_bytes), bio_bytes_max].into_iter().flatten().map(u64::from) {
+                    if block_bytes == 0 || !block_bytes.is_multiple_of(alignment) {
+                        return Err(LabError::Unaligned {
+                            block_bytes,
+                            alignment,
+                            target: volume_name(number),
+                        });
+                    }
+                }
+            }
+            let seed = random::generator(seed ^ workload.seed, [PURPOSE, index as u64]).next_u64();
+            let workload = Workload { seed, ..workload.clone() };
+            let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
+            for job in 0..workload.jobs.get() {
+                let plan = Plan::new(&workload, size_bytes, 1, job);
+                let job = Job::new(plan, depth, runtime_ns, Instant::ZERO.as_nanos());
+                let flushes = workload.rw.writes();
+                jobs.push((index, JobSetup { job, depth, block_bytes, flushes }));
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// The top half, queue and device.
+    fn system(self, host: Option<&Host>) -> Box<dyn System> {
+        let bios = self.workloads.iter().map(|workload| self.top.bios(workload));
+        let bios_max = bios.fold(0, u32::saturating_add).min(BIOS_MAX);
+        let Self { device, elevator, device_depth, requests_max, top, .. } = self;
+        let device = match host {
+            Some(host) => Box::new(Staged::new(device, host.clone())),
+            None => device,
+        };
+        match top {
+            Top::Direct { bio_bytes_max, serial } => {
+                let queue = SharedQueue::new(device, bios_max, requests_max, device_depth, &elevator);
+                let cut = bio_bytes_max.map(|bio_bytes_max| Cut { bio_bytes_max, is_serial: serial });
+                Box::new(Direct::new(queue, cut))
+            }
+            Top::Buffered { cache, unplug } => {
+                Box::new(Buffered::new(device, &cache, &elevator, device_depth, unplug))
+            }
+        }
+    }
+}
+
+impl Top {
+    /// Transfers that a job of a workload has in flight.
+    fn depth(&self, workload: &Workload) -> u32 {
+        match self {
+            Self::Direct { .. } => workload.depth.get(),
+            Self::Buffered { .. } => 1,
+        }
+    }
+
+    /// Bios that all jobs of a workload have in flight.
+    fn bios(&self, workload: &Workload) -> u32 {
+        let of_transfer = match *self {
+            Self::Direct { bio_bytes_max: Some(bytes_max), serial: false } => {
+                workload.block_size.bytes().div_ceil(bytes_max)
+            }
+            _ => 1,
+        };
+        workload.jobs.get().saturating_mul(self.depth(workload)).saturating_mul(of_transfer)
+    }
+}
+
+impl JobOutcome {
+    fn of((result, workload): (JobResult, &usize)) -> Self {
+        let ended = Instant::from_nanos(result.ended_ns) - Instant::ZERO;
+        Self {
+            workload: *workload,
+            ended: ended.as_secs_f64(),
+            bytes: result.read_bytes + result.written_bytes,
+            ios: result.ios,
+            latency_ns: result.latency_ns,
+        }
+    }
+}
+
+fn volume_name(number: usize) -> PathBuf {
+    format!("modelled volume {number}").into()
+}
+
+/// The request log of a run, in memory.
+pub(crate) struct MachineLog {
+    /// The summary of the whole log.
+    pub(crate) report: Report,
+    bytes: Vec<u8>,
+}
+
+impl MachineLog {
+    /// The first `lines_max` lines of `iopath log --dump` that pass the filter and for which `pick` returns true.
+    ///
+    /// # Errors
+    /// [`LabError::Log`]: the log cannot be read.
+    pub(crate) fn lines(
+        &self,
+        filter: &Filter,
+        lines_max: usize,
+        pick: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Vec<String>, LabError> {
+        let mut lines = Lines { line: Vec::new(), picked: Vec::new(), picked_max: lines_max, pick };
+        let dumped = LogReader::new(&self.bytes[..])?.dump(filter, &mut lines);
+        // A full list refuses further lines.
+        match dumped {
+            Err(error) if lines.picked.len() < lines_max => Err(error.into()),
+            _ => Ok(lines.picked),
+        }
+    }
+}
+
+impl std::fmt::Debug for MachineLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MachineLog").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+/// Collects lines of a dump until there are enough.
+struct Lines<'a> {
+    /// The bytes of a line so far.
+    line: Vec<u8>,
+    picked: Vec<String>,
+    picked_max: usize,
+    pick: &'a mut dyn FnMut(&str) -> bool,
+}
+
+impl Write for Lines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            if self.picked.len() == self.picked_max {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            if byte != b'\n' {
+                self.line.push(byte);
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line).into_owned();
+            self.line.clear();
+            if (self.pick)(&line) {
+                self.picked.push(line);
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Memory that a log is written to.
+#[derive(Debug, Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Memory {
+    fn start(volumes: &[VolumeSetup]) -> Result<(SyncLogWriter, Self), LabError> {
+        let memory = Self::default();
+        let info = LogInfo {
+            elevator: volumes.first().map(|volume| volume.elevator.to_string()).unwrap_or_default(),
+            target: "modelled machine".to_owned(),
+            clock: "virtual".to_owned(),
+            ..LogInfo::default()
+        };
+        Ok((SyncLogWriter::to(memory.clone(), &info, &LogOptions::default())?, memory))
+    }
+
+    /// Completes the log. All sinks of the writer must have been dropped.
+    fn finish(self, log: SyncLogWriter) -> Result<MachineLog, LabError> {
+        log.finish()?;
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let report = LogReader::new(&bytes[..])?.summarise(&Filter::default())?;
+        Ok(MachineLog { report, bytes })
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! The volumes of one machine as one process in virtual time: advances each volume at its own times. Volumes do not call
+//! each other.
+
+use iopath_core::{Instant, LogSink};
+use iopath_model::event_loop::{Process, earlier};
+
+use super::jobs::JobSetup;
+use super::system::System;
+
+/// The volumes of a machine.
+#[derive(Default)]
+pub(super) struct Several {
+    volumes: Vec<Box<dyn System>>,
+    /// Whether jobs were started since the last call: they run at once, and no time limit shows them.
+    has_started: bool,
+}
+
+impl Several {
+    /// One volume.
+    pub(super) fn one(volume: Box<dyn System>) -> Self {
+        Self { volumes: vec![volume], has_started: false }
+    }
+
+    pub(super) fn push(&mut self, volume: Box<dyn System>) {
+        self.volumes.push(volume);
+    }
+
+    /// The volumes, in the order of insertion.
+    pub(super) fn volumes(&self) -> &[Box<dyn System>] {
+        &self.volumes
+    }
+
+    pub(super) fn volumes_mut(&mut self) -> &mut [Box<dyn System>] {
+        &mut self.volumes
+    }
+
+    /// Starts jobs of a volume. Earlier ones must have ended.
+    pub(super) fn start(&mut self, volume: usize, jobs: Vec<JobSetup>) {
+        self.volumes[volume].start(jobs);
+        self.has_started = true;
+    }
+
+    /// Starts the log of each queue of each volume.
+    pub(super) fn start_logs(&mut self, sink: &mut dyn FnMut() -> Box<dyn LogSink>) {
+        for volume in &mut self.volumes {
+            volume.start_logs(sink);
+        }
+    }
+
+    /// Bytes that all jobs have moved so far.
+    pub(super) fn moved_bytes(&self) -> u64 {
+        self.volumes.iter().map(|volume| volume.moved_bytes()).sum()
+    }
+}
+
+impl Process for Several {
+    #[inline]
+    fn advance(&mut self, now: Instant) {
+        if let [volume] = &mut self.volumes[..] {
+            return volume.advance(now);
+        }
+        let all = std::mem::take(&mut self.has_started);
+        for volume in &mut self.volumes {
+            if all || volume.poll_timeout().is_some_and(|due| due <= now) {
+                volume.advance(now);
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.volumes.iter().fold(None, |due, volume| earlier(due, volume.poll_timeout()))
+    }
+
+    fn is_done(&self) -> bool {
+        let mut all = true;
+        for volume in &self.volumes {
+            // A failure ends the run.
+            if volume.has_failed() {
+                return true;
+            }
+            all &= volume.is_done();
+        }
+        all
+    }
+}
