@@ -126,8 +126,8 @@ pub(crate) struct RunArgs {
     /// The I/O scheduler (elevator) of iopath's own paths, with settings: `deadline:read_expire_ms=100`
     #[arg(long, value_parser = elevator, value_name = "NAME[:SETTING=N,...]", long_help = elevators_help())]
     pub(crate) elevator: Option<ElevatorSpec>,
-    /// Maximum number of requests in flight at the device, for all jobs together. Applies to elevators other than none,
-    /// which order the waiting requests. Default: the queue depth of the disk, or 32
+    /// Maximum number of requests in flight at the device, for all jobs together. Needs an elevator other than none, which
+    /// orders the waiting requests, or path iopath-buffered. Default: the queue depth of the disk, or 32
     #[arg(long, value_parser = count, value_name = "N")]
     pub(crate) device_depth: Option<u32>,
     /// The I/O engine of iopath's own paths

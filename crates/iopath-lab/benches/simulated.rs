@@ -68,7 +68,7 @@ fn rate(case: &Case, log: &Path) -> f64 {
         end: End::Bytes(case.ios * u64::from(block_size)),
         repetitions: Repetitions::constant(1),
         // The elevator orders the requests, not the disk.
-        device_depth: Some(DeviceDepth::constant(2)),
+        device_depth: (case.elevator != "none").then(|| DeviceDepth::constant(2)),
         elevator: Some(case.elevator.parse().expect("an elevator of the table")),
         log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None }),
         ..Workload::default()

@@ -50,7 +50,7 @@ impl Workload {
 
     fn check_queue(&self) -> Result<(), WorkloadError> {
         if self.path.capabilities.queue {
-            return Ok(());
+            return self.check_device_depth();
         }
         let given = [
             (Field::Elevator, self.elevator.as_ref().map(ToString::to_string)),
@@ -62,6 +62,15 @@ impl Workload {
             Some((field, value)) => Err(WorkloadError::NoQueue { path: self.path.name, field, value }),
             None => Ok(()),
         }
+    }
+
+    /// The device depth applies to a queue that several jobs share: with any elevator but `none`, or below a page cache.
+    fn check_device_depth(&self) -> Result<(), WorkloadError> {
+        let orders = self.elevator.as_ref().is_some_and(|elevator| elevator.name() != "none");
+        if self.device_depth.is_none() || orders || self.path.capabilities.cache {
+            return Ok(());
+        }
+        Err(WorkloadError::NoSharedQueue)
     }
 
     fn check_cache(&self) -> Result<(), WorkloadError> {
@@ -142,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::paths::find_path;
-    use crate::workload::{BlockSize, Depth, Jobs, Rw};
+    use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Rw};
 
     fn on(path: &str) -> Workload {
         Workload { path: find_path(path).unwrap(), ..Workload::default() }
@@ -191,6 +200,20 @@ mod tests {
         assert!(text.starts_with("path kernel-buffered does not accept elevator (`none`)"), "{text}");
         let text = refused(&Workload { engine: Some(Engine::Threads), ..Workload::default() });
         assert!(text.starts_with("path kernel-buffered does not accept engine (`threads`)"), "{text}");
+    }
+
+    #[test]
+    fn a_device_depth_needs_a_queue_that_jobs_share() {
+        let device_depth = Some(DeviceDepth::constant(4));
+        for elevator in [None, Some("none".parse().unwrap())] {
+            for path in ["iopath-direct", "iopath-raw", "null"] {
+                let text = refused(&Workload { elevator: elevator.clone(), device_depth, ..on(path) });
+                assert!(text.ends_with("omit it, or use another elevator"), "{text}");
+            }
+            Workload { elevator, device_depth, ..on("iopath-buffered") }.check().unwrap();
+        }
+        let elevator = Some("deadline".parse().unwrap());
+        Workload { elevator, device_depth, ..on("iopath-direct") }.check().unwrap();
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub enum WorkloadError {
         /// Its value.
         value: String,
     },
+    /// The device depth is a limit of the queue that all jobs share, and with elevator `none` each job has its own.
+    NoSharedQueue,
     /// The path has no page cache of iopath, and therefore no settings of it.
     NoCache {
         /// The path's name.
@@ -149,6 +151,12 @@ impl WorkloadError {
             Self::NoQueue { path, field, value } => format!(
                 "path {path} does not accept {} (`{value}`); omit it, or use null or an iopath-* path",
                 name(*field)
+            ),
+            Self::NoSharedQueue => format!(
+                "{} limits the queue that all jobs share, and with elevator none each job has a queue of its own; omit it, \
+                 or use another {}",
+                name(Field::DeviceDepth),
+                name(Field::Elevator)
             ),
             Self::NoCache { path, field } => format!(
                 "path {path} has no iopath page cache and does not accept {}; omit it, or use path iopath-buffered",

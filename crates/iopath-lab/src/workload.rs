@@ -100,8 +100,8 @@ pub struct Workload {
     pub read_share: ReadShare,
     /// The elevator, on a path with a queue of iopath; unset is `none`.
     pub elevator: Option<ElevatorSpec>,
-    /// With an elevator other than `none`: maximum requests in flight at the device, for all jobs together. Unset is the
-    /// queue depth of the device.
+    /// Maximum requests in flight at the device, for all jobs together, on a path with a page cache of iopath or with an
+    /// elevator other than `none`. Unset is the queue depth of the device. Refused with `none` on any other path.
     pub device_depth: Option<DeviceDepth>,
     /// The I/O engine, on a path with a queue of iopath; unset is [`Engine::Auto`].
     pub engine: Option<Engine>,

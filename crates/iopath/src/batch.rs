@@ -26,6 +26,10 @@ pub use request::Request;
 /// All other requests may complete in any order. Dropping a batch waits for the requests in flight, except for buffered
 /// reads, which it abandons.
 ///
+/// No batch extends its volume: a write past the end is refused with [`ErrorKind::PastEnd`](crate::ErrorKind::PastEnd), also
+/// with [`Options::extend`](crate::Options::extend). Extend the volume with [`Volume::resize`] first, or append with
+/// [`Volume::write_at`].
+///
 /// A batch may move between threads ([`AnyThread`]). [`Volume::local_batch`] creates a batch that stays on its thread, with a
 /// lower CPU cost. An event loop can wait for completions with a file descriptor: [`Batch::completion_fd`].
 ///
@@ -45,9 +49,8 @@ pub use request::Request;
 /// Requests continue in calls of the batch: a program that neither polls nor waits delays them. Such a delay does not
 /// block other callers: until the request continues, the page that it waits for can be evicted.
 ///
-/// Some calls are blocking only: a write past the end is refused even with [`Options::extend`](crate::Options::extend), and a
-/// flush does not cut a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority have no
-/// effect: the cache's own queue executes page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
+/// A flush does not truncate a file that appends have extended in advance ([`Volume::flush`] does). Stream and priority have
+/// no effect: the cache's own queue executes page I/O for all callers. Before a [`Volume::resize`], reap discards and zeroes.
 ///
 /// # Direct, on a volume with a page cache
 /// A direct batch is coherent with the cache, as [`Direct`](crate::Direct) describes. A queued write holds claims on

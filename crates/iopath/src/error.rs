@@ -174,7 +174,7 @@ pub enum ErrorKind {
     Thread,
     /// The volume has no page cache.
     NotBuffered,
-    /// The volume has no common queue to log: each thread has its own.
+    /// The volume has no common queue to log: with elevator `none` and without a page cache, each thread has its own.
     NoSingleQueue,
     /// Guards borrow every page of the cache.
     AllBorrowed {
@@ -304,7 +304,7 @@ impl fmt::Display for Error {
             ErrorKind::PastEnd { size_bytes } => write!(
                 f,
                 "{op} of {bytes} bytes at offset {offset} reaches past the end of {path}, which has {size_bytes} bytes; \
-                 use a smaller range, or extend the volume"
+                 use a smaller range, or extend the volume first (Volume::resize, or Volume::write_at with Options::extend)"
             ),
             ErrorKind::UnexpectedEnd { size_bytes } => write!(
                 f,
@@ -330,7 +330,8 @@ impl fmt::Display for Error {
             ErrorKind::NoSingleQueue => write!(
                 f,
                 "each thread has its own queue for {path}, so there is no common queue to log; log a batch \
-                 (Batch::start_log), or open the volume with Options::mode(IoMode::Buffered)"
+                 (Batch::start_log), select an elevator other than none (Options::elevator), or open the volume with \
+                 Options::mode(IoMode::Buffered)"
             ),
             ErrorKind::AllBorrowed { pages } => write!(
                 f,

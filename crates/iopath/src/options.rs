@@ -189,9 +189,10 @@ impl Options {
         self
     }
 
-    /// With an elevator other than `none`: the maximum number of requests in flight at the device, for all threads and
-    /// batches together. Further requests wait in the elevator, which orders them. Default: `queue_depth` or `nr_requests` of
-    /// the disk in sysfs, or 32.
+    /// The maximum number of requests in flight at the device of a queue that threads share: the queue of the page cache,
+    /// and, with an elevator other than `none`, the queue of all threads and batches. Further requests wait in the elevator,
+    /// which orders them. Default for the page cache: [`Options::depth`]; otherwise `queue_depth` or `nr_requests` of the
+    /// disk in sysfs, or 32. With `none` and without a page cache, no queue is shared, and only [`Options::depth`] applies.
     #[must_use]
     pub const fn device_depth(mut self, requests: u32) -> Self {
         self.device_depth = Some(requests);

@@ -211,6 +211,18 @@ impl Shared {
     }
 }
 
+/// The queue that threads and batches share, with the current settings; opens it if necessary. `None` with elevator `none`.
+pub(crate) fn shared_queue(devices: &dyn Devices) -> Result<Option<&SharedQueue<SharedDevice>>, OpenError> {
+    let tuning = devices.tuning();
+    if !tuning.wanted().0.is_shared() {
+        return Ok(None);
+    }
+    let queue = &tuning.shared_queue().open(devices)?.queue;
+    // A change of the settings during the opening has not reached the queue.
+    tuning.tune(queue);
+    Ok(Some(queue))
+}
+
 impl<D: ?Sized + RealDevice> Queue<D> {
     /// A queue for the calling thread: its own or the shared queue, depending on the elevator.
     pub(crate) fn open(devices: &dyn Devices, shape: Shape<D>) -> Result<Opened<Self>, OpenError> {

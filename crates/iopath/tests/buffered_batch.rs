@@ -144,7 +144,30 @@ fn the_mode_of_the_volume_selects_the_way_and_an_option_overrides_it() {
 }
 
 #[test]
-fn requests_that_cannot_be_carried_out_are_refused_with_their_buffer() {
+fn a_batch_write_past_the_end_is_refused_with_the_calls_that_extend() {
+    let volume = memory(&buffered(Options::new()).extend(true));
+    let size = volume.size_bytes();
+    for is_buffered in [true, false] {
+        let mut batch = volume.batch(&BatchOptions::new(1, PAGE).buffered(is_buffered)).unwrap();
+        let refused = batch.queue(Request::write(batch.buffer().unwrap(), size)).unwrap_err();
+        assert_eq!(refused.error.kind(), ErrorKind::PastEnd { size_bytes: size });
+        for remedy in ["Volume::resize", "Volume::write_at with Options::extend"] {
+            assert!(refused.error.to_string().contains(remedy), "{}", refused.error);
+        }
+        assert_eq!(volume.size_bytes(), size);
+    }
+    // The first remedy, then the second.
+    let mut batch = volume.batch(&BatchOptions::new(1, PAGE)).unwrap();
+    volume.resize(size + PAGE as u64).unwrap();
+    volume.write_at(&[7; PAGE], size + PAGE as u64).unwrap();
+    for offset in [size, size + PAGE as u64] {
+        batch.queue(Request::write(batch.buffer().unwrap(), offset)).unwrap();
+        assert_eq!(batch.wait().unwrap().unwrap().result.unwrap(), PAGE);
+    }
+}
+
+#[test]
+fn invalid_requests_are_refused_with_their_buffer() {
     let volume = memory(&buffered(Options::new()).extend(true));
     let mut batch = volume.batch(&BatchOptions::new(2, PAGE)).unwrap();
     let end = SIZE as u64;

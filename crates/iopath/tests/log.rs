@@ -31,6 +31,7 @@ fn each_mode(mut check: impl FnMut(&str, &Volume)) {
     let modes = [
         ("direct", options().write(true)),
         ("raw", options().write(true).mode(IoMode::Raw)),
+        ("direct, deadline", options().write(true).elevator("deadline")),
         ("buffered", options().write(true).direct(false).cache_bytes(64 * 4096)),
     ];
     for (name, options) in modes {
@@ -62,12 +63,32 @@ fn a_volume_logs_or_refuses_with_the_reason() {
                 assert!(records.0.load(Relaxed) > 0, "{name}: nothing was recorded");
             }
             Err(error) => {
-                assert!(!name.starts_with("buffered"), "{name}: {error}");
+                assert!(volume.elevator().name() == "none" && volume.stats().is_none(), "{name}: {error}");
                 assert_eq!((error.kind(), error.errno()), (ErrorKind::NoSingleQueue, 95), "{name}");
-                assert!(error.to_string().contains("Batch::start_log"), "{name}: {error}");
+                for remedy in ["Batch::start_log", "Options::elevator", "IoMode::Buffered"] {
+                    assert!(error.to_string().contains(remedy), "{name}: {error}");
+                }
             }
         }
     });
+}
+
+#[test]
+fn a_log_of_a_shared_queue_has_the_io_of_all_threads_and_batches() {
+    let disk = MemoryDisk::new(&MemoryConfig::of_bytes(1 << 16)).unwrap();
+    let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();
+    volume.set_elevator(&"ascend".parse().unwrap());
+    let records = Counter::default();
+    volume.start_log(Box::new(records.clone())).unwrap();
+    let of_thread = std::thread::scope(|scope| {
+        scope.spawn(|| volume.write_at(&AlignedBuf::new(4096).unwrap(), 0).unwrap()).join().unwrap();
+        records.0.load(Relaxed)
+    });
+    assert!(of_thread > 0, "nothing was recorded");
+    let mut batch = volume.batch(&BatchOptions::new(1, 4096)).unwrap();
+    batch.queue(Request::read(batch.buffer().unwrap(), 0)).unwrap();
+    batch.wait().unwrap().unwrap().result.unwrap();
+    assert!(records.0.load(Relaxed) > of_thread, "the read of the batch was not recorded");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::Volume;
 use crate::error::{Cause, Error, ErrorKind, Result};
+use crate::queues::shared_queue;
 use iopath_core::{LogSink, Op};
 use iopath_os::{Advice, Buffered, BufferedError, BufferedStats};
 
@@ -35,14 +36,24 @@ impl Volume {
         self.cache_if_any().map(Buffered::stats)
     }
 
-    /// Records each step of the queue between page cache and device in `sink` from now on. Without a page cache, each thread
-    /// has its own queue: log a batch instead ([`Batch::start_log`](crate::Batch::start_log)).
+    /// Records each step of the volume's queue in `sink` from now on: of the queue between page cache and device, or, on a
+    /// volume without a page cache, of the queue that all threads and batches share. With elevator `none` and without a page
+    /// cache there is no such queue, since each thread and batch has its own: log a batch instead
+    /// ([`Batch::start_log`](crate::Batch::start_log)).
+    ///
+    /// A direct batch on a volume with a page cache has a queue outside the cache, and a batch with a completion descriptor
+    /// always has its own. Neither is in this log.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSingleQueue`] on a volume without a page cache.
+    /// [`ErrorKind::NoSingleQueue`] with elevator `none` on a volume without a page cache; [`ErrorKind::Thread`] if the
+    /// shared queue needs an engine and none can be started.
     pub fn start_log(&self, sink: Box<dyn LogSink>) -> Result<()> {
-        let cache = self.cache_if_any().ok_or_else(|| self.error(ErrorKind::NoSingleQueue))?;
-        cache.start_log(sink);
+        if let Some(cache) = self.cache_if_any() {
+            cache.start_log(sink);
+            return Ok(());
+        }
+        let queue = shared_queue(self.source()).map_err(|error| self.thread_error(error))?;
+        queue.ok_or_else(|| self.error(ErrorKind::NoSingleQueue))?.start_log(sink);
         Ok(())
     }
 
