@@ -16,6 +16,14 @@ pub enum ModelError {
         /// All presets.
         known: String,
     },
+    /// No host of this name.
+    #[error("there is no host `{name}`; hosts: {known}; or name a file")]
+    UnknownHost {
+        /// The name.
+        name: String,
+        /// All hosts.
+        known: String,
+    },
     /// The text is not TOML.
     #[error("{at}: not TOML: {message}")]
     Syntax {

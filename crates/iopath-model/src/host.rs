@@ -1,6 +1,10 @@
 //! The CPUs of a modelled host: the CPU cost of I/O, the utilization, and the time that work waits for a CPU.
-//! Priorities, caches and the scheduler of the host are not modelled: the CPU that is free first executes the work.
+//!
+//! Work has two classes. Interrupts, and the submission of requests to devices, begin at once, and suspend a thread if all
+//! CPUs execute threads. Work of threads waits for a CPU without another thread, in the order of arrival. Processor caches
+//! and the scheduler's priorities are not modelled.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use iopath_core::{Duration, Instant};
@@ -15,6 +19,13 @@ use crate::stage::{Passage, Stage};
 const PARAMETERS: &[Parameter] = &[
     Parameter::new("cpus", Unit::Count, (1.0, 1024.0), "processors"),
     Parameter::new("call_ns", Unit::Nanoseconds, (0.0, 1e9), "a system call").or(0.0),
+    Parameter::new(
+        "bio_ns",
+        Unit::Nanoseconds,
+        (0.0, 1e9),
+        "a bio: allocation, submission to the queue, completion",
+    )
+    .or(0.0),
     Parameter::new("io_ns", Unit::Nanoseconds, (0.0, 1e9), "a request from submission to the device"),
     Parameter::new("segment_ns", Unit::Nanoseconds, (0.0, 1e9), "a segment of a request"),
     Parameter::new("copy_mb_per_s", Unit::MbPerS, (1.0, 1e7), "the rate of copies in memory"),
@@ -39,6 +50,8 @@ const PARAMETERS: &[Parameter] = &[
 pub struct Work {
     /// System calls.
     pub calls: u32,
+    /// Bios submitted to a queue.
+    pub bios: u32,
     /// Requests submitted to a device.
     pub ios: u32,
     /// Segments of these requests.
@@ -59,6 +72,7 @@ pub struct HostModel {
     settings: Vec<Setting>,
     cpus: u32,
     call: Nanos,
+    bio: Nanos,
     io: Nanos,
     segment: Nanos,
     /// The time of a byte, in 2^-16 ns.
@@ -71,6 +85,30 @@ pub struct HostModel {
 impl HostModel {
     /// Names, units and ranges of its parameters.
     pub const PARAMETERS: &'static [Parameter] = PARAMETERS;
+
+    /// Hosts that come with the crate: names and files.
+    pub const PRESETS: &'static [(&'static str, &'static str)] =
+        &[("server-2006", include_str!("../presets/host/server-2006.toml"))];
+
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// [`ModelError::UnknownHost`], with the names of all.
+    pub fn preset(name: &str) -> Result<Self, ModelError> {
+        Self::preset_with(name, &[])
+    }
+
+    /// The preset of this name, with other values for some parameters.
+    ///
+    /// # Errors
+    /// As for [`HostModel::preset`] and [`HostModel::parse_with`].
+    pub fn preset_with(name: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
+        let Some((name, text)) = Self::PRESETS.iter().find(|preset| preset.0 == name) else {
+            let known = Self::PRESETS.iter().map(|preset| preset.0).collect::<Vec<_>>().join(", ");
+            return Err(ModelError::UnknownHost { name: name.to_owned(), known });
+        };
+        Self::parse_with(name, text, overrides)
+    }
 
     /// The parameters of a file.
     ///
@@ -98,6 +136,7 @@ impl HostModel {
             settings: Vec::new(),
             cpus: values.amount("cpus") as u32,
             call: values.amount("call_ns"),
+            bio: values.amount("bio_ns"),
             io: values.amount("io_ns"),
             segment: values.amount("segment_ns"),
             byte: (SECOND as f64 * 65536.0 / values.number("copy_mb_per_s")).round() as u64,
@@ -117,6 +156,7 @@ impl HostModel {
         let copied = (u128::from(work.bytes_copied) * u128::from(self.byte)) >> 16;
         let counted = [
             (work.calls, self.call),
+            (work.bios, self.bio),
             (work.ios, self.io),
             (work.segments, self.segment),
             (work.interrupts, self.interrupt),
@@ -132,24 +172,52 @@ impl HostModel {
 /// each other.
 ///
 /// As a [`Stage`], a host adds the CPU cost of submission (I/O, segments, allocation) to each request, and the cost of
-/// an interrupt to each completion. A caller adds the cost of copies, calls and pages with [`Host::run`].
+/// an interrupt to each completion. Threads execute the work of calls, bios, copies and pages: see [`Host::threads`].
 #[derive(Debug, Clone)]
 pub struct Host {
     shared: Arc<Mutex<Cpus>>,
 }
 
+/// A group of threads on a host, for example the callers of one volume. Each thread has one piece of work at a time.
+#[derive(Debug)]
+pub struct Threads {
+    host: Host,
+    group: usize,
+}
+
 #[derive(Debug)]
 struct Cpus {
     model: HostModel,
-    free: Vec<Instant>,
+    each: Vec<Cpu>,
+    /// Work of threads that waits for a CPU, in the order of arrival.
+    waiting: VecDeque<(Thread, Duration)>,
+    /// For each group of threads: threads whose work is done, in the order of time.
+    done: Vec<VecDeque<(Instant, u32)>>,
     busy: Duration,
+}
+
+/// A thread: the number of its group and its number there.
+#[derive(Debug, Clone, Copy)]
+struct Thread {
+    group: usize,
+    number: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cpu {
+    /// The end of interrupts and submissions.
+    free: Instant,
+    /// The thread on this CPU, and the end of its work if no interrupt suspends it.
+    thread: Option<(Instant, Thread)>,
 }
 
 impl Host {
     /// The host of `model`, idle.
     pub fn new(model: &HostModel) -> Self {
-        let free = vec![Instant::ZERO; model.cpus as usize];
-        Self { shared: Arc::new(Mutex::new(Cpus { model: model.clone(), free, busy: Duration::ZERO })) }
+        let each = vec![Cpu { free: Instant::ZERO, thread: None }; model.cpus as usize];
+        let (waiting, done) = (VecDeque::new(), Vec::new());
+        let cpus = Cpus { model: model.clone(), each, waiting, done, busy: Duration::ZERO };
+        Self { shared: Arc::new(Mutex::new(cpus)) }
     }
 
     /// Processors.
@@ -157,26 +225,93 @@ impl Host {
         self.cpu_states().model.cpus
     }
 
-    /// The CPU time spent so far, over all CPUs.
+    /// The CPU time spent so far, over all CPUs. Work counts when it begins.
     pub fn busy(&self) -> Duration {
         self.cpu_states().busy
     }
 
-    /// Executes the work on the CPU that is free first. Returns the time at which it is done.
+    /// A group of threads.
+    pub fn threads(&self) -> Threads {
+        let mut cpus = self.cpu_states();
+        cpus.done.push(VecDeque::new());
+        Threads { host: self.clone(), group: cpus.done.len() - 1 }
+    }
+
+    /// Executes work that does not wait for threads, such as an interrupt, on the CPU that is free first. Returns the
+    /// time at which it is done.
     pub fn run(&self, work: &Work, now: Instant) -> Instant {
         let mut cpus = self.cpu_states();
         let cost = cpus.model.cost(work);
         if cost.is_zero() {
             return now;
         }
+        cpus.advance(now);
         cpus.busy = cpus.busy.saturating_add(cost);
-        let Some(first) = cpus.free.iter_mut().min() else { return now };
-        *first = (*first).max(now) + cost;
-        *first
+        let first = cpus.each.iter_mut().min_by_key(|cpu| (cpu.free.max(now), cpu.thread.is_some()));
+        let Some(cpu) = first else { return now };
+        cpu.free = cpu.free.max(now) + cost;
+        if let Some((end, _)) = &mut cpu.thread {
+            *end = *end + cost;
+        }
+        cpu.free
     }
 
     fn cpu_states(&self) -> MutexGuard<'_, Cpus> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Threads {
+    /// Begins work of a thread, or queues it until a CPU is free. The work takes at least a nanosecond.
+    /// [`Threads::poll_done`] returns the thread when it is done.
+    pub fn begin(&self, number: u32, work: &Work, now: Instant) {
+        let mut cpus = self.host.cpu_states();
+        cpus.advance(now);
+        let cost = cpus.model.cost(work).max(Duration::from_nanos(1));
+        cpus.waiting.push_back((Thread { group: self.group, number }, cost));
+        cpus.start_waiting(now);
+    }
+
+    /// The next thread whose work is done at `now`, in the order of time.
+    pub fn poll_done(&self, now: Instant) -> Option<u32> {
+        let mut cpus = self.host.cpu_states();
+        cpus.advance(now);
+        cpus.done[self.group].pop_front().map(|(_, number)| number)
+    }
+
+    /// The next time at which to call [`Threads::poll_done`]; none if no thread of the group is on a CPU. Work of
+    /// another group may change it.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let cpus = self.host.cpu_states();
+        let done = cpus.done[self.group].front().map(|(at, _)| *at);
+        let of_group = |cpu: &Cpu| cpu.thread.filter(|(_, thread)| thread.group == self.group);
+        let running = cpus.each.iter().filter_map(of_group).map(|(end, _)| end);
+        done.into_iter().chain(running).min()
+    }
+}
+
+impl Cpus {
+    /// Ends the work of threads that is done at `now`, each at its own time, and begins the work that waits for its CPU.
+    fn advance(&mut self, now: Instant) {
+        loop {
+            let ends = self.each.iter().enumerate().filter_map(|(index, cpu)| Some((cpu.thread?.0, index)));
+            let Some((end, index)) = ends.min().filter(|(end, _)| *end <= now) else { return };
+            if let Some((_, thread)) = self.each[index].thread.take() {
+                self.done[thread.group].push_back((end, thread.number));
+            }
+            self.start_waiting(end);
+        }
+    }
+
+    /// Begins work on CPUs without a thread.
+    fn start_waiting(&mut self, now: Instant) {
+        while !self.waiting.is_empty() {
+            let idle = self.each.iter_mut().filter(|cpu| cpu.thread.is_none());
+            let Some(cpu) = idle.min_by_key(|cpu| cpu.free.max(now)) else { return };
+            let Some((thread, cost)) = self.waiting.pop_front() else { return };
+            self.busy = self.busy.saturating_add(cost);
+            cpu.thread = Some((cpu.free.max(now) + cost, thread));
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub use clock::{EndOfTime, VirtualClock};
 pub use delay::{Delay, Throttle};
 pub use device::ModelDevice;
 pub use error::ModelError;
-pub use host::{Host, HostModel, Work};
+pub use host::{Host, HostModel, Threads, Work};
 pub use link::{Link, LinkModel};
 pub use model::{Kind, Model, Preset};
 pub use parameter::{Parameter, Setting, Unit};

@@ -3,7 +3,7 @@
 mod rig;
 
 use iopath_core::{BlockDevice, Duration, Instant, LengthOnly, Op};
-use iopath_model::{Delay, Host, HostModel, Link, LinkModel, Model, Staged, Throttle, Work};
+use iopath_model::{Delay, Host, HostModel, Link, LinkModel, Model, Staged, Threads, Throttle, Work};
 use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 fn fast() -> Device {
@@ -111,6 +111,61 @@ fn a_host_whose_cpu_is_busy_is_the_bottleneck_and_reports_its_use() {
     assert_eq!(done[0].latency(), 110_000);
     let share = idle.busy().as_nanos() as f64 / rig.now as f64;
     assert!((0.090..0.092).contains(&share), "{share}");
+}
+
+/// The threads that are done, each with its time.
+fn drain(threads: &[Threads], until: u64) -> Vec<(u64, u32)> {
+    let mut done = Vec::new();
+    while let Some(due) = threads.iter().filter_map(Threads::poll_timeout).min() {
+        if due.as_nanos() > until {
+            break;
+        }
+        for group in threads {
+            done.extend(std::iter::from_fn(|| group.poll_done(due)).map(|thread| (due.as_nanos(), thread)));
+        }
+    }
+    done
+}
+
+const CALLS: [Work; 2] = [Work { calls: 1, ..NO_WORK }, Work { calls: 2, ..NO_WORK }];
+const NO_WORK: Work =
+    Work { calls: 0, bios: 0, ios: 0, segments: 0, bytes_copied: 0, interrupts: 0, requests: 0, pages: 0 };
+
+#[test]
+fn threads_wait_for_a_cpu_in_the_order_of_arrival_across_volumes() {
+    let host = |cpus: &str| {
+        let text = format!("call_ns = 1000\n{}", HOST.replace("cpus = 1", &format!("cpus = {cpus}")));
+        Host::new(&HostModel::parse("host", &text).unwrap())
+    };
+    for (cpus, expected) in [
+        ("1", [(2000, 1), (3000, 2), (5000, 3), (6000, 4)]),
+        ("2", [(1000, 2), (2000, 1), (3000, 3), (3000, 4)]),
+    ] {
+        let host = host(cpus);
+        let volumes = [host.threads(), host.threads()];
+        for (thread, work) in [(1, 1), (2, 0), (3, 1), (4, 0)] {
+            volumes[thread as usize % 2].begin(thread, &CALLS[work], Instant::ZERO);
+        }
+        let mut done = drain(&volumes, u64::MAX);
+        done.sort_unstable();
+        assert_eq!(done, expected, "{cpus} CPUs");
+        assert_eq!(host.busy(), Duration::from_micros(6));
+    }
+}
+
+#[test]
+fn an_interrupt_suspends_a_thread_and_does_not_wait_for_queued_threads() {
+    let host = Host::new(&HostModel::parse("host", &format!("call_ns = 1000\n{HOST}")).unwrap());
+    let threads = [host.threads()];
+    threads[0].begin(1, &CALLS[0], Instant::ZERO);
+    threads[0].begin(2, &CALLS[0], Instant::ZERO);
+    let interrupt = Work { interrupts: 1, ..Work::default() };
+    let at = |nanos| Instant::from_nanos(nanos);
+    assert_eq!(host.run(&interrupt, at(400)), at(4400), "at once, on the CPU of thread 1");
+    assert_eq!(host.run(&interrupt, at(500)), at(8400), "after the first interrupt");
+    assert_eq!(drain(&threads, u64::MAX), [(9000, 1), (10_000, 2)]);
+    threads[0].begin(3, &Work::default(), at(20_000));
+    assert_eq!(drain(&threads, u64::MAX), [(20_001, 3)], "time passes even without work");
 }
 
 #[test]
