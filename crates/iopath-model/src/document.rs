@@ -75,7 +75,7 @@ impl<'t> Document<'t> {
     /// The files that provide a table.
     fn places(&self, path: &str) -> impl Iterator<Item = Place<'_>> {
         let layers = self.layers.iter().filter(move |layer| layer.path == path);
-        layers.map(|layer| Place { layer, table: &layer.table, span: 0..0 })
+        layers.map(|layer| Place { layer, table: &layer.table, span: 0..0, source: None })
     }
 
     /// The parameters read so far, with their values and sources.
@@ -107,9 +107,24 @@ struct Place<'d> {
     layer: &'d Layer<'d>,
     table: &'d DeTable<'d>,
     span: Span<usize>,
+    /// The source of every value of the table, as the table above states it.
+    source: Option<&'d str>,
 }
 
-impl Place<'_> {
+impl<'d> Place<'d> {
+    /// The source that this table states for `name`, one of its parameters or tables.
+    fn source_of(&self, name: &str) -> Option<&'d str> {
+        let Some(stated) = self.table.get("source") else { return self.source };
+        match stated.get_ref() {
+            DeValue::String(text) => Some(text),
+            DeValue::Table(sources) => match sources.get(name)?.get_ref() {
+                DeValue::String(text) => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn position(&self, span: Span<usize>) -> Position {
         position(self.layer.file, self.layer.text, Some(span))
     }
@@ -161,7 +176,8 @@ impl<'d> Section<'d> {
             let DeValue::Table(table) = value.get_ref() else {
                 return Err(self.wrong_type(place, name, value, "a table"));
             };
-            tables.push(Place { layer: place.layer, table, span: value.span() });
+            let source = place.source_of(name);
+            tables.push(Place { layer: place.layer, table, span: value.span(), source });
         }
         let path = format!("{}{name}.", self.path);
         tables.extend(self.document.places(&path));
@@ -176,7 +192,8 @@ impl<'d> Section<'d> {
         let DeValue::Array(array) = value.get_ref() else { return Err(wrong()) };
         let section = |(index, value): (usize, &'d Spanned<DeValue<'d>>)| {
             let DeValue::Table(table) = value.get_ref() else { return Err(wrong()) };
-            let tables = vec![Place { layer: place.layer, table, span: value.span() }];
+            let source = place.source_of(name);
+            let tables = vec![Place { layer: place.layer, table, span: value.span(), source }];
             Ok(Section { document: self.document, path: format!("{}{name}.{index}.", self.path), tables })
         };
         array.iter().enumerate().map(section).collect()
@@ -198,14 +215,7 @@ impl<'d> Section<'d> {
             return Some("set from outside the file");
         }
         let place = self.tables.iter().find(|place| place.table.contains_key(name))?;
-        match place.table.get("source")?.get_ref() {
-            DeValue::String(text) => Some(text),
-            DeValue::Table(sources) => match sources.get(name)?.get_ref() {
-                DeValue::String(text) => Some(text),
-                _ => None,
-            },
-            _ => None,
-        }
+        place.source_of(name)
     }
 
     /// The error of a value that is in its range and nevertheless invalid.
@@ -262,14 +272,16 @@ impl<'d> Section<'d> {
         self.document.overrides.iter().rev().find(|one| is_this(one.path))
     }
 
-    /// `source` is one string for the table, or a string for each parameter.
+    /// `source` is one string for the table, or a string for each parameter. A table in this table may have one, too.
     fn check_sources(&self, place: &Place<'d>, parameters: &[Parameter]) -> Result<(), ModelError> {
         let Some(value) = place.table.get("source") else { return Ok(()) };
         match value.get_ref() {
             DeValue::String(_) => Ok(()),
             DeValue::Table(sources) => {
-                let is_known = |name: &str| {
-                    parameters.iter().any(|one| one.name == name) && place.table.contains_key(name)
+                let is_known = |name: &str| match place.table.get(name).map(Spanned::get_ref) {
+                    Some(DeValue::Table(_) | DeValue::Array(_)) => true,
+                    Some(_) => parameters.iter().any(|one| one.name == name),
+                    None => false,
                 };
                 match sources.keys().find(|key| !is_known(key.get_ref())) {
                     None => Ok(()),

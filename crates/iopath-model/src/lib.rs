@@ -5,7 +5,7 @@
 //! A [`Model`] holds the checked parameters of a TOML file. [`ModelDevice`] is such a model as a
 //! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in
 //! virtual time can jump there and misses no event. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a
-//! [`Throttle`] in front of any device. The same requests at the same times with the same seed complete at the same
+//! [`Throttle`] in front of any device, and an [`Adapter`] shares its command slots among several devices. The same requests at the same times with the same seed complete at the same
 //! nanosecond on every machine: times are integers, and the models use no function of a mathematics library.
 //!
 //! ```
@@ -29,6 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adapter;
 mod bucket;
 mod clock;
 mod cloud;
@@ -47,6 +48,7 @@ mod parameter;
 mod stage;
 mod target;
 
+pub use adapter::{Adapter, Attached, SlotOrder};
 pub use clock::{EndOfTime, VirtualClock};
 pub use delay::{Delay, Throttle};
 pub use device::ModelDevice;
