@@ -4,16 +4,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use iopath_core::{
-    BlockDevice, Busy, Completion, Extent, Instant, Io, Limits, Op, Priority, Stream, Tag,
-};
+use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, Limits, Op, Priority, Stream, Tag};
 
 /// Which of the waiting devices gets a freed slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotOrder {
     /// The device whose request has completed, or else the first waiting device in the order of attachment. So the
     /// devices at the end of the list wait longer. The SCSI layer of Linux 2.4 scans its devices this way
-    /// (`scsi_queue_next_request`, drivers/scsi/scsi_lib.c).
+    /// (`scsi_queue_next_request` in `drivers/scsi/scsi_lib.c`).
     Scan,
     /// The devices in turn.
     RoundRobin,

@@ -87,8 +87,10 @@ impl HostModel {
     pub const PARAMETERS: &'static [Parameter] = PARAMETERS;
 
     /// Hosts that come with the crate: names and files.
-    pub const PRESETS: &'static [(&'static str, &'static str)] =
-        &[("server-2006", include_str!("../presets/host/server-2006.toml"))];
+    pub const PRESETS: &'static [(&'static str, &'static str)] = &[
+        ("p3-2002", include_str!("../presets/host/p3-2002.toml")),
+        ("server-2006", include_str!("../presets/host/server-2006.toml")),
+    ];
 
     /// The preset of this name.
     ///

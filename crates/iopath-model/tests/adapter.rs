@@ -61,6 +61,7 @@ fn round_robin_serves_the_devices_in_turn() {
 #[test]
 fn a_device_refuses_more_requests_than_it_accepts_without_the_adapter() {
     let mut rigs = rigs(1, 1, SlotOrder::Scan);
-    let accepted = (0..100).filter(|&number| rigs[0].try_submit(Op::Read, number * 8, 4096).is_some()).count();
+    let accepted =
+        (0..100).filter(|&number| rigs[0].try_submit(Op::Read, number * 8, 4096).is_some()).count();
     assert_eq!(accepted, 64);
 }

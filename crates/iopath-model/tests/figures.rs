@@ -58,9 +58,14 @@ const FIGURES: &[Figure] = &[
     figure("ide-2001", SEEK, None, false, ASSUMED, mean_seek),
     figure("ide-2001", SEEK_P90, None, false, ASSUMED, p90),
     figure("ide-2001", RANDOM[0], Some((63.0, 0.03)), true, GV, |model| random(model, 1, 512)),
-    figure("fc15k-2002", ("sequential read, first 10 GiB", "MB/s"), Some((56.5, 0.02)), true, DALE, |model| {
-        mb_per_s(&rig(model).keep(4, 81_920, |n| (Op::Read, u64::from(n) * 256, 131_072)))
-    }),
+    figure(
+        "fc15k-2002",
+        ("sequential read, first 10 GiB", "MB/s"),
+        Some((56.5, 0.02)),
+        true,
+        DALE,
+        |model| mb_per_s(&rig(model).keep(4, 81_920, |n| (Op::Read, u64::from(n) * 256, 131_072))),
+    ),
     figure("fc15k-2002", OUTER, None, false, ASSUMED, outer),
     figure("fc15k-2002", INNER, None, false, ASSUMED, inner),
     figure("fc15k-2002", SEEK, None, false, ASSUMED, mean_seek),

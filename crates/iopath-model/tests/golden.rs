@@ -6,7 +6,7 @@ use iopath_model::{Model, ModelDevice, Preset};
 
 const HASHES: &[(&str, u64)] = &[
     ("ide-2001", 0xE3D9_CFD2_4127_7B9B),
-    ("fc15k-2002", 0x88B0_EB6D_EC0A_42BA),
+    ("fc15k-2002", 0x62D1_54D8_49D0_7EF1),
     ("sata-2006", 0x5F6A_7FE0_A78A_EB0E),
     ("hdd-20tb", 0xD236_3EAE_0070_E842),
     ("ssd-sata", 0x76EA_B888_E705_3786),
