@@ -132,14 +132,14 @@ impl<'a> Simulation<'a> {
         let device_depth = self.workload.device_depth.map(DeviceDepth::get);
         if self.workload.path.capabilities.cache {
             let cache = &self.workload.cache;
-            return Box::new(Buffered::new(device, cache, &elevator, device_depth, Unplug::AtOnce));
+            return Box::new(Buffered::new(device, cache, &elevator, device_depth, Unplug::AtOnce, None));
         }
         // As on a volume: see `Queue` there.
         if elevator.name() == "none" && jobs > 1 {
-            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None));
+            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, None));
         }
         let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
-        Box::new(Direct::new(SharedQueue::new(device, bios_max, None, device_depth, &elevator), None))
+        Box::new(Direct::new(SharedQueue::new(device, bios_max, None, device_depth, &elevator), None, None))
     }
 
     /// Runs all jobs of a workload once.

@@ -264,6 +264,11 @@ impl Host {
 }
 
 impl Threads {
+    /// The host.
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// Begins work of a thread, or queues it until a CPU is free. The work takes at least a nanosecond.
     /// [`Threads::poll_done`] returns the thread when it is done.
     pub fn begin(&self, number: u32, work: &Work, now: Instant) {

@@ -21,9 +21,10 @@ use iopath_core::cache::{CacheConfig, IoTag};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{
-    Bio, BlockDevice, Instant, LogSink, Priority, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream,
+    Bio, BlockDevice, Instant, IoError, LogSink, Priority, QueueConfig, QueuedDevice, SECTOR_BYTES, Stream,
 };
 use iopath_model::event_loop::{Process, earlier};
+use iopath_model::{Threads, Work};
 
 use super::counted::Counted;
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
@@ -35,7 +36,7 @@ use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
 use crate::result::CacheUse;
-use call::{Call, Next};
+use call::{Call, Caller, Next};
 
 /// Bios between cache and device, as in a volume.
 const BIOS_MAX: u32 = 1024;
@@ -49,6 +50,10 @@ pub(super) struct Buffered<D: BlockDevice> {
     path: BufferedPath<FrameSpans>,
     queue: QueuedDevice<Counted<D>>,
     unplug: Unplug,
+    /// The threads of the jobs; none if CPU work takes no time.
+    threads: Option<Threads>,
+    /// Bios submitted and not yet charged to the host.
+    bios: u32,
     jobs: Jobs<State>,
     /// Jobs to be run, in the order in which they became runnable.
     runnable: VecDeque<u32>,
@@ -66,6 +71,8 @@ pub(super) struct Buffered<D: BlockDevice> {
 struct State {
     call: Call,
     phase: Phase,
+    /// Bios of this job that its next CPU work includes.
+    bios: u32,
 }
 
 #[derive(Debug)]
@@ -83,17 +90,20 @@ enum Phase {
     Asleep {
         sleep: u64,
     },
+    /// Its thread executes CPU work, or waits for a CPU.
+    Computing,
     Ended,
 }
 
 impl<D: BlockDevice<Memory = Span>> Buffered<D> {
-    /// An empty cache in front of a device.
+    /// An empty cache in front of a device. Without `threads`, CPU work takes no time.
     pub(super) fn new(
         device: D,
         cache: &CacheSettings,
         elevator: &ElevatorSpec,
         device_depth: Option<u32>,
         unplug: Unplug,
+        threads: Option<Threads>,
     ) -> Self {
         let limits = device.limits().clone();
         let (cache_bytes, page_bytes) = (cache.cache_bytes(), cache.page_bytes());
@@ -121,6 +131,8 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
             queue: QueuedDevice::new(Counted::new(device), &queue),
             unplug,
+            threads,
+            bios: 0,
             jobs: Jobs::none(),
             runnable: VecDeque::new(),
             sleepers: BinaryHeap::new(),
@@ -157,17 +169,34 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         }
         while let Some(ready) = self.path.poll_ready() {
             let number = ready.waiter as u32;
-            self.jobs[number].state.call.set_outcome(ready.outcome);
-            self.wake(number);
+            let State { call, phase, .. } = &mut self.jobs[number].state;
+            call.set_outcome(ready.outcome);
+            // A writer copies before it waits: see `TakeStep::FillThenWait`.
+            if !matches!(phase, Phase::Computing) {
+                self.wake(number);
+            }
         }
     }
 
     fn submit(&mut self, bio: PageBio<Span>, now: Instant) {
         let PageBio { tag, op, extent, memory } = bio;
         let (stream, priority, token) = (Stream(0), Priority::default(), u64::from(tag.0));
+        self.bios += 1;
         let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
         if let Err(why) = self.queue.submit_bio(queued, now) {
+            self.bios -= 1;
             self.path.handle_refused(bio, &why, now);
+        }
+    }
+
+    /// Charges the bios since the last call to the thread of the job that caused them, if it executes further work, and
+    /// otherwise to the host.
+    fn charge_bios(&mut self, number: Option<u32>, now: Instant) {
+        let bios = std::mem::take(&mut self.bios);
+        let Some(threads) = self.threads.as_ref().filter(|_| bios > 0) else { return };
+        match number.map(|number| &mut self.jobs[number].state) {
+            Some(State { phase: Phase::Computing, bios: of_job, .. }) => *of_job += bios,
+            _ => drop(threads.host().run(&Work { bios, ..Work::default() }, now)),
         }
     }
 
@@ -198,42 +227,58 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
         self.sleeps
     }
 
-    /// Runs a job until it waits, sleeps or has ended.
+    /// Continues jobs whose CPU work is done.
+    fn wake_threads(&mut self, now: Instant) {
+        while let Some(number) = self.threads.as_ref().and_then(|threads| threads.poll_done(now)) {
+            self.wake(number);
+        }
+    }
+
+    /// Runs a job until it waits, sleeps, has CPU work or has ended.
     fn run_job(&mut self, number: u32, now: Instant) {
-        let Self { path, jobs, hits, .. } = self;
-        let Runner { job, flushes, state: State { call, phase }, .. } = &mut jobs[number];
-        if !matches!(phase, Phase::Runnable) {
+        if !matches!(self.jobs[number].state.phase, Phase::Runnable) {
             return;
         }
-        if call.is_done() {
-            job.handle_done(0, now.as_nanos());
-            *call = Call::None;
-        }
-        if let Call::None = call {
-            *call = match job.poll_transfer(now.as_nanos()) {
-                Some((_, transfer)) => Call::new(transfer),
-                None if *flushes => Call::Flush { is_begun: false, outcome: None },
-                None => return self.end_job(number, now),
-            };
-        }
-        match call.step(path, number.into(), hits, now) {
-            Ok(Next::Wait) => self.wait(number, now),
-            Ok(Next::Sleep(until)) => {
-                let sleep = self.sleep(number, until);
-                self.jobs[number].state.phase = Phase::Asleep { sleep };
+        loop {
+            let Self { path, jobs, hits, threads, .. } = self;
+            let Runner { job, flushes, state: State { call, phase, bios }, .. } = &mut jobs[number];
+            if call.is_done() {
+                job.handle_done(0, now.as_nanos());
+                *call = Call::None;
             }
-            Ok(Next::End) => self.end_job(number, now),
-            Err(error) => {
-                let Runner { job, state, .. } = &self.jobs[number];
-                let transfer = job.transfer(0);
-                let is_flush = matches!(state.call, Call::Flush { .. });
-                self.jobs.fail(if is_flush {
-                    SimError::Flush(error)
-                } else {
-                    SimError::Transfer(transfer, error)
-                });
+            if let Call::None = call {
+                *call = match job.poll_transfer(now.as_nanos()) {
+                    Some((_, transfer)) => Call::new(transfer),
+                    None if *flushes => Call::Flush { is_begun: false, outcome: None },
+                    None => return self.end_job(number, now),
+                };
             }
+            let mut caller = Caller { path, waiter: number.into(), hits, is_timed: threads.is_some() };
+            match call.step(&mut caller, now) {
+                Ok(Next::Made) => continue,
+                Ok(Next::Work(work)) => {
+                    *phase = Phase::Computing;
+                    if let Some(threads) = threads {
+                        threads.begin(number, &Work { bios: std::mem::take(bios), ..work }, now);
+                    }
+                }
+                Ok(Next::Wait) => self.wait(number, now),
+                Ok(Next::Sleep(until)) => {
+                    let sleep = self.sleep(number, until);
+                    self.jobs[number].state.phase = Phase::Asleep { sleep };
+                }
+                Ok(Next::End) => self.end_job(number, now),
+                Err(error) => self.fail(number, error),
+            }
+            return;
         }
+    }
+
+    fn fail(&mut self, number: u32, error: IoError) {
+        let Runner { job, state, .. } = &self.jobs[number];
+        let transfer = job.transfer(0);
+        let is_flush = matches!(state.call, Call::Flush { .. });
+        self.jobs.fail(if is_flush { SimError::Flush(error) } else { SimError::Transfer(transfer, error) });
     }
 
     fn end_job(&mut self, number: u32, now: Instant) {
@@ -284,19 +329,26 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
     fn advance(&mut self, now: Instant) {
         loop {
             self.pump(now);
+            self.charge_bios(None, now);
             self.wake_sleepers(now);
+            self.wake_threads(now);
             if self.runnable.is_empty() || self.jobs.has_failed() {
                 return;
             }
             while let Some(number) = self.runnable.pop_front() {
                 self.run_job(number, now);
+                if self.threads.is_some() {
+                    self.pump(now);
+                    self.charge_bios(Some(number), now);
+                }
             }
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
-        earlier(io, self.sleepers.peek().map(|Reverse((until, ..))| *until))
+        let threads = self.threads.as_ref().and_then(Threads::poll_timeout);
+        earlier(earlier(io, threads), self.sleepers.peek().map(|Reverse((until, ..))| *until))
     }
 
     fn is_done(&self) -> bool {
@@ -306,7 +358,7 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
 
 impl<D: BlockDevice<Memory = Span>> System for Buffered<D> {
     fn start(&mut self, jobs: Vec<JobSetup>) {
-        let state = |_: &JobSetup| State { call: Call::None, phase: Phase::Runnable };
+        let state = |_: &JobSetup| State { call: Call::None, phase: Phase::Runnable, bios: 0 };
         self.runnable = self.jobs.start(jobs, state).collect();
         self.counted = self.stats();
     }

@@ -6,11 +6,15 @@
 //!    ▲                      │
 //!    └──── completions ─────┘        each at its own virtual time: no call is saved by gathering them
 //! ```
+//!
+//! With a host, the thread of a job executes the CPU work of a transfer before its bios are submitted: the call and the
+//! bios. A thread executes one piece of work at a time.
 
 use std::collections::VecDeque;
 
 use iopath_core::{Bio, BioDone, Extent, Instant, IoError, LogSink, Op, Priority, Stream, SubmitError};
-use iopath_model::event_loop::Process;
+use iopath_model::event_loop::{Process, earlier};
+use iopath_model::{Threads, Work};
 
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
 use super::queues::Queues;
@@ -28,6 +32,8 @@ const FLUSH: u32 = u32::MAX;
 pub(super) struct Direct<Q> {
     queues: Q,
     cut: Option<Cut>,
+    /// The threads of the jobs; none if CPU work takes no time.
+    threads: Option<Threads>,
     jobs: Jobs<State>,
     /// Jobs whose slots have become free since their last poll, each once.
     runnable: Vec<u32>,
@@ -44,6 +50,18 @@ pub(super) struct Cut {
     pub(super) is_serial: bool,
 }
 
+impl Cut {
+    /// The bios of a transfer.
+    fn count(self, transfer: Transfer) -> u32 {
+        transfer.bytes.div_ceil(self.bio_bytes_max)
+    }
+
+    /// The bios that are submitted together at the start of a transfer.
+    fn together(self, transfer: Transfer) -> u32 {
+        if self.is_serial { 1 } else { self.count(transfer) }
+    }
+}
+
 /// The state of a job.
 #[derive(Debug)]
 struct State {
@@ -54,6 +72,19 @@ struct State {
     block_bytes: u32,
     /// With a cut: the pieces of the transfer in each slot.
     pieces: Vec<Pieces>,
+    /// The CPU work of the thread.
+    on_cpu: Option<Submission>,
+    /// Slots whose next piece waits for the thread.
+    due: VecDeque<u32>,
+}
+
+/// The bios that a thread submits when its CPU work is done, by slot.
+#[derive(Debug, Clone, Copy)]
+enum Submission {
+    /// All bios of a transfer, or the first of serial bios.
+    Transfer(u32),
+    /// The next of serial bios.
+    Piece(u32),
 }
 
 /// The pieces of a transfer in flight.
@@ -66,9 +97,9 @@ struct Pieces {
 }
 
 impl<Q: Queues> Direct<Q> {
-    /// Queues without jobs. Without `cut`, each transfer is one bio.
-    pub(super) fn new(queues: Q, cut: Option<Cut>) -> Self {
-        Self { queues, cut, jobs: Jobs::none(), runnable: Vec::new(), backlog: VecDeque::new() }
+    /// Queues without jobs. Without `cut`, each transfer is one bio. Without `threads`, CPU work takes no time.
+    pub(super) fn new(queues: Q, cut: Option<Cut>, threads: Option<Threads>) -> Self {
+        Self { queues, cut, threads, jobs: Jobs::none(), runnable: Vec::new(), backlog: VecDeque::new() }
     }
 
     fn handle_done(&mut self, done: BioDone, now: Instant) {
@@ -89,16 +120,25 @@ impl<Q: Queues> Direct<Q> {
             let pieces = &mut runner.state.pieces[slot as usize];
             pieces.left -= 1;
             if pieces.left > 0 {
-                if cut.is_serial {
+                if cut.is_serial && self.threads.is_none() {
                     self.submit_piece(number, slot, cut, now);
+                } else if cut.is_serial {
+                    runner.state.due.push_back(slot);
+                    self.wake(number);
                 }
                 return;
             }
         }
         let runner = &mut self.jobs[number];
         runner.job.handle_done(slot, now.as_nanos());
-        if !runner.state.is_runnable {
-            runner.state.is_runnable = true;
+        self.wake(number);
+    }
+
+    #[inline]
+    fn wake(&mut self, number: u32) {
+        let state = &mut self.jobs[number].state;
+        if !state.is_runnable {
+            state.is_runnable = true;
             self.runnable.push(number);
         }
     }
@@ -106,8 +146,14 @@ impl<Q: Queues> Direct<Q> {
     /// Submits the next transfers of a job; ends it if it has none.
     fn poll_job(&mut self, number: u32, now: Instant) {
         self.jobs[number].state.is_runnable = false;
-        while let Some((slot, transfer)) = self.jobs[number].job.poll_transfer(now.as_nanos()) {
-            self.submit_transfer(number, slot, transfer, now);
+        if self.threads.is_some() {
+            if self.begin_work(number, now) {
+                return;
+            }
+        } else {
+            while let Some((slot, transfer)) = self.jobs[number].job.poll_transfer(now.as_nanos()) {
+                self.submit_transfer(number, slot, transfer, now);
+            }
         }
         if !self.jobs[number].job.is_idle() {
             return;
@@ -119,6 +165,46 @@ impl<Q: Queues> Direct<Q> {
         }
     }
 
+    /// Begins the CPU work of the next bios of a job, unless its thread is busy. Returns false if there are none.
+    fn begin_work(&mut self, number: u32, now: Instant) -> bool {
+        let Self { threads: Some(threads), cut, jobs, .. } = self else { return false };
+        let Runner { job, state, .. } = &mut jobs[number];
+        if state.on_cpu.is_some() {
+            return true;
+        }
+        let (submission, work) = if let Some(slot) = state.due.pop_front() {
+            (Submission::Piece(slot), Work { bios: 1, ..Work::default() })
+        } else if let Some((slot, transfer)) = job.poll_transfer(now.as_nanos()) {
+            let bios = cut.map_or(1, |cut| cut.together(transfer));
+            (Submission::Transfer(slot), Work { calls: 1, bios, ..Work::default() })
+        } else {
+            return false;
+        };
+        state.on_cpu = Some(submission);
+        threads.begin(number, &work, now);
+        true
+    }
+
+    /// Submits the bios whose CPU work is done.
+    fn end_work(&mut self, now: Instant) {
+        while let Some(number) = self.threads.as_ref().and_then(|threads| threads.poll_done(now)) {
+            let Runner { job, state, .. } = &mut self.jobs[number];
+            match state.on_cpu.take() {
+                Some(Submission::Transfer(slot)) => {
+                    let transfer = job.transfer(slot);
+                    self.submit_transfer(number, slot, transfer, now);
+                }
+                Some(Submission::Piece(slot)) => {
+                    if let Some(cut) = self.cut {
+                        self.submit_piece(number, slot, cut, now);
+                    }
+                }
+                None => {}
+            }
+            self.wake(number);
+        }
+    }
+
     /// Submits the bios of a transfer, or the first of serial bios.
     #[inline]
     fn submit_transfer(&mut self, number: u32, slot: u32, transfer: Transfer, now: Instant) {
@@ -127,9 +213,8 @@ impl<Q: Queues> Direct<Q> {
             let address = buffers + u64::from(slot) * u64::from(block_bytes);
             return self.submit_part(number, slot, transfer, address, now);
         };
-        let count = transfer.bytes.div_ceil(cut.bio_bytes_max);
-        self.jobs[number].state.pieces[slot as usize] = Pieces { submitted: 0, left: count };
-        for _ in 0..if cut.is_serial { 1 } else { count } {
+        self.jobs[number].state.pieces[slot as usize] = Pieces { submitted: 0, left: cut.count(transfer) };
+        for _ in 0..cut.together(transfer) {
             self.submit_piece(number, slot, cut, now);
         }
     }
@@ -185,7 +270,8 @@ impl<Q: Queues> System for Direct<Q> {
         let (mut buffers, is_cut) = (0, self.cut.is_some());
         let state = |setup: &JobSetup| {
             let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };
-            let state = State { is_runnable: true, buffers, block_bytes: setup.block_bytes, pieces };
+            let (block_bytes, due) = (setup.block_bytes, VecDeque::new());
+            let state = State { is_runnable: true, buffers, block_bytes, pieces, on_cpu: None, due };
             buffers += u64::from(setup.depth) * u64::from(setup.block_bytes);
             state
         };
@@ -217,6 +303,9 @@ impl<Q: Queues> Process for Direct<Q> {
     #[inline]
     fn advance(&mut self, now: Instant) {
         self.queues.collect(now);
+        if self.threads.is_some() {
+            self.end_work(now);
+        }
         loop {
             while let Some(done) = self.queues.poll_completion() {
                 self.handle_done(done, now);
@@ -235,7 +324,11 @@ impl<Q: Queues> Process for Direct<Q> {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
-        self.queues.poll_timeout()
+        let due = self.queues.poll_timeout();
+        match &self.threads {
+            Some(threads) => earlier(due, threads.poll_timeout()),
+            None => due,
+        }
     }
 
     fn is_done(&self) -> bool {

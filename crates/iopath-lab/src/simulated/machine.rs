@@ -243,6 +243,7 @@ impl VolumeSetup {
         let bios = self.workloads.iter().map(|workload| self.top.bios(workload));
         let bios_max = bios.fold(0, u32::saturating_add).min(BIOS_MAX);
         let Self { device, elevator, device_depth, requests_max, top, .. } = self;
+        let threads = host.map(Host::threads);
         let device = match host {
             Some(host) => Box::new(Staged::new(device, host.clone())),
             None => device,
@@ -251,10 +252,10 @@ impl VolumeSetup {
             Top::Direct { bio_bytes_max, serial } => {
                 let queue = SharedQueue::new(device, bios_max, requests_max, device_depth, &elevator);
                 let cut = bio_bytes_max.map(|bio_bytes_max| Cut { bio_bytes_max, is_serial: serial });
-                Box::new(Direct::new(queue, cut))
+                Box::new(Direct::new(queue, cut, threads))
             }
             Top::Buffered { cache, unplug } => {
-                Box::new(Buffered::new(device, &cache, &elevator, device_depth, unplug))
+                Box::new(Buffered::new(device, &cache, &elevator, device_depth, unplug, threads))
             }
         }
     }

@@ -1,16 +1,18 @@
 //! One call of a job on the buffered path as a state machine: a read, a write or a flush. It copies nothing. If the call
-//! has to wait, the state machine returns.
+//! has to wait, the state machine returns. With a host, it also returns for the CPU work of each page of a read, and for
+//! that of the pages that a write holds at a time.
 
 use std::time::Duration;
 
 use iopath_core::buffered::{BufferedPath, BufferedWrite, Frames, ReadStep, TakeStep};
 use iopath_core::cache::{Absent, Frame, Outcome};
 use iopath_core::{Instant, IoError, PageRange};
+use iopath_model::Work;
 
 use crate::path::{Direction, Transfer};
 
-/// The time of a call that does not wait: the resolution of the clock. The modelled host copies in no time, but a run in
-/// which every read is a hit must end.
+/// The time of a call that does not wait, without a host: the resolution of the clock. Copies take no time then, but a run
+/// in which every read is a hit must end.
 const CALL_MIN: Duration = Duration::from_nanos(1);
 
 /// A call and its progress.
@@ -23,10 +25,16 @@ pub(super) enum Call {
         at: u64,
         end: u64,
         outcome: Option<Outcome>,
+        /// The frame of the bytes that the CPU copies.
+        copied: Option<Frame>,
+        is_begun: bool,
     },
     Write {
         write: Box<BufferedWrite>,
         outcome: Option<Outcome>,
+        /// The step after the copy in progress.
+        copied: Option<TakeStep>,
+        is_begun: bool,
     },
     Flush {
         is_begun: bool,
@@ -43,6 +51,10 @@ pub(super) enum Next {
     Wait,
     /// The transfer is made at this time.
     Sleep(Instant),
+    /// CPU work; then the next step of the call.
+    Work(Work),
+    /// The transfer is made.
+    Made,
     /// The flush is done.
     End,
 }
@@ -50,12 +62,15 @@ pub(super) enum Next {
 impl Call {
     pub(super) fn new(transfer: Transfer) -> Self {
         let Transfer { direction, offset, bytes } = transfer;
+        let (outcome, is_begun) = (None, false);
         match direction {
-            Direction::Read => Self::Read { at: offset, end: offset + u64::from(bytes), outcome: None },
+            Direction::Read => {
+                Self::Read { at: offset, end: offset + u64::from(bytes), outcome, copied: None, is_begun }
+            }
             Direction::Write => {
                 let write = BufferedWrite::new(offset, bytes as usize);
                 let write = Box::new(write.expect("a plan stays inside of the target"));
-                Self::Write { write, outcome: None }
+                Self::Write { write, outcome, copied: None, is_begun }
             }
         }
     }
@@ -74,22 +89,25 @@ impl Call {
         }
     }
 
-    /// Runs the call until it waits or is complete. Counts in `hits` the pages that were found without the state machine.
+    /// Runs the call until it waits or is complete; if the caller is timed, until its next CPU work. Counts in `hits` the
+    /// pages that were found without the state machine.
     pub(super) fn step<F: Frames>(
         &mut self,
-        path: &mut BufferedPath<F>,
-        waiter: u64,
-        hits: &mut u64,
+        caller: &mut Caller<'_, F>,
         now: Instant,
     ) -> Result<Next, IoError> {
         let next = match self {
-            Self::Read { at, end, outcome } => read(path, at, *end, outcome.take(), waiter, hits, now)?,
-            Self::Write { write: of, outcome } => write(path, of, outcome.take(), waiter, now)?,
+            Self::Read { at, end, outcome, copied, is_begun } => {
+                caller.read(at, *end, outcome.take(), copied, is_begun, now)?
+            }
+            Self::Write { write, outcome, copied, is_begun } => {
+                caller.write(write, outcome, copied, is_begun, now)?
+            }
             Self::Flush { is_begun, outcome } => match outcome.take() {
                 None if *is_begun => Next::Wait,
                 None => {
                     *is_begun = true;
-                    path.flush(waiter);
+                    caller.path.flush(caller.waiter);
                     Next::Wait
                 }
                 Some(Outcome::Failed(error)) => return Err(error),
@@ -97,95 +115,143 @@ impl Call {
             },
             Self::None | Self::Done => Next::Wait,
         };
-        if let Next::Sleep(_) = next {
+        if let Next::Sleep(_) | Next::Made = next {
             *self = Self::Done;
         }
         Ok(next)
     }
 }
 
-fn read<F: Frames>(
-    path: &mut BufferedPath<F>,
-    at: &mut u64,
-    end: u64,
-    outcome: Option<Outcome>,
-    waiter: u64,
-    hits: &mut u64,
-    now: Instant,
-) -> Result<Next, IoError> {
-    let page_bytes = u64::from(path.geometry().page_bytes);
-    let mut frame = match outcome {
-        Some(Outcome::Failed(error)) => return Err(error),
-        Some(Outcome::Pinned(frame)) => Some(frame),
-        _ => None,
-    };
-    while *at < end {
-        let range = path.geometry().pages(*at, end - *at);
-        let frame = match frame.take() {
-            Some(frame) => frame,
-            None => match pin(path, range, waiter, hits, now)? {
-                Some(frame) => frame,
-                None => return Ok(Next::Wait),
-            },
+/// The caller of a call.
+pub(super) struct Caller<'a, F: Frames> {
+    pub(super) path: &'a mut BufferedPath<F>,
+    pub(super) waiter: u64,
+    pub(super) hits: &'a mut u64,
+    /// Whether CPU work takes time.
+    pub(super) is_timed: bool,
+}
+
+impl<F: Frames> Caller<'_, F> {
+    fn read(
+        &mut self,
+        at: &mut u64,
+        end: u64,
+        outcome: Option<Outcome>,
+        copied: &mut Option<Frame>,
+        is_begun: &mut bool,
+        now: Instant,
+    ) -> Result<Next, IoError> {
+        let page_bytes = u64::from(self.path.geometry().page_bytes);
+        let mut frame = match outcome {
+            Some(Outcome::Failed(error)) => return Err(error),
+            Some(Outcome::Pinned(frame)) => Some(frame),
+            _ => None,
         };
-        unpin(path, frame);
-        *at = (*at / page_bytes + 1) * page_bytes;
+        while *at < end {
+            let next_page = (*at / page_bytes + 1) * page_bytes;
+            if let Some(frame) = copied.take() {
+                unpin(self.path, frame);
+                *at = next_page;
+                continue;
+            }
+            let range = self.path.geometry().pages(*at, end - *at);
+            let frame = match frame.take() {
+                Some(frame) => frame,
+                None => match self.pin(range, now)? {
+                    Some(frame) => frame,
+                    None => return Ok(Next::Wait),
+                },
+            };
+            if self.is_timed {
+                *copied = Some(frame);
+                let (bytes_copied, calls) = (end.min(next_page) - *at, begin(is_begun));
+                return Ok(Next::Work(Work { calls, pages: 1, bytes_copied, ..Work::default() }));
+            }
+            unpin(self.path, frame);
+            *at = next_page;
+        }
+        Ok(if self.is_timed { Next::Made } else { Next::Sleep(now + CALL_MIN) })
     }
-    Ok(Next::Sleep(now + CALL_MIN))
+
+    /// Pins the first page of a range; none if the call has to wait for it.
+    fn pin(&mut self, range: PageRange, now: Instant) -> Result<Option<Frame>, IoError> {
+        let path = &mut *self.path;
+        match path.cache().hot().try_pin(range.start()) {
+            Ok(pinned) => {
+                *self.hits += 1;
+                if pinned.is_marked {
+                    path.handle_marker(range, now);
+                }
+                return Ok(Some(pinned.frame));
+            }
+            Err(Absent { frees_frame: true }) => path.handle_unpinned(),
+            Err(_) => {}
+        }
+        match path.read(range, self.waiter, now) {
+            ReadStep::Pinned(frame) => Ok(Some(frame)),
+            ReadStep::Wait { .. } => Ok(None),
+            ReadStep::End => Err(IoError::EndOfDevice),
+        }
+    }
+
+    fn write(
+        &mut self,
+        write: &mut BufferedWrite,
+        outcome: &mut Option<Outcome>,
+        copied: &mut Option<TakeStep>,
+        is_begun: &mut bool,
+        now: Instant,
+    ) -> Result<Next, IoError> {
+        loop {
+            let step = if let Some(step) = copied.take() {
+                step
+            } else {
+                if let Some(outcome) = outcome.take() {
+                    write.handle_outcome(outcome, self.path.geometry())?;
+                }
+                let step = self.path.take_pages(write, self.waiter)?;
+                let work = self.copy(write);
+                if self.is_timed && work.pages > 0 {
+                    *copied = Some(step);
+                    return Ok(Next::Work(Work { calls: begin(is_begun), ..work }));
+                }
+                step
+            };
+            self.path.release_pages(write, now);
+            if step == TakeStep::FillThenWait {
+                // The outcome may have come during the copy.
+                if outcome.is_some() {
+                    continue;
+                }
+                return Ok(Next::Wait);
+            }
+            if write.is_all_taken() {
+                let pause = self.path.take_pause();
+                return Ok(match pause {
+                    None if self.is_timed => Next::Made,
+                    pause => Next::Sleep(now + pause.unwrap_or_default().max(CALL_MIN)),
+                });
+            }
+        }
+    }
+
+    /// The work to fill the pages that a write holds.
+    fn copy(&mut self, write: &mut BufferedWrite) -> Work {
+        let mut work = Work { pages: write.pieces().len() as u32, ..Work::default() };
+        for piece in write.pieces_mut() {
+            work.bytes_copied += (piece.end - piece.start) as u64;
+            if let Some(from) = piece.copy_from.take() {
+                work.bytes_copied += u64::from(self.path.geometry().page_bytes);
+                unpin(self.path, from);
+            }
+        }
+        work
+    }
 }
 
-/// Pins the first page of a range; none if the call has to wait for it.
-fn pin<F: Frames>(
-    path: &mut BufferedPath<F>,
-    range: PageRange,
-    waiter: u64,
-    hits: &mut u64,
-    now: Instant,
-) -> Result<Option<Frame>, IoError> {
-    match path.cache().hot().try_pin(range.start()) {
-        Ok(pinned) => {
-            *hits += 1;
-            if pinned.is_marked {
-                path.handle_marker(range, now);
-            }
-            return Ok(Some(pinned.frame));
-        }
-        Err(Absent { frees_frame: true }) => path.handle_unpinned(),
-        Err(_) => {}
-    }
-    match path.read(range, waiter, now) {
-        ReadStep::Pinned(frame) => Ok(Some(frame)),
-        ReadStep::Wait { .. } => Ok(None),
-        ReadStep::End => Err(IoError::EndOfDevice),
-    }
-}
-
-fn write<F: Frames>(
-    path: &mut BufferedPath<F>,
-    write: &mut BufferedWrite,
-    outcome: Option<Outcome>,
-    waiter: u64,
-    now: Instant,
-) -> Result<Next, IoError> {
-    if let Some(outcome) = outcome {
-        write.handle_outcome(outcome, path.geometry())?;
-    }
-    loop {
-        let step = path.take_pages(write, waiter)?;
-        for index in 0..write.pieces().len() {
-            if let Some(from) = write.pieces_mut()[index].copy_from.take() {
-                unpin(path, from);
-            }
-        }
-        path.release_pages(write, now);
-        if step == TakeStep::FillThenWait {
-            return Ok(Next::Wait);
-        }
-        if write.is_all_taken() {
-            let pause = path.take_pause().unwrap_or_default();
-            return Ok(Next::Sleep(now + pause.max(CALL_MIN)));
-        }
-    }
+/// The calls to count with the first work of a call.
+fn begin(is_begun: &mut bool) -> u32 {
+    u32::from(!std::mem::replace(is_begun, true))
 }
 
 fn unpin<F: Frames>(path: &mut BufferedPath<F>, frame: Frame) {

@@ -143,3 +143,116 @@ fn a_workload_that_does_not_fit_its_volume_is_refused_with_both_sizes() {
     let cut = refused(Top::Direct { bio_bytes_max: Some(0), serial: false }, reads(1));
     assert!(cut.starts_with("block size 0"), "{cut}");
 }
+
+/// 1 us for a call, 2 for a bio, 3 for a request, 4 for an interrupt, 5 for 4 KiB copied, 6 for a page.
+fn host(cpus: u32) -> Host {
+    let text = format!(
+        "cpus = {cpus}\ncall_ns = 1000\nbio_ns = 2000\nio_ns = 2000\nrequest_ns = 600\nsegment_ns = 400\n\
+        interrupt_ns = 4000\ncopy_mb_per_s = 819.2\npage_ns = 6000\n"
+    );
+    Host::new(&iopath_model::HostModel::parse("host", &text).unwrap())
+}
+
+fn run_on(cpus: u32, volumes: Vec<VolumeSetup>) -> Outcome {
+    Machine { host: Some(host(cpus)), volumes }.run(7, true).unwrap()
+}
+
+fn assert_near(value: f64, expected: f64) {
+    assert!((value / expected - 1.0).abs() < 0.001, "{value} instead of {expected}");
+}
+
+#[test]
+fn each_step_of_a_direct_transfer_costs_cpu_time_on_its_way() {
+    let outcome = run_on(2, vec![volume(DIRECT, vec![reads(100)])]);
+    let cpu = outcome.cpu.unwrap();
+    // The model's burst rates add some ns to each request.
+    let of_device = run(vec![volume(DIRECT, vec![reads(100)])], false).seconds;
+    assert_near(outcome.seconds, of_device + 100.0 * 10e-6);
+    assert_near(cpu.busy_seconds, 100.0 * 10e-6);
+    assert_eq!(cpu.cpus, 2);
+    assert_near(cpu.idle, 1.0 - cpu.busy_seconds / 2.0 / outcome.seconds);
+    let latency_ns = &outcome.volumes[0].jobs[0].latency_ns;
+    assert_near(latency_ns.mean(), outcome.seconds * 1e7);
+}
+
+#[test]
+fn small_bios_cost_cpu_time_although_they_merge() {
+    let cut = |serial| {
+        let top = Top::Direct { bio_bytes_max: Some(4096), serial };
+        run_on(1, vec![volume(top, vec![reads(10)])])
+    };
+    let (together, serial) = (cut(false), cut(true));
+    // 16 bios of a call, one request.
+    assert_near(together.cpu.unwrap().busy_seconds, 10.0 * (1e-6 + 16.0 * 2e-6 + 7e-6));
+    assert_eq!(together.volumes[0].device.reads, 10);
+    // 16 requests, one after another.
+    assert_near(serial.cpu.unwrap().busy_seconds, 10.0 * (1e-6 + 16.0 * 9e-6));
+    assert_eq!(serial.volumes[0].device.reads, 160);
+    assert!(serial.seconds > 0.16);
+}
+
+#[test]
+fn a_cpu_that_is_busy_bounds_the_rate_and_volumes_share_it() {
+    let many = || volume(DIRECT, vec![Workload { depth: Depth::constant(64), ..reads(2000) }]);
+    let outcome = run_on(1, vec![many(), many()]);
+    let cpu = outcome.cpu.unwrap();
+    assert_near(cpu.busy_seconds, 4000.0 * 10e-6);
+    assert!(cpu.idle < 0.06, "{cpu:?}");
+    let ends: Vec<f64> = outcome.volumes.iter().map(|volume| volume.jobs[0].ended).collect();
+    assert!((ends[0] - ends[1]).abs() < 0.02 * ends[0], "{ends:?}");
+    assert!(run_on(2, vec![many(), many()]).seconds < 0.9 * outcome.seconds);
+}
+
+const BUFFERED: Top = Top::Buffered {
+    cache: CacheSettings { cache_bytes: None, page_bytes: None, readahead: None, borrow: false },
+    unplug: Unplug::AtOnce,
+};
+
+#[test]
+fn a_page_that_is_cached_costs_its_look_up_and_its_copy() {
+    let passes = |ios| Workload { size_bytes: Some(8 << 20), ..reads(ios) };
+    let seconds = |ios| run_on(1, vec![volume(BUFFERED, vec![passes(ios)])]).seconds;
+    // 128 reads are one pass; the second finds its pages in the cache.
+    assert_near(seconds(256) - seconds(128), 128.0 * (1e-6 + 16.0 * 11e-6));
+    let small =
+        |ios: u64| Workload { block_size: BlockSize::constant(512), end: End::Bytes(ios * 512), ..passes(1) };
+    let seconds = |ios| run_on(1, vec![volume(BUFFERED, vec![small(ios)])]).seconds;
+    assert_near(seconds(32_768) - seconds(16_384), 16_384.0 * (1e-6 + 6e-6 + 5e-6 / 8.0));
+}
+
+#[test]
+fn io_goes_on_while_the_cpu_copies_the_pages_of_one_large_read() {
+    let one = Workload { block_size: BlockSize::constant(64 << 20), ..reads(1 << 10) };
+    let outcome = run_on(1, vec![volume(BUFFERED, vec![one.clone()])]);
+    let without = run(vec![volume(BUFFERED, vec![one])], false);
+    let busy = outcome.cpu.unwrap().busy_seconds;
+    // 16,384 pages, and few bios of many pages each.
+    assert!((16_384.0 * 11e-6..16_384.0 * 11.1e-6).contains(&busy), "{busy}");
+    assert_eq!(outcome.bytes(), 64 << 20);
+    assert!(outcome.seconds < busy + without.seconds / 2.0, "{} {busy} {}", outcome.seconds, without.seconds);
+    assert!(outcome.seconds >= busy);
+}
+
+#[test]
+fn a_buffered_write_costs_its_copies_pages_and_bios() {
+    let writes = Workload { rw: Rw::Write, ..reads(256) };
+    let outcome = run_on(2, vec![volume(BUFFERED, vec![writes.clone(), Workload { seed: 2, ..writes }])]);
+    let cpu = outcome.cpu.unwrap();
+    let (requests, pages) = (outcome.volumes[0].device.writes as f64, 2.0 * 256.0 * 16.0);
+    assert_eq!(outcome.bytes(), 2 * (256 << 16));
+    let least = 512.0 * 1e-6 + pages * 11e-6 + requests * 7e-6;
+    // The bios of the write-back: none, if both jobs have written a page before it, and one for each page at most.
+    assert!((least..least + pages * 2.1e-6).contains(&cpu.busy_seconds), "{cpu:?} {least}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log_and_cpu_time_on_a_host() {
+    let once = || {
+        let random = Workload { rw: Rw::RandRw, jobs: Jobs::constant(3), ..reads(300) };
+        let direct = Workload { depth: Depth::constant(4), ..random.clone() };
+        let outcome = run_on(2, vec![volume(BUFFERED, vec![random]), volume(DIRECT, vec![direct])]);
+        (outcome.log.unwrap().bytes, outcome.cpu)
+    };
+    let (first, second) = (once(), once());
+    assert_eq!(first, second);
+}
