@@ -35,7 +35,7 @@ mod sector;
 mod time;
 
 pub use block::bio::{Bio, BioDone, Op, Priority, Stream};
-pub use block::device::{BlockDevice, Busy, Completion, Io, Segments};
+pub use block::device::{BlockDevice, Busy, Completion, Io, OwnedIo, Segments};
 pub use block::fault::{Fault, FaultPlan, FaultSource, FaultyDevice, Outcome};
 pub use block::limits::Limits;
 pub use block::log::{LogSink, Record, RecordBatch};
@@ -51,6 +51,6 @@ pub use collections::sorted;
 pub use error::IoError;
 pub use file::page::{Page, PageRange};
 pub use file::{buffered, cache, mapped, mapper, readahead};
-pub use memory::{LengthOnly, Memory};
+pub use memory::{LengthOnly, Memory, ModelMemory};
 pub use sector::{Extent, SECTOR_BYTES, SECTOR_SHIFT, Sector};
 pub use time::{Duration, Instant};

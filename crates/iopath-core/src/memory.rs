@@ -20,6 +20,12 @@ pub trait Memory: Copy + fmt::Debug {
     fn join(self, next: Self) -> Option<Self>;
 }
 
+/// Memory without contents, as a modelled host has it: a handle of any length can be made.
+pub trait ModelMemory: Memory {
+    /// A handle of `bytes` bytes.
+    fn of_length(bytes: u64) -> Self;
+}
+
 /// Memory that has only a length: for modelled disks and for devices that transfer no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LengthOnly {
@@ -44,5 +50,11 @@ impl Memory for LengthOnly {
 
     fn join(self, _next: Self) -> Option<Self> {
         None
+    }
+}
+
+impl ModelMemory for LengthOnly {
+    fn of_length(bytes: u64) -> Self {
+        Self::new(bytes)
     }
 }

@@ -3,16 +3,14 @@
 
 use std::collections::VecDeque;
 
-use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Memory, Op};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, ModelMemory, Op};
 
 use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::flash::Flash;
-use crate::host::Host;
-use crate::link::Link;
+use crate::layered::{self, Layered};
 use crate::mechanism::{Mechanism, Nanos, Request};
 use crate::model::{Model, Spec};
-use crate::stage::Staged;
 
 /// Requests after this time, 146 years after the start, fail. The ranges of the parameters keep every service time far
 /// below the remaining 438 years of the clock.
@@ -24,9 +22,10 @@ const OVERFLOW: IoError = IoError::Os(75);
 /// A modelled device. It moves no data: a read leaves the memory unchanged.
 ///
 /// A request outside of the device fails with [`IoError::EndOfDevice`], an operation that the device does not support with
-/// [`IoError::Unsupported`], and a request later than 146 years after the start with `EOVERFLOW`.
+/// [`IoError::Unsupported`], and a request later than 146 years after the start with `EOVERFLOW`. A model that contains
+/// another model also refuses requests that violate its limits, with [`IoError::Alignment`].
 #[derive(Debug)]
-pub struct ModelDevice<M: Memory> {
+pub struct ModelDevice<M: ModelMemory> {
     limits: Limits,
     mechanism: Any<M>,
     /// Completions of requests that the device fails itself, without its mechanism.
@@ -38,15 +37,15 @@ pub struct ModelDevice<M: Memory> {
 
 /// The mechanisms, dispatched without an indirect call.
 #[derive(Debug)]
-enum Any<M: Memory> {
+enum Any<M: ModelMemory> {
     Disk(Box<Disk>),
     Flash(Box<Flash>),
     Cloud(Box<Cloud>),
-    /// A complete device behind a host and a link. It refuses, fails and completes requests itself.
-    Target(Box<Staged<Staged<ModelDevice<M>, Host>, Link>>),
+    /// Complete devices below a layer. It refuses, fails and completes requests itself.
+    Layered(Box<Layered<ModelDevice<M>>>),
 }
 
-impl<M: Memory> ModelDevice<M> {
+impl<M: ModelMemory> ModelDevice<M> {
     /// The device of `model`. Every random choice derives from `seed`.
     pub fn new(model: &Model, seed: u64) -> Self {
         Self::of(model.spec(), model.limits(), seed)
@@ -58,10 +57,9 @@ impl<M: Memory> ModelDevice<M> {
             Spec::Disk(spec) => Any::Disk(Box::new(Disk::new(spec))),
             Spec::Flash(spec) => Any::Flash(Box::new(Flash::new(spec, depth))),
             Spec::Cloud(spec) => Any::Cloud(Box::new(Cloud::new(spec, depth, seed))),
-            Spec::Target(spec) => {
-                let device = Self::of(&spec.device, &spec.device_limits, seed);
-                let served = Staged::new(device, Host::new(&spec.host));
-                Any::Target(Box::new(Staged::new(served, Link::new(&spec.link))))
+            Spec::Layered(spec) => {
+                let below = |seed| Self::of(&spec.device, &spec.device_limits, seed);
+                Any::Layered(Box::new(Layered::new(&spec.layer, seed, below)))
             }
         };
         let failed = VecDeque::with_capacity(depth as usize);
@@ -84,23 +82,27 @@ impl<M: Memory> ModelDevice<M> {
         if io.extent.end().0 > self.limits.capacity {
             return Some(IoError::EndOfDevice);
         }
-        (self.limits.sectors_max(io.op) == 0).then_some(IoError::Unsupported)
+        if self.limits.sectors_max(io.op) == 0 {
+            return Some(IoError::Unsupported);
+        }
+        let is_layered = matches!(self.mechanism, Any::Layered(_));
+        (is_layered && !layered::keeps(&self.limits, io.op, io.extent)).then_some(IoError::Alignment)
     }
 }
 
-/// Calls a method of the mechanism, or evaluates the second expression for a target.
+/// Calls a method of the mechanism, or evaluates the second expression for a layer.
 macro_rules! mechanism {
-    ($of:expr, $mechanism:ident => $call:expr, $target:ident => $at_target:expr) => {
+    ($of:expr, $mechanism:ident => $call:expr, $layered:ident => $at_layered:expr) => {
         match $of {
             Any::Disk($mechanism) => $call,
             Any::Flash($mechanism) => $call,
             Any::Cloud($mechanism) => $call,
-            Any::Target($target) => $at_target,
+            Any::Layered($layered) => $at_layered,
         }
     };
 }
 
-impl<M: Memory> BlockDevice for ModelDevice<M> {
+impl<M: ModelMemory> BlockDevice for ModelDevice<M> {
     type Memory = M;
 
     fn limits(&self) -> &Limits {
@@ -122,14 +124,17 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         mechanism!(
             &mut self.mechanism,
             mechanism => mechanism.submit(request, now),
-            target => return target.submit(io, Instant::from_nanos(now)).inspect_err(|_| self.in_flight -= 1)
+            layered => {
+                let sent = layered.submit(io, Instant::from_nanos(now));
+                return sent.inspect_err(|_| self.in_flight -= 1);
+            }
         );
         Ok(())
     }
 
     fn commit(&mut self, now: Instant) {
         self.now = now.as_nanos().max(self.now);
-        mechanism!(&mut self.mechanism, mechanism => mechanism.commit(self.now), target => target.commit(now));
+        mechanism!(&mut self.mechanism, mechanism => mechanism.commit(self.now), layered => layered.commit(now));
     }
 
     fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
@@ -140,7 +145,7 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
             mechanism!(
                 &mut self.mechanism,
                 mechanism => Completion { tag: mechanism.poll(self.now)?, result: Ok(()) },
-                target => target.poll_completion(now)?
+                layered => layered.poll_completion(now)?
             )
         };
         self.in_flight -= 1;
@@ -154,7 +159,7 @@ impl<M: Memory> BlockDevice for ModelDevice<M> {
         mechanism!(
             &self.mechanism,
             mechanism => mechanism.next_event().map(Instant::from_nanos),
-            target => target.poll_timeout()
+            layered => layered.poll_timeout()
         )
     }
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ModelError, Position};
-use crate::parameter::{Parameter, Setting, Values};
+use crate::parameter::{Choice, Parameter, Setting, Values};
 
 /// A model file and the presets below it. A value in the file overrides the value in the preset.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Layer<'t> {
     text: &'t str,
     table: DeTable<'t>,
     /// The path of the table that the preset provides, with a dot at the end; empty if it provides the whole model.
-    path: &'static str,
+    path: String,
 }
 
 /// A value set by the caller, with the path of its parameter: `seek_average_ms`, `zone.0.cylinders`.
@@ -47,18 +47,13 @@ impl<'t> Document<'t> {
             overrides.iter().map(|&(path, value)| Override { path, value, is_used: Cell::new(false) });
         let (layers, settings) = (Vec::new(), RefCell::default());
         let mut document = Self { layers, overrides: overrides.collect(), settings };
-        document.add_layer(file, text, "")?;
+        document.add_layer(file, text, String::new())?;
         Ok(document)
     }
 
     /// Adds a file below all others: its values apply to parameters that the other files do not set. `path` names the
     /// table that it provides (`device.`); if empty, it provides the whole model.
-    pub(crate) fn add_layer(
-        &mut self,
-        file: &'t str,
-        text: &'t str,
-        path: &'static str,
-    ) -> Result<(), ModelError> {
+    pub(crate) fn add_layer(&mut self, file: &'t str, text: &'t str, path: String) -> Result<(), ModelError> {
         let table = DeTable::parse(text).map_err(|error| ModelError::Syntax {
             at: position(file, text, error.span()),
             message: error.message().trim().replace('\n', " "),
@@ -207,6 +202,37 @@ impl<'d> Section<'d> {
             DeValue::String(text) => Ok(Some(text)),
             _ => Err(self.wrong_type(place, name, value, "a string")),
         }
+    }
+
+    /// The number of parameters read so far in the whole file.
+    pub(crate) fn settings_read(&self) -> usize {
+        self.document.settings.borrow().len()
+    }
+
+    /// Moves the parameters read after the first `second` before those read after the first `first`.
+    pub(crate) fn swap_settings(&self, first: usize, second: usize) {
+        self.document.settings.borrow_mut()[first..].rotate_left(second - first);
+    }
+
+    /// The value of a choice: its default, if no file sets it.
+    pub(crate) fn choice(&self, choice: &Choice) -> Result<&'static str, ModelError> {
+        let written = match self.overrides(choice.name) {
+            Some(outside) => {
+                outside.is_used.set(true);
+                Some(outside.value)
+            }
+            None => self.string(choice.name)?,
+        };
+        let Some(written) = written else { return Ok(choice.values[0]) };
+        choice.values.iter().find(|value| **value == written).copied().ok_or_else(|| {
+            let message = format!("there is no `{written}`; one of: {}", choice.values.join(", "));
+            self.conflict(choice.name, message)
+        })
+    }
+
+    /// The number of tables `name` that contain this table, itself included.
+    pub(crate) fn nested(&self, name: &str) -> usize {
+        self.path.split('.').filter(|one| *one == name).count()
     }
 
     /// The source of a value, as stated in the file that sets it.

@@ -4,9 +4,11 @@
 //!
 //! A [`Model`] holds the checked parameters of a TOML file. [`ModelDevice`] is such a model as a
 //! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in
-//! virtual time can jump there and misses no event. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a
-//! [`Throttle`] in front of any device, and an [`Adapter`] shares its command slots among several devices. The same requests at the same times with the same seed complete at the same
-//! nanosecond on every machine: times are integers, and the models use no function of a mathematics library.
+//! virtual time can jump there and misses no event. A model may contain another one: a stripe, a mapped file, a remote
+//! target, a delay, a throttle, faults. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front of
+//! any device, and an [`Adapter`] shares its command slots among several devices. The same requests at the same times
+//! with the same seed complete at the same nanosecond on every machine: times are integers, and the models use no
+//! function of a mathematics library.
 //!
 //! ```
 //! use iopath_core::{Bio, Extent, Instant, LengthOnly, QueueConfig, QueuedDevice, Sector};
@@ -41,6 +43,8 @@ mod error;
 pub mod event_loop;
 mod flash;
 mod host;
+mod layer;
+mod layered;
 mod link;
 mod mechanism;
 mod model;
@@ -56,5 +60,5 @@ pub use error::ModelError;
 pub use host::{Host, HostModel, Threads, Work};
 pub use link::{Link, LinkModel};
 pub use model::{Kind, Model, Preset};
-pub use parameter::{Parameter, Setting, Unit};
+pub use parameter::{Choice, Parameter, Setting, Unit};
 pub use stage::{Passage, Stage, Staged};

@@ -9,9 +9,9 @@ use crate::document::{Document, Section};
 use crate::error::ModelError;
 use crate::flash;
 use crate::host::HostModel;
+use crate::layer::{self, Below};
 use crate::link::LinkModel;
-use crate::parameter::{Parameter, Setting};
-use crate::target;
+use crate::parameter::{Choice, Parameter, Setting};
 
 /// A kind of model.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,8 @@ pub struct Kind {
     pub about: &'static str,
     /// The tables of its file, each with its parameters; the first is the file itself, without a name.
     pub tables: &'static [(&'static str, &'static [Parameter])],
+    /// The parameters of the file itself that are words.
+    pub choices: &'static [Choice],
     read: fn(&Section<'_>, &[&str]) -> Checked,
 }
 
@@ -35,6 +37,7 @@ impl Kind {
             name: "disk",
             about: "a rotating disk: zones, seeks, rotation, track buffer, write cache and command queue",
             tables: &[("", disk::PARAMETERS), ("zone", disk::ZONE)],
+            choices: &[],
             read: |section, others| {
                 let (spec, limits) = disk::Spec::read(section, others)?;
                 Ok((Spec::Disk(Box::new(spec)), limits))
@@ -44,6 +47,7 @@ impl Kind {
             name: "flash",
             about: "a solid-state disk: channels, dies, write buffer and garbage collection",
             tables: &[("", flash::PARAMETERS)],
+            choices: &[],
             read: |section, others| {
                 let (spec, limits) = flash::Spec::read(section, others)?;
                 Ok((Spec::Flash(Box::new(spec)), limits))
@@ -53,6 +57,7 @@ impl Kind {
             name: "cloud",
             about: "a virtual disk: latency, and caps on I/Os and bytes a second with burst credits",
             tables: &[("", cloud::PARAMETERS)],
+            choices: &[],
             read: |section, others| {
                 let (spec, limits) = cloud::Spec::read(section, others)?;
                 Ok((Spec::Cloud(spec), limits))
@@ -62,10 +67,43 @@ impl Kind {
             name: "target",
             about: "a remote block target: table `device`, a model of any kind, behind a host and a link",
             tables: &[("link", LinkModel::PARAMETERS), ("host", HostModel::PARAMETERS), ("device", &[])],
-            read: |section, others| {
-                let (spec, limits) = target::Spec::read(section, others, read_device)?;
-                Ok((Spec::Target(Box::new(spec)), limits))
-            },
+            choices: &[],
+            read: |section, others| layered(section, others, layer::target),
+        },
+        Self {
+            name: "stripe",
+            about: "a stripe (RAID 0) of models: each member is a device as in table `device`",
+            tables: &[("", layer::STRIPE), ("device", &[])],
+            choices: &[],
+            read: |section, others| layered(section, others, layer::stripe),
+        },
+        Self {
+            name: "mapped",
+            about: "a file that a filesystem maps to the model in table `device`; metadata is read and written there",
+            tables: &[("", layer::MAPPED), ("device", &[])],
+            choices: layer::MAPPED_CHOICES,
+            read: |section, others| layered(section, others, layer::mapped),
+        },
+        Self {
+            name: "delay",
+            about: "the model in table `device`, each request later by a constant time",
+            tables: &[("", layer::DELAY), ("device", &[])],
+            choices: &[],
+            read: |section, others| layered(section, others, layer::delay),
+        },
+        Self {
+            name: "throttle",
+            about: "the model in table `device` behind caps on requests and bytes a second",
+            tables: &[("", layer::THROTTLE), ("device", &[])],
+            choices: &[],
+            read: |section, others| layered(section, others, layer::throttle),
+        },
+        Self {
+            name: "faulty",
+            about: "the model in table `device` with faults at random, from the seed of the run",
+            tables: &[("", layer::FAULTY), ("device", &[])],
+            choices: &[],
+            read: |section, others| layered(section, others, layer::faulty),
         },
     ];
 
@@ -82,18 +120,27 @@ impl Kind {
 
     fn read(&self, section: &Section<'_>) -> Checked {
         let tables = self.tables.iter().map(|(name, _)| *name).filter(|name| !name.is_empty());
-        let others: Vec<_> = ["kind", "base", "about"].into_iter().chain(tables).collect();
+        let others: Vec<_> = ["kind", "base", "about"]
+            .into_iter()
+            .chain(tables)
+            .chain(self.choices.iter().map(|choice| choice.name))
+            .collect();
         (self.read)(section, &others)
     }
 }
 
-/// The device of a target: any kind but a target.
-fn read_device(section: &Section<'_>) -> Checked {
-    let kind = Kind::of(section)?;
-    if kind.name == "target" {
-        return Err(section.conflict("kind", "the device of a target is no target itself"));
-    }
-    kind.read(section)
+/// A kind that contains a model: reads its layer by `layer`, and the model of its table `device`, of any kind.
+fn layered(
+    section: &Section<'_>,
+    others: &[&str],
+    layer: fn(&Section<'_>, &[&str], &Limits) -> Result<(layer::Layer, Limits), ModelError>,
+) -> Checked {
+    let (spec, limits) = layer::read(section, others, layer, |device| {
+        let (spec, limits) = Kind::of(device)?.read(device)?;
+        let devices = if let Spec::Layered(below) = &spec { below.devices } else { 1 };
+        Ok(Below { spec, limits, devices })
+    })?;
+    Ok((Spec::Layered(Box::new(spec)), limits))
 }
 
 /// A model that comes with the crate.
@@ -136,7 +183,7 @@ pub(crate) enum Spec {
     Disk(Box<disk::Spec>),
     Flash(Box<flash::Spec>),
     Cloud(cloud::Spec),
-    Target(Box<target::Spec<Self>>),
+    Layered(Box<layer::Spec<Self>>),
 }
 
 /// The parameters of a modelled device, checked.
@@ -183,7 +230,7 @@ impl Model {
     /// As for [`Model::parse`], also for the values of `overrides`.
     pub fn parse_with(file_name: &str, text: &str, overrides: &[(&str, &str)]) -> Result<Self, ModelError> {
         let mut document = Document::parse(file_name, text, overrides)?;
-        add_bases(&mut document)?;
+        add_bases(&mut document, &mut Vec::new())?;
         let root = document.root();
         let kind = Kind::of(&root)?;
         let (spec, limits) = kind.read(&root)?;
@@ -229,14 +276,17 @@ impl Model {
     }
 }
 
-/// Adds the presets that a file names as `base` below the file: its own, and those of its tables `device` and `link`.
-fn add_bases(document: &mut Document<'_>) -> Result<(), ModelError> {
-    for (name, path) in [("", ""), ("device", "device."), ("link", "link.")] {
-        let root = document.root();
-        let section = if name.is_empty() { Some(root) } else { root.table(name)? };
-        let Some(section) = section else { continue };
-        let Some(wanted) = section.string("base")? else { continue };
-        let found = if name == "link" {
+/// Adds the presets that a file names as `base` below the file: its own, and those of its tables `device` and `link` at
+/// any depth. `names` is the path of the table to begin with.
+fn add_bases(document: &mut Document<'_>, names: &mut Vec<&'static str>) -> Result<(), ModelError> {
+    let mut section = document.root();
+    for name in &*names {
+        let Some(table) = section.table(name)? else { return Ok(()) };
+        section = table;
+    }
+    let is_link = names.last() == Some(&"link");
+    if let Some(wanted) = section.string("base")? {
+        let found = if is_link {
             let known = || LinkModel::PRESETS.iter().map(|preset| preset.0).collect::<Vec<_>>().join(", ");
             let preset = LinkModel::PRESETS.iter().find(|preset| preset.0 == wanted);
             preset.copied().ok_or_else(|| {
@@ -246,7 +296,16 @@ fn add_bases(document: &mut Document<'_>) -> Result<(), ModelError> {
             let preset = Preset::find(wanted).map_err(|error| section.conflict("base", error.to_string()))?;
             (preset.name, preset.text)
         };
-        document.add_layer(found.0, found.1, path)?;
+        document.add_layer(found.0, found.1, names.iter().map(|name| format!("{name}.")).collect())?;
+    }
+    // A deeper table is refused later.
+    if is_link || names.len() > layer::NESTED_MAX {
+        return Ok(());
+    }
+    for name in ["device", "link"] {
+        names.push(name);
+        add_bases(document, names)?;
+        names.pop();
     }
     Ok(())
 }

@@ -38,6 +38,17 @@ impl Parameter {
     }
 }
 
+/// A parameter of a model whose value is one of some words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The name in the file.
+    pub name: &'static str,
+    /// The words; the first is the default.
+    pub values: &'static [&'static str],
+    /// The meaning, in one line.
+    pub meaning: &'static str,
+}
+
 /// The unit of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

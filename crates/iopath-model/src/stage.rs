@@ -4,9 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use iopath_core::{
-    BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Priority, Stream, Tag,
-};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, OwnedIo, Tag};
 
 /// The part of a request that a stage can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,19 +48,14 @@ pub struct Staged<D: BlockDevice, S> {
 /// A request from submission to completion. Its index is its tag at the device.
 #[derive(Debug)]
 struct Held<M> {
-    tag: Tag,
-    op: Op,
-    extent: Extent,
-    fua: bool,
-    stream: Stream,
-    priority: Priority,
-    segments: Vec<M>,
+    io: OwnedIo<M>,
     result: Result<(), IoError>,
 }
 
 impl<M> Held<M> {
     fn passage(&self) -> Passage {
-        Passage { op: self.op, bytes: self.extent.bytes(), segments: self.segments.len() as u32 }
+        let OwnedIo { op, extent, segments, .. } = &self.io;
+        Passage { op: *op, bytes: extent.bytes(), segments: segments.len() as u32 }
     }
 }
 
@@ -95,16 +88,7 @@ impl<D: BlockDevice, S: Stage> Staged<D, S> {
     /// Puts `stage` in front of `inner`, which must have no request in flight.
     pub fn new(inner: D, stage: S) -> Self {
         let depth = inner.limits().depth_max;
-        let held = |_| Held {
-            tag: Tag::from_bits(0),
-            op: Op::Flush,
-            extent: Extent::EMPTY,
-            fua: false,
-            stream: Stream(0),
-            priority: Priority::BestEffort,
-            segments: Vec::new(),
-            result: Ok(()),
-        };
+        let held = |_| Held { io: OwnedIo::default(), result: Ok(()) };
         Self {
             held: (0..depth).map(held).collect(),
             free: (0..depth).rev().collect(),
@@ -152,9 +136,7 @@ impl<D: BlockDevice, S: Stage> Staged<D, S> {
             self.refused.push_back(index);
         }
         while let Some(&index) = self.refused.front() {
-            let held = &self.held[index as usize];
-            let mut io = Io::new(Tag::from_bits(index), held.op, held.extent, &held.segments);
-            (io.fua, io.stream, io.priority) = (held.fua, held.stream, held.priority);
+            let io = self.held[index as usize].io.io(Tag::from_bits(index));
             if self.inner.submit(&io, at).is_err() {
                 break;
             }
@@ -175,10 +157,7 @@ impl<D: BlockDevice, S: Stage> BlockDevice for Staged<D, S> {
         self.advance(now);
         let Some(index) = self.free.pop() else { return Err(Busy { tag: io.tag }) };
         let held = &mut self.held[index as usize];
-        held.segments.clear();
-        held.segments.extend(io.segments());
-        (held.tag, held.op, held.extent, held.fua) = (io.tag, io.op, io.extent, io.fua);
-        (held.stream, held.priority) = (io.stream, io.priority);
+        held.io = OwnedIo::new(io, std::mem::take(&mut held.io.segments));
         let entered = self.stage.enter(&held.passage(), now);
         self.entering.push(index, entered.max(now));
         Ok(())
@@ -193,7 +172,7 @@ impl<D: BlockDevice, S: Stage> BlockDevice for Staged<D, S> {
         let index = self.leaving.pop(now)?;
         self.free.push(index);
         let held = &self.held[index as usize];
-        Some(Completion { tag: held.tag, result: held.result })
+        Some(Completion { tag: held.io.tag, result: held.result })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

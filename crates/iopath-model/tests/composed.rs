@@ -1,9 +1,8 @@
 //! Stripes of models and mapped files on them, in the event loop of virtual time.
 
-use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
+use iopath_core::mapped::{LengthOnlyHost, MappedDevice, MappedFile};
 use iopath_core::mapper::{Boundary, ExtentMap, FileLayout, FreeSpace};
 use iopath_core::{
     Bio, BlockDevice, Extent, Instant, LengthOnly, QueueConfig, QueuedDevice, Sector, Stripe, StripeConfig,
@@ -69,53 +68,18 @@ fn stripe(members: u64) -> Stripe<ModelDevice<LengthOnly>> {
     Stripe::new(members, &StripeConfig { chunk_sectors: 256, ..StripeConfig::default() }).unwrap()
 }
 
-#[derive(Debug)]
-struct Host(RefCell<MappedFile>);
-
-impl MappedHost for Host {
-    type Memory = LengthOnly;
-    type Buffer = Vec<u8>;
-
-    fn with_file<R>(&self, _engine: EngineId, act: impl FnOnce(&mut MappedFile) -> R) -> R {
-        let mut file = self.0.borrow_mut();
-        let result = act(&mut file);
-        file.take_notified();
-        result
-    }
-
-    fn epoch(&self) -> u64 {
-        self.0.borrow().epoch()
-    }
-
-    fn buffer(&self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn memory_of(&self, buffer: &mut Vec<u8>) -> LengthOnly {
-        LengthOnly::new(buffer.len() as u64)
-    }
-
-    fn with_bytes<R>(&self, buffer: &mut Vec<u8>, act: impl FnOnce(&mut [u8]) -> R) -> R {
-        act(buffer)
-    }
-
-    fn zero(&self, _memory: LengthOnly, _from: u64) {}
-
-    fn zeroes(&self) -> LengthOnly {
-        LengthOnly::new(64 << 10)
-    }
-}
-
 /// A file of `size` bytes in two extents, of which the second lies before the first.
-fn file_on<D: BlockDevice<Memory = LengthOnly>>(device: D, size: u64) -> MappedDevice<D, Host> {
+fn file_on<D: BlockDevice<Memory = LengthOnly>>(
+    device: D,
+    size: u64,
+) -> MappedDevice<D, LengthOnlyHost<LengthOnly>> {
     let layout = FileLayout { block_bytes: 4096, size_bytes: size, capacity_bytes: 4 * size };
     let mut map = ExtentMap::new(&layout).unwrap();
     assert!(map.add(0, Extent::from_bytes(2 * size, size / 2).unwrap(), true));
     assert!(map.add(size / 2, Extent::from_bytes(size, size / 2).unwrap(), true));
     let free = FreeSpace::new(Extent::new(Sector(0), 0).unwrap());
-    let mut file = MappedFile::new(Box::new(map), Box::new(free));
-    let id = file.add_engine();
-    MappedDevice::new(device, Host(RefCell::new(file)), id, Boundary::Once).unwrap()
+    let file = MappedFile::new(Box::new(map), Box::new(free));
+    MappedDevice::without_bytes(device, file, Boundary::Once).unwrap()
 }
 
 fn seconds(completed: &[(Instant, u64)]) -> f64 {

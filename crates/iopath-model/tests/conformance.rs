@@ -1,15 +1,11 @@
-//! Every preset as a device: each request completes exactly once, out of range and unsupported requests fail, a full device
+//! Every preset and every kind of model that contains another, as a device: each request completes exactly once, out of range and unsupported requests fail, a full device
 //! refuses, a flush follows the writes before it, and the same seed gives the same nanoseconds however often it is polled.
 
 mod rig;
 
 use iopath_core::{BlockDevice, Instant, IoError, Op};
-use iopath_model::{Model, Preset};
-use rig::{Device, Random, Rig, device};
-
-fn presets() -> impl Iterator<Item = (&'static str, Model)> {
-    Preset::ALL.iter().map(|preset| (preset.name, Model::preset(preset.name).expect("a preset is valid")))
-}
+use iopath_model::Model;
+use rig::{Device, Random, Rig, device, models};
 
 /// A mixed workload at random depths, with pauses.
 fn mixed(model: &Model, seed: u64) -> Vec<rig::Done> {
@@ -40,7 +36,7 @@ fn mixed(model: &Model, seed: u64) -> Vec<rig::Done> {
 
 #[test]
 fn each_request_completes_once_and_the_seed_decides_when() {
-    for (name, model) in presets() {
+    for (name, model) in models() {
         for seed in 1..6 {
             let done = mixed(&model, seed);
             assert!(done.len() > 150, "{name}: {}", done.len());
@@ -52,7 +48,7 @@ fn each_request_completes_once_and_the_seed_decides_when() {
 
 #[test]
 fn a_read_takes_time_and_leaves_an_empty_device() {
-    for (name, model) in presets() {
+    for (name, model) in models() {
         let mut rig = Rig::new(device(&model));
         let done = rig.run(Op::Read, model.capacity() / 16 * 8, 4096);
         assert!(done.latency() > 0, "{name}");
@@ -63,7 +59,7 @@ fn a_read_takes_time_and_leaves_an_empty_device() {
 
 #[test]
 fn requests_that_cannot_be_carried_out_fail_and_others_go_on() {
-    for (name, model) in presets() {
+    for (name, model) in models() {
         let mut rig = Rig::new(device(&model));
         assert_eq!(rig.run(Op::Read, model.capacity(), 4096).result, Err(IoError::EndOfDevice), "{name}");
         assert_eq!(
@@ -82,7 +78,7 @@ fn requests_that_cannot_be_carried_out_fail_and_others_go_on() {
 
 #[test]
 fn a_full_device_refuses_and_accepts_again_after_a_completion() {
-    for (name, model) in presets() {
+    for (name, model) in models() {
         let mut rig = Rig::new(device(&model));
         let depth = model.limits().depth_max;
         for number in 0..depth {
@@ -102,7 +98,7 @@ fn a_full_device_refuses_and_accepts_again_after_a_completion() {
 
 #[test]
 fn the_times_do_not_depend_on_how_often_the_device_is_polled() {
-    for (name, model) in presets() {
+    for (name, model) in models() {
         let (mut few, mut often) = (Rig::new(device(&model)), Rig::new(device(&model)));
         let mut random = Random(9);
         for _ in 0..300 {

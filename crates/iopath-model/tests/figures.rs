@@ -6,7 +6,7 @@ mod rig;
 use std::fmt::Write as _;
 
 use iopath_core::Op;
-use iopath_model::{Kind, LinkModel, Model, Parameter, Preset};
+use iopath_model::{Choice, Kind, LinkModel, Model, Parameter, Preset};
 use rig::{Device, Done, Random, Rig, device, iops, mb_per_s};
 
 /// A figure of a preset.
@@ -294,6 +294,11 @@ fn tables() -> String {
     for kind in Kind::ALL {
         let title = format!("### Kind `{}`\n\n{}.", kind.name, upper(kind.about));
         write!(text, "\n{}", parameters(&title, kind.tables)).unwrap();
+        for Choice { name, values, meaning } in kind.choices {
+            let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
+            let default = &values[0];
+            writeln!(text, "| `{name}` | | {} | {default} | {meaning} |", values.join(", ")).unwrap();
+        }
     }
     for (title, table) in
         [("### Links", LinkModel::PARAMETERS), ("### Hosts", iopath_model::HostModel::PARAMETERS)]

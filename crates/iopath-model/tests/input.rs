@@ -1,7 +1,10 @@
 //! Model files: each mistake is an error that names file, line, parameter, range and unit; no input panics.
 
+mod rig;
+
 use iopath_model::{Kind, Model, Preset};
 use proptest::prelude::*;
+use rig::LAYERED;
 
 const CLOUD: &str = include_str!("../presets/cloud.toml");
 
@@ -49,9 +52,12 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
         ),
         (
             with("kind", "kind = \"tape\""),
-            "my.toml:1: `kind`: there is no kind `tape`; one of: disk, flash, cloud, target",
+            "my.toml:1: `kind`: there is no kind `tape`; one of: disk, flash, cloud, target, stripe, mapped, delay, throttle, faulty",
         ),
-        (with("kind", ""), "my.toml:1: `kind`: missing; one of: disk, flash, cloud, target"),
+        (
+            with("kind", ""),
+            "my.toml:1: `kind`: missing; one of: disk, flash, cloud, target, stripe, mapped, delay, throttle, faulty",
+        ),
         (with("kind", "kind = 7"), "my.toml:1: `kind`: this must be a string"),
         (
             with("kind", "base = \"tape\""),
@@ -108,12 +114,112 @@ fn the_tables_of_a_target_have_bases_of_their_own() {
     );
     let wrong = error("kind = \"target\"\n[link]\nbase = \"tin-can\"\n");
     assert_eq!(wrong, "my.toml:3: `link.base`: there is no link `tin-can`; links: fc-2g, gbe");
-    let wrong = error("kind = \"target\"\n[link]\nbase = \"gbe\"\n");
+    let wrong = error("kind = \"target\"\n[link]\nbase = \"gbe\"\n[device]\nbase = \"cloud\"\n");
     assert_eq!(wrong, "my.toml:1: `host`: a target has this table");
-    let wrong = error("base = \"iscsi-gbe\"\n[device]\nbase = \"iscsi-gbe\"\n");
-    assert!(wrong.ends_with("`device.kind`: the device of a target is no target itself"), "{wrong}");
     let wrong = error("base = \"cloud\"\n[[zone]]\ncylinders = 3\n");
     assert!(wrong.starts_with("my.toml:2: `zone` is not a parameter"), "{wrong}");
+}
+
+#[test]
+fn a_model_of_models_names_the_table_of_a_mistake() {
+    let cases = [
+        (
+            "kind = 'stripe'\nmembers = 4\n",
+            "my.toml:1: `device`: missing; this kind of model has a table `device`",
+        ),
+        (
+            "kind = 'delay'\n[device]\nbase = 'cloud'\n",
+            "my.toml:1: `delay_us` is missing: added to each request, a number from 0 to 1000000000, in µs",
+        ),
+        (
+            "kind = 'delay'\ndelay_us = 1\n[device]\nkind = 'stripe'\nmembers = 0\n[device.device]\nbase = 'cloud'\n",
+            "my.toml:5: `device.members` = 0 is not allowed: a whole number from 1 to 1024",
+        ),
+        (
+            "kind = 'delay'\ndelay_us = 1\n[device]\nkind = 'stripe'\nmembers = 2\n[device.device]\nbase = 'cloud'\ndepth_max = 0\n",
+            "my.toml:8: `device.device.depth_max` = 0 is not allowed: a whole number from 1 to 4096",
+        ),
+        (
+            "kind = 'stripe'\nmembers = 2\nchunk_kib = 0.7\ndevice.base = 'cloud'\n",
+            "my.toml:3: `chunk_kib`: this must be whole sectors of 0.5 KiB",
+        ),
+        (
+            "kind = 'stripe'\nmembers = 2\nchunk_kib = 2048\n[device]\nbase = 'cloud'\ncapacity_gib = 0.001\n",
+            "my.toml:3: `chunk_kib`: member 0 has 2097 sectors, less than a chunk of 4096; choose a smaller chunk or a larger member",
+        ),
+        (
+            "kind = 'stripe'\nmembers = 100\n[device]\nkind = 'stripe'\nmembers = 100\ndevice.base = 'cloud'\n",
+            "my.toml:2: `members`: 10000 devices in all; at most 4096",
+        ),
+        (
+            "kind = 'mapped'\nsize_mib = 10\nmapper = 'tree'\ndevice.base = 'cloud'\n",
+            "my.toml:3: `mapper`: there is no `tree`; one of: extent, indirect",
+        ),
+        (
+            "kind = 'mapped'\nsize_mib = 10\nboundary = 3\ndevice.base = 'cloud'\n",
+            "my.toml:3: `boundary`: this must be a string",
+        ),
+        (
+            "kind = 'mapped'\nsize_mib = 10\nblock_bytes = 700\ndevice.base = 'cloud'\n",
+            "my.toml:3: `block_bytes`: a extent mapping has no blocks of 700 bytes; a power of two, 512 or more",
+        ),
+        (
+            "kind = 'mapped'\nsize_mib = 2000\n[device]\nbase = 'cloud'\ncapacity_gib = 1\n",
+            "my.toml:2: `size_mib`: the file and its map need 2002.0 MiB of a device of 1024.0 MiB; choose a smaller file or a larger device",
+        ),
+        (
+            "kind = 'throttle'\ndevice.base = 'cloud'\n",
+            "my.toml:1: `cap_iops`: a throttle needs this cap, or `cap_mib_per_s`",
+        ),
+        (
+            "kind = 'throttle'\ncap_iops = 0.5\ndevice.base = 'cloud'\n",
+            "my.toml:2: `cap_iops`: this must be 0, or at least one a second",
+        ),
+        (
+            "kind = 'faulty'\nreorder = 2\ndevice.base = 'cloud'\n",
+            "my.toml:2: `reorder` = 2 is not allowed: a whole number from 0 to 1",
+        ),
+        (
+            "kind = 'delay'\ndelay_us = 1\ndevice.base = 'clod'\n",
+            "my.toml:3: `device.base`: there is no model `clod`; presets: ",
+        ),
+    ];
+    for (text, expected) in cases {
+        let message = error(text);
+        assert!(message.starts_with(expected), "{message}\ninstead of\n{expected}");
+    }
+    let mut deep = "kind = 'delay'\ndelay_us = 1\n".to_owned();
+    for level in 1..=9 {
+        let kind = if level == 9 { "base = 'cloud'" } else { "kind = 'delay'\ndelay_us = 1" };
+        deep += &format!("[{}]\n{kind}\n", vec!["device"; level].join("."));
+    }
+    let message = error(&deep);
+    assert!(message.ends_with("`: tables `device` are nested in each other at most 8 times"), "{message}");
+}
+
+#[test]
+fn a_layer_may_lie_on_a_preset_and_every_depth_has_its_base_and_its_overrides() {
+    let text = "kind = 'stripe'\nmembers = 8\nchunk_kib = 128\n[device]\nkind = 'delay'\ndelay_us = 100\n\
+                [device.device]\nbase = 'iscsi-gbe'\n[device.device.device]\nbase = 'cloud'\ncapacity_gib = 2\n\
+                [device.device.link]\nbase = 'fc-2g'\n";
+    let overrides = [("members", "4"), ("device.delay_us", "7"), ("device.device.device.depth_max", "9")];
+    let model = Model::parse_with("s.toml", text, &overrides).unwrap();
+    let value = |path: &str| model.settings().iter().find(|one| one.path == path).unwrap().value.to_string();
+    assert_eq!((model.kind().name, model.limits().depth_max), ("stripe", 36));
+    assert_eq!(model.capacity() * 512, 8 << 30, "four members of 2 GiB");
+    assert_eq!(
+        ["members", "device.delay_us", "device.device.link.bandwidth_mbit_per_s", "device.device.host.cpus"]
+            .map(value),
+        ["4", "7", "1700", "2"]
+    );
+    let mapped = Model::parse_with(
+        "m",
+        "kind = 'mapped'\nsize_mib = 3\ndevice.base = 'cloud'\n",
+        &[("mapper", "indirect")],
+    );
+    assert_eq!(mapped.unwrap().capacity(), 6144);
+    let unknown = Model::parse_with("m", text, &[("device.device.host.cpu", "3")]).unwrap_err().to_string();
+    assert!(unknown.starts_with("m: `device.device.host.cpu` is not a parameter"), "{unknown}");
 }
 
 #[test]
@@ -151,8 +257,11 @@ fn the_unit_stands_last_in_the_name() {
 
 proptest! {
     #[test]
-    fn no_text_panics(preset in 0..Preset::ALL.len(), at in 0.0..1.0f64, cut in 0..40usize, new in "[-0-9a-z=\\[\\]\\.\"_{}é\n ]{0,20}") {
-        let text = Preset::ALL[preset].text;
+    fn no_text_panics(preset in 0..Preset::ALL.len() + LAYERED.len(), at in 0.0..1.0f64, cut in 0..40usize, new in "[-0-9a-z=\\[\\]\\.\"_{}é\n ]{0,20}") {
+        let text = match preset.checked_sub(Preset::ALL.len()) {
+            None => Preset::ALL[preset].text,
+            Some(layered) => LAYERED[layered].1,
+        };
         let start = (0..=(text.len() as f64 * at) as usize).rev().find(|&at| text.is_char_boundary(at)).unwrap();
         let end = (start + cut..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
         let changed = format!("{}{new}{}", &text[..start], &text[end..]);

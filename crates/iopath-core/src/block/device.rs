@@ -161,6 +161,62 @@ impl<'a, M: Memory> Io<'a, M> {
     }
 }
 
+/// A request that a device holds after its submission: an [`Io`] with a list of segments of its own.
+#[derive(Debug, Clone)]
+pub struct OwnedIo<M> {
+    /// The tag by which the request was submitted.
+    pub tag: Tag,
+    /// The operation.
+    pub op: Op,
+    /// The sectors; empty for a flush.
+    pub extent: Extent,
+    /// For writes only: the data is on the medium at completion.
+    pub fua: bool,
+    /// The stream of the request's first bio.
+    pub stream: Stream,
+    /// The priority.
+    pub priority: Priority,
+    /// The memory in device order.
+    pub segments: Vec<M>,
+}
+
+impl<M: Memory> OwnedIo<M> {
+    /// A copy of `io`. The allocation of `segments` is reused; its contents are replaced. A device that keeps its lists
+    /// allocates nothing for a request once warm.
+    pub fn new(io: &Io<'_, M>, mut segments: Vec<M>) -> Self {
+        segments.clear();
+        segments.extend(io.segments());
+        let Io { tag, op, extent, fua, stream, priority, .. } = *io;
+        Self { tag, op, extent, fua, stream, priority, segments }
+    }
+
+    /// The whole request by another tag.
+    pub fn io(&self, tag: Tag) -> Io<'_, M> {
+        Io { tag, ..self.part(self.extent, &self.segments) }
+    }
+
+    /// A part of the request by its own tag: `extent`, with the memory `segments`.
+    pub const fn part<'a>(&self, extent: Extent, segments: &'a [M]) -> Io<'a, M> {
+        let Self { tag, op, fua, stream, priority, .. } = *self;
+        Io { tag, op, extent, fua, stream, priority, memory: Pieces::Slice(segments) }
+    }
+}
+
+/// A flush.
+impl<M> Default for OwnedIo<M> {
+    fn default() -> Self {
+        Self {
+            tag: Tag::from_bits(0),
+            op: Op::Flush,
+            extent: Extent::EMPTY,
+            fua: false,
+            stream: Stream(0),
+            priority: Priority::BestEffort,
+            segments: Vec::new(),
+        }
+    }
+}
+
 /// The segments of a request, in device order.
 #[derive(Debug)]
 pub struct Segments<'a, M> {

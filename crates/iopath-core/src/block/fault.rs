@@ -5,13 +5,12 @@ mod plan;
 
 use std::collections::VecDeque;
 
-use crate::block::bio::{Op, Priority, Stream};
-use crate::block::device::{BlockDevice, Busy, Completion, Io};
+use crate::block::bio::Op;
+use crate::block::device::{BlockDevice, Busy, Completion, Io, OwnedIo};
 use crate::block::limits::Limits;
-use crate::block::request::Tag;
 use crate::error::IoError;
 use crate::memory::Memory;
-use crate::sector::{Extent, SECTOR_BYTES};
+use crate::sector::SECTOR_BYTES;
 use crate::time::{Duration, Instant};
 
 pub use plan::{Fault, FaultPlan, FaultSource, Outcome};
@@ -41,13 +40,7 @@ pub struct FaultyDevice<D: BlockDevice, F = FaultPlan> {
 /// A request from submission to completion.
 #[derive(Debug)]
 struct Request<M> {
-    tag: Tag,
-    op: Op,
-    extent: Extent,
-    fua: bool,
-    stream: Stream,
-    priority: Priority,
-    segments: Vec<M>,
+    io: OwnedIo<M>,
     /// Bytes done, in whole blocks.
     done: u64,
     stage: Stage,
@@ -130,9 +123,9 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
         let Self { inner, faults, requests, spare, .. } = self;
         let block = u64::from(inner.limits().logical_block_bytes);
         let request = &mut requests[index];
-        let Request { op, done, .. } = *request;
-        let rest = request.extent.split_at(done / SECTOR_BYTES).1;
-        let outcome = faults.draw(op, rest, block, if request.is_stalled { block } else { 1 });
+        let Request { ref io, done, is_stalled, .. } = *request;
+        let rest = io.extent.split_at(done / SECTOR_BYTES).1;
+        let outcome = faults.draw(io.op, rest, block, if is_stalled { block } else { 1 });
         let bytes = match outcome {
             Outcome::Whole => rest.bytes(),
             Outcome::Short(bytes) | Outcome::Error(bytes, _) => bytes / block * block,
@@ -141,15 +134,13 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
             return self.end_transfer(index, outcome, Ok(()));
         }
         let mut segments = spare.pop().unwrap_or_default();
-        part_of(&request.segments, done, bytes, &mut segments);
+        segments.clear();
+        part_of(&io.segments, done, bytes, &mut segments);
         let part = rest.split_at(bytes / SECTOR_BYTES).0;
-        let mut io = Io::new(request.tag, op, part, &segments);
-        (io.fua, io.stream, io.priority) = (request.fua, request.stream, request.priority);
-        if inner.submit(&io, now).is_ok() {
+        if inner.submit(&io.part(part, &segments), now).is_ok() {
             request.stage = Stage::AtInner(outcome);
             self.at_inner += 1;
         }
-        segments.clear();
         spare.push(segments);
         false
     }
@@ -169,11 +160,10 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
                 return false;
             }
         };
-        let Request { tag, op, mut segments, .. } = self.requests.swap_remove(index);
+        let OwnedIo { tag, op, segments, .. } = self.requests.swap_remove(index).io;
         if op == Op::Flush && matches!(outcome, Outcome::Error(..)) {
             self.faults.on_failed_flush();
         }
-        segments.clear();
         self.spare.push(segments);
         self.completed.push_back(Completion { tag, result });
         true
@@ -182,7 +172,7 @@ impl<D: BlockDevice, F: FaultSource> FaultyDevice<D, F> {
     fn collect(&mut self, now: Instant) {
         self.now = now;
         while let Some(Completion { tag, result }) = self.inner.poll_completion(now) {
-            let index = self.requests.iter().position(|request| request.tag == tag);
+            let index = self.requests.iter().position(|request| request.io.tag == tag);
             let index = index.expect("the inner device completes only requests of this one");
             let Stage::AtInner(outcome) = self.requests[index].stage else {
                 unreachable!("completed before it was submitted")
@@ -218,20 +208,8 @@ impl<D: BlockDevice, F: FaultSource> BlockDevice for FaultyDevice<D, F> {
         if self.in_flight() >= self.limits().depth_max {
             return Err(Busy { tag: io.tag });
         }
-        let mut segments = self.spare.pop().unwrap_or_default();
-        segments.extend(io.segments());
-        self.requests.push(Request {
-            tag: io.tag,
-            op: io.op,
-            extent: io.extent,
-            fua: io.fua,
-            stream: io.stream,
-            priority: io.priority,
-            segments,
-            done: 0,
-            stage: Stage::Waiting,
-            is_stalled: false,
-        });
+        let io = OwnedIo::new(io, self.spare.pop().unwrap_or_default());
+        self.requests.push(Request { io, done: 0, stage: Stage::Waiting, is_stalled: false });
         Ok(())
     }
 
@@ -267,9 +245,10 @@ impl<D: BlockDevice, F: FaultSource> BlockDevice for FaultyDevice<D, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::request::Tag;
     use crate::block::timed_disk::{SERVICE, TimedDisk};
     use crate::memory::LengthOnly;
-    use crate::sector::Sector;
+    use crate::sector::{Extent, Sector};
 
     /// Reads `count` extents of 16 blocks and follows the timeout. Returns the completions in order, and the time at
     /// the end.

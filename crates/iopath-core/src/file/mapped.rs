@@ -6,6 +6,7 @@ mod bios;
 mod executor;
 mod file;
 mod host;
+mod length_only;
 mod metadata_io;
 mod task;
 
@@ -25,6 +26,7 @@ use task::Goal;
 
 pub use file::{EngineId, MappedError, MappedFile, MappedFileError};
 pub use host::MappedHost;
+pub use length_only::{KeptMetadata, LengthOnlyHost};
 
 /// The number of bios for each request slot of the device. A request on the file becomes several bios, some of which
 /// merge.

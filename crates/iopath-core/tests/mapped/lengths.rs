@@ -1,12 +1,11 @@
 //! A mapped file on modelled disks without bytes: only lengths and times.
 
-use iopath_core::mapped::{EngineId, MappedDevice, MappedFile, MappedHost};
+use iopath_core::mapped::{MappedDevice, MappedFile};
 use iopath_core::mapper::{Boundary, ExtentMap, FileLayout, FreeSpace};
 use iopath_core::{
     Bio, BlockDevice, Busy, Completion, Duration, Extent, Instant, Io, LengthOnly, Limits, QueueConfig,
     QueuedDevice, Sector, Stripe, StripeConfig, Tag,
 };
-use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// A disk that takes 1 us for each sector, and nothing for a seek.
@@ -43,43 +42,6 @@ impl BlockDevice for Disk {
     }
 }
 
-#[derive(Debug)]
-struct Host(RefCell<MappedFile>);
-
-impl MappedHost for Host {
-    type Memory = LengthOnly;
-    type Buffer = Vec<u8>;
-
-    fn with_file<R>(&self, _engine: EngineId, act: impl FnOnce(&mut MappedFile) -> R) -> R {
-        let mut file = self.0.borrow_mut();
-        let result = act(&mut file);
-        file.take_notified();
-        result
-    }
-
-    fn epoch(&self) -> u64 {
-        self.0.borrow().epoch()
-    }
-
-    fn buffer(&self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
-    }
-
-    fn memory_of(&self, buffer: &mut Vec<u8>) -> LengthOnly {
-        LengthOnly::new(buffer.len() as u64)
-    }
-
-    fn with_bytes<R>(&self, buffer: &mut Vec<u8>, act: impl FnOnce(&mut [u8]) -> R) -> R {
-        act(buffer)
-    }
-
-    fn zero(&self, _memory: LengthOnly, _from: u64) {}
-
-    fn zeroes(&self) -> LengthOnly {
-        LengthOnly::new(64 << 10)
-    }
-}
-
 /// Reads 8 MiB of a file in requests of 256 KiB, 16 in flight. Returns the time on a stripe of `members` disks.
 fn read_time(members: usize) -> Duration {
     const SIZE: u64 = 8 << 20;
@@ -89,13 +51,12 @@ fn read_time(members: usize) -> Duration {
     assert!(map.add(0, Extent::from_bytes(32 << 20, SIZE / 2).unwrap(), true));
     assert!(map.add(SIZE / 2, Extent::from_bytes(16 << 20, SIZE / 2).unwrap(), true));
     let free = FreeSpace::new(Extent::new(Sector(0), 0).unwrap());
-    let mut file = MappedFile::new(Box::new(map), Box::new(free));
-    let id = file.add_engine();
+    let file = MappedFile::new(Box::new(map), Box::new(free));
     let limits = Limits::with_capacity((64 << 20) / 512);
     let disk = || Disk { limits: limits.clone(), free_at: Instant::ZERO, in_flight: VecDeque::new() };
     let config = StripeConfig { chunk_sectors: 128, ..StripeConfig::default() };
     let stripe = Stripe::new((0..members).map(|_| disk()).collect(), &config).unwrap();
-    let mapped = MappedDevice::new(stripe, Host(RefCell::new(file)), id, Boundary::Once).unwrap();
+    let mapped = MappedDevice::without_bytes(stripe, file, Boundary::Once).unwrap();
     let mut device = QueuedDevice::new(mapped, &QueueConfig { bios_max: 16, ..QueueConfig::default() });
     let (mut now, mut offset) = (Instant::ZERO, 0);
     while offset < SIZE || device.queue().bios_in() > 0 {

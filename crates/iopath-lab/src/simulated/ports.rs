@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, Limits, Op, Priority, Stream, Tag};
+use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits, OwnedIo, Tag};
 use slab::Slab;
 
 /// A device shared by ports.
@@ -16,23 +16,13 @@ pub(super) struct Hub<D: BlockDevice> {
     /// Requests at the device and in `waiting`, each with its port and its tag there; the index is the device's tag.
     requests: Slab<(u32, Tag)>,
     /// Requests that did not fit in the device, the oldest first.
-    waiting: VecDeque<Held<D::Memory>>,
+    waiting: VecDeque<OwnedIo<D::Memory>>,
+    /// Unused lists of segments.
+    spare: Vec<Vec<D::Memory>>,
     /// Completions that the ports have not polled.
     done: Vec<VecDeque<Completion>>,
     /// Ports with such completions, each once.
     ready: Vec<u32>,
-}
-
-/// A request that waits for room.
-#[derive(Debug)]
-struct Held<M> {
-    tag: Tag,
-    op: Op,
-    extent: Extent,
-    fua: bool,
-    stream: Stream,
-    priority: Priority,
-    memory: Vec<M>,
 }
 
 /// One queue's access to the device.
@@ -51,6 +41,7 @@ impl<D: BlockDevice> Hub<D> {
             device,
             requests: Slab::new(),
             waiting: VecDeque::new(),
+            spare: Vec::new(),
             done: (0..ports).map(|_| VecDeque::new()).collect(),
             ready: Vec::new(),
         }));
@@ -75,13 +66,10 @@ impl<D: BlockDevice> Hub<D> {
         }
         ready.append(&mut self.ready);
         while let Some(held) = self.waiting.front() {
-            let Held { tag, op, extent, fua, stream, priority, ref memory } = *held;
-            let mut io = Io::new(tag, op, extent, memory);
-            (io.fua, io.stream, io.priority) = (fua, stream, priority);
-            if self.device.submit(&io, now).is_err() {
+            if self.device.submit(&held.io(held.tag), now).is_err() {
                 break;
             }
-            self.waiting.pop_front();
+            self.spare.extend(self.waiting.pop_front().map(|held| held.segments));
         }
     }
 
@@ -90,9 +78,8 @@ impl<D: BlockDevice> Hub<D> {
         if self.waiting.is_empty() && self.device.submit(&io.with_tag(tag), now).is_ok() {
             return;
         }
-        let Io { op, extent, fua, stream, priority, .. } = *io;
-        let memory = io.segments().collect();
-        self.waiting.push_back(Held { tag, op, extent, fua, stream, priority, memory });
+        let segments = self.spare.pop().unwrap_or_default();
+        self.waiting.push_back(OwnedIo::new(&io.with_tag(tag), segments));
     }
 
     pub(super) fn commit(&mut self, now: Instant) {
@@ -132,7 +119,7 @@ impl<D: BlockDevice> BlockDevice for Port<D> {
 mod tests {
     use std::time::Duration;
 
-    use iopath_core::{LengthOnly, Memory, Sector};
+    use iopath_core::{Extent, LengthOnly, Memory, Op, Sector};
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Memory of a modelled host: addresses without bytes. Neighbours join to one segment, as real buffers do.
 
-use iopath_core::Memory;
 use iopath_core::buffered::Frames;
 use iopath_core::cache::Frame;
+use iopath_core::{Memory, ModelMemory};
 
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,13 @@ impl Memory for Span {
     fn join(self, next: Self) -> Option<Self> {
         let is_next = self.address + self.bytes == next.address;
         is_next.then_some(Self { bytes: self.bytes + next.bytes, ..self })
+    }
+}
+
+/// Memory of the model itself, which no job has.
+impl ModelMemory for Span {
+    fn of_length(bytes: u64) -> Self {
+        Self { address: 0, bytes }
     }
 }
 

@@ -5,9 +5,39 @@
 use std::collections::HashMap;
 
 use iopath_core::{BlockDevice, Extent, Instant, Io, IoError, LengthOnly, Op, Sector, Tag};
-use iopath_model::{Model, ModelDevice};
+use iopath_model::{Model, ModelDevice, Preset};
 
 pub(crate) type Device = ModelDevice<LengthOnly>;
+
+/// Models that contain models, by name: one of each kind, and one with all of them.
+pub(crate) const LAYERED: &[(&str, &str)] = &[
+    ("stripe", "kind = 'stripe'\nmembers = 4\nchunk_kib = 4\ndevice.base = 'sata-2006'\n"),
+    ("extent file", "kind = 'mapped'\nsize_mib = 100\ndevice.base = 'ssd-sata'\n"),
+    (
+        "indirect file",
+        "kind = 'mapped'\nmapper = 'indirect'\nblock_bytes = 1024\nsize_mib = 33.3\nboundary = 'ignore'\n\
+         device.base = 'sata-2006'\n",
+    ),
+    ("delay", "kind = 'delay'\ndelay_us = 250\ndevice.base = 'cloud'\n"),
+    ("throttle", "kind = 'throttle'\ncap_iops = 2000\ncap_mib_per_s = 40\ndevice.base = 'ssd-nvme'\n"),
+    ("faulty", "kind = 'faulty'\nshort_one_in = 5\nreorder = 1\ndevice.base = 'sata-2006'\n"),
+    (
+        "all",
+        "kind = 'mapped'\nsize_mib = 200\nmapper = 'indirect'\n[device]\nkind = 'stripe'\nmembers = 3\nchunk_kib = 64\n\
+         [device.device]\nkind = 'delay'\ndelay_us = 10\n[device.device.device]\nkind = 'throttle'\ncap_iops = 5000\n\
+         [device.device.device.device]\nkind = 'faulty'\nreorder = 1\n\
+         [device.device.device.device.device]\nbase = 'iscsi-gbe'\n",
+    ),
+];
+
+/// Every preset and every model of [`LAYERED`].
+pub(crate) fn models() -> Vec<(&'static str, Model)> {
+    let preset = |preset: &Preset| (preset.name, Model::preset(preset.name).expect("a preset is valid"));
+    let layered = |&(name, text): &(&'static str, &str)| {
+        (name, Model::parse(name, text).unwrap_or_else(|error| panic!("{error}")))
+    };
+    Preset::ALL.iter().map(preset).chain(LAYERED.iter().map(layered)).collect()
+}
 
 pub(crate) fn device(model: &Model) -> Device {
     Device::new(model, 1)
