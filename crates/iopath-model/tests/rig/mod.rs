@@ -15,7 +15,7 @@ pub(crate) const LAYERED: &[(&str, &str)] = &[
     ("extent file", "kind = 'mapped'\nsize_mib = 100\ndevice.base = 'ssd-sata'\n"),
     (
         "indirect file",
-        "kind = 'mapped'\nmapper = 'indirect'\nblock_bytes = 1024\nsize_mib = 33.3\nboundary = 'ignore'\n\
+        "kind = 'mapped'\nmapper = 'indirect'\nblock_bytes = 1024\nsize_mib = 12.3\nboundary = 'ignore'\n\
          device.base = 'sata-2006'\n",
     ),
     ("delay", "kind = 'delay'\ndelay_us = 250\ndevice.base = 'cloud'\n"),
@@ -23,7 +23,7 @@ pub(crate) const LAYERED: &[(&str, &str)] = &[
     ("faulty", "kind = 'faulty'\nshort_one_in = 5\nreorder = 1\ndevice.base = 'sata-2006'\n"),
     (
         "all",
-        "kind = 'mapped'\nsize_mib = 200\nmapper = 'indirect'\n[device]\nkind = 'stripe'\nmembers = 3\nchunk_kib = 64\n\
+        "kind = 'mapped'\nsize_mib = 24\nmapper = 'indirect'\n[device]\nkind = 'stripe'\nmembers = 3\nchunk_kib = 64\n\
          [device.device]\nkind = 'delay'\ndelay_us = 10\n[device.device.device]\nkind = 'throttle'\ncap_iops = 5000\n\
          [device.device.device.device]\nkind = 'faulty'\nreorder = 1\n\
          [device.device.device.device.device]\nbase = 'iscsi-gbe'\n",
