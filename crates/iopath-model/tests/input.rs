@@ -2,6 +2,8 @@
 
 mod rig;
 
+use std::fmt::Write as _;
+
 use iopath_model::{Kind, Model, Preset};
 use proptest::prelude::*;
 use rig::LAYERED;
@@ -191,7 +193,7 @@ fn a_model_of_models_names_the_table_of_a_mistake() {
     let mut deep = "kind = 'delay'\ndelay_us = 1\n".to_owned();
     for level in 1..=9 {
         let kind = if level == 9 { "base = 'cloud'" } else { "kind = 'delay'\ndelay_us = 1" };
-        deep += &format!("[{}]\n{kind}\n", vec!["device"; level].join("."));
+        writeln!(deep, "[{}]\n{kind}", vec!["device"; level].join(".")).unwrap();
     }
     let message = error(&deep);
     assert!(message.ends_with("`: tables `device` are nested in each other at most 8 times"), "{message}");

@@ -29,9 +29,9 @@ fn littles_law_holds_on_every_model_at_every_depth() {
                 done.extend(std::iter::from_fn(|| rig.poll()));
             }
             let latencies: u128 = done.iter().map(|one| u128::from(one.latency())).sum();
-            assert_eq!(area, latencies, "{}, depth {depth}", name);
+            assert_eq!(area, latencies, "{name}, depth {depth}");
             let mean_in_flight = area as f64 / rig.now as f64;
-            assert!(mean_in_flight <= f64::from(depth) + 1e-9, "{}, depth {depth}", name);
+            assert!(mean_in_flight <= f64::from(depth) + 1e-9, "{name}, depth {depth}");
         }
     }
 }
