@@ -106,7 +106,7 @@ pub(crate) struct Below<D> {
 pub(crate) fn read<D>(
     section: &Section<'_>,
     others: &[&str],
-    layer: fn(&Section<'_>, &[&str], &Limits) -> Result<(Layer, Limits), ModelError>,
+    layer: ReadLayer,
     read_device: impl FnOnce(&Section<'_>) -> Result<Below<D>, ModelError>,
 ) -> Result<(Spec<D>, Limits), ModelError> {
     let device = section
@@ -129,6 +129,9 @@ pub(crate) fn read<D>(
     }
     Ok((Spec { layer, device: spec, device_limits, devices }, limits))
 }
+
+/// Reads the parameters of a layer over a device with these limits. Returns the limits of the layer, too.
+pub(crate) type ReadLayer = fn(&Section<'_>, &[&str], &Limits) -> LayerAndLimits;
 
 type LayerAndLimits = Result<(Layer, Limits), ModelError>;
 
@@ -190,12 +193,12 @@ pub(crate) fn mapped(section: &Section<'_>, others: &[&str], below: &Limits) -> 
         size_bytes: values.amount("size_mib"),
         capacity_bytes: below.capacity * SECTOR_BYTES,
     };
-    let mapped = Mapped { mapper, layout, is_written: content == "written", boundary };
+    let spec = Mapped { mapper, layout, is_written: content == "written", boundary };
     let file = MappedFile::fresh(mapper, &layout);
     let file = file.map_err(|error| section.conflict("block_bytes", error.to_string()))?;
     let limits = file.limits_on(below);
     let limits = limits.map_err(|error| section.conflict("block_bytes", error.to_string()))?;
-    let (needed, capacity) = (mapped.needed_bytes(), layout.capacity_bytes);
+    let (needed, capacity) = (spec.needed_bytes(), layout.capacity_bytes);
     if needed > capacity {
         let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
         let message = format!(
@@ -205,7 +208,7 @@ pub(crate) fn mapped(section: &Section<'_>, others: &[&str], below: &Limits) -> 
         );
         return Err(section.conflict("size_mib", message));
     }
-    Ok((Layer::Mapped(mapped), limits))
+    Ok((Layer::Mapped(spec), limits))
 }
 
 impl Mapped {

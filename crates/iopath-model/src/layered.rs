@@ -28,9 +28,9 @@ pub(crate) struct Layered<D: BlockDevice<Memory: ModelMemory>> {
 
 #[derive(Debug)]
 enum Any<D: BlockDevice<Memory: ModelMemory>> {
-    Target(Staged<Staged<D, Host>, Link>),
+    Target(Box<Staged<Staged<D, Host>, Link>>),
     Stripe(Stripe<D>),
-    Mapped(MappedDevice<D, LengthOnlyHost<D::Memory>>),
+    Mapped(Box<MappedDevice<D, LengthOnlyHost<D::Memory>>>),
     Delay(Staged<D, Delay>),
     Throttle(Staged<D, Throttle>),
     Faulty(FaultyDevice<D>),
@@ -56,7 +56,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
         let device = match layer {
             Layer::Target(target) => {
                 let served = Staged::new(below(seed), Host::new(&target.host));
-                Any::Target(Staged::new(served, Link::new(&target.link)))
+                Any::Target(Box::new(Staged::new(served, Link::new(&target.link))))
             }
             Layer::Stripe { members, config } => {
                 let members = (0..*members as u64).map(|member| below(seed_of(seed, member))).collect();
@@ -64,7 +64,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
             }
             Layer::Mapped(mapped) => {
                 let device = MappedDevice::without_bytes(below(seed), mapped.file(), mapped.boundary);
-                Any::Mapped(device.expect("the limits of the device were checked"))
+                Any::Mapped(Box::new(device.expect("the limits of the device were checked")))
             }
             Layer::Delay(extra) => Any::Delay(Staged::new(below(seed), Delay::new(*extra))),
             Layer::Throttle { ios_per_s, bytes_per_s } => {

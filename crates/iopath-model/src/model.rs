@@ -130,11 +130,7 @@ impl Kind {
 }
 
 /// A kind that contains a model: reads its layer by `layer`, and the model of its table `device`, of any kind.
-fn layered(
-    section: &Section<'_>,
-    others: &[&str],
-    layer: fn(&Section<'_>, &[&str], &Limits) -> Result<(layer::Layer, Limits), ModelError>,
-) -> Checked {
+fn layered(section: &Section<'_>, others: &[&str], layer: layer::ReadLayer) -> Checked {
     let (spec, limits) = layer::read(section, others, layer, |device| {
         let (spec, limits) = Kind::of(device)?.read(device)?;
         let devices = if let Spec::Layered(below) = &spec { below.devices } else { 1 };
@@ -296,7 +292,7 @@ fn add_bases(document: &mut Document<'_>, names: &mut Vec<&'static str>) -> Resu
             let preset = Preset::find(wanted).map_err(|error| section.conflict("base", error.to_string()))?;
             (preset.name, preset.text)
         };
-        document.add_layer(found.0, found.1, names.iter().map(|name| format!("{name}.")).collect())?;
+        document.add_layer(found.0, found.1, names.iter().flat_map(|name| [name, "."]).collect())?;
     }
     // A deeper table is refused later.
     if is_link || names.len() > layer::NESTED_MAX {
