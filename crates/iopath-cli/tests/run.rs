@@ -10,7 +10,7 @@ use support::{iopath, json_of, scratch_directory};
 fn each_path_reads_and_writes_a_scratch_file_and_leaves_nothing_behind() {
     for path in iopath_lab::paths::PATHS.iter().filter(|row| row.capabilities.needs_target) {
         let Some(directory) = scratch_directory() else { return };
-        for rw in ["read", "write", "randread", "randwrite", "rw", "randrw"] {
+        for rw in ["read", "write", "randread", "randwrite", "rw", "randrw", "rewrite"] {
             let run = iopath(&[
                 "run", "--path", path.name, "--rw", rw, "--bs", "16k", "--size", "2m", "--repeat", "2",
             ])

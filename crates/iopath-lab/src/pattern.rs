@@ -20,14 +20,16 @@ pub enum Rw {
     Rw,
     /// Reads and writes, random.
     RandRw,
+    /// Each block is read and then written, in order, as Bonnie's rewrite. fio has no such pattern.
+    Rewrite,
 }
 
 impl Rw {
     /// All patterns.
-    pub const ALL: [Self; 6] =
-        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::Rw, Self::RandRw];
+    pub const ALL: [Self; 7] =
+        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::Rw, Self::RandRw, Self::Rewrite];
 
-    /// The name that fio and `--rw` use.
+    /// The name that `--rw` uses, and fio if it has the pattern.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -36,6 +38,7 @@ impl Rw {
             Self::RandWrite => "randwrite",
             Self::Rw => "rw",
             Self::RandRw => "randrw",
+            Self::Rewrite => "rewrite",
         }
     }
 
@@ -84,6 +87,7 @@ mod tests {
             assert!(rw.reads() || rw.writes());
         }
         let text = "trim".parse::<Rw>().unwrap_err().to_string();
-        assert_eq!(text, "unknown pattern `trim`; use one of: read, write, randread, randwrite, rw, randrw");
+        let known = "read, write, randread, randwrite, rw, randrw, rewrite";
+        assert_eq!(text, format!("unknown pattern `trim`; use one of: {known}"));
     }
 }

@@ -5,13 +5,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::path::{Direction, Transfer};
 use crate::random::{below, generator};
-use crate::workload::Workload;
+use crate::workload::{Rw, Workload};
 
 /// The transfers of one job in one repetition.
 ///
 /// A sequential job accesses its own share of the blocks in order, and starts again at the first block if the workload has
 /// more than one pass. A random job draws each block independently and uniformly from the whole target: it may access some
-/// blocks twice and others never. A mixed workload draws the direction of each transfer.
+/// blocks twice and others never. A mixed workload draws the direction of each transfer. A rewrite reads each block and
+/// then writes it, so one pass has two transfers for each block.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,
@@ -33,6 +34,10 @@ enum Mix {
     Only(Direction),
     /// Reads in 100 transfers.
     Reads(u32),
+    /// Each block twice: a read, then a write.
+    Rewrite {
+        next: Direction,
+    },
 }
 
 impl Plan {
@@ -50,6 +55,7 @@ impl Plan {
             Order::Sequential { first, end, next: first }
         };
         let mix = match (workload.rw.reads(), workload.rw.writes()) {
+            _ if workload.rw == Rw::Rewrite => Mix::Rewrite { next: Direction::Read },
             (true, true) => Mix::Reads(workload.read_share.get()),
             (true, false) => Mix::Only(Direction::Read),
             _ => Mix::Only(Direction::Write),
@@ -63,6 +69,7 @@ impl Plan {
                 // At least one block per job.
                 Some(bytes) => (bytes / jobs / u64::from(block_bytes)).max(1),
                 None if workload.end.time().is_some() => u64::MAX,
+                None if workload.rw == Rw::Rewrite => 2 * (end - first),
                 None => end - first,
             },
         }
@@ -79,14 +86,20 @@ impl Iterator for Plan {
             Order::Random { blocks } => below(&mut self.generator, *blocks),
             Order::Sequential { first, end, next } => {
                 let block = *next;
-                *next = if block + 1 == *end { *first } else { block + 1 };
+                if !matches!(self.mix, Mix::Rewrite { next: Direction::Read }) {
+                    *next = if block + 1 == *end { *first } else { block + 1 };
+                }
                 block
             }
         };
-        let direction = match self.mix {
-            Mix::Only(direction) => direction,
-            Mix::Reads(percent) if below(&mut self.generator, 100) < percent.into() => Direction::Read,
+        let direction = match &mut self.mix {
+            Mix::Only(direction) => *direction,
+            Mix::Reads(percent) if below(&mut self.generator, 100) < (*percent).into() => Direction::Read,
             Mix::Reads(_) => Direction::Write,
+            Mix::Rewrite { next } => {
+                let after = if *next == Direction::Read { Direction::Write } else { Direction::Read };
+                std::mem::replace(next, after)
+            }
         };
         Some(Transfer { direction, offset: block * u64::from(self.block_bytes), bytes: self.block_bytes })
     }
@@ -97,7 +110,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workload::{End, Jobs, ReadShare, Rw};
+    use crate::workload::{End, Jobs, ReadShare};
 
     fn workload(rw: Rw, jobs: u32) -> Workload {
         Workload { rw, jobs: Jobs::constant(jobs), ..Workload::default() }
@@ -150,6 +163,18 @@ mod tests {
         assert_eq!(offsets(End::Bytes(2 * 4096)), [0, 1]);
         assert_eq!(offsets(End::TimeOrBytes(Duration::from_secs(1), 5 * 4096)), [0, 1, 2, 0, 1]);
         assert_eq!(offsets(End::Bytes(1)), [0], "a block at least");
+    }
+
+    #[test]
+    fn a_rewrite_reads_each_block_and_then_writes_it() {
+        let transfers = |end| {
+            let workload = Workload { end, ..workload(Rw::Rewrite, 1) };
+            let plan = Plan::new(&workload, 2 * 4096, 0, 0);
+            plan.map(|transfer| (transfer.direction, transfer.offset / 4096)).collect::<Vec<_>>()
+        };
+        let (read, write) = (Direction::Read, Direction::Write);
+        assert_eq!(transfers(End::Pass), [(read, 0), (write, 0), (read, 1), (write, 1)]);
+        assert_eq!(transfers(End::Bytes(3 * 4096)), [(read, 0), (write, 0), (read, 1)]);
     }
 
     #[test]
