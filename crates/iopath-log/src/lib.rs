@@ -50,7 +50,7 @@ pub use filter::Filter;
 pub use format::{LogInfo, Totals};
 pub use names::{event_name, event_named, op_letter, op_name, reason_name};
 pub use reader::{End, LogReader, is_log};
-pub use ring::Producer;
+pub use ring::{Producer, RingReader, ring_reader};
 pub use summary::{
     Contents, Depth, ElevatorChange, ErrorCount, EventCounts, Flow, OpCounts, Page, Plugging, Reasons,
     RepeatShare, Report, Seeks, SizeClass, Slow, Stage, Stages, StreamShare,

@@ -14,6 +14,10 @@
 //! first takes it from there. Both ends only try the lock of the slot: if it is locked, the other end is using the
 //! slot.
 
+mod reader;
+
+pub use reader::{RingReader, ring_reader};
+
 use iopath_core::log::NoRoom;
 use iopath_core::{LogSink, RecordBatch};
 use std::sync::atomic::AtomicU64;
