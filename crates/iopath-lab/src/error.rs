@@ -14,6 +14,7 @@ use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetEr
 use thiserror::Error;
 
 use crate::refusal::WorkloadError;
+use crate::settings::ParameterError;
 use crate::size::format_size;
 
 /// A failure of a measurement, before it begins or while it runs.
@@ -125,6 +126,23 @@ pub enum LabError {
         /// The names in the table.
         known: Vec<String>,
     },
+    /// A parameter of an experiment is unknown, or its value is not valid.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// The experiment has no form for real storage.
+    #[error("experiment {id} runs on models only; on a target run: {}", known.join(", "))]
+    NotOnTarget {
+        /// The id.
+        id: &'static str,
+        /// The ids of the experiments that run on a target.
+        known: Vec<&'static str>,
+    },
+    /// Experiments on real storage need a directory.
+    #[error("experiments write to scratch files only; {} is not a directory: name one", target.display())]
+    NotADirectory {
+        /// The target as given.
+        target: PathBuf,
+    },
     /// The system cannot start another thread.
     #[error(
         "cannot start the thread of job {} of {jobs}: {source}; raise the limit of processes and threads (ulimit -u, \
@@ -215,6 +233,8 @@ impl LabError {
             Self::Workload(error) => error.is_usage(),
             Self::Unknown { .. }
             | Self::SurveyOfModel { .. }
+            | Self::Parameter(_)
+            | Self::NotOnTarget { .. }
             | Self::Model(ModelError::UnknownPreset { .. }) => true,
             _ => false,
         }

@@ -40,6 +40,15 @@ pub enum Stage {
         /// The remaining time for all workloads.
         left: Duration,
     },
+    /// An experiment in virtual time has ended, or one on real storage begins.
+    Experiment {
+        /// Its id.
+        id: &'static str,
+        /// Its number in this order, from 1.
+        number: u32,
+        /// The number of experiments.
+        count: usize,
+    },
 }
 
 impl fmt::Display for Stage {
@@ -55,6 +64,7 @@ impl fmt::Display for Stage {
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())
             }
+            Self::Experiment { id, number, count } => write!(f, "experiment {id}, {number} of {count}"),
         }
     }
 }

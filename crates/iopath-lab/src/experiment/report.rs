@@ -1,0 +1,222 @@
+//! The result of an experiment: rows of published and modelled figures, directions, and the verdict. Formats nothing: see
+//! `view.rs`.
+
+use serde::{Serialize, Serializer};
+
+/// The tolerance of a row: 25% of the published figure.
+const TOLERANCE: f64 = 0.25;
+
+/// The result of one experiment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// Published and modelled figures.
+    pub rows: Vec<Row>,
+    /// The directions of the effect.
+    pub directions: Vec<Direction>,
+    /// Lines of the request log that show the mechanism.
+    pub evidence: Vec<String>,
+    /// The hypothesis if the source leaves the cause open, and the missing parts if the effect is not reproduced.
+    pub notes: Vec<String>,
+}
+
+/// A figure as published and as modelled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The quantity and its condition.
+    pub what: String,
+    /// The unit.
+    pub unit: &'static str,
+    /// The published figure; none where the source has none.
+    pub published: Option<f64>,
+    /// The figure of the model.
+    pub ours: f64,
+    /// The largest deviation that counts as reproduced, as a share of the published figure.
+    pub tolerance: f64,
+    /// Whether a constant of the model was calibrated on this row. Such a row does not count.
+    pub calibrated: bool,
+}
+
+impl Row {
+    /// A prediction. It counts.
+    pub fn predicted(what: impl Into<String>, unit: &'static str, published: f64, ours: f64) -> Self {
+        let (what, published) = (what.into(), Some(published));
+        Self { what, unit, published, ours, tolerance: TOLERANCE, calibrated: false }
+    }
+
+    /// The row on which a constant of the model was calibrated.
+    pub fn calibrated(what: impl Into<String>, unit: &'static str, published: f64, ours: f64) -> Self {
+        Self { calibrated: true, ..Self::predicted(what, unit, published, ours) }
+    }
+
+    /// A figure of the model for which the source has none.
+    pub fn unpublished(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
+        let what = what.into();
+        Self { what, unit, published: None, ours, tolerance: TOLERANCE, calibrated: false }
+    }
+
+    /// The tolerance, where the published spread from `low` to `high` is wider than 25%.
+    #[must_use]
+    pub fn within(mut self, low: f64, high: f64) -> Self {
+        if let Some(published) = self.published.filter(|published| *published != 0.0) {
+            let spread = (high - published).max(published - low) / published.abs();
+            self.tolerance = self.tolerance.max(spread);
+        }
+        self
+    }
+
+    /// (ours − published) / published; none without a published figure, or if that is zero.
+    pub fn deviation(&self) -> Option<f64> {
+        let published = self.published.filter(|published| *published != 0.0)?;
+        Some((self.ours - published) / published.abs())
+    }
+
+    /// Whether the row counts: it has a published figure and was not calibrated on it.
+    pub fn is_prediction(&self) -> bool {
+        self.published.is_some() && !self.calibrated
+    }
+
+    /// Whether the deviation is at most the tolerance. A published zero allows zero only.
+    pub fn is_within(&self) -> bool {
+        match self.deviation() {
+            Some(deviation) => deviation.abs() <= self.tolerance,
+            None => self.published.is_none_or(|published| published == self.ours),
+        }
+    }
+}
+
+/// A direction of the effect: a comparison that the source makes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Direction {
+    /// The comparison.
+    pub text: String,
+    /// Whether it holds in the model.
+    pub holds: bool,
+}
+
+impl Direction {
+    /// A direction, and whether it holds.
+    pub fn new(text: impl Into<String>, holds: bool) -> Self {
+        Self { text: text.into(), holds }
+    }
+}
+
+/// Whether the model has the published effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Every direction holds, and each prediction is within its tolerance.
+    Reproduced,
+    /// A direction does not hold or a prediction is outside its tolerance, but not all are.
+    Partly,
+    /// No direction holds; without directions, no prediction is within its tolerance.
+    NotReproduced,
+}
+
+impl Verdict {
+    /// Its words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Partly => "partly",
+            Self::NotReproduced => "not reproduced",
+        }
+    }
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Report {
+    /// The verdict; none if there is neither a direction nor a prediction, as for a setting that the source does not have.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let directions: Vec<bool> = self.directions.iter().map(|direction| direction.holds).collect();
+        let predictions: Vec<bool> = self.predictions().map(Row::is_within).collect();
+        let decisive = if directions.is_empty() { &predictions } else { &directions };
+        if decisive.is_empty() {
+            return None;
+        }
+        Some(if directions.iter().chain(&predictions).all(|holds| *holds) {
+            Verdict::Reproduced
+        } else if decisive.iter().any(|holds| *holds) {
+            Verdict::Partly
+        } else {
+            Verdict::NotReproduced
+        })
+    }
+
+    /// The rows that count.
+    pub fn predictions(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.is_prediction())
+    }
+
+    /// The prediction with the largest deviation.
+    pub fn worst(&self) -> Option<f64> {
+        let deviations = self.predictions().filter_map(Row::deviation);
+        deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(directions: &[bool], ours: &[f64]) -> Report {
+        Report {
+            directions: directions.iter().map(|holds| Direction::new("a > b", *holds)).collect(),
+            rows: ours.iter().map(|ours| Row::predicted("rate", "MB/s", 100.0, *ours)).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn reproduced_needs_every_direction_and_every_prediction() {
+        assert_eq!(report(&[true, true], &[75.0, 125.0]).verdict(), Some(Verdict::Reproduced));
+        assert_eq!(report(&[true], &[]).verdict(), Some(Verdict::Reproduced));
+        assert_eq!(report(&[], &[100.0]).verdict(), Some(Verdict::Reproduced));
+        assert_eq!(report(&[true, false], &[100.0]).verdict(), Some(Verdict::Partly));
+        assert_eq!(report(&[true], &[100.0, 125.1]).verdict(), Some(Verdict::Partly));
+        assert_eq!(report(&[], &[74.9, 100.0]).verdict(), Some(Verdict::Partly));
+    }
+
+    #[test]
+    fn without_the_direction_nothing_is_reproduced() {
+        assert_eq!(report(&[false], &[100.0]).verdict(), Some(Verdict::NotReproduced));
+        assert_eq!(report(&[], &[10.0]).verdict(), Some(Verdict::NotReproduced));
+        assert_eq!(report(&[], &[]).verdict(), None);
+    }
+
+    #[test]
+    fn calibrated_and_unpublished_rows_do_not_count() {
+        let rows = vec![
+            Row::calibrated("rate", "MB/s", 100.0, 1.0),
+            Row::unpublished("rate", "MB/s", 1.0),
+        ];
+        let only = Report { rows: rows.clone(), ..Report::default() };
+        assert_eq!((only.verdict(), only.worst()), (None, None));
+        let held = Report { directions: vec![Direction::new("a > b", true)], ..only };
+        assert_eq!(held.verdict(), Some(Verdict::Reproduced));
+    }
+
+    #[test]
+    fn the_published_spread_widens_the_tolerance_and_never_narrows_it() {
+        let row = |ours| Row::predicted("idle", "%", 50.0, ours);
+        assert!(!row(66.0).is_within());
+        assert!(row(66.0).within(45.0, 70.0).is_within());
+        assert!(row(60.0).within(49.0, 51.0).is_within());
+        assert_eq!(row(60.0).deviation(), Some(0.2));
+    }
+
+    #[test]
+    fn a_published_zero_has_no_deviation_and_allows_zero_only() {
+        let zero = |ours| Row::predicted("idle", "%", 0.0, ours).within(0.0, 1.0);
+        assert_eq!(zero(1.0).deviation(), None);
+        assert!(zero(0.0).is_within() && !zero(1.0).is_within());
+    }
+
+    #[test]
+    fn the_worst_prediction_keeps_its_sign() {
+        assert_eq!(report(&[], &[110.0, 60.0, 120.0]).worst(), Some(-0.4));
+    }
+}

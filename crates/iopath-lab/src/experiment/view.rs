@@ -1,0 +1,228 @@
+//! Formats experiments: for each the published effect, the model, the figures, the directions and the log; then one table.
+//! Decides no verdict.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement};
+
+use super::report::{Report, Row, Verdict};
+use super::suite::{ExperimentResult, ExperimentsReport};
+use crate::table::{digits, ruled};
+
+/// The width without a terminal, and the limits of the width.
+const WIDTH: u16 = 100;
+const WIDTH_MIN: u16 = 40;
+const WIDTH_MAX: u16 = 120;
+
+const LEGEND: &str = "* calibrated on this row; it does not count. ! outside the tolerance";
+
+impl ExperimentsReport {
+    /// The report as text for `width` columns (100 if none is given): each experiment, and a table if there are several.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let width = width.unwrap_or(WIDTH).clamp(WIDTH_MIN, WIDTH_MAX);
+        let mut text = String::new();
+        for result in &self.results {
+            text.push_str(&experiment(result, width));
+            text.push('\n');
+        }
+        if self.results.len() > 1 {
+            text.push_str(&self.table(width));
+        }
+        text.trim_end().to_owned()
+    }
+
+    /// One line for each experiment, and the sums.
+    fn table(&self, width: u16) -> String {
+        let mut table = ruled();
+        table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(["id", "effect", "verdict", "rows", "worst", "directions"]);
+        for ExperimentResult { experiment, report, .. } in &self.results {
+            let within = report.predictions().filter(|row| row.is_within()).count();
+            let holds = report.directions.iter().filter(|direction| direction.holds).count();
+            table.add_row([
+                experiment.id.to_owned(),
+                experiment.title.to_owned(),
+                verdict(report).to_owned(),
+                share(within, report.predictions().count()),
+                report.worst().map_or_else(|| "-".to_owned(), percent),
+                share(holds, report.directions.len()),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{}\n\n{}", table.trim_fmt(), wrap(&self.sums(), "", "", width))
+    }
+
+    fn sums(&self) -> String {
+        let reports = || self.results.iter().map(|result| &result.report);
+        let count = |wanted| reports().filter(|report| report.verdict() == Some(wanted)).count();
+        let predicted: usize = reports().map(|report| report.predictions().count()).sum();
+        let within: usize =
+            reports().map(|report| report.predictions().filter(|row| row.is_within()).count()).sum();
+        let parameters = self.results.iter().flat_map(|result| result.experiment.parameters);
+        let calibrated = parameters.filter(|parameter| parameter.is_calibrated()).count();
+        format!(
+            "{} of {} reproduced, {} partly, {} not. {within} of {predicted} predicted figures are within their \
+             tolerance (25%, or the published spread); constants calibrated on a published figure: {calibrated}.",
+            count(Verdict::Reproduced),
+            self.results.len(),
+            count(Verdict::Partly),
+            count(Verdict::NotReproduced),
+        )
+    }
+}
+
+fn verdict(report: &Report) -> &'static str {
+    report.verdict().map_or("no published figure", Verdict::name)
+}
+
+fn experiment(result: &ExperimentResult, width: u16) -> String {
+    let ExperimentResult { experiment, report, target, .. } = result;
+    let mut text = format!("{}: {}\n", experiment.id, experiment.title);
+    let _ = write!(text, "{}", wrap(experiment.published, "  Published: ", "    ", width));
+    if let Some(target) = target {
+        let _ = writeln!(text, "  Real storage: a scratch file in {}", target.display());
+    } else {
+        text.push_str(&parameters(result, width));
+    }
+    if !report.rows.is_empty() {
+        text.push('\n');
+        text.push_str(&rows(&report.rows, width));
+    }
+    for direction in &report.directions {
+        let mark = if direction.holds { "  holds: " } else { "  does not hold: " };
+        text.push_str(&wrap(&direction.text, mark, "    ", width));
+    }
+    if !report.evidence.is_empty() {
+        text.push_str("\n  Request log:\n");
+        for line in &report.evidence {
+            let _ = writeln!(text, "    {}", line.trim_end());
+        }
+    }
+    for note in &report.notes {
+        text.push_str(&wrap(note, "  Note: ", "    ", width));
+    }
+    let _ = writeln!(text, "  Verdict: {}", verdict(report));
+    text
+}
+
+fn parameters(result: &ExperimentResult, width: u16) -> String {
+    let mut table = ruled();
+    table.set_width(width - 2).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["parameter", "value", "unit", "source"]);
+    for (parameter, value, is_set) in result.settings.all() {
+        let source = if is_set { "set" } else { parameter.source };
+        table.add_row([parameter.name, &value, parameter.unit, source]);
+    }
+    if table.row_count() == 0 { String::new() } else { format!("\n{}", indented(&table.trim_fmt())) }
+}
+
+fn rows(rows: &[Row], width: u16) -> String {
+    let mut table = ruled();
+    table.set_width(width - 2).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["figure", "unit", "published", "ours", "deviation", ""]);
+    for row in rows {
+        let mark = match row {
+            row if row.calibrated => "*",
+            row if row.is_prediction() && !row.is_within() => "!",
+            _ => "",
+        };
+        table.add_row([
+            row.what.clone(),
+            row.unit.to_owned(),
+            row.published.map_or_else(|| "-".to_owned(), digits),
+            digits(row.ours),
+            row.deviation().map_or_else(|| "-".to_owned(), percent),
+            mark.to_owned(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let marked = rows.iter().any(|row| row.calibrated || row.is_prediction() && !row.is_within());
+    let legend = if marked { wrap(LEGEND, "  ", "  ", width) } else { String::new() };
+    indented(&table.trim_fmt()) + &legend
+}
+
+fn indented(table: &str) -> String {
+    table.lines().fold(String::new(), |text, line| text + "  " + line.trim_end() + "\n")
+}
+
+fn share(part: usize, of: usize) -> String {
+    if of == 0 { "-".to_owned() } else { format!("{part}/{of}") }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:+.1}%", share * 100.0)
+}
+
+/// The words of a text on lines of at most `width` columns.
+fn wrap(text: &str, first: &str, rest: &str, width: u16) -> String {
+    let width = usize::from(width.min(WIDTH));
+    let (mut lines, mut line, mut is_begun) = (String::new(), first.to_owned(), false);
+    for word in text.split_whitespace() {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push_str(&line);
+            lines.push('\n');
+            rest.clone_into(&mut line);
+            is_begun = false;
+        }
+        if is_begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begun = true;
+    }
+    lines + &line + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Direction, EXPERIMENTS, Settings};
+
+    fn result() -> ExperimentResult {
+        let experiment = &EXPERIMENTS[0];
+        let report = Report {
+            rows: vec![
+                Row::calibrated("throughput, lifted limits", "MB/s", 34.0, 34.1),
+                Row::predicted("throughput, classic limits", "MB/s", 26.0, 13.0),
+                Row::unpublished("requests", "", 1000.0),
+            ],
+            directions: vec![Direction::new("lifted > classic", true), Direction::new("a > b", false)],
+            evidence: vec!["0.5 Q W 2048+8".to_owned()],
+            notes: vec!["A hypothesis about the cause ".repeat(10)],
+        };
+        let settings = Settings::new(experiment.parameters, &[]).unwrap();
+        ExperimentResult { experiment, settings, report, target: None }
+    }
+
+    #[test]
+    fn every_part_is_shown_and_marked() {
+        let text = ExperimentsReport { results: vec![result()] }.text(None);
+        for part in [
+            "Published: ", "parameter", "34.0", "-50.0%", "holds: lifted > classic", "does not hold: a > b",
+            "0.5 Q W 2048+8", "Note: A hypothesis", "Verdict: partly", "* calibrated",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn lines_fit_the_width() {
+        let report = ExperimentsReport { results: vec![result(), result()] };
+        for width in [40, 60, 80, 100, 120, 200] {
+            let text = report.text(Some(width));
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn several_experiments_end_in_a_table_with_the_sums() {
+        let text = ExperimentsReport { results: vec![result(), result()] }.text(None);
+        let end = text.rsplit("\n\n").next().unwrap();
+        assert!(end.contains("0 of 2 reproduced, 2 partly, 0 not. 0 of 2 predicted figures"), "{end}");
+    }
+}
