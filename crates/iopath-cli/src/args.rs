@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::mapper::Boundary;
 use iopath_lab::cache::parse_readahead;
+use iopath_lab::experiment::EXPERIMENTS;
 use iopath_lab::field::FieldNames;
 use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Survey(SurveyArgs),
     /// Measure one workload on one path, with repetitions
     Run(Box<RunArgs>),
+    /// Re-enact published effects of the I/O path on modelled hardware; compare published and modelled figures
+    Experiment(ExperimentArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators,
     /// Summarise a request log on one page, or write it as text
@@ -244,6 +247,23 @@ pub(crate) struct MapArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExperimentArgs {
+    /// The experiments; default: all
+    #[arg(value_parser = described(EXPERIMENTS.iter().map(|row| (row.id, row.title))), value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    /// Set a parameter of one experiment, and show the prediction of the model. May be repeated. The report of an
+    /// experiment lists its parameters
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Run on real storage: a directory for scratch files. Without ID, runs the experiments that have a form for real
+    /// storage
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) target: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
 }
 
 /// The destination of results: the same options on each command that has results.

@@ -3,6 +3,7 @@
 mod args;
 mod destination;
 mod elevators;
+mod experiment;
 mod log;
 mod man;
 mod map;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             let lab_error: Option<&LabError> = error.downcast_ref();
             let line = match lab_error {
                 Some(LabError::Workload(refused)) => output::plain(&refused.message(command.flags())),
+                Some(LabError::Parameter(refused)) => output::plain(&format!("--set: {refused}")),
                 _ => output::one_line(&error),
             };
             eprintln!("iopath: {line}");
@@ -53,6 +55,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
+        Command::Experiment(args) => experiment::run(args),
         Command::Elevators => elevators::list(),
         Command::Log(args) => log::log(args),
         Command::Map(args) => map::run(args),

@@ -3,7 +3,7 @@
 use crate::args::{JsonArgs, ShowArgs};
 use crate::destination::{self, Destination, is_stdout};
 use anyhow::Context;
-use iopath_lab::{Report, table};
+use iopath_lab::table;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
@@ -66,9 +66,9 @@ impl<'a> Output<'a> {
         !self.is_plain && table::is_fancy(&io::stdout())
     }
 
-    /// Shows a report as text and JSON, according to the options.
-    pub(crate) fn show(&self, report: &Report, text: &str) -> anyhow::Result<()> {
-        self.json.show(|| report.to_json(), text)
+    /// Shows results as text and JSON, according to the options.
+    pub(crate) fn show(&self, json: impl FnOnce() -> String, text: &str) -> anyhow::Result<()> {
+        self.json.show(json, text)
     }
 }
 

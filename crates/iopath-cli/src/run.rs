@@ -17,5 +17,5 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     for warning in report.runs.iter().flat_map(|run| &run.warnings) {
         eprintln!("iopath: {warning}");
     }
-    output.show(&report, &table::table(&report.runs, table::terminal_width()))
+    output.show(|| report.to_json(), &table::table(&report.runs, table::terminal_width()))
 }

@@ -13,5 +13,8 @@ pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
     let surveyed = survey(&options, &mut bar);
     bar.finish();
     let surveyed = surveyed?;
-    output.show(&surveyed.report, &surveyed.text(output.has_fancy_stdout(), table::terminal_width()))
+    output.show(
+        || surveyed.report.to_json(),
+        &surveyed.text(output.has_fancy_stdout(), table::terminal_width()),
+    )
 }

@@ -144,7 +144,9 @@ impl Parameter {
                 let number = text.parse::<f64>().ok();
                 number.filter(|value| (least..=most).contains(value)).map(Value::Number)
             }
-            ParameterKind::Choice(of) => of.iter().find(|name| **name == text).map(|name| Value::Choice(name)),
+            ParameterKind::Choice(of) => {
+                of.iter().find(|name| **name == text).map(|name| Value::Choice(name))
+            }
         };
         let (name, value) = (self.name, text.to_owned());
         parsed.ok_or_else(|| ParameterError::Value { name, value, values: self.values() })
@@ -276,7 +278,10 @@ impl Settings {
     /// Each parameter with its value as text, and whether it was set.
     pub fn all(&self) -> impl Iterator<Item = (&'static Parameter, String, bool)> {
         let values = self.values.iter().zip(&self.set);
-        self.parameters.iter().zip(values).map(|(parameter, (value, set))| (parameter, value.to_string(), *set))
+        self.parameters
+            .iter()
+            .zip(values)
+            .map(|(parameter, (value, set))| (parameter, value.to_string(), *set))
     }
 
     fn index(&self, name: &str) -> usize {
@@ -347,7 +352,10 @@ mod tests {
     #[test]
     fn unknown_and_repeated_parameters_are_refused() {
         let unknown = settings(&["depth=1"]).unwrap_err().to_string();
-        assert!(unknown.contains("`depth`") && unknown.contains("readahead_kib, latency_ms, queue"), "{unknown}");
+        assert!(
+            unknown.contains("`depth`") && unknown.contains("readahead_kib, latency_ms, queue"),
+            "{unknown}"
+        );
         let twice = settings(&["readahead=1", "readahead_kib=2"]).unwrap_err();
         assert_eq!(twice, ParameterError::Twice("readahead_kib"));
         assert!(matches!(settings(&["readahead"]), Err(ParameterError::Form(_))));

@@ -95,15 +95,16 @@ fn choose(selection: &Selection) -> Result<Chosen, LabError> {
 }
 
 fn on_targets() -> Vec<&'static str> {
-    EXPERIMENTS.iter().filter(|experiment| experiment.runs_on_target()).map(|experiment| experiment.id).collect()
+    EXPERIMENTS
+        .iter()
+        .filter(|experiment| experiment.runs_on_target())
+        .map(|experiment| experiment.id)
+        .collect()
 }
 
 /// Each thread takes the next experiment. An experiment runs on one thread with random numbers of its own, so the number of
 /// threads does not change a result.
-fn in_virtual_time(
-    chosen: &Chosen,
-    progress: &mut dyn Progress,
-) -> Result<Vec<ExperimentResult>, LabError> {
+fn in_virtual_time(chosen: &Chosen, progress: &mut dyn Progress) -> Result<Vec<ExperimentResult>, LabError> {
     let count = chosen.len();
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(count);
     let next = AtomicUsize::new(0);

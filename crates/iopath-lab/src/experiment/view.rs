@@ -11,8 +11,11 @@ use crate::table::{digits, ruled};
 
 /// The width without a terminal, and the limits of the width.
 const WIDTH: u16 = 100;
-const WIDTH_MIN: u16 = 40;
+const WIDTH_MIN: u16 = 60;
 const WIDTH_MAX: u16 = 120;
+
+/// The indent of tables.
+const INDENT: u16 = 2;
 
 const LEGEND: &str = "* calibrated on this row; it does not count. ! outside the tolerance";
 
@@ -79,7 +82,7 @@ fn verdict(report: &Report) -> &'static str {
 
 fn experiment(result: &ExperimentResult, width: u16) -> String {
     let ExperimentResult { experiment, report, target, .. } = result;
-    let mut text = format!("{}: {}\n", experiment.id, experiment.title);
+    let mut text = wrap(&format!("{}: {}", experiment.id, experiment.title), "", "  ", width);
     let _ = write!(text, "{}", wrap(experiment.published, "  Published: ", "    ", width));
     if let Some(target) = target {
         let _ = writeln!(text, "  Real storage: a scratch file in {}", target.display());
@@ -109,7 +112,7 @@ fn experiment(result: &ExperimentResult, width: u16) -> String {
 
 fn parameters(result: &ExperimentResult, width: u16) -> String {
     let mut table = ruled();
-    table.set_width(width - 2).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width - INDENT).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["parameter", "value", "unit", "source"]);
     for (parameter, value, is_set) in result.settings.all() {
         let source = if is_set { "set" } else { parameter.source };
@@ -120,7 +123,7 @@ fn parameters(result: &ExperimentResult, width: u16) -> String {
 
 fn rows(rows: &[Row], width: u16) -> String {
     let mut table = ruled();
-    table.set_width(width - 2).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width - INDENT).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["figure", "unit", "published", "ours", "deviation", ""]);
     for row in rows {
         let mark = match row {
@@ -202,8 +205,16 @@ mod tests {
     fn every_part_is_shown_and_marked() {
         let text = ExperimentsReport { results: vec![result()] }.text(None);
         for part in [
-            "Published: ", "parameter", "34.0", "-50.0%", "holds: lifted > classic", "does not hold: a > b",
-            "0.5 Q W 2048+8", "Note: A hypothesis", "Verdict: partly", "* calibrated",
+            "Published: ",
+            "parameter",
+            "34.0",
+            "-50.0%",
+            "holds: lifted > classic",
+            "does not hold: a > b",
+            "0.5 Q W 2048+8",
+            "Note: A hypothesis",
+            "Verdict: partly",
+            "* calibrated",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
@@ -212,7 +223,7 @@ mod tests {
     #[test]
     fn lines_fit_the_width() {
         let report = ExperimentsReport { results: vec![result(), result()] };
-        for width in [40, 60, 80, 100, 120, 200] {
+        for width in [60, 72, 80, 100, 120, 200] {
             let text = report.text(Some(width));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= usize::from(width), "{widest} of {width}:\n{text}");
