@@ -1,4 +1,5 @@
-//! The command line: options of `run`, `survey` and `map`. Not their values (`values.rs`), nor the commands themselves.
+//! The options of `iopath run`, `survey` and `map`. `args/values.rs` parses the values, `args/log.rs` has the options
+//! of `iopath log`. The commands are in `run.rs`, `survey.rs` and `map.rs`.
 
 mod log;
 mod values;

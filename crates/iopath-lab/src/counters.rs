@@ -256,7 +256,7 @@ mod tests {
     fn bytes_of_kernel_threads_that_come_and_go_are_not_mixed_up() {
         let io = |read_bytes| ProcessIo { read_bytes, written_bytes: read_bytes / 2 };
         let threads = |list: &[(u32, u64)]| KernelThreadsIo(list.iter().map(|&(n, r)| (n, io(r))).collect());
-        // One goes on, one ends, one starts.
+        // One thread continues, one ends, one starts.
         let (before, after) = (threads(&[(2, 1000), (3, 5000)]), threads(&[(2, 1600), (4, 20)]));
         assert_eq!(after.since(&before), io(620));
     }

@@ -52,7 +52,7 @@ pub enum LabError {
         /// The target as given.
         target: PathBuf,
     },
-    /// Virtual time cannot go on.
+    /// The simulation cannot continue.
     #[error("the simulation of {} cannot continue: {source}", target.display())]
     Simulation {
         /// The target as given.

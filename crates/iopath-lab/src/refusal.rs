@@ -56,7 +56,7 @@ pub enum WorkloadError {
     NotVirtual {
         /// The field.
         field: Field,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// Virtual time ends before the run.

@@ -14,7 +14,7 @@ pub struct Report {
     /// The clock of all times.
     #[serde(default)]
     pub clock: Clock,
-    /// The machine; none in virtual time, where no machine takes part.
+    /// The machine; none in virtual time, in which the result does not depend on the machine.
     pub host: Option<Host>,
     /// The target; none if the runs had none.
     pub target: Option<TargetFacts>,
@@ -192,8 +192,8 @@ pub struct Repeat {
     /// Bytes of the target in the kernel's page cache when it began, and of files beneath a loop device; none where
     /// they were not counted (a warm run, no target).
     pub cached_before_bytes: Option<u64>,
-    /// Bytes that storage read and wrote for this repeat; none where no counter shows them, and in virtual time, in which
-    /// nothing but the model can serve it.
+    /// Bytes that storage read and wrote for this repeat; none where no counter shows them, and in virtual time, in
+    /// which only the model serves a repeat.
     #[serde(default)]
     pub storage_read_bytes: Option<u64>,
     /// See `storage_read_bytes`.

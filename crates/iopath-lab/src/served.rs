@@ -104,8 +104,8 @@ struct Sums {
     needed: Bytes,
     /// The bytes that the storage transferred.
     transferred: Bytes,
-    /// The transferred bytes that the repeats needed. Extra transfers in one repeat, perhaps for other programs, do not
-    /// make up for missing transfers in another.
+    /// The transferred bytes that the repeats needed. Extra transfers in one repeat, perhaps of other programs, do not
+    /// compensate missing transfers in another.
     covered: Bytes,
 }
 

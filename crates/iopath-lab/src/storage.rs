@@ -75,11 +75,12 @@ pub(crate) struct StorageCounts {
     submitted: Option<Submitted>,
 }
 
-/// The bytes that the threads submitted which may do the I/O of a target on a loop device.
+/// The bytes submitted by the threads that may perform the I/O of a target on a loop device.
 #[derive(Debug)]
 struct Submitted {
     kernel: KernelThreadsIo,
-    /// Of this process, to the target and, where the kernel passes I/O on without another thread, beneath it.
+    /// Bytes of this process, to the target. Includes the storage beneath it, if the kernel forwards I/O there without
+    /// another thread.
     own: StorageBytes,
     /// Of the target.
     target: StorageBytes,

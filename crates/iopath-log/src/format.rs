@@ -101,11 +101,11 @@ pub struct Totals {
 pub(crate) struct BlockHead {
     pub(crate) queue: u16,
     pub(crate) records: u32,
-    /// Number of records in the file before this block.
+    /// The number of records in the file before this block.
     pub(crate) first_record: u64,
     /// The full time of the first record.
     pub(crate) time_ns: u64,
-    /// Records of this queue missed when the block was written.
+    /// Records of this queue that were lost before this block was written.
     pub(crate) missed: u64,
     /// The length of the zstd frame that follows.
     pub(crate) frame_bytes: u32,

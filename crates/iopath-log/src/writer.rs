@@ -30,7 +30,7 @@ const BLOCK_AGE_MAX: Duration = Duration::from_secs(1);
 /// records of all queues by time.
 const BLOCKS_BETWEEN_MAX: u64 = 8;
 
-/// A log being written. Give each queue one [`Producer`]; end with [`LogWriter::finish`].
+/// A log being written. [`LogWriter::add_queue`] returns the sink of one queue; [`LogWriter::finish`] ends the log.
 #[derive(Debug)]
 pub struct LogWriter {
     rings: Sender<Consumer>,

@@ -155,8 +155,8 @@ impl Buffered {
     /// There is no memory for the cache, or `open` fails.
     ///
     /// # Panics
-    /// If a page is not a multiple of a block, or the runner has jobs already, since the cache would mistake these for
-    /// its own: bugs of the caller.
+    /// If a page is not a multiple of a block, or the runner has jobs in flight, whose completions the cache would
+    /// process as its own. Both are bugs of the caller.
     pub fn new<E: From<NoMemory>>(
         config: BufferedConfig,
         open: impl FnOnce(&BufferPool) -> Result<Runner<dyn RealDevice + Send>, E>,

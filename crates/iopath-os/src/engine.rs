@@ -116,7 +116,7 @@ impl Engine {
         self.choose(file, limits, config, uring, |threads| Box::new(threads))
     }
 
-    /// A device that several threads may use in turn.
+    /// A device that may move between threads.
     ///
     /// # Errors
     /// As [`Engine::open`].

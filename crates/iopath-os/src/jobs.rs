@@ -1,5 +1,5 @@
-//! Jobs: the I/O that a thread queues and the completions that it polls, and the table of those in flight. Does not
-//! know when a job completes: see `runner.rs` and `shared/client.rs`.
+//! Jobs: the I/O that a thread queues and the completions that it polls, and the table of those in flight. `runner.rs`
+//! and `shared/client.rs` submit and complete the jobs.
 
 use iopath_core::{Bio, BioDone, Extent, IoError, Memory, Op, Priority, Stream, SubmitError};
 

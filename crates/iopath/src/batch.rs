@@ -124,8 +124,8 @@ impl Volume {
     /// A batch that may move between threads.
     ///
     /// # Errors
-    /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options ask for the page
-    /// cache of a volume without one.
+    /// [`OpenError`] if no engine can be started, the system has no memory for the buffers, or the options select the
+    /// page cache of a volume without one.
     pub fn batch(&self, options: &BatchOptions) -> Result<Batch, OpenError> {
         Batch::new(self.clone(), options)
     }
@@ -205,9 +205,9 @@ impl<T: Threading> Batch<T> {
     /// Records each step of each request of the batch's queue in `sink` from now on, and replaces an earlier sink of that
     /// queue. Crate `iopath-log` has a sink that writes a file.
     ///
-    /// A direct batch with elevator `none` has a queue of its own. With another elevator, all threads and batches of the
-    /// volume share the queue. A buffered batch logs the queue between page cache and device, as
-    /// [`Volume::start_log`] does; hits leave no trace in it.
+    /// A direct batch with elevator `none` has a queue of its own. With another elevator, all threads and batches of
+    /// the volume share the queue. A buffered batch logs the queue between page cache and device, as
+    /// [`Volume::start_log`] does; hits are not in this log.
     pub fn start_log(&mut self, sink: Box<dyn LogSink>) {
         either!(&mut self.io, io => io.start_log(sink));
     }

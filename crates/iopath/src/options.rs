@@ -26,7 +26,7 @@ pub enum Unaligned {
     /// Copy through an aligned buffer. A write of a part of a block reads the block first. Writes that share a block wait for
     /// each other.
     Bounce,
-    /// Use a page cache, which the volume then has.
+    /// Use a page cache. The volume creates one when it is opened.
     Buffered,
 }
 

@@ -196,8 +196,9 @@ impl Shared {
         Ok(self.opened.get_or_init(|| Opened { queue, engine, fallback }))
     }
 
-    /// Moves the end of the volume to `sectors`. `publish` announces the new end to callers. The queue accepts I/O up to the
-    /// farther end until `publish` has returned, so that it refuses no I/O inside the volume.
+    /// Moves the end of the volume to `sectors`. `publish` announces the new end to callers. Until `publish` has
+    /// returned, the queue accepts I/O up to the higher of the two ends, old and new, so that it refuses no I/O inside
+    /// the volume.
     pub(crate) fn move_end(&self, sectors: u64, publish: impl FnOnce()) {
         let mut moved_end = self.moved_end.lock().unwrap_or_else(PoisonError::into_inner);
         *moved_end = Some(sectors);

@@ -1,4 +1,4 @@
-//! The command line of `iopath log`. Not the command itself: see `crate::log`.
+//! The options of `iopath log`. The command is in `log.rs` of the crate.
 
 use super::JsonArgs;
 use super::values::{event, repeat, sectors, stream, time_offset};

@@ -71,8 +71,8 @@ pub trait Elevator: fmt::Debug + Send {
     /// queued. The conformance test checks it.
     fn starvation_bound(&self, of: Op, priority: Priority, queued_max: usize) -> StarvationBound;
 
-    /// Announces requests that the queue is about to look up with [`Elevator::neighbours`] and to insert, in this order.
-    /// The elevator can prefetch memory for all of them at once. The call changes no order.
+    /// Announces requests that the queue will next look up with [`Elevator::neighbours`] and insert, in this order. The
+    /// elevator can prefetch memory for all of them at once. The call changes no order.
     fn prefetch(&mut self, _arrivals: &[Outline]) {}
 
     /// The queued requests adjacent to `arrival`: the candidates for a merge.

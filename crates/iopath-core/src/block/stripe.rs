@@ -1,4 +1,4 @@
-//! RAID 0: one device whose chunks lie on several members in turn.
+//! RAID 0: one device whose chunks are distributed over several members, round robin.
 //!
 //! Splits requests into parts, one or more for each member, and completes them when their parts have completed. The queue
 //! of each member splits parts to the member's limits, merges them, and retries when the member is busy. No redundancy:
@@ -85,8 +85,8 @@ pub enum StripeError {
 /// One device made of several members; chunk `c` lies on member `c` modulo their number. RAID 0.
 ///
 /// Each member has a queue of its own, plugged from its first part until [`BlockDevice::commit`]. Adjacent parts on a
-/// member merge, so a sequential stream reaches the members as large requests, whatever the chunk size. Parts with
-/// forced unit access never merge.
+/// member merge, so a sequential stream reaches the members as large requests at every chunk size. Parts with forced
+/// unit access never merge.
 ///
 /// A request completes when all its parts have, with the first error. A flush goes to every member. Members may be
 /// stripes. Nothing is allocated for an I/O.

@@ -17,8 +17,9 @@
 //! again at that time. Two drivers exist: threads under a lock (`Buffered` in `iopath-os`), and a loop in virtual time
 //! in the tests.
 //!
-//! A call of the program has at most one waiter at a time. If the call must wait, it returns a step for that, and
-//! [`BufferedPath::poll_ready`] later returns the [`Outcome`](super::cache::Outcome) of the waiter.
+//! A call of the program has at most one waiter at a time. A call that must wait returns a step for waiting, such as
+//! [`ReadStep::Wait`]. Later, [`BufferedPath::poll_ready`] returns the [`Outcome`](super::cache::Outcome) of the
+//! waiter.
 
 mod advice;
 mod direct;

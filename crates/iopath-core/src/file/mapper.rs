@@ -16,7 +16,7 @@
 //! 3. [`Mapper::commit`]: the blocks that reached the device become written. After an error, the others stay unwritten.
 //!
 //! The bytes between the end of a file and the end of its last block are arbitrary. They are zeroed before the end
-//! moves over them (by [`ZeroPlan::before_growth`], or by a [`WritePlan`]). I/O in flight may still access space that a
+//! moves past them (by [`ZeroPlan::before_growth`], or by a [`WritePlan`]). I/O in flight may still access space that a
 //! file has released: a [`Quarantine`] holds it until that I/O has completed.
 //!
 //! Two writes to the same new block of the filesystem must not be in flight at once: each would zero the bytes of the

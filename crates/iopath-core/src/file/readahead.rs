@@ -1,5 +1,5 @@
 //! Readahead: decides which pages to read before they are requested. Policy only: its input is misses and markers that
-//! a reader has reached, its output is a [`Window`]. It does no I/O, and asks the caller which pages are cached.
+//! a reader has reached, its output is a [`Window`]. It does no I/O. A callback returns which pages are cached.
 //!
 //! The window of a forward stream. The reader copies from left to right:
 //!

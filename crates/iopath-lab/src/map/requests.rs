@@ -102,7 +102,7 @@ impl Layout {
         overlapping.map(|other| other.and(file).bytes()).sum()
     }
 
-    /// Indirect blocks that lead to the blocks of `file`, each once.
+    /// Indirect blocks on the paths to the blocks of `file`, each once.
     fn metadata_requests(&self, file: FileRange) -> u64 {
         let Some(shape) = self.shape else { return 0 };
         let unit = u64::from(shape.block_bytes());

@@ -14,7 +14,8 @@ use super::options::LogOptions;
 use crate::error::LogError;
 use crate::format::{LogInfo, Mark, Totals};
 
-/// A log being written. Give each queue one [`SyncSink`]; end with [`SyncLogWriter::finish`].
+/// A log being written. [`SyncLogWriter::add_queue`] returns the sink of one queue; [`SyncLogWriter::finish`] ends the
+/// log.
 ///
 /// The bytes of the file depend only on the records and the order of the calls, not on time or threads.
 #[derive(Debug)]

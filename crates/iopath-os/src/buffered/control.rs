@@ -9,7 +9,7 @@ use super::{Buffered, BufferedError, Shared};
 use crate::clock;
 
 impl Buffered {
-    /// Makes every write durable that has returned.
+    /// Makes every completed write durable.
     ///
     /// # Errors
     /// A page could not be written back, the device could not be flushed, or bytes were lost earlier.
@@ -20,7 +20,7 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// Makes every write to the `bytes` bytes from `offset` on durable that has returned. Other pages may stay dirty.
+    /// Makes every completed write to the `bytes` bytes from `offset` on durable. Other pages may stay dirty.
     ///
     /// # Errors
     /// As [`Buffered::flush`].
@@ -31,7 +31,7 @@ impl Buffered {
         self.shared.wait_done(state, waiter)
     }
 
-    /// Clears a loss of bytes that a device flush should have saved, so that flushes can succeed again. Call it after
+    /// Acknowledges the loss of bytes after a failed device flush, so that flushes can succeed again. Call it after
     /// handling the loss. Returns the device's error; `None` if no bytes were lost.
     pub fn accept_loss(&self) -> Option<IoError> {
         self.shared.lock().path.accept_loss()

@@ -71,8 +71,8 @@ impl Buffered {
     /// One thread at a time. Reads and writes may continue. A read that overlaps the truncated part is short.
     ///
     /// # Errors
-    /// The outer error: the page that contains the nearer end could not be written back, and `resize` was not called.
-    /// The inner error is that of `resize`.
+    /// The outer error: the page that contains the lower of the two ends could not be written back, and `resize` was
+    /// not called. The inner error is that of `resize`.
     pub fn resize<E>(
         &self,
         size_bytes: u64,
@@ -227,7 +227,7 @@ impl Shared {
         let is_withdrawn = resize.is_cut() && !is_resized;
         state.path.end_resize(resize, is_resized);
         if is_withdrawn {
-            // Pages read meanwhile hold zeroes past the nearer end. Reads that have returned them are repeated.
+            // Pages read meanwhile hold zeroes past the lower end. Reads that have returned them are repeated.
             self.failed_resizes.fetch_add(1, Release);
         }
         self.publish_size(&mut state);

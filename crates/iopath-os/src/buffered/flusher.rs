@@ -10,8 +10,8 @@ use crate::clock;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread;
 
-/// The maximum time for which I/O is in flight while no thread waits for it: a writer does not wait for the write-back
-/// that it starts. After this time the flusher polls the device, so that write-back continues.
+/// The flusher polls the device after this time if I/O is in flight and no thread waits for it. A writer does not wait
+/// for the write-back that it starts, so without this poll write-back would stop.
 const UNPOLLED_MAX: Duration = Duration::from_millis(250);
 
 /// The minimum sleep of the flusher while pages are dirty, so that pages that are due one after another, or fail

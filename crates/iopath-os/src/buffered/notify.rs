@@ -1,9 +1,10 @@
 //! Delivers outcomes: to threads that sleep or poll, to queues of requests, and to commands that wait for the cache. No
 //! function here waits: see `wait.rs`.
 //!
-//! A page that a request waited for is pinned until the owner of the request continues it. Otherwise it could be evicted
-//! before that, any number of times. The owner may make no further call, or be blocked in a call that lacks a frame itself.
-//! So a thread that lacks a frame revokes these pins ([`State::revoke_pins`]), and their requests look up their pages again.
+//! A page that a request waited for is pinned until the owner of the request continues it. Otherwise it could be
+//! evicted before that, any number of times. The owner may make no further call, or be blocked in a call that lacks a
+//! frame itself. So a thread that lacks a frame revokes these pins ([`State::revoke_pins`]). The requests then look up
+//! their pages again.
 
 use iopath_core::cache::{DirectStep, Outcome};
 use iopath_core::{Extent, IoError, Op, SubmitError};
@@ -15,13 +16,13 @@ use super::waiter::{Command, RequestId, Role, Waiter};
 const COMMAND: u64 = 1 << 32;
 
 impl State {
-    /// Registers a request that is about to wait. Returns its waiter.
+    /// Registers a waiter for a request, before the request waits. Returns the waiter.
     pub(super) fn add_request(&mut self, request: RequestId) -> usize {
         self.count_waiting(request);
         self.add(Role::Request(request))
     }
 
-    /// A request does not wait after all.
+    /// Removes the waiter of a request that need not wait.
     pub(super) fn remove_request(&mut self, waiter: usize) {
         if let Role::Request(request) = self.waiters.remove(waiter).role {
             self.uncount_waiting(request);
@@ -149,7 +150,7 @@ impl State {
         }
     }
 
-    /// Turns the page of a writer into a pinned one.
+    /// Pins the page of a waiting writer instead of assigning it to the writer.
     fn pin(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Writable(frame) = outcome {
             self.path.abandon_write(frame);

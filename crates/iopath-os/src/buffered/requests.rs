@@ -38,7 +38,7 @@ use request::{Progress, Request, Stage};
 
 pub use request::{CacheRequest, Completed};
 
-/// The requests of one owner in a [`Buffered`]. Threads may use it in turn.
+/// The requests of one owner in a [`Buffered`]. It may move between threads.
 ///
 /// Dropping it executes the queued writes, discards and flushes, and waits for them. Queued reads are abandoned.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ pub struct CacheQueue {
     starvation: Starvation,
     /// The time at which requests began to starve.
     starved_since: Option<Instant>,
-    /// The time of their last check, if no I/O was in flight then.
+    /// The time of the last check for starved requests, if no I/O was in flight at that time.
     idle_since: Option<Instant>,
     completed: VecDeque<Completed>,
-    /// Swapped with that of the owner.
+    /// An empty list, whose memory is reused: `collect_ready` exchanges it for the list of the [`Owner`].
     ready: Vec<(u32, Outcome)>,
     bell: Option<Bell>,
 }
@@ -293,7 +293,7 @@ impl CacheQueue {
         RequestId { owner: self.owner, request }
     }
 
-    /// Makes a waiting event loop poll, because completions were added that the loop does not expect.
+    /// Makes a waiting event loop poll: completions were added without a notification.
     fn ring(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();

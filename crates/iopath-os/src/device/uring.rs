@@ -31,7 +31,7 @@ use watch::RingWatch;
 /// The maximum bytes of a request: whole blocks of any size whose length fits into 31 bits.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// The user data of the entry that ends a watch: no slot has this number.
+/// The user data of the entry that ends a watch. No slot has this number.
 const END_OF_WATCH: u64 = u64::MAX;
 
 /// The maximum number of segments of a request (`UIO_MAXIOV`).
@@ -42,7 +42,7 @@ const SEGMENTS_MAX: u16 = 1024;
 #[derive(Debug)]
 pub struct OneThread(PhantomData<*const ()>);
 
-/// A ring that several threads use in turn. Each completion costs slightly more.
+/// A ring that may move between threads. Each completion costs slightly more.
 #[derive(Debug)]
 pub struct AnyThread(());
 

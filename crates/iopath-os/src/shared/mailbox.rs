@@ -13,7 +13,7 @@ use crate::sync::thread::{self, Thread};
 
 /// The client runs, or polls the device.
 pub(super) const AWAKE: u32 = 0;
-/// It sleeps, or is about to sleep.
+/// It sleeps, or has announced that it will sleep.
 pub(super) const ASLEEP: u32 = 1;
 /// It was woken to poll the device.
 pub(super) const WOKEN_TO_POLL: u32 = 2;

@@ -177,9 +177,9 @@ impl<T: Threading> DirectBatch<T> {
         })
     }
 
-    /// Whether the end of the volume moved between the check of a read and its refusal. A check returns an extent inside the
-    /// volume, or an empty one for a read past the end, so a refused extent that is not empty was inside. Comparing the
-    /// results of two checks does not show it: the end may move away and back.
+    /// Whether the end of the volume moved between the check of a read and its refusal. The check returns an extent
+    /// inside the volume, or an empty extent for a read past the end. So an extent that is refused and not empty was
+    /// inside the volume at the check. A second check cannot detect the move, since the end may have moved back.
     fn is_cut_off(&self, request: &Request, extent: Extent, refused: &Refused) -> bool {
         request.op == Op::Read
             && self.volume.cuts_off_at_end()

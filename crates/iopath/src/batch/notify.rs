@@ -16,10 +16,10 @@ impl<T: Threading> Batch<T> {
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
-    /// After the first call, a direct batch has a queue and an engine of its own, also with an elevator: a shared queue has
-    /// no thread that waits for the device on behalf of an event loop. For buffered batches the cache starts one thread, which polls
-    /// its device while requests of such batches wait. A buffered read makes the descriptor readable when a page is there,
-    /// and also at once if all of its pages are.
+    /// After the first call, a direct batch has a queue and an engine of its own, also with an elevator: a shared queue
+    /// has no thread that waits for the device on behalf of an event loop. For buffered batches the cache starts one
+    /// thread, which polls its device while requests of such batches wait. A buffered read makes the descriptor
+    /// readable when a page has arrived, and immediately if all of its pages are cached.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if requests are in flight at the first call. Else an error of the system.

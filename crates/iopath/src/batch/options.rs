@@ -23,9 +23,9 @@ impl BatchOptions {
         Self { io_depth, buffer_bytes, gather: 1, plug: PLUG_REQUESTS, stream, priority, buffered: None }
     }
 
-    /// Whether requests go through the page cache (`true`) or past it, coherently (`false`). Unless set, a batch does as
-    /// [`Volume::read_at`](crate::Volume::read_at): it is buffered on a volume of mode
-    /// [`IoMode::Buffered`](crate::IoMode::Buffered), and direct on any other.
+    /// Whether requests go through the page cache (`true`) or past it, coherently (`false`). Unless set, a batch
+    /// follows the mode of the volume: it is buffered with [`IoMode::Buffered`](crate::IoMode::Buffered), and direct
+    /// with any other mode.
     ///
     /// `true` needs a volume with a page cache: [`OpenError::NotBuffered`](crate::OpenError::NotBuffered).
     #[must_use]

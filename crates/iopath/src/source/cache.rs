@@ -26,7 +26,7 @@ pub(crate) struct OpenedCache {
     pub(crate) fallback: Option<Fallback>,
 }
 
-/// Opens the cache as the options say.
+/// Opens the cache with the options of the source.
 pub(crate) fn open(source: &Source, target: &Target) -> Result<OpenedCache, OpenError> {
     let config = config(source, target)?;
     let (mut engine, mut fallback) = ("", None);

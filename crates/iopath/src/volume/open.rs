@@ -9,8 +9,9 @@ use iopath_os::{FileMap, MemoryDisk};
 use std::path::Path;
 
 impl Volume {
-    /// Opens several files or block devices as one volume, which places chunks of `chunk_bytes` bytes on the members in turn
-    /// (RAID 0). The size is the size of the smallest member, rounded down to whole chunks, times the number of members.
+    /// Opens several files or block devices as one volume, which distributes chunks of `chunk_bytes` bytes over the
+    /// members, round robin (RAID 0). The size is the size of the smallest member, rounded down to whole chunks, times
+    /// the number of members.
     ///
     /// To open the same data again, name the same members in the same order, with the same chunk. There is no redundancy: if
     /// a member fails, I/O on its chunks fails. `Options::create` sets the size of the volume; depth and elevator apply to the

@@ -27,11 +27,11 @@ pub(crate) struct Log {
     len: usize,
     /// A bio whose `Queue` is pending, or [`NONE`]: most bios get their request at once.
     queued: u32,
-    /// The run: the last records before `run_end`, all of the time `run_at`. It is open while `run_end` is the end of
-    /// the batch. Records from `inserted` to `got` are of requests that were inserted and not yet dispatched. Records
-    /// from `got` on are of requests that got their slot and were not yet inserted. A later step of such a request is
-    /// added to its record if it has the same time and the requests keep their order. Other records in the run may be
-    /// skipped ([`Record::may_be_skipped`]).
+    /// The *run*: the last records before `run_end`, all with the time `run_at`. Steps are added to its records only
+    /// while `run_end` is the end of the batch. Records from `inserted` to `got` belong to requests that were inserted
+    /// and not yet dispatched. Records from `got` on belong to requests that have a slot and were not yet inserted. The
+    /// next step of such a request is added to its record if the step has the same time and the requests keep their
+    /// order. All other records of the run are of the kind [`Record::may_be_skipped`].
     inserted: usize,
     got: usize,
     run_end: usize,

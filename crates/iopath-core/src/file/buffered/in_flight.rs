@@ -99,8 +99,8 @@ impl<F: Frames> BufferedPath<F> {
     }
 
     /// The queue has refused a bio of [`Step::Submit`]. If the queue is full, a later step submits the bio again after
-    /// a completion or [`BufferedPath::handle_room`]. Any other refusal is an error of the page I/O: the device is shorter than the extent, or does not
-    /// support the operation.
+    /// a completion or [`BufferedPath::handle_room`]. Any other refusal is an error of the page I/O: the device is
+    /// shorter than the extent, or does not support the operation.
     pub fn handle_refused(&mut self, bio: PageBio<F::Memory>, why: &SubmitError<F::Memory>, now: Instant) {
         if matches!(why, SubmitError::QueueFull(_)) {
             self.queued.push_front(Queued::Step(Step::Submit(bio)));

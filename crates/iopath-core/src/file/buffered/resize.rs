@@ -2,12 +2,12 @@
 //! flight consistent with the file.
 //!
 //! ```text
-//!   begin_resize ─▶ page of the nearer end: written back, writers wait ─▶ pages past the new end: dropped
-//!                ─▶ a nearer end is set ─▶ Resize: the caller resizes the file ─▶ end_resize: a farther end is set
+//!   begin_resize ─▶ page of the lower end: written back, writers wait ─▶ pages past the new end: dropped
+//!                ─▶ the end moves down ─▶ Resize: the caller resizes the file ─▶ end_resize: the end moves up
 //! ```
 //!
-//! No read is submitted past the end of the file. A nearer end is set before the file is truncated, a farther end after
-//! the file was extended.
+//! The *lower end* is the lower of the two ends, old and new. No read is submitted past the end of the file: the end of
+//! the volume moves down before the file is truncated, and up after the file was extended.
 
 use super::{BufferedPath, Frames};
 use crate::block::bio::Op;
@@ -20,7 +20,7 @@ use crate::file::page::{Page, PageRange};
 pub struct Resize {
     size_bytes: u64,
     old_bytes: u64,
-    /// The page that contains the nearer end. It is written back whole and read again, with zeroes past the end.
+    /// The page that contains the lower end. It is written back whole and read again, with zeroes past the end.
     cut_page: Option<DirectTag>,
     /// The pages past the new end.
     past_end: Option<DirectTag>,
@@ -56,7 +56,7 @@ impl<F: Frames> BufferedPath<F> {
     /// Continues after [`ResizeStep::Wait`], with the outcome of the wait.
     ///
     /// # Errors
-    /// The page that contains the nearer end could not be written back. The resize has ended without a change.
+    /// The page that contains the lower end could not be written back. The resize has ended without a change.
     ///
     /// # Panics
     /// If it is the outcome of another kind of call: a bug of the caller.
@@ -82,7 +82,7 @@ impl<F: Frames> BufferedPath<F> {
     /// afterwards.
     ///
     /// If the file could not be truncated, the dropped dirty pages are lost: every flush fails until
-    /// [`BufferedPath::accept_loss`]. Reads during the resize may have returned zeroes past the nearer end, and must be
+    /// [`BufferedPath::accept_loss`]. Reads during the resize may have returned zeroes past the lower end, and must be
     /// repeated.
     ///
     /// # Panics
@@ -108,8 +108,8 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Cancels a resize that waits: its caller will not learn the outcome. Nothing has changed, and writers to the page of
-    /// the nearer end may continue.
+    /// Cancels a resize that waits, because its caller no longer exists. Nothing has changed, and writers to the page
+    /// of the lower end may continue.
     ///
     /// # Panics
     /// If the file may be resized already: a bug of the caller.
@@ -121,9 +121,9 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// Moves the end of the volume to `size_bytes`, unless it is there or farther. The file must have that length
-    /// already, and the added bytes must read as zeroes. For writes that append: unlike a resize, this never waits. Set
-    /// the capacity of the queue afterwards.
+    /// Moves the end of the volume to `size_bytes`, unless it is there already or higher. The file must have that
+    /// length already, and the added bytes must read as zeroes. For writes that append: unlike a resize, this never
+    /// waits. Set the capacity of the queue afterwards.
     pub fn extend(&mut self, size_bytes: u64) {
         if size_bytes > self.geometry.size_bytes {
             self.set_size(size_bytes);

@@ -139,7 +139,8 @@ impl BufferedWrite {
 }
 
 impl<F: Frames> BufferedPath<F> {
-    /// Takes pages until all bytes have pages, the writer holds the maximum, or it must wait for a page.
+    /// Takes pages until all bytes have pages, the writer holds the maximum number of pages, or the writer must wait
+    /// for a page.
     ///
     /// # Errors
     /// [`IoError::EndOfDevice`] if the next byte is past the end of the volume and no page is held.
@@ -183,8 +184,8 @@ impl<F: Frames> BufferedPath<F> {
         }
     }
 
-    /// The writer of [`Outcome::Writable`] does not continue now. Its page is pinned until the writer unpins it and takes
-    /// pages again; other writers may have it meanwhile.
+    /// The writer of [`Outcome::Writable`] does not continue now. Its page is pinned until the writer unpins it and
+    /// takes pages again. Other writers may write to the page meanwhile.
     pub fn abandon_write(&mut self, frame: Frame) {
         self.cache.abandon_write(frame);
     }

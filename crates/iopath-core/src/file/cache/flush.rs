@@ -32,8 +32,8 @@ pub(super) struct Flushes {
     /// The number of failed device flushes, and the error of the last.
     failures: u64,
     failure: Option<IoError>,
-    /// For the running device flush and for the next: whether pages have left the cache whose last write-back it
-    /// covers.
+    /// Whether a page has left the cache whose last write-back this flush covers. Index 0: the running device flush;
+    /// index 1: the next one.
     gone: [bool; 2],
     /// The error that lost bytes already reported as written back.
     lost: Option<IoError>,

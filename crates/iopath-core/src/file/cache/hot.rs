@@ -1,6 +1,6 @@
 //! The data for a hit: the look-up from page to frame, and the state word of each frame. Both are atomic: any number of
 //! threads look up and pin while one thread, which holds the lock of the state machine, changes them. It has neither
-//! the memory nor the state of pages: a page that is absent here may be in the middle of a read.
+//! the memory nor the state of pages: the read of a page that is absent here may be in flight.
 //!
 //! ```text
 //!   word   │ 31 VALID │ 30 MARKED │ 29 … 0 pins │
@@ -203,7 +203,7 @@ impl Hot {
     /// returned the bytes of the write. Then the direct read finds `false`, or the device has the bytes. A write that
     /// ends after this check was in progress when the direct read started, so the direct read may miss it.
     ///
-    /// Direct writes have no such short cut. Only a registered range keeps writers out while the direct write is in
+    /// Direct writes always take the lock. Only a registered range keeps writers out while the direct write is in
     /// flight, and registration needs the lock.
     #[inline]
     pub fn is_clean(&self) -> bool {

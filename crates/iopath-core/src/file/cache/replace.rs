@@ -5,7 +5,7 @@
 //!   new ──▶ [ small: an eighth ] ── not touched again ──▶ evicted, recorded as a ghost
 //!                  │ touched again
 //!   ghost ──▶ [ main: the rest ] ── not touched ──▶ evicted
-//!                  ▲     │ touched: once more round, one touch less
+//!                  ▲     │ touched: to the back of the queue, one touch less
 //!                  └─────┘
 //! ```
 //!

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  pause ▲                       │        One writer reaches an equilibrium in the middle, where the write of a page
-//!  /page │                     ╱ │        takes as long as its write-back. n writers reach it at n/(n+1): they
-//!        │                  ╱    │        approach the limit, and never stop.
+//!  /page │                     ╱ │        takes as long as its write-back. n writers reach it at n/(n+1): close
+//!        │                  ╱    │        to the limit, and always below it.
 //!        │            ╱          │
 //!        └────┬──────────────────┴──▶ dirty
 //!          background          limit

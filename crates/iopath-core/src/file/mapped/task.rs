@@ -291,7 +291,7 @@ impl<M: Memory, B> Task<M, B> {
         }
     }
 
-    /// Changes the mapping. May be called again after it asked for metadata.
+    /// Changes the mapping. May be called again after it has requested metadata.
     pub(super) fn change_mapping(&self, file: &mut MappedFile, range: FileRange) -> Result<(), MapError> {
         match self.goal {
             Goal::Write if !range.is_empty() => file.mapper.commit(range),
@@ -306,7 +306,7 @@ impl<M: Memory, B> Task<M, B> {
     }
 
     /// Ends a task whose mapping cannot be changed. A truncation is complete nevertheless: blocks left past the end are
-    /// zeroed before the end moves over them again.
+    /// zeroed before the end moves past them again.
     pub(super) fn abandon_mapping(&mut self, error: IoError) {
         match self.goal {
             Goal::Truncate(_) => self.goal = Goal::Read,

@@ -7,8 +7,8 @@ use super::CacheQueue;
 use super::request::Request;
 
 impl CacheQueue {
-    /// The latest request before number `before` that must complete before this one begins. O(requests in flight), unless
-    /// all are reads.
+    /// The request that must complete before this one begins: the latest of those with a number below `before` that
+    /// conflict. O(requests in flight), unless all are reads.
     pub(super) fn conflict(&self, op: Op, offset: u64, bytes: u64, before: u64) -> Option<u32> {
         if op == Op::Flush || self.requests.is_empty() || (op == Op::Read && self.changes == 0) {
             return None;

@@ -74,7 +74,7 @@ pub(super) struct Progress {
     pub(super) has_begun: bool,
     /// Completed bytes; for a discard, those of the current stage.
     pub(super) done: usize,
-    /// For a read: its bytes before the end of the volume.
+    /// For a read: the number of its bytes before the end of the volume.
     pub(super) there: usize,
     /// For a read: the number of failed resizes at its beginning.
     pub(super) failed_resizes: u64,
@@ -89,7 +89,7 @@ pub(super) enum Stage {
     ZeroHead,
     /// Discards or zeroes the whole blocks.
     Clear,
-    /// Zeroes the bytes behind the last whole block.
+    /// Zeroes the bytes after the last whole block.
     ZeroTail,
     /// Flushes: a durable write its range, a flush everything.
     Flush,

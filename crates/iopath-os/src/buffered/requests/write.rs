@@ -49,7 +49,7 @@ impl CacheQueue {
         loop {
             let request = &self.requests[key as usize];
             let done = request.progress.done;
-            // Zeroes are written in parts of one page at most.
+            // The static `ZEROES` limits the length of a part.
             let part = if request.stage == Stage::Write { bytes } else { bytes.min(done + ZEROES.len()) };
             if done == bytes {
                 return Ok(true);
@@ -57,7 +57,7 @@ impl CacheQueue {
             let mut write = BufferedWrite::new(range.start + done as u64, part - done)?;
             let mut state = shared.lock();
             if let Some(frame) = self.requests[key as usize].pinned.take() {
-                // Nothing evicts it before the next line.
+                // The lock is held, so the page cannot be evicted before `take_pages`.
                 state.path.cache().hot().unpin(frame);
             }
             let waiter = state.add_request(self.id(key));

@@ -98,7 +98,7 @@ impl Shared {
         shares.saturating_sub(idle)
     }
 
-    /// Whether a thread will look for further jobs without being woken.
+    /// Whether a thread will check for further jobs without a wake-up.
     pub(super) fn is_working(&self) -> bool {
         lock(&self.queue).working > 0
     }

@@ -81,7 +81,7 @@ impl CoherentIos {
     fn complete_flushed(&mut self, volume: &Volume, cache: &Buffered) {
         let mut last: Option<(Forced, Result<(), IoError>)> = None;
         while let Some(forced) = self.next_forced() {
-            // Many share a flush: ask the cache once.
+            // Many writes share a flush: query the cache once for all of them.
             let known = last.filter(|(other, _)| *other == forced).map(|(_, result)| result);
             let Some(result) = known.or_else(|| cache.forced(forced)) else { return };
             last = Some((forced, result));
@@ -137,7 +137,7 @@ impl<T: Threading> DirectBatch<T> {
         Ok(self.coherent.as_mut().map(|coherent| coherent.at_device.insert(at_device) as u64))
     }
 
-    /// Removes a request that the cache let begin and the runner refused.
+    /// Removes a request that the cache has admitted and the runner has refused.
     pub(super) fn abandon(&mut self, token: u64) {
         if let (Some(coherent), Some(cache)) = (&mut self.coherent, self.volume.cache_if_any()) {
             cache.end_direct(coherent.at_device.remove(token as usize).tag);

@@ -69,7 +69,7 @@ impl Streams {
         }
     }
 
-    /// The slot of a stream that has a request or is about to get one. The stream is no longer idle.
+    /// The slot of a stream whose first request is queued now. The stream is no longer idle.
     pub(super) fn activate(&mut self, stream: Stream) -> StreamSlot {
         match self.find(stream) {
             Some(slot) if self[slot].requests.is_empty() => {
