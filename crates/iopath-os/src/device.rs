@@ -1,9 +1,9 @@
 //! Devices that run in real time: the trait that adds waiting to [`BlockDevice`], and the list of devices.
 
-mod bell;
 mod fault;
 mod mapped;
 mod memory;
+mod notifier;
 mod null;
 mod stripe;
 mod threads;
@@ -18,11 +18,11 @@ use iopath_core::BlockDevice;
 
 use crate::memory::Segment;
 
-pub use bell::Bell;
 pub use fault::{Faults, Faulty};
 pub use iopath_core::Fault;
 pub use mapped::{FileMap, FileMapError, Mapped, MappedError};
 pub use memory::{MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail};
+pub use notifier::Notifier;
 pub use null::Null;
 pub use stripe::{Striped, StripedError};
 pub(crate) use threads::{OWN_SEGMENTS_MAX, read_now};
@@ -40,8 +40,8 @@ pub(crate) use uring::{Refused, Stage};
 ///
 /// # Three ways to wait
 /// [`RealDevice::commit_and_wait`] is for the thread that uses the device. A [`Watch`] is for a thread that waits while
-/// other threads use the device, and a [`Bell`] for a thread that waits for several devices. A device may hold
-/// completions that neither watch nor bell announces. So [`BlockDevice::commit`] announces them: **when `commit`
+/// other threads use the device, and a [`Notifier`] for a thread that waits for several devices. A device may hold
+/// completions that neither watch nor notifier announces. So [`BlockDevice::commit`] announces them: **when `commit`
 /// returns, every completion that [`BlockDevice::poll_completion`] could return ends the wait in progress, or the next
 /// one.** That includes requests that `commit` executed in the calling thread, requests that completed at submission,
 /// and completions left by an earlier call. A later completion ends the wait without `commit`.
@@ -82,16 +82,15 @@ pub unsafe trait RealDevice: BlockDevice<Memory = Segment> + fmt::Debug {
     /// System calls made for I/O so far.
     fn syscalls(&self) -> u64;
 
-    /// Sets the bell that the device rings, for a thread that waits for several devices. Call it before the first
-    /// request.
+    /// Sets the notifier of the device, for a thread that waits for several devices. Call it before the first request.
     ///
-    /// The device rings whenever a request becomes ready to be polled, or must be polled to continue, after
-    /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which a request is
-    /// ready. It may ring without need.
+    /// The device notifies whenever a request becomes ready to be polled, or must be polled to continue, after
+    /// [`BlockDevice::poll_completion`] last returned `None`; and in each [`BlockDevice::commit`] after which a request
+    /// is ready. It may notify without need.
     ///
     /// # Errors
-    /// If the device cannot ring, or the system refuses.
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()>;
+    /// If the device cannot notify, or the system refuses.
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()>;
 }
 
 // SAFETY: forwards to the inner device.
@@ -120,8 +119,8 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Box<D> {
         (**self).syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        (**self).set_bell(bell)
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        (**self).set_notifier(notifier)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Job {
 
 /// A completed job.
 #[derive(Debug)]
-pub struct Finished {
+pub struct CompletedJob {
     /// The job's token.
     pub token: u64,
     /// The job's operation.
@@ -125,12 +125,12 @@ impl Jobs {
     /// # Panics
     /// If no job has that number.
     #[inline]
-    pub(crate) fn finish(&mut self, done: BioDone) -> Finished {
+    pub(crate) fn finish(&mut self, done: BioDone) -> CompletedJob {
         let number = done.token as u32;
         let slot = &mut self.slots[number as usize];
         assert!(std::mem::take(&mut slot.is_used), "there is no job {number}");
         self.free.push(number);
-        Finished {
+        CompletedJob {
             token: slot.token,
             op: slot.op,
             extent: slot.extent,

@@ -32,16 +32,16 @@ pub use buffered::{
 pub use clock::now;
 pub use cpu::{CpuTimes, process_cpu_times};
 pub use device::{
-    AnyThread, Bell, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Mapped, MappedError,
-    MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Null, OneThread, RealDevice, Striped, StripedError,
-    Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
+    AnyThread, DEVICES, DeviceKind, Fault, Faults, Faulty, FileMap, FileMapError, Mapped, MappedError,
+    MemoryConfig, MemoryDevice, MemoryDisk, MemoryTail, Notifier, Null, OneThread, RealDevice, Striped,
+    StripedError, Threads, ThreadsConfig, Uring, UringConfig, WaitError, Watch,
 };
 pub use engine::{
     Comparison, Engine, EngineConfig, Fallback, OpenError as EngineError, Opened, Rate, Reason, UnknownEngine,
 };
 pub use errno::{io_error_of, system_error};
 pub use huge_pages::HugePages;
-pub use jobs::{Finished, Job, Refused};
+pub use jobs::{CompletedJob, Job, Refused};
 pub use limits::{Geometry, REQUEST_BYTES, file_size_limit, limits_of};
 pub use memory::Segment;
 pub use pool::{BufferPool, PoolBuf};

@@ -13,8 +13,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::device::{Bell, RealDevice, WaitError, Watch};
-use crate::jobs::{Finished, Job, Jobs, Refused};
+use crate::device::{Notifier, RealDevice, WaitError, Watch};
+use crate::jobs::{CompletedJob, Job, Jobs, Refused};
 use crate::memory::Segment;
 use crate::sync::thread;
 
@@ -101,7 +101,7 @@ impl<D: ?Sized + RealDevice> Runner<D> {
     }
 
     /// The next completed job, as of the last [`Runner::wait`], [`Runner::reap`] or [`Runner::drain`].
-    pub fn poll_completion(&mut self) -> Option<Finished> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
         let done = self.pump.poll_completion()?;
         self.publish_log_if_idle();
         Some(self.jobs.finish(done))
@@ -207,16 +207,15 @@ impl<D: ?Sized + RealDevice> Runner<D> {
         self.pump.device().in_flight() > 0 || self.pump.queue().completions() > 0
     }
 
-    /// Sets the bell that rings when [`Runner::reap`] has work: see [`RealDevice::set_bell`]. Call it before the first
-    /// job.
+    /// Sets the notifier for work of [`Runner::reap`]: see [`RealDevice::set_notifier`]. Call it before the first job.
     ///
     /// # Errors
-    /// If the device has no way to ring, or the system refuses it.
-    pub fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.pump.device_mut().set_bell(bell)
+    /// If the device cannot notify, or the system refuses.
+    pub fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        self.pump.device_mut().set_notifier(notifier)
     }
 
-    /// The time at which [`Runner::reap`] has work that no watch or bell announces. A wait by the watch must end at
+    /// The time at which [`Runner::reap`] has work that no watch or notifier announces. A wait by the watch must end at
     /// this time at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         // The queue itself completes some bios, such as the flush of a device without a cache. No device announces

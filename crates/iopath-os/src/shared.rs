@@ -60,8 +60,8 @@ struct Shared<D: ?Sized + RealDevice> {
     core: Mutex<Core<D>>,
     /// A hint: whether a thread holds `core`.
     is_held: AtomicBool,
-    /// The bits of the clients that have called since a holder of the queue last read this field.
-    calls: AtomicU64,
+    /// The clients that have requested service since a holder of the queue last read this field, as bits.
+    pending: AtomicU64,
     /// The poller has returned from the device, and no holder of the queue has seen that yet.
     is_poller_back: AtomicBool,
     /// A thread has panicked while it held the queue.
@@ -88,7 +88,7 @@ impl<D: ?Sized + RealDevice> SharedQueue<D> {
             shared: Arc::new(Shared {
                 core: Mutex::new(Core::new(pump, bios_max, Arc::clone(&capacity))),
                 is_held: AtomicBool::new(false),
-                calls: AtomicU64::new(0),
+                pending: AtomicU64::new(0),
                 is_poller_back: AtomicBool::new(false),
                 has_panicked: AtomicBool::new(false),
                 capacity,

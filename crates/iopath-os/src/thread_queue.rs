@@ -3,8 +3,8 @@
 use iopath_core::elevator::ElevatorSpec;
 use iopath_core::{Extent, Instant, LogSink, Op, QueueStats};
 
-use crate::device::{Bell, RealDevice, WaitError};
-use crate::jobs::{Finished, Job, Refused};
+use crate::device::{Notifier, RealDevice, WaitError};
+use crate::jobs::{CompletedJob, Job, Refused};
 use crate::runner::{RunError, Runner};
 use crate::shared::QueueClient;
 
@@ -50,7 +50,7 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
 
     /// The next completed job; makes no system call.
     #[inline]
-    pub fn poll_completion(&mut self) -> Option<Finished> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
         match self {
             Self::Own(runner) => runner.poll_completion(),
             Self::Shared(client) => client.poll_completion(),
@@ -130,19 +130,19 @@ impl<O: ?Sized + RealDevice, S: ?Sized + RealDevice> ThreadQueue<O, S> {
         }
     }
 
-    /// Rings `bell` when [`ThreadQueue::reap`] has work: see [`Runner::set_bell`].
+    /// Notifies `notifier` when [`ThreadQueue::reap`] has work: see [`Runner::set_notifier`].
     ///
     /// # Errors
-    /// As [`Runner::set_bell`]; and [`std::io::ErrorKind::Unsupported`] for a shared queue.
-    pub fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
+    /// As [`Runner::set_notifier`]; and [`std::io::ErrorKind::Unsupported`] for a shared queue.
+    pub fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
         match self {
-            Self::Own(runner) => runner.set_bell(bell),
+            Self::Own(runner) => runner.set_notifier(notifier),
             Self::Shared(_) => Err(std::io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// The time at which [`ThreadQueue::reap`] has work that no bell announces: see [`Runner::poll_timeout`]. A shared
-    /// queue has no bell.
+    /// The time at which [`ThreadQueue::reap`] has work without a notification: see [`Runner::poll_timeout`]. A shared
+    /// queue has no notifier.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Own(runner) => runner.poll_timeout(),

@@ -15,8 +15,8 @@ use iopath_os::kernel::{Direction, Mmap, OneAtATime, Pread, Slots, Stamp, Transf
 use iopath_os::target::extents::first_unwritten;
 use iopath_os::target::{drop_cached, residency, signature};
 use iopath_os::{
-    Advice, AlignedBuf, Bell, BufferPool, Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty,
-    FileMap, Geometry, Mapped, MemoryConfig, MemoryDisk, NoMemory, Null, OneThread, RealDevice, RunError,
+    Advice, AlignedBuf, BufferPool, Buffered, BufferedConfig, BufferedError, Fault, Faults, Faulty, FileMap,
+    Geometry, Mapped, MemoryConfig, MemoryDisk, NoMemory, Notifier, Null, OneThread, RealDevice, RunError,
     Runner, Tail, Threads, ThreadsConfig, UringConfig, limits_of,
 };
 
@@ -364,10 +364,10 @@ fn devices_and_waits_accept_any_count() {
             assert_eq!(runner.read(extent, &mut [0; 512]).is_ok(), start == 0);
         }
     }
-    let bell = Bell::new().unwrap();
+    let notifier = Notifier::new().unwrap();
     for timeout in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(i64::MAX as u64)] {
-        bell.ring();
-        bell.wait(Some(timeout)).unwrap();
+        notifier.notify();
+        notifier.wait(Some(timeout)).unwrap();
     }
     for (one_in, times) in [(0, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
         let faults = Faults::new(u64::MAX);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Tag};
 use iopath_os::{
-    AlignedBuf, Bell, FileMap, Mapped, MemoryConfig, MemoryDevice, MemoryDisk, RealDevice, Segment,
+    AlignedBuf, FileMap, Mapped, MemoryConfig, MemoryDevice, MemoryDisk, Notifier, RealDevice, Segment,
     WaitError, now,
 };
 
@@ -79,8 +79,8 @@ unsafe impl RealDevice for Scripted {
         0
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.inner.set_bell(bell)
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        self.inner.set_notifier(notifier)
     }
 }
 

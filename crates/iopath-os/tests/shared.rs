@@ -13,7 +13,7 @@ use iopath_core::{
     Tag,
 };
 use iopath_os::{
-    Bell, BufferPool, Job, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch, now,
+    BufferPool, Job, Notifier, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch, now,
 };
 
 /// The time that the device takes for a request. It takes longer while a busy thread has too few requests queued.
@@ -157,7 +157,7 @@ unsafe impl RealDevice for Disk {
     }
 
     /// Not supported: no thread waits for several of these devices.
-    fn set_bell(&mut self, _bell: &Bell) -> io::Result<()> {
+    fn set_notifier(&mut self, _notifier: &Notifier) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

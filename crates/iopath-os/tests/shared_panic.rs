@@ -12,7 +12,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Extent, Instant, Io, Limits, Op, Priority, QueueConfig, RequestTable,
     Stream, Tag,
 };
-use iopath_os::{Bell, BufferPool, Job, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch};
+use iopath_os::{BufferPool, Job, Notifier, QueueClient, RealDevice, Segment, SharedQueue, WaitError, Watch};
 
 const PAGE: usize = 4096;
 
@@ -77,7 +77,7 @@ unsafe impl RealDevice for Stuck {
     }
 
     /// Not supported: no thread waits for several of these devices.
-    fn set_bell(&mut self, _bell: &Bell) -> io::Result<()> {
+    fn set_notifier(&mut self, _notifier: &Notifier) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -149,7 +149,7 @@ fn a_request_for_one_member_costs_as_much_as_without_a_stripe() {
     let mut memory = AlignedBuf::new(4 * CHUNK as usize).unwrap();
     let four = calls_for(&mut device, Op::Read, 0, &mut memory);
     assert!(one <= 3, "{one} system calls for one request to one member");
-    // A submission to each member, a collection from each, and the waits for the bell.
+    // A submission to each member, a collection from each, and the waits for the notifier.
     assert!(four <= 4 * 5, "{four} system calls for one request to each of four members");
 }
 

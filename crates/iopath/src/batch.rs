@@ -13,7 +13,7 @@ use crate::volume::Volume;
 use buffered::BufferedBatch;
 use direct::DirectBatch;
 use iopath_core::{LogSink, QueueStats};
-use iopath_os::{Bell, BufferPool, PoolBuf};
+use iopath_os::{BufferPool, Notifier, PoolBuf};
 
 pub use options::BatchOptions;
 pub use request::Request;
@@ -85,7 +85,7 @@ pub struct Batch<T: Threading = AnyThread> {
     volume: Volume,
     pool: BufferPool,
     /// Notifies an event loop of completions.
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 /// The path of the requests.
@@ -159,7 +159,7 @@ impl<T: Threading> Batch<T> {
         } else {
             BatchIo::Direct(Box::new(DirectBatch::new(volume.clone(), options, &pool)?))
         };
-        Ok(Self { io, volume, pool, bell: None })
+        Ok(Self { io, volume, pool, notifier: None })
     }
 
     /// An unused buffer; `None` if all are in use. A batch has one buffer for each request that may be in flight.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use iopath_core::{Extent, Limits, Op, Priority, QueueConfig, SECTOR_BYTES, Stream};
 use iopath_log::LogWriter;
-use iopath_os::{BufferPool, Finished, Job, Null, PoolBuf, Runner, SharedQueue, ThreadQueue, system_error};
+use iopath_os::{
+    BufferPool, CompletedJob, Job, Null, PoolBuf, Runner, SharedQueue, ThreadQueue, system_error,
+};
 
 use crate::error::LabError;
 use crate::path::{Capabilities, Connection, Direction, Done, IoPath, JobSpec, OpenSpec, PathRow, Transfer};
@@ -117,7 +119,7 @@ impl Connection for NullConnection {
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         self.queue.wait(1).map_err(|error| error.source)?;
-        while let Some(Finished { token, buffer, result, .. }) = self.queue.poll_completion() {
+        while let Some(CompletedJob { token, buffer, result, .. }) = self.queue.poll_completion() {
             self.idle.extend(buffer);
             done.push(Done { slot: token as u32, result: result.map_err(system_error) });
         }

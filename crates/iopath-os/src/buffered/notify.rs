@@ -67,8 +67,8 @@ impl State {
             }
         }
         let owner = self.owners.remove(key);
-        if owner.bell.is_some() {
-            self.rung_waiting -= owner.waiting;
+        if owner.notifier.is_some() {
+            self.waiting_with_notifier -= owner.waiting;
         }
     }
 
@@ -175,8 +175,8 @@ impl State {
         self.uncount_waiting(request);
         let owner = &mut self.owners[request.owner];
         owner.ready.push((request.request, outcome));
-        if let Some(bell) = &owner.bell {
-            bell.ring();
+        if let Some(notifier) = &owner.notifier {
+            notifier.notify();
         }
         if let Some(thread) = owner.thread {
             self.wake(thread);
@@ -186,8 +186,8 @@ impl State {
     fn count_waiting(&mut self, request: RequestId) {
         let owner = &mut self.owners[request.owner];
         owner.waiting += 1;
-        if owner.bell.is_some() {
-            self.rung_waiting += 1;
+        if owner.notifier.is_some() {
+            self.waiting_with_notifier += 1;
             if let Some(poller) = self.idle_poller.take() {
                 poller.unpark();
             }
@@ -197,7 +197,7 @@ impl State {
     fn uncount_waiting(&mut self, request: RequestId) {
         let owner = &mut self.owners[request.owner];
         owner.waiting -= 1;
-        self.rung_waiting -= u32::from(owner.bell.is_some());
+        self.waiting_with_notifier -= u32::from(owner.notifier.is_some());
     }
 
     pub(super) fn add(&mut self, role: Role) -> usize {

@@ -41,7 +41,7 @@ impl Shared {
         let waiter = state.add_waiter();
         state.background = Some(waiter);
         while !state.is_closing {
-            if state.rung_waiting == 0 || state.broken.is_some() {
+            if state.waiting_with_notifier == 0 || state.broken.is_some() {
                 state.idle_poller = Some(thread::current());
                 drop(state);
                 thread::park();

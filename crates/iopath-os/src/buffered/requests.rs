@@ -33,7 +33,7 @@ use super::state::State;
 use super::waiter::{Owner, RequestId};
 use super::{Buffered, BufferedError, Shared};
 use crate::clock;
-use crate::device::Bell;
+use crate::device::Notifier;
 use request::{Progress, Request, Stage};
 
 pub use request::{CacheRequest, Completed};
@@ -75,7 +75,7 @@ pub struct CacheQueue {
     completed: VecDeque<Completed>,
     /// An empty list, whose memory is reused: `collect_ready` exchanges it for the list of the [`Owner`].
     ready: Vec<(u32, Outcome)>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 impl Buffered {
@@ -107,7 +107,7 @@ impl Buffered {
             idle_since: None,
             completed: VecDeque::with_capacity(depth.min(4096) as usize),
             ready: Vec::new(),
-            bell: None,
+            notifier: None,
         }
     }
 }
@@ -128,7 +128,7 @@ impl CacheQueue {
         request.check();
         if request.op.is_write() && request.offset.checked_add(request.bytes).is_none() {
             self.completed.push_back(request.completed(Err(IoError::EndOfDevice.into())));
-            self.ring();
+            self.notify_owner();
             return Ok(());
         }
         let before = self.completed.len();
@@ -146,7 +146,7 @@ impl CacheQueue {
         if self.plugged.len() > self.plug as usize {
             self.submit();
         } else if self.completed.len() > before {
-            self.ring();
+            self.notify_owner();
         }
         Ok(())
     }
@@ -161,13 +161,13 @@ impl CacheQueue {
         self.start_missed();
         self.run();
         if self.completed.len() > before {
-            self.ring();
+            self.notify_owner();
         }
     }
 
     /// Continues the requests that can continue. Does not wait. Reads that are held back stay held back.
     pub fn poll(&mut self) {
-        self.clear_bell();
+        self.clear_notifier();
         if self.requests.is_empty() {
             return;
         }
@@ -192,18 +192,18 @@ impl CacheQueue {
         (self.requests.len() + self.completed.len()) as u32
     }
 
-    /// Rings `bell` from now on when a request has completed or can continue. A thread in the background then polls the device
-    /// while no other thread does.
+    /// From now on, notifies `notifier` when a request has completed or can continue. A thread in the background then
+    /// polls the device while no other thread does.
     ///
     /// # Errors
     /// If requests are in flight, or the system refuses a thread.
-    pub fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+    pub fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         if !self.requests.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.shared.start_poller()?;
-        self.shared.lock().owners[self.owner].bell = Some(bell.clone());
-        self.bell = Some(bell.clone());
+        self.shared.lock().owners[self.owner].notifier = Some(notifier.clone());
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 
@@ -294,16 +294,16 @@ impl CacheQueue {
     }
 
     /// Makes a waiting event loop poll: completions were added without a notification.
-    fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring();
+    fn notify_owner(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.notify();
         }
     }
 
-    fn clear_bell(&self) {
-        if let Some(bell) = &self.bell {
+    fn clear_notifier(&self) {
+        if let Some(notifier) = &self.notifier {
             // An error leaves the descriptor readable: the owner polls again.
-            let _ = bell.clear();
+            let _ = notifier.clear();
         }
     }
 }

@@ -34,8 +34,8 @@ pub(super) struct State {
     pub(super) waiters: Slab<Waiter>,
     /// Queues of requests.
     pub(super) owners: Slab<Owner>,
-    /// Requests that wait for an outcome, of queues with a bell.
-    pub(super) rung_waiting: u32,
+    /// Requests that wait for an outcome, of queues with a notifier.
+    pub(super) waiting_with_notifier: u32,
     /// Discards and writes of zeroes of requests.
     pub(super) commands: Slab<Command>,
     /// The commands that may begin.
@@ -93,7 +93,7 @@ impl State {
             tail,
             waiters: Slab::with_capacity(64),
             owners: Slab::new(),
-            rung_waiting: 0,
+            waiting_with_notifier: 0,
             commands: Slab::new(),
             due_commands: VecDeque::new(),
             asleep: 0,

@@ -33,7 +33,7 @@ use super::state::State;
 use super::waiter::{Role, Waiter};
 use super::{BufferedError, Shared};
 use crate::clock;
-use crate::device::{Bell, WaitError};
+use crate::device::{Notifier, WaitError};
 use crate::sync::MutexGuard;
 use crate::sync::thread;
 
@@ -206,7 +206,7 @@ impl State {
                 thread.unpark();
             }
         }
-        self.owners.iter().filter_map(|(_, owner)| owner.bell.as_ref()).for_each(Bell::ring);
+        self.owners.iter().filter_map(|(_, owner)| owner.notifier.as_ref()).for_each(Notifier::notify);
     }
 
     /// Wakes the waiter's thread if it sleeps or polls.

@@ -3,7 +3,7 @@
 use iopath_core::cache::{DirectTag, Outcome};
 use iopath_core::{Extent, Instant, Op};
 
-use crate::device::Bell;
+use crate::device::Notifier;
 use crate::sync::thread::Thread;
 
 /// A caller that waits for an outcome.
@@ -47,8 +47,8 @@ pub(super) struct Owner {
     pub(super) thread: Option<usize>,
     /// Requests that can continue.
     pub(super) ready: Vec<(u32, Outcome)>,
-    /// Rung when a request can continue.
-    pub(super) bell: Option<Bell>,
+    /// Notified when a request can continue.
+    pub(super) notifier: Option<Notifier>,
     /// Requests that wait for an outcome.
     pub(super) waiting: u32,
 }

@@ -9,7 +9,7 @@ use iopath_core::{
     Io, Limits, Op, Outcome,
 };
 
-use super::{Bell, MemoryDisk, RealDevice, WaitError};
+use super::{MemoryDisk, Notifier, RealDevice, WaitError};
 use crate::clock;
 use crate::memory::Segment;
 
@@ -101,7 +101,7 @@ impl FaultSource for Faults {
 #[derive(Debug)]
 pub struct Faulty<D: ?Sized + RealDevice> {
     device: FaultyDevice<Box<D>, Faults>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 impl<D: ?Sized + RealDevice> Faulty<D> {
@@ -111,7 +111,7 @@ impl<D: ?Sized + RealDevice> Faulty<D> {
     /// If `inner` has requests in flight: it would report their completions to this device.
     pub fn new(inner: Box<D>, faults: &Faults) -> Self {
         assert!(inner.in_flight() == 0, "the device already has requests in flight");
-        Self { device: FaultyDevice::new(inner, faults.clone()), bell: None }
+        Self { device: FaultyDevice::new(inner, faults.clone()), notifier: None }
     }
 }
 
@@ -128,9 +128,9 @@ impl<D: ?Sized + RealDevice> BlockDevice for Faulty<D> {
 
     fn commit(&mut self, now: Instant) {
         self.device.commit(now);
-        if let Some(bell) = self.bell.as_ref().filter(|_| self.device.ready() > 0) {
+        if let Some(notifier) = self.notifier.as_ref().filter(|_| self.device.ready() > 0) {
             // The inner device does not announce requests that failed before a transfer.
-            bell.ring();
+            notifier.notify();
         }
     }
 
@@ -178,9 +178,9 @@ unsafe impl<D: ?Sized + RealDevice> RealDevice for Faulty<D> {
         self.device.inner().syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.device.inner_mut().set_bell(bell)?;
-        self.bell = Some(bell.clone());
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.device.inner_mut().set_notifier(notifier)?;
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 }

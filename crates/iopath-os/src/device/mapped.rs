@@ -13,7 +13,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, QueueStats, Tag,
 };
 
-use super::{Bell, RealDevice, WaitError, Watch};
+use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::errno::io_error_of;
 use crate::memory::Segment;
@@ -27,10 +27,10 @@ pub use file::{FileMap, FileMapError};
 #[derive(Debug)]
 pub struct Mapped<D: RealDevice> {
     device: MappedDevice<D, Host>,
-    bell: Bell,
+    notifier: Notifier,
     /// `READY`, `DEVICE` or `ENGINES`, for the thread in a watch.
     watched: Arc<AtomicU8>,
-    /// System calls made by waits for the bell.
+    /// System calls made by waits for the notifier.
     waits: u64,
 }
 
@@ -42,7 +42,7 @@ pub enum MappedError {
     File(#[from] mapped::MappedError),
     /// The process cannot wait for other engines on the file.
     #[error("cannot wait for changes by other engines ({0}); raise the limit of open files (ulimit -n)")]
-    Bell(#[source] io::Error),
+    Notifier(#[source] io::Error),
 }
 
 impl From<PlanError> for MappedError {
@@ -58,11 +58,11 @@ impl<D: RealDevice> Mapped<D> {
     /// If the device has requests in flight: it would report their completions to this device.
     pub fn new(device: D, file: &FileMap, boundary: Boundary) -> Result<Self, MappedError> {
         assert!(device.in_flight() == 0, "{device:?} already has requests in flight");
-        let bell = Bell::new().map_err(MappedError::Bell)?;
-        let host = file.add_engine(&bell);
+        let notifier = Notifier::new().map_err(MappedError::Notifier)?;
+        let host = file.add_engine(&notifier);
         let id = host.id;
         let device = MappedDevice::new(device, host, id, boundary)?;
-        Ok(Self { device, bell, watched: Arc::new(AtomicU8::new(READY)), waits: 0 })
+        Ok(Self { device, notifier, watched: Arc::new(AtomicU8::new(READY)), waits: 0 })
     }
 
     /// The statistics of the queue in front of the device.
@@ -108,7 +108,7 @@ impl<D: RealDevice> Mapped<D> {
         let before = self.watched.swap(state, Ordering::AcqRel);
         if before == ENGINES && state != ENGINES && Arc::strong_count(&self.watched) > 1 {
             // The thread that waits for other engines must wait for the device from now on.
-            self.bell.ring();
+            self.notifier.notify();
         }
     }
 
@@ -119,7 +119,7 @@ impl<D: RealDevice> Mapped<D> {
             return self.device.device_mut().commit_and_wait(completions.min(in_flight), timeout);
         }
         if self.device.is_blocked() {
-            self.waits += self.bell.wait(timeout)?;
+            self.waits += self.notifier.wait(timeout)?;
         } else {
             // The device cannot accept a request yet, and has no request of this queue in flight.
             thread::sleep(timeout.expect("requests that are neither at the device nor blocked have a time"));
@@ -146,7 +146,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
         self.publish();
         if self.device.ready() > 0 {
             // The device below does not announce these completions, for example reads of holes.
-            self.bell.ring();
+            self.notifier.notify();
         }
         self.device.device_mut().commit(now);
     }
@@ -160,7 +160,7 @@ impl<D: RealDevice> BlockDevice for Mapped<D> {
         done
     }
 
-    /// The time of the device below. The watch announces its completions, and the bell announces other engines.
+    /// The time of the device below. The watch announces its completions, and the notifier announces other engines.
     fn poll_timeout(&self) -> Option<Instant> {
         self.device.below().poll_timeout()
     }
@@ -189,13 +189,13 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
-        let (watched, bell) = (Arc::clone(&self.watched), self.bell.clone());
-        Arc::new(MappedWatch { watched, bell, below: self.below().watch() })
+        let (watched, notifier) = (Arc::clone(&self.watched), self.notifier.clone());
+        Arc::new(MappedWatch { watched, notifier, below: self.below().watch() })
     }
 
-    /// Ends a wait for the bell and a wait for the device: the watch may be in either.
+    /// Ends a wait for the notifier and a wait for the device: the watch may be in either.
     fn end_watch(&mut self) {
-        self.bell.ring();
+        self.notifier.notify();
         self.device.device_mut().end_watch();
     }
 
@@ -212,10 +212,10 @@ unsafe impl<D: RealDevice> RealDevice for Mapped<D> {
         self.waits + self.below().syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.device.device_mut().set_bell(bell)?;
-        self.device.host().set_bell(bell);
-        self.bell = bell.clone();
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.device.device_mut().set_notifier(notifier)?;
+        self.device.host().set_notifier(notifier);
+        self.notifier = notifier.clone();
         Ok(())
     }
 }
@@ -228,7 +228,7 @@ const ENGINES: u8 = 2;
 #[derive(Debug)]
 struct MappedWatch {
     watched: Arc<AtomicU8>,
-    bell: Bell,
+    notifier: Notifier,
     below: Arc<dyn Watch>,
 }
 
@@ -237,7 +237,7 @@ impl Watch for MappedWatch {
         match self.watched.load(Ordering::Acquire) {
             READY => Ok(()),
             DEVICE => self.below.wait(timeout),
-            _ => Watch::wait(&self.bell, timeout),
+            _ => Watch::wait(&self.notifier, timeout),
         }
     }
 }

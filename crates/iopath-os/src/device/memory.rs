@@ -11,7 +11,7 @@ use iopath_core::{
     BlockDevice, Busy, Completion, Duration, Instant, Io, IoError, Limits, Op, SECTOR_BYTES, Sector,
 };
 
-use super::{Bell, RealDevice, WaitError};
+use super::{Notifier, RealDevice, WaitError};
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 use cache::{Loss, WriteCache};
@@ -103,7 +103,7 @@ impl MemoryDisk {
             limits,
             opened_after: self.shared.crashes.load(Ordering::Acquire),
             over: VecDeque::with_capacity(DEPTH_MAX as usize),
-            bell: None,
+            notifier: None,
         }
     }
 
@@ -273,7 +273,7 @@ pub struct MemoryDevice {
     /// The disk's number of crashes when this was opened.
     opened_after: u64,
     over: VecDeque<Over>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 #[derive(Debug)]
@@ -338,8 +338,8 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn commit(&mut self, _now: Instant) {
-        if let Some(bell) = self.bell.as_ref().filter(|_| !self.over.is_empty()) {
-            bell.ring();
+        if let Some(notifier) = self.notifier.as_ref().filter(|_| !self.over.is_empty()) {
+            notifier.notify();
         }
     }
 
@@ -372,9 +372,9 @@ unsafe impl RealDevice for MemoryDevice {
         0
     }
 
-    /// Rings in `commit`: every request has completed by then.
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.bell = Some(bell.clone());
+    /// Notifies in `commit`: every request has completed by then.
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 }

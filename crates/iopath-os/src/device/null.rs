@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use iopath_core::{BlockDevice, Busy, Completion, Duration, Instant, Io, Limits, Memory, Tag};
 
-use super::{Bell, RealDevice, WaitError};
+use super::{Notifier, RealDevice, WaitError};
 use crate::memory::Segment;
 
 /// Memory for this many requests is allocated at the start, if the limits allow as many.
@@ -16,7 +16,7 @@ const DEPTH_USUAL: u32 = 1 << 16;
 pub struct Null<M = Segment> {
     limits: Limits,
     over: VecDeque<Tag>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
     memory: PhantomData<fn(M)>,
 }
 
@@ -24,7 +24,7 @@ impl<M: Memory> Null<M> {
     /// A device with these limits.
     pub fn new(limits: Limits) -> Self {
         let over = VecDeque::with_capacity(limits.depth_max.min(DEPTH_USUAL) as usize);
-        Self { limits, over, bell: None, memory: PhantomData }
+        Self { limits, over, notifier: None, memory: PhantomData }
     }
 }
 
@@ -44,8 +44,8 @@ impl<M: Memory> BlockDevice for Null<M> {
     }
 
     fn commit(&mut self, _now: Instant) {
-        if let Some(bell) = self.bell.as_ref().filter(|_| !self.over.is_empty()) {
-            bell.ring();
+        if let Some(notifier) = self.notifier.as_ref().filter(|_| !self.over.is_empty()) {
+            notifier.notify();
         }
     }
 
@@ -68,9 +68,9 @@ unsafe impl RealDevice for Null<Segment> {
         0
     }
 
-    /// Rings in `commit`: every request has completed by then.
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.bell = Some(bell.clone());
+    /// Notifies in `commit`: every request has completed by then.
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 }

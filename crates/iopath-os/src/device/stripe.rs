@@ -9,7 +9,7 @@ use iopath_core::{
     StripeError,
 };
 
-use super::{Bell, RealDevice, WaitError, Watch};
+use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::memory::Segment;
 use crate::sync::thread;
@@ -21,8 +21,8 @@ use crate::sync::thread;
 #[derive(Debug)]
 pub struct Striped<D: RealDevice> {
     stripe: Stripe<D>,
-    bell: Bell,
-    /// System calls made by waits for the bell.
+    notifier: Notifier,
+    /// System calls made by waits for the notifier.
     waits: u64,
 }
 
@@ -34,7 +34,7 @@ pub enum StripedError {
     Layout(#[from] StripeError),
     /// The process cannot wait for several devices.
     #[error("cannot wait for several devices together ({0}); raise the limit of open files (ulimit -n)")]
-    Bell(#[source] io::Error),
+    Notifier(#[source] io::Error),
 }
 
 impl<D: RealDevice> Striped<D> {
@@ -43,12 +43,12 @@ impl<D: RealDevice> Striped<D> {
     /// # Panics
     /// If a member has requests in flight: it would report their completions to the stripe.
     pub fn new(mut members: Vec<D>, config: &StripeConfig) -> Result<Self, StripedError> {
-        let bell = Bell::new().map_err(StripedError::Bell)?;
+        let notifier = Notifier::new().map_err(StripedError::Notifier)?;
         for member in &mut members {
             assert!(member.in_flight() == 0, "{member:?} already has requests in flight");
-            member.set_bell(&bell).map_err(StripedError::Bell)?;
+            member.set_notifier(&notifier).map_err(StripedError::Notifier)?;
         }
-        Ok(Self { stripe: Stripe::new(members, config)?, bell, waits: 0 })
+        Ok(Self { stripe: Stripe::new(members, config)?, notifier, waits: 0 })
     }
 
     /// The members, in order.
@@ -71,10 +71,10 @@ impl<D: RealDevice> Striped<D> {
             (Some(_), Some(_)) => {
                 drop(busy);
                 for member in self.stripe.members_mut().filter(|member| member.poll_timeout().is_some()) {
-                    // Returns the error if the system permanently refuses a member: the bell cannot report it.
+                    // Returns the error if the system permanently refuses a member: a notification cannot report it.
                     member.commit_and_wait(0, None)?;
                 }
-                self.waits += self.bell.wait(timeout)?;
+                self.waits += self.notifier.wait(timeout)?;
             }
         }
         Ok(())
@@ -98,7 +98,7 @@ impl<D: RealDevice> BlockDevice for Striped<D> {
         self.stripe.commit(now);
         if self.stripe.ready() > 0 {
             // No member announces these: they were collected together with a polled one.
-            self.bell.ring();
+            self.notifier.notify();
         }
     }
 
@@ -131,11 +131,11 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
     }
 
     fn watch(&self) -> Arc<dyn Watch> {
-        Arc::new(self.bell.clone())
+        Arc::new(self.notifier.clone())
     }
 
     fn end_watch(&mut self) {
-        self.bell.ring();
+        self.notifier.notify();
     }
 
     fn in_flight(&self) -> u32 {
@@ -146,10 +146,10 @@ unsafe impl<D: RealDevice> RealDevice for Striped<D> {
         self.waits + self.members().map(RealDevice::syscalls).sum::<u64>()
     }
 
-    /// Members ring `bell` directly: it becomes the stripe's own.
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.stripe.members_mut().try_for_each(|member| member.set_bell(bell))?;
-        self.bell = bell.clone();
+    /// Members notify `notifier` directly: it becomes the stripe's own.
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.stripe.members_mut().try_for_each(|member| member.set_notifier(notifier))?;
+        self.notifier = notifier.clone();
         Ok(())
     }
 }

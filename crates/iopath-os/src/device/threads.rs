@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, Limits};
 
-use super::{Bell, RealDevice, WaitError, Watch};
+use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::memory::Segment;
 use crate::sync::thread::{self, JoinHandle};
 use job::{Caller, Job};
@@ -59,8 +59,8 @@ pub struct Threads {
     staged: VecDeque<Job>,
     /// Jobs for the calling thread; empty between calls.
     own: VecDeque<Job>,
-    /// Completed, and not yet polled. No watch or bell announces these: `commit` moves them to the completed jobs of
-    /// the threads.
+    /// Completed, and not yet polled. No watch or notifier announces these: `commit` moves them to the completed jobs
+    /// of the threads.
     completed: VecDeque<Job>,
     /// Unused jobs.
     spare: Vec<Job>,
@@ -155,7 +155,7 @@ impl BlockDevice for Threads {
     fn commit(&mut self, _now: Instant) {
         self.submit_staged();
         if !self.completed.is_empty() {
-            // No watch or bell announces the calling thread's own jobs.
+            // No watch or notifier announces the calling thread's own jobs.
             self.shared.complete(&mut self.completed);
         }
     }
@@ -209,8 +209,8 @@ unsafe impl RealDevice for Threads {
         self.caller.syscalls() + self.shared.syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.shared.set_bell(bell);
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.shared.set_notifier(notifier);
         Ok(())
     }
 }

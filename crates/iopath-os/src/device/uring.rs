@@ -18,7 +18,7 @@ use io_uring::{IoUring, opcode};
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits};
 
 use super::transfer::{Step, Transfer, skip};
-use super::{Bell, RealDevice, WaitError, Watch};
+use super::{Notifier, RealDevice, WaitError, Watch};
 use crate::clock;
 use crate::memory::Segment;
 use crate::pool::BufferPool;
@@ -72,8 +72,8 @@ pub struct Uring<T> {
     free: Vec<u32>,
     /// `segments_max` for each slot, for requests of more than one segment.
     iovecs: Box<[libc::iovec]>,
-    /// The kernel rings it for each completion.
-    bell: Option<Bell>,
+    /// The kernel notifies it of each completion.
+    notifier: Option<Notifier>,
     syscalls: u64,
     watch: Arc<RingWatch>,
     /// Not all completions of the last system call have been polled.
@@ -141,7 +141,7 @@ impl<T> Uring<T> {
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             iovecs: vec![no_memory; depth as usize * usize::from(segments_max)].into(),
-            bell: None,
+            notifier: None,
             syscalls: 0,
             watch,
             fresh: false,
@@ -241,8 +241,8 @@ impl<T> Uring<T> {
         enter(ring, to_submit, completions, timeout)
     }
 
-    /// Handles a permanent refusal of I/O. A watch also returns the error, and a thread that waits for a bell returns
-    /// at `retry_at`.
+    /// Handles a permanent refusal of I/O. A watch also returns the error, and a thread that waits for a notifier
+    /// returns at `retry_at`.
     fn refused(&mut self, error: io::Error) -> io::Result<()> {
         self.watch.refuse(Some(&error));
         self.retry_at = Some(clock::now() + RETRY_AFTER);
@@ -286,12 +286,12 @@ impl<T> Uring<T> {
 
 /// Whether the kernel may hold completions back until the next call, while its `TASKRUN` flag is set.
 ///
-/// Directly after a call (`is_fresh`), the kernel holds back only newer completions. It rang the bell for the first of
-/// these. If that ring has ended a wait, the kernel does not ring for the others, so a poll with a bell enters the
-/// kernel. It does so only once, since the flag may be stale: the kernel sets the flag after it has queued the work,
-/// perhaps when the work is already done. Completions after the call ring the bell again.
-const fn may_hold_back(is_fresh: bool, has_bell: bool, has_entered: bool) -> bool {
-    !is_fresh || has_bell && !has_entered
+/// Directly after a call (`is_fresh`), the kernel holds back only newer completions. It has notified of the first of
+/// these. If that notification has ended a wait, the kernel does not notify of the others, so a poll with a notifier
+/// enters the kernel. It does so only once, since the flag may be stale: the kernel sets the flag after it has queued
+/// the work, perhaps when the work is already done. Completions after the call notify again.
+const fn may_hold_back(is_fresh: bool, has_notifier: bool, has_entered: bool) -> bool {
+    !is_fresh || has_notifier && !has_entered
 }
 
 impl<T> BlockDevice for Uring<T> {
@@ -318,9 +318,9 @@ impl<T> BlockDevice for Uring<T> {
     /// take; the latest time for that is [`BlockDevice::poll_timeout`]. If there was an error, the next wait returns
     /// it.
     fn commit(&mut self, _now: Instant) {
-        if self.bell.is_some() && self.completions_ready() > 0 {
-            // The kernel has rung for these, but that ring may have ended an earlier wait.
-            self.bell.iter().for_each(Bell::ring);
+        if self.notifier.is_some() && self.completions_ready() > 0 {
+            // The kernel has notified of these, but that notification may have ended an earlier wait.
+            self.notifier.iter().for_each(Notifier::notify);
         }
         if !self.ring.submission().is_empty() {
             let _ = self.enter(0, None);
@@ -333,7 +333,7 @@ impl<T> BlockDevice for Uring<T> {
             let Some(entry) = self.ring.completion().next() else {
                 let flags_held_back = self.ring.submission().taskrun();
                 let is_held_back =
-                    flags_held_back && may_hold_back(self.fresh, self.bell.is_some(), has_entered);
+                    flags_held_back && may_hold_back(self.fresh, self.notifier.is_some(), has_entered);
                 let is_behind = !self.fresh && self.retry_at.is_some();
                 self.fresh = false;
                 if (is_held_back || is_behind) && self.enter(0, None).is_ok() {
@@ -398,13 +398,13 @@ unsafe impl<T> RealDevice for Uring<T> {
         self.syscalls + self.watch.syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        if self.bell.take().is_some() {
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        if self.notifier.take().is_some() {
             self.ring.submitter().unregister_eventfd()?;
         }
-        // The kernel keeps the eventfd open; the field records that there is a bell.
-        self.ring.submitter().register_eventfd(bell.as_raw_fd())?;
-        self.bell = Some(bell.clone());
+        // The kernel keeps the eventfd open; the field records that there is a notifier.
+        self.ring.submitter().register_eventfd(notifier.as_raw_fd())?;
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 }

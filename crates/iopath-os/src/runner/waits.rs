@@ -2,7 +2,7 @@
 //! upper bound on the time of an operation.
 
 use super::*;
-use crate::device::Bell;
+use crate::device::Notifier;
 use crate::pool::BufferPool;
 use iopath_core::elevator::{Elevator, ElevatorKind, ElevatorSpec, StarvationBound};
 use iopath_core::{BlockDevice, Busy, Completion, Io, Limits, Priority, RequestTable, Stream, Tag};
@@ -76,7 +76,7 @@ unsafe impl RealDevice for Watched {
     }
 
     /// Refuses: no test makes it a member of a stripe.
-    fn set_bell(&mut self, _bell: &Bell) -> std::io::Result<()> {
+    fn set_notifier(&mut self, _notifier: &Notifier) -> std::io::Result<()> {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 }

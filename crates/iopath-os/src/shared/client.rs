@@ -13,7 +13,7 @@ use super::core::{bit_of, token};
 use super::mailbox::Mailbox;
 use super::ring::{Consumer, Producer};
 use crate::device::{RealDevice, WaitError};
-use crate::jobs::{Finished, Job, Jobs, Refused};
+use crate::jobs::{CompletedJob, Job, Jobs, Refused};
 use crate::memory::Segment;
 use crate::runner::{AbortOnUnwind, RunError};
 
@@ -80,7 +80,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     /// Submits all plugged jobs, without waiting.
     pub fn submit(&mut self) {
         self.publish();
-        self.queue.shared.call(bit_of(self.number));
+        self.queue.shared.request_service(bit_of(self.number));
     }
 
     /// Submits all plugged jobs and waits until [`QueueClient::poll_completion`] has `gather` completions, or the
@@ -91,7 +91,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
         self.publish();
         if self.completions.len() > 0 {
             if has_plugged {
-                self.queue.shared.call(bit_of(self.number));
+                self.queue.shared.request_service(bit_of(self.number));
             }
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl<D: ?Sized + RealDevice> QueueClient<D> {
     }
 
     /// The next completed job.
-    pub fn poll_completion(&mut self) -> Option<Finished> {
+    pub fn poll_completion(&mut self) -> Option<CompletedJob> {
         let done = self.completions.pop()?;
         Some(self.jobs.finish(done))
     }

@@ -13,10 +13,10 @@ use crate::device::RealDevice;
 use crate::memory::Segment;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The number of bits of [`Calls`](super::Shared::calls) for clients: client `n` has bit `n % CLIENT_BITS`.
+/// The number of bits of [`pending`](super::Shared::pending) for clients: client `n` has bit `n % CLIENT_BITS`.
 pub(super) const CLIENT_BITS: usize = 63;
 
-/// The bit of a call without bios: the thread only wants the queue served.
+/// The bit of a request for service without bios: only completions and due requests are served.
 pub(super) const SERVE: u64 = 1 << CLIENT_BITS;
 
 /// Threads to wake after the release of the queue. If there are more, the rest is woken before.
@@ -88,11 +88,11 @@ impl<D: ?Sized + RealDevice> Core<D> {
         }
     }
 
-    /// Moves the bios of the clients in `calls` into the queue, and dispatches to the device while it has room.
-    pub(super) fn serve(&mut self, calls: u64, wakes: &mut Wakes) {
+    /// Moves the bios of the clients in `pending` into the queue, and dispatches to the device while it has room.
+    pub(super) fn serve(&mut self, pending: u64, wakes: &mut Wakes) {
         self.now = clock::now();
         move_end(&mut self.pump, &self.capacity);
-        self.admit(calls, wakes);
+        self.admit(pending, wakes);
         self.advance(wakes);
     }
 
@@ -132,16 +132,16 @@ impl<D: ?Sized + RealDevice> Core<D> {
         self.post(wakes);
     }
 
-    /// Moves bios into the queue while it has room: from the rings of the clients in `calls`, and of clients that found
-    /// it full before.
-    fn admit(&mut self, calls: u64, wakes: &mut Wakes) {
-        let calls = (calls | std::mem::take(&mut self.backlog)) & !SERVE;
-        if calls == 0 {
+    /// Moves bios into the queue while it has room: from the rings of the clients in `pending`, and of clients that
+    /// found it full before.
+    fn admit(&mut self, pending: u64, wakes: &mut Wakes) {
+        let pending = (pending | std::mem::take(&mut self.backlog)) & !SERVE;
+        if pending == 0 {
             return;
         }
         let mut refusals = 0;
         let Self { pump, clients, bios_max, capacity, backlog, first, now, .. } = self;
-        for number in numbers(calls, clients.len(), *first) {
+        for number in numbers(pending, clients.len(), *first) {
             let Some(client) = &mut clients[number] else { continue };
             while let Some(bio) = client.submissions.peek() {
                 if pump.queue().bios_in() >= *bios_max {

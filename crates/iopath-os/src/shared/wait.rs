@@ -2,13 +2,13 @@
 //! threads sleep. `core.rs` serves the queue.
 //!
 //! ```text
-//!   call ─▶ hold the queue? ─ no, another thread does ─▶ sleep: the holder serves this call
-//!              │ yes
-//!              ▼
-//!           serve all clients ─▶ own completions there? ─ yes ─▶ release, return
-//!                                   │ no
-//!                                   ├─ no thread polls the device: release, poll
-//!                                   └─ else: release, sleep
+//!   set a bit of `pending` ─▶ hold the queue? ─ no, another thread does ─▶ sleep: the holder serves this client
+//!                                │ yes
+//!                                ▼
+//!                             serve all clients ─▶ own completions available? ─ yes ─▶ release, return
+//!                                                     │ no
+//!                                                     ├─ no thread polls the device: release, poll
+//!                                                     └─ else: release, sleep
 //! ```
 //!
 //! No thread waits for the queue to become free: this is flat combining (Hendler, Incze, Shavit, Tzafrir: Flat
@@ -16,14 +16,16 @@
 //!
 //! # No lost wake-up
 //!
-//! - **A call is served.** A thread sets its bit in `calls` and then tries to hold the queue. If that fails, another
-//!   thread holds the queue, and that thread reads `calls` again after the release ([`Shared::serve`]).
+//! - **A request for service is served.** A thread sets its bit in `pending` and then tries to hold the queue. If that
+//!   fails, another thread holds the queue, and that thread reads `pending` again after the release
+//!   ([`Shared::serve`]).
 //! - **A completion wakes its client.** A client announces that it sleeps, and then checks its ring. The holder
 //!   publishes a completion in the ring, and then checks whether the client sleeps. At least one of the two sees the
 //!   action of the other.
 //! - **While I/O is in flight, a thread polls the device or has been woken to poll it.** Every release of the queue
-//!   checks that ([`Held`]). A client announces that it sleeps before it calls, so the holder that serves the call sees
-//!   the announcement. A client that was woken to poll calls again, even if its own completions are available.
+//!   checks that ([`Held`]). A client announces that it sleeps before it requests service, so the holder that serves
+//!   the request sees the announcement. A client that was woken to poll requests service again, even if its own
+//!   completions are available.
 //! - **While requests are held back until some time, at least one thread wakes by that time.** This thread is the
 //!   poller: it polls the device with that time limit, or sleeps if no request is at the device. A holder that makes
 //!   the time earlier, or submits the first request to the device, wakes the poller.
@@ -67,18 +69,18 @@ enum Next {
 }
 
 impl<D: ?Sized + RealDevice> Shared<D> {
-    /// Calls for service of the clients in `calls`, by this thread or by the holder of the queue.
-    pub(super) fn call(&self, calls: u64) {
-        self.calls.fetch_or(calls, SeqCst);
+    /// Requests service of `clients`, by this thread or by the holder of the queue.
+    pub(super) fn request_service(&self, clients: u64) {
+        self.pending.fetch_or(clients, SeqCst);
         self.serve();
     }
 
-    /// Serves all calls, unless another thread holds the queue; then that thread serves them.
+    /// Serves all pending requests for service, unless another thread holds the queue; then that thread serves them.
     fn serve(&self) {
         loop {
-            // Either this thread sees a call, or the caller finds the queue released.
+            // Either this thread sees the bit in `pending`, or the thread that sets it finds the queue released.
             fence(SeqCst);
-            if self.calls.load(SeqCst) == 0 {
+            if self.pending.load(SeqCst) == 0 {
                 return;
             }
             let Some(mut held) = self.try_hold() else { return };
@@ -104,14 +106,14 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         is_ready: impl Fn() -> bool,
     ) -> Result<(), WaitError> {
         mailbox.wanted.store(wanted, Relaxed);
-        let (mut calls, mut is_announced, mut has_spun) = (bit_of(number), false, false);
+        let (mut service, mut is_announced, mut has_spun) = (bit_of(number), false, false);
         // The error of a wait for the device. The next poller waits again, and gets its own error if the cause
         // persists.
         let mut error = None;
         loop {
-            self.calls.fetch_or(calls, SeqCst);
+            self.pending.fetch_or(service, SeqCst);
             fence(SeqCst);
-            calls = SERVE;
+            service = SERVE;
             if let Some(mut held) = self.try_hold() {
                 if std::mem::take(&mut is_announced) {
                     mailbox.awaken();
@@ -143,7 +145,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
             }
             error = error.or_else(|| self.panic_error());
             if is_ready() || error.is_some() {
-                // A client that was woken to poll must call again before it returns.
+                // A client that was woken to poll must request service again before it returns.
                 if std::mem::take(&mut is_announced) && mailbox.awaken() {
                     continue;
                 }
@@ -181,8 +183,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// Sleeps as announced. Returns whether the client was woken to poll the device.
     fn sleep(&self, mailbox: &Mailbox, until: Option<Instant>) -> bool {
         fence(SeqCst);
-        // First serve calls that came while this thread held the queue.
-        if self.calls.load(SeqCst) == 0 {
+        // First serve requests that were made while this thread held the queue.
+        if self.pending.load(SeqCst) == 0 {
             mailbox.park(until);
         }
         mailbox.awaken()
@@ -191,7 +193,7 @@ impl<D: ?Sized + RealDevice> Shared<D> {
     /// Waits for the device, as the poller.
     fn poll(&self, until: Option<Instant>) -> Result<(), WaitError> {
         fence(SeqCst);
-        let waited = if self.calls.load(SeqCst) == 0 {
+        let waited = if self.pending.load(SeqCst) == 0 {
             self.watch.wait(until.map(|until| until.saturating_since(clock::now())))
         } else {
             Ok(())
@@ -224,8 +226,8 @@ impl<D: ?Sized + RealDevice> Shared<D> {
         assert!(!self.core.is_poisoned(), "{PANICKED}");
     }
 
-    /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Afterwards serves the calls that
-    /// came meanwhile.
+    /// Holds the queue as soon as its holder releases it. For settings, not for I/O. Afterwards serves the requests for
+    /// service that were made meanwhile.
     ///
     /// # Panics
     /// As [`Shared::try_hold`].
@@ -254,15 +256,15 @@ impl<D: ?Sized + RealDevice> Held<'_, D> {
         self.core.as_mut().expect("the queue is held until this is dropped")
     }
 
-    /// Serves every client that has called, and all requests that are due.
+    /// Serves every pending client, and all I/O requests that are due.
     fn serve(&mut self) {
         let core = self.core.as_mut().expect("the queue is held until this is dropped");
-        // The calls first, since the poller sets `is_poller_back` before it calls.
-        let calls = self.shared.calls.swap(0, SeqCst);
+        // First `pending`, since the poller sets `is_poller_back` before it requests service.
+        let pending = self.shared.pending.swap(0, SeqCst);
         if self.shared.is_poller_back.swap(false, SeqCst) {
             core.poller = None;
         }
-        core.serve(calls, &mut self.wakes);
+        core.serve(pending, &mut self.wakes);
         core.correct_poller(&mut self.wakes);
     }
 

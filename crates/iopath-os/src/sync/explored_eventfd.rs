@@ -1,5 +1,5 @@
 //! The counter of an explored build, instead of `eventfd.rs`: a number under a lock, with a virtual timeout. It has no
-//! descriptor, so a ring refuses to write to it.
+//! descriptor, so an `io_uring` refuses to write to it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

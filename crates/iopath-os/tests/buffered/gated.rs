@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use iopath_core::{BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Tag};
-use iopath_os::{Bell, MemoryDevice, RealDevice, Segment, WaitError, Watch};
+use iopath_os::{MemoryDevice, Notifier, RealDevice, Segment, WaitError, Watch};
 
 /// Initially open. Clones share one gate.
 #[derive(Debug, Clone, Default)]
@@ -155,7 +155,7 @@ unsafe impl RealDevice for Gated {
         self.inner.syscalls()
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> std::io::Result<()> {
-        self.inner.set_bell(bell)
+    fn set_notifier(&mut self, notifier: &Notifier) -> std::io::Result<()> {
+        self.inner.set_notifier(notifier)
     }
 }

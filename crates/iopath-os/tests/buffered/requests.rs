@@ -1,4 +1,4 @@
-//! Requests in flight from one owner: hits, a device that does not answer, errors, abandoned requests, and the bell.
+//! Requests in flight from one owner: hits, a device that does not answer, errors, abandoned requests, and the notifier.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use iopath_core::cache::CacheConfig;
 use iopath_core::{Extent, IoError, Op, QueueConfig};
 use iopath_os::{
-    Bell, BufferPool, Buffered, BufferedConfig, BufferedError, CacheQueue, CacheRequest, Completed, Fault,
-    Faults, Faulty, MemoryConfig, MemoryDisk, PoolBuf,
+    BufferPool, Buffered, BufferedConfig, BufferedError, CacheQueue, CacheRequest, Completed, Fault, Faults,
+    Faulty, MemoryConfig, MemoryDisk, Notifier, PoolBuf,
 };
 
 use crate::gated::{Gate, Gated};
@@ -320,60 +320,60 @@ fn a_range_past_the_highest_offset_is_an_error() {
     }
 }
 
-/// Whether the bell rings soon.
-fn rings(bell: &Bell, limit: Duration) -> bool {
+/// Whether the owner is notified within `limit`.
+fn is_notified(notifier: &Notifier, limit: Duration) -> bool {
     use std::os::fd::AsFd;
-    let descriptor = bell.descriptor().unwrap();
+    let descriptor = notifier.descriptor().unwrap();
     let mut descriptors =
         [rustix::event::PollFd::from_borrowed_fd(descriptor.as_fd(), rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut descriptors, Some(&limit.try_into().unwrap())).unwrap() == 1
 }
 
-fn armed(queue: &mut CacheQueue) -> Bell {
-    let bell = Bell::new().unwrap();
-    bell.arm();
-    queue.set_bell(&bell).unwrap();
-    bell
+fn armed(queue: &mut CacheQueue) -> Notifier {
+    let notifier = Notifier::new().unwrap();
+    notifier.arm();
+    queue.set_notifier(&notifier).unwrap();
+    notifier
 }
 
 #[test]
-fn the_bell_rings_when_a_request_completes_and_not_before() {
+fn the_owner_is_notified_when_a_request_completes_and_not_before() {
     let (buffered, gate) = gated(16);
     let (pool, mut queue) = (pool(), buffered.request_queue(8, 0));
-    let bell = armed(&mut queue);
+    let notifier = armed(&mut queue);
     let (soon, now) = (Duration::from_secs(10), Duration::ZERO);
-    assert!(!rings(&bell, now));
+    assert!(!is_notified(&notifier, now));
     // A hit at once, and an idle queue not.
     buffered.read_at(&mut [0; 1], 5 * PAGE).unwrap();
     queue.queue(read(&pool, 5 * PAGE, 10)).unwrap();
-    assert!(rings(&bell, now));
+    assert!(is_notified(&notifier, now));
     queue.poll();
     expect(&queue.next_completed().unwrap(), 10, 5);
-    assert!(!rings(&bell, now));
+    assert!(!is_notified(&notifier, now));
     // A miss when its page is there, although no thread of the program waits in the device.
     for round in 0..3 {
         gate.close();
         queue.queue(read(&pool, (6 + round) * PAGE, 10)).unwrap();
-        assert!(!rings(&bell, Duration::from_millis(20)), "round {round}");
+        assert!(!is_notified(&notifier, Duration::from_millis(20)), "round {round}");
         gate.open();
-        assert!(rings(&bell, soon), "round {round}");
+        assert!(is_notified(&notifier, soon), "round {round}");
         queue.poll();
         expect(&queue.next_completed().unwrap(), 10, 6 + round as u8);
         queue.poll();
-        assert!(!rings(&bell, now));
+        assert!(!is_notified(&notifier, now));
     }
     // A write at once, a flush when it is over.
     queue.queue(write(&pool, 50 * PAGE, PAGE, 3)).unwrap();
-    assert!(rings(&bell, now));
+    assert!(is_notified(&notifier, now));
     queue.poll();
     assert!(queue.next_completed().unwrap().result.is_ok());
     gate.close();
     queue.queue(request(Op::Flush, 0, 0, None, 0)).unwrap();
-    assert!(!rings(&bell, Duration::from_millis(20)));
+    assert!(!is_notified(&notifier, Duration::from_millis(20)));
     gate.open();
     let end = Instant::now() + soon;
     while queue.next_completed().is_none() {
-        assert!(rings(&bell, soon) && Instant::now() < end);
+        assert!(is_notified(&notifier, soon) && Instant::now() < end);
         queue.poll();
     }
     // The cache closes although its poller waits.

@@ -1,4 +1,4 @@
-//! The contract of `commit`, `Watch` and `Bell`: after a `commit`, a wait ends if a completion can be polled, or as
+//! The contract of `commit`, `Watch` and `Notifier`: after a `commit`, a wait ends if a completion can be polled, or as
 //! soon as one can. Tested on each kind of device alone, and on each pair of kinds in a stripe.
 //!
 //! A wait that ends by its timeout is a lost wake-up: the timeout is much longer than any I/O of these tests.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iopath_core::mapper::{Boundary, FileLayout};
 use iopath_core::{Extent, Io, Limits, Op, StripeConfig, Tag};
 use iopath_os::{
-    AlignedBuf, AnyThread, Bell, Fault, Faults, Faulty, FileMap, Mapped, MemoryConfig, MemoryDisk, Null,
+    AlignedBuf, AnyThread, Fault, Faults, Faulty, FileMap, Mapped, MemoryConfig, MemoryDisk, Notifier, Null,
     OneThread, RealDevice, Striped, Threads, ThreadsConfig, Uring, UringConfig, now,
 };
 
@@ -131,15 +131,15 @@ fn end_watch_ends_a_watch_and_the_device_continues() {
 }
 
 #[test]
-fn a_bell_rings_for_a_completion_and_for_an_earlier_one() {
+fn a_completion_and_an_earlier_one_notify() {
     on_each_device(SECTORS, |rig| {
-        let bell = Bell::new().unwrap();
-        if rig.device.set_bell(&bell).is_ok() {
-            let by_bell = |_: &mut dyn RealDevice, limit| {
-                bell.wait(Some(limit)).unwrap();
+        let notifier = Notifier::new().unwrap();
+        if rig.device.set_notifier(&notifier).is_ok() {
+            let by_notifier = |_: &mut dyn RealDevice, limit| {
+                notifier.wait(Some(limit)).unwrap();
             };
-            batches(&mut *rig.device, rig.name, &by_bell);
-            polled_in_part(&mut *rig.device, rig.name, &by_bell);
+            batches(&mut *rig.device, rig.name, &by_notifier);
+            polled_in_part(&mut *rig.device, rig.name, &by_notifier);
         }
     });
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use iopath_core::{BlockDevice, Busy, Completion, Extent, Instant, Io, IoError, Limits, Op, Tag};
 use iopath_os::sync::thread::{self, JoinHandle};
 use iopath_os::sync::{Condvar, Mutex, pick};
-use iopath_os::{Bell, MemoryConfig, MemoryDisk, RealDevice, Segment, WaitError, Watch, now};
+use iopath_os::{MemoryConfig, MemoryDisk, Notifier, RealDevice, Segment, WaitError, Watch, now};
 
 /// A disk in memory that completes requests later.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Over {
     completions: VecDeque<Completion>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 #[derive(Debug)]
@@ -140,8 +140,8 @@ impl Shared {
             };
             let mut over = self.over.lock().unwrap();
             over.completions.push_back(Completion { tag, result });
-            if let Some(bell) = &over.bell {
-                bell.ring();
+            if let Some(notifier) = &over.notifier {
+                notifier.notify();
             }
             drop(over);
             self.is_over.notify_all();
@@ -220,8 +220,8 @@ unsafe impl RealDevice for Delayed {
         0
     }
 
-    fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.shared.over.lock().unwrap().bell = Some(bell.clone());
+    fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.shared.over.lock().unwrap().notifier = Some(notifier.clone());
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Queues of requests beside threads that block, over devices that complete at once or later: no wake-up is lost, whether the
-//! owner waits or an event loop waits for its bell.
+//! owner waits or an event loop waits for its notifier.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use iopath_core::Op;
 use iopath_os::sync::{Exploration, pick, thread};
-use iopath_os::{Bell, BufferPool, Buffered, CacheQueue, CacheRequest};
+use iopath_os::{BufferPool, Buffered, CacheQueue, CacheRequest, Notifier};
 
 use crate::buffered::{buffered, on_threads, read};
 use crate::device::{Delayed, Failures, disk_of, limits_of};
@@ -95,9 +95,9 @@ fn an_event_loop_beside_readers_is_woken() {
                 return;
             }
             let (pool, mut queue) = (BufferPool::new(4, 4096).unwrap(), buffered.request_queue(4, 1));
-            let bell = Bell::new().unwrap();
-            bell.arm();
-            queue.set_bell(&bell).unwrap();
+            let notifier = Notifier::new().unwrap();
+            notifier.arm();
+            queue.set_notifier(&notifier).unwrap();
             for _ in 0..4 {
                 queue.queue(read_of(&pool, pick(6))).unwrap();
             }
@@ -107,7 +107,7 @@ fn an_event_loop_beside_readers_is_woken() {
                 if take_completed(&mut queue) {
                     break;
                 }
-                let _ = bell.wait(queue.next_timeout()).unwrap();
+                let _ = notifier.wait(queue.next_timeout()).unwrap();
             }
             drop(queue);
         });

@@ -1,4 +1,4 @@
-//! A stripe, which waits for several members by a bell. The members complete later or at once, or are threads engines.
+//! A stripe, which waits for several members by a notifier. The members complete later or at once, or are threads engines.
 //! The stripe is tested alone and under a page cache.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use iopath_core::{BlockDevice, Extent, Io, Op, QueueConfig, StripeConfig, Tag};
 use iopath_os::sync::atomic::{AtomicU64, Ordering};
 use iopath_os::sync::{Exploration, pick, thread};
-use iopath_os::{Bell, RealDevice, Striped, now};
+use iopath_os::{Notifier, RealDevice, Striped, now};
 
 use crate::buffered::{buffered_with, on_threads, read};
 use crate::device::{Delayed, Failures, disk_of, limits_of, segment};
@@ -74,25 +74,25 @@ fn read_all(device: &mut Striped<Member>, by_watch: bool) {
 }
 
 #[test]
-fn no_ring_of_a_bell_is_lost() {
-    Exploration::new("no_ring_of_a_bell_is_lost").within(Duration::ZERO).run(|| {
-        const RINGS: u64 = 4;
-        let (bell, over) = (Bell::new().unwrap(), Arc::new(AtomicU64::new(0)));
+fn no_notification_is_lost() {
+    Exploration::new("no_notification_is_lost").within(Duration::ZERO).run(|| {
+        const NOTIFICATIONS: u64 = 4;
+        let (notifier, over) = (Notifier::new().unwrap(), Arc::new(AtomicU64::new(0)));
         let ringers: Vec<_> = (0..2)
             .map(|_| {
-                let (bell, over) = (bell.clone(), Arc::clone(&over));
+                let (notifier, over) = (notifier.clone(), Arc::clone(&over));
                 thread::spawn(move || {
-                    for _ in 0..RINGS / 2 {
+                    for _ in 0..NOTIFICATIONS / 2 {
                         over.fetch_add(1, Ordering::SeqCst);
-                        bell.ring();
+                        notifier.notify();
                     }
                 })
             })
             .collect();
-        while over.load(Ordering::SeqCst) < RINGS {
-            // If the timeout passes before all rings have completed, a ring was lost.
+        while over.load(Ordering::SeqCst) < NOTIFICATIONS {
+            // If the timeout passes before all notifications have arrived, one was lost.
             let timeout = (pick(2) == 0).then_some(Duration::from_millis(1));
-            bell.wait(timeout).unwrap();
+            notifier.wait(timeout).unwrap();
         }
         for ringer in ringers {
             ringer.join().unwrap();

@@ -1,5 +1,5 @@
 //! The threads engine. The caller executes some jobs, and the threads of the engine execute the others. Tested alone,
-//! with a wait by its watch and by a bell, and under a page cache.
+//! with a wait by its watch and by a notifier, and under a page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::readahead::ReadaheadConfig;
 use iopath_core::{BlockDevice, Extent, Io, Limits, Op, QueueConfig, Tag};
 use iopath_os::sync::{Exploration, pick};
-use iopath_os::{Bell, RealDevice, Threads, ThreadsConfig, now};
+use iopath_os::{Notifier, RealDevice, Threads, ThreadsConfig, now};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::buffered::{buffered_with, on_threads, read};
@@ -47,7 +47,7 @@ pub(crate) fn readahead() -> Option<ReadaheadConfig> {
 enum Way {
     Device,
     Watch,
-    Bell(Bell),
+    Notifier(Notifier),
 }
 
 /// Reads some pages at a time and waits for all of them. Some waits start before the first poll, as the contract
@@ -75,7 +75,7 @@ fn read_and_wait(device: &mut impl RealDevice, way: &Way, rounds: u64) {
             match way {
                 Way::Device => device.commit_and_wait(1, None).unwrap(),
                 Way::Watch => watch.wait(None).unwrap(),
-                Way::Bell(bell) => drop(bell.wait(None).unwrap()),
+                Way::Notifier(notifier) => drop(notifier.wait(None).unwrap()),
             }
             polls = true;
         }
@@ -100,11 +100,11 @@ fn waits_by_the_watch_of_an_engine_end() {
 }
 
 #[test]
-fn waits_for_an_engine_by_a_bell_end() {
-    Exploration::new("waits_for_an_engine_by_a_bell_end").within(Duration::ZERO).run(|| {
-        let (mut device, bell) = (engine(4), Bell::new().unwrap());
-        device.set_bell(&bell).unwrap();
-        read_and_wait(&mut device, &Way::Bell(bell), 6);
+fn waits_for_an_engine_by_a_notifier_end() {
+    Exploration::new("waits_for_an_engine_by_a_notifier_end").within(Duration::ZERO).run(|| {
+        let (mut device, notifier) = (engine(4), Notifier::new().unwrap());
+        device.set_notifier(&notifier).unwrap();
+        read_and_wait(&mut device, &Way::Notifier(notifier), 6);
     });
 }
 

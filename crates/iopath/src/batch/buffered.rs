@@ -5,7 +5,7 @@ use super::{BatchOptions, Completion, Refused, Request};
 use crate::error::{Cause, Error, ErrorKind, OpenError, Result};
 use crate::volume::Volume;
 use iopath_core::{IoError, LogSink, Op, QueueStats};
-use iopath_os::{Bell, Buffered, BufferedError, CacheQueue, CacheRequest, Completed};
+use iopath_os::{Buffered, BufferedError, CacheQueue, CacheRequest, Completed, Notifier};
 use std::io;
 use std::time::Duration;
 
@@ -97,8 +97,8 @@ impl BufferedBatch {
         self.volume.cache_if_any().map_or(0, Buffered::syscalls)
     }
 
-    pub(super) fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
-        self.requests.set_bell(bell)
+    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
+        self.requests.set_notifier(notifier)
     }
 
     pub(super) fn next_timeout(&self) -> Option<Duration> {

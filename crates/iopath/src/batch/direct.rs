@@ -10,7 +10,7 @@ use crate::source::threading::{Threading, sealed};
 use crate::volume::Volume;
 use coherent::CoherentIos;
 use iopath_core::{Extent, IoError, LogSink, Op, Priority, QueueStats, Stream, SubmitError};
-use iopath_os::{Bell, BufferPool, Finished, Job, ThreadQueue, WaitError, now};
+use iopath_os::{BufferPool, CompletedJob, Job, Notifier, ThreadQueue, WaitError, now};
 use std::io;
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub(super) struct DirectBatch<T: Threading> {
     priority: Priority,
     /// On a volume with a page cache: the requests from queue to completion.
     coherent: Option<Box<CoherentIos>>,
-    /// Rung at completions, if an event loop waits for them.
-    bell: Option<Bell>,
+    /// Notified of completions, if an event loop waits for them.
+    notifier: Option<Notifier>,
 }
 
 impl<T: Threading> DirectBatch<T> {
@@ -45,7 +45,7 @@ impl<T: Threading> DirectBatch<T> {
             stream: options.stream,
             priority: options.priority,
             coherent,
-            bell: None,
+            notifier: None,
         })
     }
 
@@ -82,7 +82,7 @@ impl<T: Threading> DirectBatch<T> {
 
     pub(super) fn poll(&mut self) -> Option<Completion> {
         self.next_completed().or_else(|| {
-            self.clear_bell();
+            self.clear_notifier();
             self.runner().reap();
             self.reap_coherent();
             self.next_completed()
@@ -93,8 +93,8 @@ impl<T: Threading> DirectBatch<T> {
         if let Some(direct) = &mut self.coherent {
             return direct.next_completed();
         }
-        let finished = self.runner.as_is_mut().poll_completion()?;
-        Some(completion(&self.volume, finished))
+        let completed = self.runner.as_is_mut().poll_completion()?;
+        Some(completion(&self.volume, completed))
     }
 
     pub(super) fn start_log(&mut self, sink: Box<dyn LogSink>) {
@@ -118,10 +118,10 @@ impl<T: Threading> DirectBatch<T> {
     }
 
     /// See [`Batch::completion_fd`](super::Batch::completion_fd).
-    pub(super) fn set_bell(&mut self, bell: &Bell) -> io::Result<()> {
+    pub(super) fn set_notifier(&mut self, notifier: &Notifier) -> io::Result<()> {
         self.runner.pin(self.volume.source()).map_err(io::Error::other)?;
-        self.runner().set_bell(bell)?;
-        self.bell = Some(bell.clone());
+        self.runner().set_notifier(notifier)?;
+        self.notifier = Some(notifier.clone());
         Ok(())
     }
 
@@ -132,10 +132,10 @@ impl<T: Threading> DirectBatch<T> {
         [due, is_flushing.then_some(FORCED_POLL)].into_iter().flatten().min()
     }
 
-    fn clear_bell(&self) {
-        if let Some(bell) = &self.bell {
+    fn clear_notifier(&self) {
+        if let Some(notifier) = &self.notifier {
             // An error leaves the descriptor readable: the caller polls again.
-            let _ = bell.clear();
+            let _ = notifier.clear();
         }
     }
 
@@ -211,8 +211,8 @@ impl<T: Threading> Drop for DirectBatch<T> {
 }
 
 /// The completion of a job.
-fn completion(volume: &Volume, finished: Finished) -> Completion {
-    let Finished { token, op, extent, mut buffer, result } = finished;
+fn completion(volume: &Volume, completed: CompletedJob) -> Completion {
+    let CompletedJob { token, op, extent, mut buffer, result } = completed;
     let result = match (op, result, &mut buffer) {
         // The part before the end of the volume.
         (_, Ok(()), _) => {

@@ -2,7 +2,7 @@
 
 use super::{Batch, BatchIo, either};
 use crate::source::threading::Threading;
-use iopath_os::Bell;
+use iopath_os::Notifier;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -24,18 +24,18 @@ impl<T: Threading> Batch<T> {
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] if requests are in flight at the first call. Else an error of the system.
     pub fn completion_fd(&mut self) -> io::Result<OwnedFd> {
-        if let Some(bell) = &self.bell {
-            return bell.descriptor();
+        if let Some(notifier) = &self.notifier {
+            return notifier.descriptor();
         }
         if self.in_flight() > 0 {
             let reason = "requests are in flight; call completion_fd before the first request";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let bell = Bell::new()?;
-        bell.arm();
-        let descriptor = bell.descriptor()?;
-        either!(&mut self.io, io => io.set_bell(&bell))?;
-        self.bell = Some(bell);
+        let notifier = Notifier::new()?;
+        notifier.arm();
+        let descriptor = notifier.descriptor()?;
+        either!(&mut self.io, io => io.set_notifier(&notifier))?;
+        self.notifier = Some(notifier);
         Ok(descriptor)
     }
 

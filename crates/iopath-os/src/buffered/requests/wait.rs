@@ -47,7 +47,7 @@ impl CacheQueue {
         Ok(())
     }
 
-    /// The maximum time for which an event loop may wait for the bell before it polls; `None` for no limit.
+    /// The maximum time for which an event loop may wait for a notification before it polls; `None` for no limit.
     pub fn next_timeout(&self) -> Option<Duration> {
         let now = clock::now();
         let pause = self.pause_end.filter(|_| !self.paused.is_empty());

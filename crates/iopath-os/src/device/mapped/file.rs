@@ -1,4 +1,4 @@
-//! A mapped file shared by engines on several threads: the lock around it, the bells of the engines that wait, and
+//! A mapped file shared by engines on several threads: the lock around it, the notifiers of the engines that wait, and
 //! memory for the core. The file itself and the work of an engine are in the core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use iopath_core::Memory;
 use iopath_core::mapped::{EngineId, MappedFile, MappedFileError, MappedHost};
 use iopath_core::mapper::{FileLayout, MapError, Mapper, Space};
 
-use super::super::Bell;
+use super::super::Notifier;
 use crate::aligned::{AlignedBuf, NoMemory};
 use crate::memory::Segment;
 use crate::sync::Mutex;
@@ -65,8 +65,8 @@ struct Shared {
 #[derive(Debug)]
 struct Locked {
     file: MappedFile,
-    /// The bell of each engine.
-    bells: Vec<(EngineId, Bell)>,
+    /// The notifier of each engine.
+    notifiers: Vec<(EngineId, Notifier)>,
 }
 
 impl FileMap {
@@ -83,7 +83,7 @@ impl FileMap {
     }
 
     fn new(file: MappedFile) -> Result<Self, FileMapError> {
-        let locked = Mutex::new(Locked { file, bells: Vec::new() });
+        let locked = Mutex::new(Locked { file, notifiers: Vec::new() });
         let shared = Shared { locked, epoch: AtomicU64::new(0), zeroes: AlignedBuf::new(ZEROES_BYTES)? };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -118,11 +118,11 @@ impl FileMap {
         Ok(self.with(|file| file.limits_on(below))?)
     }
 
-    /// Adds an engine, whose thread waits for `bell`.
-    pub(super) fn add_engine(&self, bell: &Bell) -> Host {
+    /// Adds an engine, whose thread waits for `notifier`.
+    pub(super) fn add_engine(&self, notifier: &Notifier) -> Host {
         let id = self.with_locked(|locked| {
             let id = locked.file.add_engine();
-            locked.bells.push((id, bell.clone()));
+            locked.notifiers.push((id, notifier.clone()));
             id
         });
         Host { file: self.clone(), id }
@@ -146,11 +146,11 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Sets the bell that the engine's thread waits for.
-    pub(super) fn set_bell(&self, bell: &Bell) {
+    /// Sets the notifier that the engine's thread waits for.
+    pub(super) fn set_notifier(&self, notifier: &Notifier) {
         self.file.with_locked(|locked| {
-            for (_, own) in locked.bells.iter_mut().filter(|(engine, _)| *engine == self.id) {
-                *own = bell.clone();
+            for (_, own) in locked.notifiers.iter_mut().filter(|(engine, _)| *engine == self.id) {
+                *own = notifier.clone();
             }
         });
     }
@@ -158,7 +158,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.file.with_locked(|locked| locked.bells.retain(|(engine, _)| *engine != self.id));
+        self.file.with_locked(|locked| locked.notifiers.retain(|(engine, _)| *engine != self.id));
     }
 }
 
@@ -173,11 +173,11 @@ impl MappedHost for Host {
         let notified = locked.file.take_notified();
         shared.epoch.store(locked.file.epoch(), Ordering::Release);
         if !notified.is_empty() {
-            let is_notified = |(id, _): &&(EngineId, Bell)| *id != engine && notified.contains(id);
-            let bells: Vec<Bell> =
-                locked.bells.iter().filter(is_notified).map(|(_, bell)| bell.clone()).collect();
+            let is_notified = |(id, _): &&(EngineId, Notifier)| *id != engine && notified.contains(id);
+            let notifiers: Vec<Notifier> =
+                locked.notifiers.iter().filter(is_notified).map(|(_, notifier)| notifier.clone()).collect();
             drop(locked);
-            bells.iter().for_each(Bell::ring);
+            notifiers.iter().for_each(Notifier::notify);
         }
         result
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::cost::Cost;
 use super::job::{Caller, Job};
-use crate::device::{Bell, WaitError, Watch};
+use crate::device::{Notifier, WaitError, Watch};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The state that the threads and the device share.
@@ -47,8 +47,8 @@ struct Completed {
     wanted: usize,
     /// End the wait with fewer.
     ends_watch: bool,
-    /// Rung for each completed job.
-    bell: Option<Bell>,
+    /// Notified of each completed job.
+    notifier: Option<Notifier>,
 }
 
 impl Queue {
@@ -76,7 +76,7 @@ impl Shared {
                 jobs: VecDeque::with_capacity(depth),
                 wanted: 0,
                 ends_watch: false,
-                bell: None,
+                notifier: None,
             }),
             enough_completed: Condvar::new(),
             syscalls: AtomicU64::new(0),
@@ -145,9 +145,9 @@ impl Shared {
         self.enough_completed.notify_one();
     }
 
-    /// Sets the bell that is rung for each completed job.
-    pub(super) fn set_bell(&self, bell: &Bell) {
-        lock(&self.completed).bell = Some(bell.clone());
+    /// Sets the notifier for completed jobs.
+    pub(super) fn set_notifier(&self, notifier: &Notifier) {
+        lock(&self.completed).notifier = Some(notifier.clone());
     }
 
     /// The number of system calls that the threads made for completed jobs.
@@ -190,10 +190,10 @@ impl Shared {
     pub(super) fn complete(&self, jobs: &mut VecDeque<Job>) {
         let mut completed = lock(&self.completed);
         completed.jobs.append(jobs);
-        if let Some(bell) = &completed.bell {
-            // Rings each time: an earlier ring may have ended a wait already, and a ring without a waiter makes no
-            // system call.
-            bell.ring();
+        if let Some(notifier) = &completed.notifier {
+            // Notifies each time: an earlier notification may have ended a wait already, and a notification without a
+            // waiter makes no system call.
+            notifier.notify();
         }
         let enough = completed.wanted > 0 && completed.jobs.len() >= completed.wanted;
         drop(completed);

@@ -306,14 +306,14 @@ fn a_permanent_refusal_is_an_error_of_every_wait() {
 
 #[test]
 fn a_stale_flag_makes_a_poll_enter_the_kernel_once() {
-    for has_bell in [false, true] {
+    for has_notifier in [false, true] {
         // As `poll_completion` with a flag that stays set and no completion.
         let (mut is_fresh, mut has_entered, mut calls) = (false, false, 0);
-        while calls < 10 && may_hold_back(is_fresh, has_bell, has_entered) {
+        while calls < 10 && may_hold_back(is_fresh, has_notifier, has_entered) {
             calls += 1;
             (is_fresh, has_entered) = (true, true);
         }
-        assert_eq!(calls, 1, "with a bell: {has_bell}");
+        assert_eq!(calls, 1, "with a notifier: {has_notifier}");
     }
-    assert!(may_hold_back(true, true, false), "the ring for a held-back completion has ended a wait");
+    assert!(may_hold_back(true, true, false), "the notification of a held-back completion has ended a wait");
 }
