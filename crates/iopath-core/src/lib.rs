@@ -1,7 +1,7 @@
 //! The block I/O path of iopath, without system calls, clock, threads and locks.
 //!
-//! The caller submits a [`Bio`] to a [`RequestQueue`]. The queue splits it to the [`Limits`] of the device, holds it in a
-//! plug, merges it with adjacent bios, and lets an I/O scheduler ([`Elevator`](elevator::Elevator)) order the requests.
+//! The caller submits a [`Bio`] to a [`RequestQueue`]. The queue splits it to the [`Limits`] of the device, holds it in
+//! a plug, and merges it with adjacent bios. An I/O scheduler ([`Elevator`](elevator::Elevator)) orders the requests.
 //! [`RequestQueue::poll_dispatch`] returns the next request, up to the depth of the device, and a [`BlockDevice`]
 //! executes it. Time is an argument, so the same code runs on real storage and on modelled disks.
 //!

@@ -1,5 +1,5 @@
-//! The interface of a measured path: its row in the table and the traits behind it. Does not measure, and knows no path
-//! by name: see `paths.rs`.
+//! The interface of a measured path: its row in the table and the traits behind it. Does not measure. The paths
+//! themselves are in `paths.rs`.
 
 use std::fmt;
 use std::io;

@@ -219,7 +219,7 @@ fn the_same_seed_writes_the_same_log_and_another_seed_another() {
     }
 }
 
-/// A hash of every step of a log with its queue, time and repeat (FNV-1a), whatever compresses it.
+/// A hash of every step of a log with its queue, time and repeat (FNV-1a), independent of the compression.
 fn hash(log: &[u8]) -> u64 {
     let (mut reader, mut block) = (LogReader::new(log).unwrap(), Block::default());
     let mut hash: u64 = 0xCBF2_9CE4_8422_2325;

@@ -168,7 +168,7 @@ fn compare(work: Work, batches: u64) -> Compared {
     let log = LogWriter::create(&path, &LogInfo::default(), &LogOptions::default()).expect("a scratch file");
     let mut turns = Vec::new();
     for _ in 0..ROUNDS {
-        // Each load has each role in turn, since its position in memory can matter more than a log.
+        // The loads alternate between the roles, since the position of a load in memory can matter more than a log.
         let mut loads = [work; 4].map(Load::new);
         for _ in 0..4 {
             loads.rotate_left(1);

@@ -31,7 +31,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The names that [`Engine::from_str`] knows.
+    /// The names that [`Engine::from_str`] accepts.
     pub const KNOWN: &[(&str, Self)] =
         &[("auto", Self::Auto), ("uring", Self::Uring), ("threads", Self::Threads)];
 

@@ -2,6 +2,9 @@
 //! Each call succeeds or returns a documented error; it does not panic or wrap, and does not report success for I/O that was
 //! not done. Run the tests with overflow checks (profile `checked`).
 
+#[path = "support/edges.rs"]
+mod edges;
+
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
@@ -20,41 +23,13 @@ use iopath_os::{
     Runner, Tail, Threads, ThreadsConfig, UringConfig, limits_of,
 };
 
-const SIZE: u64 = 1 << 20;
-
-/// Offsets and lengths that are likely to overflow, in a volume of `SIZE` bytes and past its end.
-const EDGES: [u64; 20] = [
-    0,
-    1,
-    511,
-    512,
-    4095,
-    4096,
-    SIZE - 4096,
-    SIZE - 100,
-    SIZE - 1,
-    SIZE,
-    SIZE + 1,
-    u32::MAX as u64,
-    1 << 55,
-    i64::MAX as u64 - 4095,
-    i64::MAX as u64,
-    i64::MAX as u64 + 1,
-    u64::MAX - 4096,
-    u64::MAX - 4095,
-    u64::MAX - 100,
-    u64::MAX,
-];
+use edges::{EDGES, SIZE, pairs};
 
 type Device = dyn RealDevice + Send;
 
 /// Whether a disk of `size_bytes` in memory is small or refused. Other sizes use too much memory for a test.
 fn is_cheap(size_bytes: u64) -> bool {
     !(SIZE + 4096..1 << 55).contains(&size_bytes)
-}
-
-fn pairs() -> impl Iterator<Item = (u64, u64)> {
-    EDGES.into_iter().flat_map(|a| EDGES.into_iter().map(move |b| (a, b)))
 }
 
 fn open(size_bytes: u64) -> (MemoryDisk, Buffered) {

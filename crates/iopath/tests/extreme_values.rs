@@ -1,44 +1,18 @@
 //! Volumes of every kind with offsets, lengths, sizes and settings at the limits of arithmetic. Each call succeeds or returns
 //! a documented error; it does not panic or hang. Run the tests with overflow checks (profile `checked`).
 
+#[path = "../../iopath-os/tests/support/edges.rs"]
+mod edges;
 mod support;
 
+use edges::{EDGES, SIZE, pairs};
 use iopath::{
     Advice, AlignedBuf, Batch, BatchOptions, Error, ErrorKind, FileLayout, FileMap, IoError, IoMode, MAPPERS,
     MemoryConfig, MemoryDisk, OpenError, Options, Readahead, Request, Stream, Unaligned, Volume,
 };
 use support::{options, scratch};
 
-const SIZE: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-
-/// Offsets and lengths at the limits of arithmetic, inside and past the end of a volume of `SIZE` bytes.
-const EDGES: [u64; 20] = [
-    0,
-    1,
-    512,
-    4095,
-    4096,
-    SIZE - 4096,
-    SIZE - 100,
-    SIZE - 1,
-    SIZE,
-    SIZE + 1,
-    SIZE + 4096,
-    u32::MAX as u64,
-    1 << 55,
-    i64::MAX as u64 - 4095,
-    i64::MAX as u64,
-    i64::MAX as u64 + 1,
-    u64::MAX - 4096,
-    u64::MAX - 4095,
-    u64::MAX - 100,
-    u64::MAX,
-];
-
-fn pairs() -> impl Iterator<Item = (u64, u64)> {
-    EDGES.into_iter().flat_map(|a| EDGES.into_iter().map(move |b| (a, b)))
-}
 
 fn modes(options: &Options) -> [(&'static str, Options); 5] {
     let options = options.clone().write(true).cache_bytes(64 * BLOCK);

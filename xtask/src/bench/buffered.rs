@@ -207,7 +207,7 @@ pub(super) fn measure(
             })?;
         figures.extend(duel.goals.iter().map(|&(metric, goal)| {
             let of = |side: usize| median(results[side].iter().map(|report| report.value(metric)).collect());
-            // A share is compared with 1, whatever the peer.
+            // A share is compared with 1 for every peer.
             let is_share = metric == Metric::FirstEnded;
             Figure {
                 name: format!("{}: {}", duel.name, metric.name()),

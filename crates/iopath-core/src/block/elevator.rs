@@ -1,5 +1,6 @@
-//! The I/O scheduler (elevator): decides the order in which queued requests go to the device. The queue merges requests;
-//! an elevator finds candidates for a merge, since it knows the order of the sectors. An elevator never sees memory.
+//! The I/O scheduler (elevator): decides the order in which queued requests go to the device. The queue merges
+//! requests; an elevator finds candidates for a merge, since it keeps the order of the sectors. An elevator never sees
+//! memory.
 //!
 //! An elevator is one file in `elevator/` and one row in [`ELEVATORS`]. Another crate defines an elevator as an
 //! [`ElevatorKind`] and makes an [`ElevatorSpec`] of it. Shared parts: `sorted_queue` (order of sectors, and of age),

@@ -1,6 +1,6 @@
-//! A mapped file as a device: its sectors are those of the file, and the mapping says where they lie on another device.
-//! The plans in [`mapper`](crate::mapper) turn requests into steps, and `mapped/executor.rs` executes the steps. This
-//! module neither waits nor locks: a [`MappedHost`] gives access to the mapping that engines share.
+//! A mapped file as a device: its sectors are those of the file, and the mapping determines their location on another
+//! device. The plans in [`mapper`](crate::mapper) turn requests into steps, and `mapped/executor.rs` executes the
+//! steps. This module neither waits nor locks: a [`MappedHost`] gives access to the mapping that engines share.
 
 mod bios;
 mod executor;

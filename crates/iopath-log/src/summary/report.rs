@@ -240,7 +240,7 @@ pub struct Reasons {
     pub elevator: u64,
     /// The priorities differ.
     pub priority: u64,
-    /// The record gives no reason, or one that this version does not know.
+    /// The record gives no reason, or one that this version does not define.
     pub unknown: u64,
 }
 

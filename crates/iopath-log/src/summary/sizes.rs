@@ -6,7 +6,7 @@ use iopath_core::{Op, Record, SECTOR_BYTES};
 
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
-/// The index of operations that this version does not know.
+/// The index of operations that this version does not define.
 const UNKNOWN_OP: usize = 7;
 
 /// Counts by operation, and by size in powers of two sectors (class 0: no sectors).

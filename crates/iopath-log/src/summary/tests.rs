@@ -350,7 +350,7 @@ fn dumped(path: &Path, filter: &Filter) -> Vec<String> {
 }
 
 #[test]
-fn a_change_of_the_elevator_passes_filters_of_stream_and_sectors_whatever_its_name() {
+fn a_change_of_the_elevator_with_any_name_passes_filters_of_stream_and_sectors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let elevators = ["none", "ascend", "two-list", "closest", "deadline", "fair"];

@@ -67,8 +67,9 @@ impl Frames for DeviceFrames {
     type Memory = Segment;
 
     fn memory(&self, frame: Frame, bytes: u64) -> Segment {
-        // SAFETY: the state machine asks for frames of I/Os only. Until the I/O completes, the page cache lets no thread
-        // into a frame that is being read, and no writer into one that is being written. The arena outlives the runner.
+        // SAFETY: the state machine requests the memory of frames of I/Os only. Until the I/O completes, the page cache
+        // admits no thread to a frame that is being read, and no writer to a frame that is being written. The arena
+        // outlives the runner.
         unsafe { self.0.segment(frame, bytes as usize) }
     }
 }

@@ -76,14 +76,14 @@ impl Blocking for Mmap {
             unsafe { slots.stamp(slot, transfer.offset) };
         }
         let buffer = slots.start(slot).as_ptr();
-        // SAFETY: the offset is within the mapping, as was just seen.
+        // SAFETY: the offset is within the mapping, as checked above.
         let mapped = unsafe { self.start.add(transfer.offset as usize) }.as_ptr();
         let bytes = transfer.bytes as usize;
         match transfer.direction {
             // SAFETY: both regions are live and hold `bytes` bytes: the buffer is at least that long (`Blocking`). They
             // are separate mappings, and any byte value is valid. The watch handles a page that the kernel cannot load.
             Direction::Read => unsafe { ptr::copy_nonoverlapping(mapped, buffer, bytes) },
-            // SAFETY: as above, and the mapping is writable, as was just seen.
+            // SAFETY: as above, and the mapping is writable, as checked above.
             Direction::Write => unsafe { ptr::copy_nonoverlapping(buffer, mapped, bytes) },
         }
         self.check()

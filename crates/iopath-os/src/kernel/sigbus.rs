@@ -93,7 +93,7 @@ fn install_once() -> Result<(), i32> {
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
     ours.sa_sigaction = handle as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: `handle` has the signature that SA_SIGINFO asks for and calls only what a handler may.
+    // SAFETY: `handle` has the signature that SA_SIGINFO requires, and calls only functions that a handler may call.
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } != 0 {
         return Err(errno());
     }

@@ -98,7 +98,7 @@ impl Uring {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         if transfer.direction == Direction::Write {
-            // SAFETY: the slot is not in flight, as was just seen.
+            // SAFETY: the slot is not in flight, as checked above.
             unsafe { self.slots.stamp(slot, transfer.offset) };
         }
         self.in_flight[slot as usize] = Some((transfer, 0));
@@ -138,7 +138,7 @@ impl Uring {
     /// If the slot is in flight.
     pub fn buffer(&mut self, slot: u32) -> &[u8] {
         assert!(self.in_flight[slot as usize].is_none(), "slot {slot} is in flight");
-        // SAFETY: the slot is not in flight, as was just seen, and `&mut self` keeps it so.
+        // SAFETY: the slot is not in flight, as checked above, and `&mut self` keeps it so.
         unsafe { self.slots.buffer(slot) }
     }
 

@@ -44,7 +44,7 @@ impl FileExtent {
     }
 }
 
-/// Flags of an extent, the `FIEMAP_EXTENT_*` bits as the kernel gives them.
+/// Flags of an extent, the `FIEMAP_EXTENT_*` bits as the kernel returns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtentFlags(u32);
 
@@ -161,7 +161,7 @@ fn all_batches(
 }
 
 /// The first byte below `size_bytes` that no written extent covers: a hole, or space that was never written. A read of
-/// that byte measures no device. `extents` must be in order of offset, as [`extents()`] gives them.
+/// that byte measures no device. `extents` must be in order of offset, as [`extents()`] returns them.
 pub fn first_unwritten(extents: &[FileExtent], size_bytes: u64) -> Option<u64> {
     let mut reached = 0;
     for extent in extents.iter().filter(|extent| extent.is_written()) {

@@ -1,8 +1,8 @@
 //! Random requests of one owner against an array of bytes, on a cache of four pages, while other threads read, write and
 //! resize, and the device fails now and then.
 //!
-//! The owner has the bytes before `OWN_BYTES`, which ends inside a page; the others have the rest. Requests that overlap are
-//! carried out in order, so a read is compared with the bytes that the requests queued before it leave.
+//! The owner has the bytes before `OWN_BYTES`, which ends inside a page; the others have the rest. Requests that
+//! overlap are executed in order, so a read is compared with the bytes that the requests queued before it leave.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

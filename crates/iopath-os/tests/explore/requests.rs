@@ -45,6 +45,26 @@ fn write_of(pool: &BufferPool, page: u64, value: u8, is_durable: bool) -> CacheR
     request
 }
 
+/// A queue for `depth` requests, and a buffer for each.
+fn queue_of(buffered: &Buffered, depth: u32) -> (BufferPool, CacheQueue) {
+    (BufferPool::new(depth, PAGE as usize).unwrap(), buffered.request_queue(depth, 1))
+}
+
+/// Queues four reads of random pages.
+fn queue_reads(queue: &mut CacheQueue, pool: &BufferPool) {
+    for _ in 0..4 {
+        queue.queue(read_of(pool, pick(6))).unwrap();
+    }
+}
+
+/// Blocking reads of three random pages.
+fn read_some(buffered: &Buffered) {
+    for _ in 0..3 {
+        let page = pick(6);
+        assert_eq!(read(buffered, page), page as u8);
+    }
+}
+
 /// Whether all have completed. Reads are checked.
 fn take_completed(queue: &mut CacheQueue) -> bool {
     while let Some(done) = queue.next_completed() {
@@ -64,16 +84,10 @@ fn an_owner_that_waits_beside_readers_ends() {
         let buffered = delayed_or_not(3, 6);
         on_threads(3, move |number| {
             if number > 0 {
-                for _ in 0..3 {
-                    let page = pick(6);
-                    assert_eq!(read(&buffered, page), page as u8);
-                }
-                return;
+                return read_some(&buffered);
             }
-            let (pool, mut queue) = (BufferPool::new(4, 4096).unwrap(), buffered.request_queue(4, 1));
-            for _ in 0..4 {
-                queue.queue(read_of(&pool, pick(6))).unwrap();
-            }
+            let (pool, mut queue) = queue_of(&buffered, 4);
+            queue_reads(&mut queue, &pool);
             while !take_completed(&mut queue) {
                 queue.wait(1 + pick(3) as u32).unwrap();
             }
@@ -88,19 +102,13 @@ fn an_event_loop_beside_readers_is_woken() {
         let buffered = delayed_or_not(3, 6);
         on_threads(2, move |number| {
             if number > 0 {
-                for _ in 0..3 {
-                    let page = pick(6);
-                    assert_eq!(read(&buffered, page), page as u8);
-                }
-                return;
+                return read_some(&buffered);
             }
-            let (pool, mut queue) = (BufferPool::new(4, 4096).unwrap(), buffered.request_queue(4, 1));
+            let (pool, mut queue) = queue_of(&buffered, 4);
             let notifier = Notifier::new().unwrap();
             notifier.arm();
             queue.set_notifier(&notifier).unwrap();
-            for _ in 0..4 {
-                queue.queue(read_of(&pool, pick(6))).unwrap();
-            }
+            queue_reads(&mut queue, &pool);
             queue.submit();
             loop {
                 queue.poll();
@@ -121,7 +129,7 @@ fn an_owner_that_waits_beside_a_writer_and_direct_io_ends() {
         let buffered = delayed_or_not(3, 6);
         on_threads(3, move |number| match number {
             0 => {
-                let (pool, mut queue) = (BufferPool::new(6, 4096).unwrap(), buffered.request_queue(6, 1));
+                let (pool, mut queue) = queue_of(&buffered, 6);
                 for round in 0..2 {
                     queue.queue(write_of(&pool, pick(2), 1, round == 1)).unwrap();
                     queue.queue(read_of(&pool, 4 + pick(2))).unwrap();

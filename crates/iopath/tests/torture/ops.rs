@@ -226,7 +226,7 @@ fn flush(work: &mut Work<'_>) -> Result<bool, Failure> {
     Ok(is_ok)
 }
 
-/// Flushed bytes are on the medium, whatever fails concurrently, and whatever is dirty elsewhere.
+/// Flushed bytes are on the medium, independent of concurrent failures and of dirty pages elsewhere.
 fn save(work: &mut Work<'_>) -> Result<(), Failure> {
     let Some((offset, bytes)) = work.range() else { return Ok(()) };
     let begun = work.worker.losses.now();

@@ -184,7 +184,7 @@ impl Step {
     }
 }
 
-/// A record has a code that this version does not know.
+/// A record has a code that this version does not define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a record has {field} {code}, which this version does not know; read it with a newer iopath")]
 pub struct UnknownCode {
@@ -304,7 +304,7 @@ impl Record {
     /// [`Record::parts`].
     ///
     /// # Errors
-    /// If the record has a code that this version does not know.
+    /// If the record has a code that this version does not define.
     pub fn step(self) -> Result<Step, UnknownCode> {
         let event = self.event().ok_or(UnknownCode { field: "event", code: self.event_code() })?;
         let op = self.op().ok_or(UnknownCode { field: "operation", code: (self.0[2] >> 53) as u8 & 7 })?;
@@ -336,12 +336,12 @@ impl Record {
         (self.0[2] >> 48) as u8 & 31
     }
 
-    /// The event, if this version knows its code.
+    /// The event, if this version defines its code.
     pub fn event(self) -> Option<Event> {
         Event::from_code(self.event_code())
     }
 
-    /// The operation, if this version knows its code.
+    /// The operation, if this version defines its code.
     pub fn op(self) -> Option<Op> {
         OPS.get((self.0[2] >> 53) as usize & 7).copied()
     }

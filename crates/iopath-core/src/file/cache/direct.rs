@@ -8,10 +8,10 @@
 //! ```
 //!
 //! While a write is registered, no buffered writer can enter a page of its range. So no page there becomes dirty, and
-//! write-back cannot put old bytes over those of the direct write. Readers and readahead are never blocked. Pages that
-//! they read between Go and the end may be old. These pages are dropped at the end, before the completion is reported
-//! to any caller. The range is in whole pages: if the direct I/O covers a part of a page, the rest of the page is on
-//! the device by then.
+//! write-back cannot overwrite the bytes of the direct write with old bytes. Readers and readahead are never blocked.
+//! Pages that they read between Go and the end may be old. These pages are dropped at the end, before the completion is
+//! reported to any caller. The range is in whole pages: if the direct I/O covers a part of a page, the rest of the page
+//! is on the device by then.
 //!
 //! The direct I/O never flushes the device. A forced write ends with [`PageCache::end_forced`] (`forced.rs`).
 //!

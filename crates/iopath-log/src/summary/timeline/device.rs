@@ -1,5 +1,5 @@
 //! The state of the device: its depth and the position of its head, as the events of all queues change them.
-//! `timeline.rs` puts the events in the order of time.
+//! `timeline.rs` sorts the events by time.
 
 use super::super::depth::DepthOverTime;
 use super::super::report::{Depth, Seeks};

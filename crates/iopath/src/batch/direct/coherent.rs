@@ -36,7 +36,7 @@ struct AtDevice {
 
 #[derive(Debug)]
 struct Unflushed {
-    /// Set until the cache knows that the write is complete.
+    /// Set until the completion is reported to the cache.
     tag: Option<DirectTag>,
     /// Set from then on.
     forced: Option<Forced>,
