@@ -237,7 +237,7 @@ fn survey_flag(field: Field) -> Option<&'static str> {
 pub(crate) struct MapArgs {
     /// A regular file. Its content is not read
     pub(crate) file: PathBuf,
-    /// Block sizes: counts the requests of reading the whole file in blocks of each size
+    /// Block sizes for which the requests of reading the whole file are counted
     #[arg(long, default_value = "4k,64k,1m", value_delimiter = ',', value_parser = read_size, value_name = "SIZE,...")]
     pub(crate) bs: Vec<u64>,
     /// How a read is split before an indirect block of a block-mapped file (ext2, ext3); default: once

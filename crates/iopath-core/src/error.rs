@@ -8,7 +8,7 @@ pub enum IoError {
     #[error("the device reports a media error (EIO); see the kernel log for the sector")]
     Media,
     /// No space left for the data (ENOSPC, EDQUOT).
-    #[error("no space left; free some or choose another target")]
+    #[error("no space left; free some space or choose another target")]
     NoSpace,
     /// The device does not support the operation (EOPNOTSUPP).
     #[error("the device does not support this operation")]

@@ -64,7 +64,7 @@ pub enum LabError {
     #[error("interrupted")]
     Interrupted,
     /// The target disappeared during the run.
-    #[error("{} is gone: it was removed or renamed during the run", target.display())]
+    #[error("{} no longer exists: it was removed or renamed during the run", target.display())]
     Gone {
         /// The target.
         target: PathBuf,
@@ -299,10 +299,10 @@ fn advice(error: &io::Error) -> &'static str {
         _ => {}
     }
     match Errno::from_io_error(error) {
-        Some(Errno::NODEV) => "ENODEV: the device is gone",
-        Some(Errno::NXIO) => "ENXIO: the device is gone, or the offset lies beyond its end",
+        Some(Errno::NODEV) => "ENODEV: the device no longer exists",
+        Some(Errno::NXIO) => "ENXIO: the device no longer exists, or the offset lies beyond its end",
         Some(Errno::STALE) => "ESTALE: the file no longer exists on the server; mount the filesystem again",
-        Some(Errno::IO) => "EIO: the device failed or is gone; the kernel's log (dmesg) has the cause",
+        Some(Errno::IO) => "EIO: the device failed or was removed; the kernel's log (dmesg) has the cause",
         Some(Errno::INVAL) => {
             "EINVAL: the target refuses direct I/O at this offset, length or memory address"
         }

@@ -65,6 +65,9 @@ fn a_target_that_is_removed_between_two_repetitions_is_reported_as_gone() {
     let error =
         Lab::new(Duration::from_millis(1), &mut Silent).run(&workload, &target, &mut watch).unwrap_err();
     assert!(matches!(error, LabError::Gone { .. }), "{error}");
-    assert!(error.to_string().ends_with("is gone: it was removed or renamed during the run"), "{error}");
+    assert!(
+        error.to_string().ends_with("no longer exists: it was removed or renamed during the run"),
+        "{error}"
+    );
     path.keep().unwrap();
 }

@@ -98,7 +98,7 @@ pub enum BufferedError {
     },
     /// No frame is free, since write-back fails.
     #[error(
-        "the cache is full and {pages} of its pages cannot be written: {source}; they stay until they can"
+        "the cache is full and {pages} of its pages cannot be written: {source}; they stay in the cache until a write succeeds"
     )]
     Unwritable {
         /// The number of pages whose write-back failed.

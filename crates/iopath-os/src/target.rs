@@ -142,7 +142,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// A kind of file that has no blocks.
-    #[error("{path} is a {kind}; give a regular file, a directory or a block device")]
+    #[error("{path} is a {kind}; name a regular file, a directory or a block device")]
     NotATarget {
         /// The path as given.
         path: PathBuf,

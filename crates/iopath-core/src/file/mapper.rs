@@ -87,7 +87,7 @@ pub enum MapError {
     #[error("the metadata block at sectors {0} has to be read first")]
     Metadata(Extent),
     /// The [`Space`] is exhausted.
-    #[error("no space left for the file; free some, or wait until I/O in flight frees released space")]
+    #[error("no space left for the file; free some space, or wait until I/O in flight frees released space")]
     NoSpace,
     /// Files of this mapper have no holes and a fixed size.
     #[error("a {0} mapping is fixed: it has no holes and cannot change its size")]

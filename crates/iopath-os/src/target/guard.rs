@@ -17,7 +17,7 @@ use super::{DeviceNumber, Kind, TableError, Target, ffi, signature, swaps};
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It is a directory.
-    #[error("{target} is a directory; give a file in it, or measure with a scratch file there")]
+    #[error("{target} is a directory; name a file in it, or measure with a scratch file there")]
     Directory {
         /// The target.
         target: PathBuf,
@@ -109,7 +109,7 @@ pub enum Refusal {
         offset: u64,
     },
     /// The path leads to another file than at the inspection.
-    #[error("{target} has been replaced since it was inspected; run again if that was meant")]
+    #[error("{target} has been replaced since it was inspected; run the command again if that is intended")]
     Replaced {
         /// The target.
         target: PathBuf,

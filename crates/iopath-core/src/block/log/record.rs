@@ -186,7 +186,7 @@ impl Step {
 
 /// A record has a code that this version does not define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a record has {field} {code}, which this version does not know; read it with a newer iopath")]
+#[error("a record has {field} {code}, which this version does not define; read it with a newer iopath")]
 pub struct UnknownCode {
     /// The field.
     pub field: &'static str,

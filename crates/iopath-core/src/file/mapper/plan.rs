@@ -121,7 +121,7 @@ impl FromStr for Boundary {
 pub enum PlanError {
     /// The offset or length is not whole blocks of the device.
     #[error(
-        "bytes {file} of the file are not whole blocks of {block_bytes} bytes; align them, or go through a buffer"
+        "bytes {file} of the file are not whole blocks of {block_bytes} bytes; align them, or copy through an aligned buffer"
     )]
     Unaligned {
         /// The range.
