@@ -118,8 +118,9 @@ pub(crate) struct RunArgs {
     /// Page size of the page cache of iopath-buffered, 4k to 64k; default: 4k
     #[arg(long, value_parser = page_bytes, value_name = "SIZE")]
     pub(crate) page: Option<u32>,
-    /// Readahead of the page cache of iopath-buffered: auto, off or a maximum size; default: auto
-    #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE")]
+    /// Readahead of the page cache of iopath-buffered: auto, off, a maximum size, or the windows of the Linux kernel of a
+    /// maximum size (linux:128k); default: auto
+    #[arg(long, value_parser = parse_readahead, value_name = "auto|off|SIZE|linux:SIZE")]
     pub(crate) readahead: Option<Readahead>,
     /// Borrow pages of the page cache of iopath-buffered instead of copying them
     #[arg(long)]

@@ -52,14 +52,20 @@ impl CacheSettings {
     }
 }
 
-/// Parses `auto`, `off` or a size.
+/// Parses `auto`, `off`, a size, or `linux:` and a size.
 pub fn parse_readahead(text: &str) -> Result<Readahead, String> {
+    let bytes = |size| {
+        parse_size(size).map_err(|_| {
+            format!("`{text}` is neither auto, off, a size (1m, 512k) nor Linux's windows (linux:128k)")
+        })
+    };
     match text {
         "auto" => Ok(Readahead::Auto),
         "off" => Ok(Readahead::Off),
-        size => parse_size(size)
-            .map(Readahead::Bytes)
-            .map_err(|_| format!("`{text}` is neither auto, off nor a size (1m, 512k)")),
+        _ => match text.strip_prefix("linux:") {
+            Some(size) => bytes(size).map(Readahead::Linux),
+            None => bytes(text).map(Readahead::Bytes),
+        },
     }
 }
 
@@ -68,6 +74,7 @@ fn readahead_text(readahead: Readahead) -> String {
         Readahead::Auto => "auto".to_owned(),
         Readahead::Off => "off".to_owned(),
         Readahead::Bytes(bytes) => bytes.to_string(),
+        Readahead::Linux(bytes) => format!("linux:{bytes}"),
     }
 }
 
@@ -117,8 +124,10 @@ mod tests {
         assert_eq!(parse_readahead("auto"), Ok(Readahead::Auto));
         assert_eq!(parse_readahead("off"), Ok(Readahead::Off));
         assert_eq!(parse_readahead("512k"), Ok(Readahead::Bytes(512 << 10)));
+        assert_eq!(parse_readahead("linux:128k"), Ok(Readahead::Linux(128 << 10)));
         assert!(parse_readahead("far").unwrap_err().contains("`far`"));
-        for text in ["auto", "off", "524288"] {
+        assert!(parse_readahead("linux:far").unwrap_err().contains("`linux:far`"));
+        for text in ["auto", "off", "524288", "linux:131072"] {
             assert_eq!(readahead_text(parse_readahead(text).unwrap()), text);
         }
     }

@@ -40,6 +40,9 @@ pub enum Readahead {
     Off,
     /// At most this many bytes.
     Bytes(u64),
+    /// The windows of the Linux kernel's readahead, of at most this many bytes (`read_ahead_kb`), for comparison. The volume
+    /// has one state for all readers.
+    Linux(u64),
 }
 
 /// The options of a [`Volume`](crate::Volume). Unless set: read-only, direct, the best engine of the system.

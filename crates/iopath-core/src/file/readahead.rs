@@ -45,6 +45,7 @@
 //! tests sweep 4 KiB–64 MiB over devices of several delays.
 
 mod credit;
+mod linux;
 mod recent;
 mod stream;
 mod streams;
@@ -55,6 +56,7 @@ mod window_tuner;
 use crate::file::page::{Page, PageRange};
 use crate::time::{Duration, Instant};
 use credit::Credit;
+use linux::Linux;
 use recent::Recent;
 use stream::{Distance, Stream};
 use streams::{Reached, Streams};
@@ -73,11 +75,30 @@ pub struct ReadaheadConfig {
     pub budget_bytes: u64,
     /// The maximum number of interleaved streams.
     pub streams_max: u16,
+    /// The rule for the size and the position of windows.
+    pub policy: WindowPolicy,
+}
+
+/// The rule for the size and the position of windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WindowPolicy {
+    /// That of this library: requests of the device, at a distance that follows its throughput.
+    #[default]
+    Adaptive,
+    /// That of the Linux kernel of 2009 (`mm/readahead.c`), with windows of at most `budget_bytes`. A volume has one
+    /// state for all readers, as an open file has in the kernel.
+    Linux,
 }
 
 impl Default for ReadaheadConfig {
     fn default() -> Self {
-        Self { page_bytes: 4096, request_bytes: 512 << 10, budget_bytes: 64 << 20, streams_max: 128 }
+        Self {
+            page_bytes: 4096,
+            request_bytes: 512 << 10,
+            budget_bytes: 64 << 20,
+            streams_max: 128,
+            policy: WindowPolicy::Adaptive,
+        }
     }
 }
 
@@ -119,6 +140,8 @@ pub struct Readahead {
     recent: Recent,
     window_tuner: WindowTuner,
     credit: Credit,
+    /// The state of [`WindowPolicy::Linux`]. The other policies do not use it.
+    linux: Option<Linux>,
     stats: ReadaheadStats,
 }
 
@@ -131,8 +154,12 @@ impl Readahead {
     /// # Panics
     /// If a page, a request or the budget has no bytes, or there are no streams: a bug of the caller.
     pub fn new(config: ReadaheadConfig, end: Page) -> Self {
-        let ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max } = config;
+        let ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max, policy } = config;
         assert!(page_bytes > 0 && request_bytes > 0 && budget_bytes > 0 && streams_max > 0, "{config:?}");
+        let linux = match policy {
+            WindowPolicy::Adaptive => None,
+            WindowPolicy::Linux => Some(Linux::new((budget_bytes / u64::from(page_bytes)).max(1))),
+        };
         let window_tuner = WindowTuner::new(request_bytes.saturating_mul(2).min(budget_bytes), budget_bytes);
         Self {
             config,
@@ -142,6 +169,7 @@ impl Readahead {
             recent: Recent::new(usize::from(streams_max) * 2),
             window_tuner,
             credit: Credit::new(),
+            linux,
             stats: ReadaheadStats::default(),
         }
     }
@@ -159,6 +187,11 @@ impl Readahead {
         let distance = self.distance(now);
         if self.pattern == Pattern::Random {
             return Window::only(at, distance);
+        }
+        if let Some(linux) = &mut self.linux {
+            let (window, is_first) = linux.on_miss(at, self.end, is_cached);
+            self.stats.streams += u64::from(is_first);
+            return self.count(window);
         }
         if let Some(index) = self.streams.missed_by(at) {
             let (window, shrinks) = self.streams.miss(index, at, distance, self.end, now);
@@ -187,6 +220,10 @@ impl Readahead {
     ) -> Option<Window> {
         if self.pattern == Pattern::Random {
             return None;
+        }
+        if let Some(linux) = &mut self.linux {
+            let window = linux.on_marker(at, self.end, is_cached)?;
+            return Some(self.count(window));
         }
         let distance = self.distance(now);
         let index = match self.streams.reached_by(at) {
@@ -230,9 +267,12 @@ impl Readahead {
         &self.stats
     }
 
-    /// The bytes to keep in flight, as measured so far.
+    /// The bytes to keep in flight, as measured so far. With [`WindowPolicy::Linux`], the maximum of a window.
     pub const fn distance_bytes(&self) -> u64 {
-        self.window_tuner.target()
+        match &self.linux {
+            Some(linux) => linux.max().saturating_mul(self.config.page_bytes as u64),
+            None => self.window_tuner.target(),
+        }
     }
 
     /// The throughput measured at that distance, in bytes per second; 0 while it is unknown.
@@ -268,7 +308,7 @@ impl Readahead {
             guess.course == Course::Forward || at.pages() <= distance.pages / 2
         });
         let history = cached_before(at.start(), distance.pages, is_cached);
-        let first = stream::first_size(at.pages(), distance);
+        let first = stream::first_size(at.pages(), distance.pages);
         let is_context = guess.is_none() && history > at.pages().max(3);
         let found = match guess {
             Some(guess) => self.guessed_stream(guess.course, at, first, guess.is_certain(), distance),

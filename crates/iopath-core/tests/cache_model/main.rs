@@ -8,7 +8,7 @@ mod world;
 
 use iopath_core::Duration;
 use iopath_core::cache::{CacheConfig, Part};
-use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::readahead::{ReadaheadConfig, WindowPolicy};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -250,6 +250,7 @@ fn run_random(seed: u64) -> (u64, u64) {
         request_bytes: u64::from(config.io_pages_max * PAGE_BYTES),
         budget_bytes: u64::from(config.frames.div_ceil(2) * PAGE_BYTES),
         streams_max: 4,
+        policy: if rng.random() { WindowPolicy::Adaptive } else { WindowPolicy::Linux },
     };
     let readahead = rng.random_bool(0.5).then_some(readahead);
     // If not all frames join, a page I/O is several bios, which complete and fail separately.

@@ -112,7 +112,13 @@ fn a_cache_of_any_configuration_works() {
 fn readahead_at_any_position_requests_valid_pages() {
     for (request_bytes, budget_bytes) in pairs().filter(|(a, b)| *a > 0 && *b > 0) {
         for page_bytes in [1, 4096, u32::MAX] {
-            let config = ReadaheadConfig { page_bytes, request_bytes, budget_bytes, streams_max: 4 };
+            let config = ReadaheadConfig {
+                page_bytes,
+                request_bytes,
+                budget_bytes,
+                streams_max: 4,
+                ..ReadaheadConfig::default()
+            };
             let mut readahead = Readahead::new(config, Page(u64::MAX));
             for pattern in [Pattern::Normal, Pattern::Sequential, Pattern::Random] {
                 readahead.set_pattern(pattern);

@@ -111,6 +111,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, &limits)),
             Readahead::Off => None,
             Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, &limits),
+            Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, &limits),
         };
         let geometry = Geometry {
             page_bytes,

@@ -39,7 +39,13 @@ pub(crate) fn engine(pages: u8) -> Threads {
 /// Readahead with small windows, or no readahead.
 pub(crate) fn readahead() -> Option<ReadaheadConfig> {
     let page_bytes = PAGE as u32;
-    let small = ReadaheadConfig { page_bytes, request_bytes: 8192, budget_bytes: 16384, streams_max: 4 };
+    let small = ReadaheadConfig {
+        page_bytes,
+        request_bytes: 8192,
+        budget_bytes: 16384,
+        streams_max: 4,
+        ..ReadaheadConfig::default()
+    };
     (pick(2) == 0).then_some(small)
 }
 

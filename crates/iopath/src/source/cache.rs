@@ -54,6 +54,7 @@ fn config(source: &Source, target: &Target) -> Result<BufferedConfig, OpenError>
             Readahead::Auto => Some(ReadaheadConfig::for_device(cache_bytes, page_bytes, limits)),
             Readahead::Off => None,
             Readahead::Bytes(bytes) => ReadaheadConfig::limited(bytes, cache_bytes, page_bytes, limits),
+            Readahead::Linux(bytes) => ReadaheadConfig::linux(bytes, cache_bytes, page_bytes, limits),
         },
         size_bytes: target.size_bytes,
         block_bytes: limits.logical_block_bytes,

@@ -2,7 +2,7 @@
 
 use crate::block::limits::Limits;
 use crate::file::cache::CacheConfig;
-use crate::file::readahead::ReadaheadConfig;
+use crate::file::readahead::{ReadaheadConfig, WindowPolicy};
 
 /// The most bytes that are read ahead and not yet used, unless a caller sets another limit.
 const READAHEAD_BYTES_MAX: u64 = 64 << 20;
@@ -30,6 +30,13 @@ impl ReadaheadConfig {
         let budget_bytes =
             (budget_bytes > 0).then(|| budget_bytes.clamp(least, (cache_bytes / 2).max(least)))?;
         Some(Self::within(budget_bytes, page_bytes, limits))
+    }
+
+    /// Windows of the Linux kernel, of at most `window_bytes` or a quarter of the cache; none if that is zero. Two
+    /// windows are read ahead at most.
+    pub fn linux(window_bytes: u64, cache_bytes: u64, page_bytes: u32, limits: &Limits) -> Option<Self> {
+        let limited = Self::limited(window_bytes.min(cache_bytes / 4), cache_bytes, page_bytes, limits)?;
+        Some(Self { policy: WindowPolicy::Linux, ..limited })
     }
 
     fn within(budget_bytes: u64, page_bytes: u32, limits: &Limits) -> Self {
@@ -65,5 +72,10 @@ mod tests {
         assert_eq!(limited(0), None);
         assert_eq!(limited(1).unwrap().budget_bytes, u64::from(PAGE));
         assert_eq!(limited(u64::MAX).unwrap().budget_bytes, 1 << 19);
+        let linux = |bytes| ReadaheadConfig::linux(bytes, 1 << 20, PAGE, &limits());
+        assert_eq!(linux(0), None);
+        let of = |bytes| (linux(bytes).unwrap().budget_bytes, linux(bytes).unwrap().policy);
+        assert_eq!(of(128 << 10), (128 << 10, WindowPolicy::Linux));
+        assert_eq!(of(u64::MAX), (1 << 18, WindowPolicy::Linux));
     }
 }

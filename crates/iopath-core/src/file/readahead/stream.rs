@@ -94,8 +94,7 @@ impl Distance {
 }
 
 /// The first window for a request of `pages` pages (Linux, `get_init_ra_size`).
-pub(super) fn first_size(pages: u64, distance: Distance) -> u64 {
-    let max = distance.pages;
+pub(super) fn first_size(pages: u64, max: u64) -> u64 {
     match pages.checked_next_power_of_two().unwrap_or(u64::MAX) {
         small if small <= max / 32 => small * 4,
         middling if middling <= max / 4 => middling * 2,
@@ -104,7 +103,7 @@ pub(super) fn first_size(pages: u64, distance: Distance) -> u64 {
 }
 
 /// The size of the window after a window of `size` (Linux, `get_next_ra_size`).
-const fn next_size(size: u64, max: u64) -> u64 {
+pub(super) const fn next_size(size: u64, max: u64) -> u64 {
     if size < max / 16 {
         size * 4
     } else if size <= max / 2 {
