@@ -3,8 +3,8 @@
 //! `figures.rs` measures the elevators.
 //!
 //! Keys have the three patterns of device I/O. `sweep` removes the next entry at or after a moving head, as a one-way
-//! elevator does; `merge` finds both neighbours of the key before the insert; `plug` is `sweep` in batches, prefetched;
-//! `first` removes the least entry, with random keys that are little above it.
+//! elevator does. `merge` finds both neighbours of the key before the insert. `plug` is `sweep` in batches, prefetched.
+//! `first` removes the least entry; its random keys are little above that entry.
 
 #![expect(missing_docs, reason = "criterion_group! makes a public function without a comment")]
 

@@ -138,8 +138,9 @@ impl KernelThreadsIo {
         (!threads.is_empty()).then_some(Self(threads))
     }
 
-    /// The bytes moved since `before`. Those of a thread that has ended are lost; the kernel ends workers that have been idle
-    /// for minutes, and each takes its earlier bytes with it, so the sums of two moments cannot be compared.
+    /// The bytes moved since `before`. Bytes of a thread that has ended are not included: its counter no longer exists.
+    /// The kernel ends workers that have been idle for minutes, so the difference of two sums over all threads would be
+    /// wrong.
     pub(crate) fn since(&self, before: &Self) -> ProcessIo {
         let mut moved = ProcessIo::default();
         for (number, &after) in &self.0 {

@@ -13,7 +13,7 @@
 //! volume. Each of the `--threads` threads reads one request from the kernel, completes it, and reads the next, so that many
 //! requests are in flight on the volume.
 //!
-//! Not a filesystem for permanent data: it does not store owner, mode and times of the files, and a `--mapper` other than
+//! Do not store permanent data in it. It does not store owner, mode and times of the files, and a `--mapper` other than
 //! `identity` loses the location of the data when the program ends. Mounting needs root or the program `fusermount3`.
 
 use clap::{Parser, ValueEnum};

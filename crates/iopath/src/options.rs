@@ -132,8 +132,9 @@ impl Options {
     /// are complete.
     ///
     /// If another handle or process has made the file longer meanwhile, the volume leaves the length of the file as it
-    /// is. Two handles must not extend one file at the same time: while one of them has unflushed appends, writes of the
-    /// other inside the same step do not change the length of the file, and a flush of the first truncates them.
+    /// is. Two handles must not extend one file at the same time. While one handle has unflushed appends, writes of the
+    /// other inside the same step do not change the length of the file. A flush of the first handle then truncates
+    /// these writes.
     ///
     /// A flush or a write that extends may resize the file. Before either, reap every [`Batch`](crate::Batch) write to
     /// the last page, as for [`Volume::resize`](crate::Volume::resize).
@@ -192,10 +193,11 @@ impl Options {
         self
     }
 
-    /// The maximum number of requests in flight at the device of a queue that threads share: the queue of the page cache,
-    /// and, with an elevator other than `none`, the queue of all threads and batches. Further requests wait in the elevator,
-    /// which orders them. Default for the page cache: [`Options::depth`]; otherwise `queue_depth` or `nr_requests` of the
-    /// disk in sysfs, or 32. With `none` and without a page cache, no queue is shared, and only [`Options::depth`] applies.
+    /// The maximum number of requests in flight at the device of a queue that threads share. This is the queue of the
+    /// page cache, and, with an elevator other than `none`, the queue of all threads and batches. Further requests wait
+    /// in the elevator, which orders them. Default for the page cache: [`Options::depth`]; otherwise `queue_depth` or
+    /// `nr_requests` of the disk in sysfs, or 32. With `none` and without a page cache, no queue is shared, and only
+    /// [`Options::depth`] applies.
     #[must_use]
     pub const fn device_depth(mut self, requests: u32) -> Self {
         self.device_depth = Some(requests);

@@ -1,5 +1,5 @@
 //! Orders dispatches and completions by time across all queues, and measures depth and seeks in that order. Blocks of
-//! different queues lie in the file one after another, so an event waits here until no later block can contain an
+//! different queues lie in the file one after another. So an event waits here until no later block can contain an
 //! earlier event, or until the bound on memory is reached. `timeline/waiting.rs` stores the waiting events.
 
 mod device;

@@ -19,7 +19,7 @@
 //! - While I/O is in flight, a thread polls, or was woken to poll. Every unlock checks that ([`Locked`]): a thread that
 //!   ends polling, or leaves I/O in flight, wakes a sleeper to poll next. While the elevator or a busy device holds a
 //!   request back until some time, at least one sleeper has a time limit no later than that time.
-//! - A thread that lacks a frame sleeps for short times only ([`Starvation`]): a reader that only copies a page does
+//! - A thread that lacks a frame sleeps for short times only ([`Starvation`]). A reader that only copies a page does
 //!   not report that it has left the frame, and a failed write-back is retried after some time.
 
 use std::ops::{Deref, DerefMut};

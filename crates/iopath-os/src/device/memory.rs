@@ -154,10 +154,10 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Simulates a power failure. Data that no completed flush or forced write covers may be lost. For each such
-    /// sector, in ascending order, `choose` gets the number `n` of its unsaved versions and returns how many reached
-    /// the medium: from 0 (the sector is as last saved) to `n` (as last written). Open devices are closed: their
-    /// requests in flight and all later requests fail.
+    /// Simulates a power failure. Data that no completed flush or forced write covers may be lost. Calls `choose` for
+    /// each such sector, in ascending order, with the number `n` of its unsaved versions. The result is the number of
+    /// versions that reached the medium: from 0 (the sector is as last saved) to `n` (as last written). Open devices
+    /// are closed: their requests in flight and all later requests fail.
     pub fn crash(&self, choose: impl FnMut(u32) -> u32) {
         let mut medium = self.medium();
         self.shared.crashes.fetch_add(1, Ordering::AcqRel);

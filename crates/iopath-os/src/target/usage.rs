@@ -22,7 +22,8 @@ pub(super) struct MountedDevice {
 }
 
 /// All devices with a mounted filesystem: devices whose number is in the mount table, devices that the table names as a
-/// source (it has another device number for btrfs and some others), and all members of btrfs filesystems.
+/// source, and all members of btrfs filesystems. (For btrfs and some others, the table has a number that is not of a
+/// device.)
 pub(super) fn mounted_devices(roots: &Roots, mounts: &Mounts) -> Vec<MountedDevice> {
     let mut found = Vec::new();
     for mount in mounts.iter() {

@@ -16,8 +16,8 @@ impl<T: Threading> Batch<T> {
     ///
     /// The example `tokio_batch` awaits a batch in tokio.
     ///
-    /// After the first call, a direct batch has a queue and an engine of its own, also with an elevator: a shared queue
-    /// has no thread that waits for the device on behalf of an event loop. For buffered batches the cache starts one
+    /// After the first call, a direct batch has a queue and an engine of its own with every elevator, since no thread
+    /// waits for the device of a shared queue on behalf of an event loop. For buffered batches the cache starts one
     /// thread, which polls its device while requests of such batches wait. A buffered read makes the descriptor
     /// readable when a page has arrived, and immediately if all of its pages are cached.
     ///
@@ -40,8 +40,8 @@ impl<T: Threading> Batch<T> {
     }
 
     /// The maximum time to wait for [`Batch::completion_fd`] before the next [`Batch::poll`]; `None` for no limit.
-    /// There is a limit while an elevator delays requests, while a forced write waits for a flush of the page cache,
-    /// while writes wait because too many pages are dirty, and while a request waits for a page of a cache that is full.
+    /// There is a limit in four cases: an elevator delays requests; a forced write waits for a flush of the page cache;
+    /// writes wait because too many pages are dirty; a request waits for a page of a full cache.
     pub fn next_timeout(&self) -> Option<Duration> {
         either!(&self.io, io => io.next_timeout())
     }

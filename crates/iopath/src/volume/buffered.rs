@@ -36,9 +36,9 @@ impl Volume {
         self.cache_if_any().map(Buffered::stats)
     }
 
-    /// Records each step of the volume's queue in `sink` from now on: of the queue between page cache and device, or, on a
-    /// volume without a page cache, of the queue that all threads and batches share. With elevator `none` and without a page
-    /// cache there is no such queue, since each thread and batch has its own: log a batch instead
+    /// Records each step of the volume's queue in `sink` from now on. On a volume with a page cache, this is the queue
+    /// between page cache and device; on any other, the queue that all threads and batches share. With elevator `none`
+    /// and without a page cache there is no such queue, since each thread and batch has its own: log a batch instead
     /// ([`Batch::start_log`](crate::Batch::start_log)).
     ///
     /// A direct batch on a volume with a page cache has a queue outside the cache, and a batch with a completion descriptor

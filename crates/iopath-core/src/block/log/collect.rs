@@ -10,8 +10,8 @@ use crate::time::Instant;
 
 /// A batch that is not full goes to the sink with the first step after this time.
 ///
-/// The reader of a log orders the records of all queues by time in bounded memory, so the records of a slow queue must not
-/// stay far behind those of a fast queue.
+/// The reader of a log sorts the records of all queues by time in bounded memory. So the records of a slow queue must
+/// not reach the file much later than records of a fast queue with the same time.
 const PENDING_MAX_NS: u64 = 50_000_000;
 
 /// The number of records ahead whose memory is prefetched for writing: see [`Log::prefetch_ahead`].

@@ -5,12 +5,12 @@
 //!   begin_direct ──▶ Go ──▶ plain write ──▶ end_forced ──▶ next flush of the device ──▶ Ok, or the error
 //! ```
 //!
-//! The write itself neither flushes the device nor uses forced unit access, for this reason: a failing flush may lose
-//! every byte written since the last good flush, including bytes of the cache. The device reports the failure once, to
-//! the queue that flushed. The owner of that queue forwards the failure; a batch does so at its owner's next poll.
-//! Until then, a flush on another queue would succeed although bytes are lost. (Linux may execute a forced write as a
-//! write and a flush, and then the write fails like a flush.) With one sequence of device flushes, this cannot happen.
-//! No caller waits for the owner of another queue, and writes that end together share a flush.
+//! The write itself neither flushes the device nor uses forced unit access. The reason: a failing flush may lose every
+//! byte written since the last good flush, including bytes of the cache. The device reports the failure once, to the
+//! queue that flushed. The owner of that queue forwards the failure; a batch does so at its owner's next poll. Until
+//! then, a flush on another queue would succeed although bytes are lost. (Linux may execute a forced write as a write
+//! and a flush, and then the write fails like a flush.) With one sequence of device flushes, this cannot happen. No
+//! caller waits for the owner of another queue, and writes that end together share a flush.
 
 use super::{DirectTag, Outcome, PageCache, Ready};
 use crate::error::IoError;
