@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_include_other_programs_prove_only_what_storage_did_not_transfer() {
+    fn counters_that_include_other_programs_prove_only_missing_transfers() {
         let judge = |repeats: &[Repeated]| {
             let (target, host, workload) = (Target::none(100 * MIB), host(0.0), Workload::default());
             judge(&Conditions { workload: &workload, target: &target, host: Some(&host) }, repeats, true)

@@ -1,5 +1,6 @@
-//! Every preset and every kind of model that contains another, as a device: each request completes exactly once, out of range and unsupported requests fail, a full device
-//! refuses, a flush follows the writes before it, and the same seed gives the same nanoseconds however often it is polled.
+//! Every preset and every kind of model that contains another, as a device. Each request completes exactly once,
+//! requests out of range and unsupported requests fail, a full device refuses, and a flush follows the writes before
+//! it. The same seed gives the same nanoseconds, independent of the number of polls.
 
 mod rig;
 
@@ -58,7 +59,7 @@ fn a_read_takes_time_and_leaves_an_empty_device() {
 }
 
 #[test]
-fn requests_that_cannot_be_carried_out_fail_and_others_go_on() {
+fn requests_that_cannot_be_executed_fail_and_others_continue() {
     for (name, model) in models() {
         let mut rig = Rig::new(device(&model));
         assert_eq!(rig.run(Op::Read, model.capacity(), 4096).result, Err(IoError::EndOfDevice), "{name}");

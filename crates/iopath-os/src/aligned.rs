@@ -42,8 +42,8 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// Allocates `len` zeroed bytes. For regions of 2 MiB and more the kernel is advised to use huge pages, which save
-    /// page-table walks and page pinning on each transfer; the kernel may ignore the advice.
+    /// Allocates `len` zeroed bytes. Advises the kernel to use huge pages for regions of 2 MiB and more, which saves
+    /// page-table walks and page pinning on each transfer. The kernel may ignore the advice.
     pub fn new(len: usize) -> Result<Self, NoMemory> {
         let page = page_bytes();
         let taken = len
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_is_written_and_crosses_threads() {
+    fn keeps_written_bytes_and_crosses_threads() {
         let mut buf = AlignedBuf::new(10_000).unwrap();
         buf[0] = 1;
         buf[9_999] = 2;

@@ -8,8 +8,8 @@ use std::ops::Range;
 /// An allocator for `#[global_allocator]`: the system's, with advice to use huge pages for blocks of 4 MiB and more.
 ///
 /// A queue of a million requests takes some 200 MB of tables. With pages of 4 KiB, almost every access to the tables
-/// also waits for the page table; a huge page of 2 MiB covers 512 times as much. With the usual setting `madvise`
-/// (`/sys/kernel/mm/transparent_hugepage/enabled`), the kernel uses huge pages only for advised memory.
+/// also waits for a page-table walk. A huge page of 2 MiB covers 512 times as much memory. With the usual setting
+/// `madvise` (`/sys/kernel/mm/transparent_hugepage/enabled`), the kernel uses huge pages only for advised memory.
 ///
 /// Costs one system call for each large allocation. The first access to a part of a reserved block takes up to 2 MiB of
 /// memory instead of 4 KiB.

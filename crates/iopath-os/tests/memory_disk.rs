@@ -80,7 +80,7 @@ fn every_crash(sectors_max: u64, live: impl Fn(&MemoryDisk)) -> BTreeSet<Vec<u8>
 }
 
 #[test]
-fn engines_share_what_one_writes() {
+fn engines_share_written_bytes() {
     let disk = disk(8, 0);
     let (mut one, mut other) = (disk.open(), disk.open());
     write(&mut one, 2, 2, 7);
@@ -174,7 +174,7 @@ fn after_a_crash_open_devices_are_gone() {
 }
 
 #[test]
-fn a_failed_flush_loses_only_what_it_covers() {
+fn a_failed_flush_loses_only_the_writes_that_it_covers() {
     let disk = disk(3, 8);
     let faults = Faults::new(1);
     faults.lose_on_failed_flush(&disk);

@@ -347,8 +347,8 @@ fn four_equal_threads_end_together_under_fair() {
     assert!(skew <= 0.02, "the ends {ends:?} of {} are {:.1}% apart", served.len(), skew * 100.0);
 }
 
-/// For each read of a thread that reads one block at a time beside a thread that writes: how many requests the device
-/// served from the read before it to the read. In ascending order.
+/// For each read of a thread that reads one block at a time beside a writer: the number of requests that the device
+/// served since the previous read. In ascending order.
 fn waits(priority: Priority) -> Vec<usize> {
     const READER: Stream = Stream(9);
     let bench = bench("deadline");

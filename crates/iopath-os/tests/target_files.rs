@@ -98,7 +98,7 @@ fn a_file_without_permission_to_read_is_not_reported_as_unaligned() {
 }
 
 #[test]
-fn extents_cover_what_was_written_and_show_holes_and_reserved_space() {
+fn extents_cover_written_data_and_show_holes_and_reserved_space() {
     let file = file_on_disk(1 << 20);
     let found = match extents(file.as_file()) {
         Err(ExtentError::Unsupported { source }) => return eprintln!("skipped: no FIEMAP here: {source}"),

@@ -55,6 +55,13 @@ const WORDS: &[Word] = &[
     ("hears of", "is notified of"),
     ("hand-over", "submission"),
     ("afresh", "again"),
+    ("carried out", "executed, performed"),
+    ("carries out", "executes, performs"),
+    ("whatever", "any, at every, independent of"),
+    ("get rid of", "remove, avoid"),
+    ("gets rid of", "removes, avoids"),
+    ("bell", "notifier"),
+    ("bells", "notifiers"),
     ("goes on with", "continues with"),
     ("go on with", "continue with"),
 ];

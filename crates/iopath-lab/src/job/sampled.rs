@@ -68,8 +68,8 @@ impl SampledJob {
         }
     }
 
-    /// The next run: the transfers before the next measured transfer, or the measured transfer alone. None at the end of
-    /// the plan, and at the end of the group in which the deadline passed or the job was stopped, so that each group has a
+    /// The next run: the transfers before the next measured transfer, or the measured transfer alone. None at the end
+    /// of the plan. After the deadline or a stop, none at the end of the current group, so that each group has a
     /// measured latency.
     pub(crate) fn poll_run(&mut self, now_ns: u64) -> Option<&[Transfer]> {
         self.is_stopped |= self.deadline.is_reached(now_ns);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_the_file_counts_what_it_drops() {
+    fn the_limit_of_the_file_counts_dropped_records() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let options = LogOptions { limit_bytes: 4096, ..LogOptions::default() };
         let log = SyncLogWriter::create(file.path(), &LogInfo::default(), &options).unwrap();

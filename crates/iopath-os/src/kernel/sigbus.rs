@@ -1,9 +1,9 @@
 //! Turns the SIGBUS of a mapped file that shrank, or whose device failed, into an error.
 //!
 //! When the kernel cannot load a page of a mapping, it sends a signal, which ends the process unless handled
-//! (`mmap(2)`). The handler here maps a page of zeroes at the address and records the fault in the watched range, and
-//! the access continues; the code that made it calls [`Watch::faulted`] afterwards. The handler forwards faults at
-//! other addresses to the previous handler.
+//! (`mmap(2)`). The handler here maps a page of zeroes at the address and records the fault in the watched range. The
+//! access then continues. The code that made the access calls [`Watch::faulted`] afterwards. The handler forwards
+//! faults at other addresses to the previous handler.
 
 mod range;
 

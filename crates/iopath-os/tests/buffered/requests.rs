@@ -210,7 +210,7 @@ fn requests_of_an_owner_that_stays_away_hold_no_page() {
 }
 
 #[test]
-fn a_dropped_queue_carries_out_writes_and_abandons_reads() {
+fn a_dropped_queue_executes_writes_and_abandons_reads() {
     let (buffered, gate) = gated(8);
     gate.close();
     let (pool, mut queue) = (pool(), buffered.request_queue(16, 2));
@@ -385,7 +385,7 @@ fn the_owner_is_notified_when_a_request_completes_and_not_before() {
 }
 
 #[test]
-fn a_discard_and_zeroes_of_any_range_are_carried_out_in_order() {
+fn a_discard_and_zeroes_of_any_range_are_executed_in_order() {
     let buffered = rig::open(rig::config(BYTES), disk().open(), |_| ());
     let (pool, mut queue) = (pool(), buffered.request_queue(8, 0));
     queue.queue(write(&pool, 10 * PAGE, 4 * PAGE, 9)).unwrap();

@@ -9,7 +9,7 @@ use crate::on_each_device;
 use crate::rig::{BLOCK, ROWS, Rig, pattern, segment};
 
 #[test]
-fn reads_back_what_was_written() {
+fn reads_back_written_data() {
     on_each_device(4096, |rig| {
         for (number, bytes) in [4096, 8192, 65_536, 1 << 20].into_iter().enumerate() {
             let (offset, data) = (number as u64 * BLOCK, pattern(bytes, number as u8));

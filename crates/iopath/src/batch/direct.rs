@@ -234,7 +234,7 @@ mod tests {
     use crate::{AnyThread, MemoryConfig, MemoryDisk, Options};
 
     #[test]
-    fn a_read_is_checked_again_however_often_the_end_moves_before_it_is_queued() {
+    fn a_read_is_checked_again_each_time_the_end_moves_before_it_is_queued() {
         const BLOCK: u64 = 4096;
         let disk = MemoryDisk::new(&MemoryConfig::of_bytes(3 * BLOCK)).unwrap();
         let volume = Volume::memory(&disk, &Options::new().write(true)).unwrap();

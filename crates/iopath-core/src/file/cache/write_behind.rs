@@ -1,6 +1,6 @@
 //! Write-behind: detects sequential writers, and returns the pages that they have passed, one request at a time, for
-//! immediate write-back (`io.rs`). Excludes pages that were cached when they were written, or shortly before: they are
-//! likely to be written again, so they are written back by age and share.
+//! immediate write-back (`io.rs`). Excludes pages that were cached when they were written, or shortly before. Such
+//! pages are likely to be written again, so they are written back by age and share.
 //!
 //! ```text
 //!   end_write ─▶ follow ─▶ stream ▒▒▒▒▒▒▒▒ ─ a request full ─▶ passed ─▶ next ─▶ at the device ─▶ take

@@ -12,7 +12,7 @@ use crate::thread_number;
 impl Progress {
     fn of_read(shared: &Shared, offset: u64, bytes: usize) -> Self {
         let failed_resizes = shared.failed_resizes();
-        Self { has_begun: true, done: 0, there: shared.before_end(offset, bytes), failed_resizes }
+        Self { has_begun: true, done: 0, available: shared.before_end(offset, bytes), failed_resizes }
     }
 }
 
@@ -22,15 +22,15 @@ impl Shared {
     fn copy_cached(&self, buffer: &mut [u8], offset: u64, progress: &mut Progress) -> bool {
         let thread = thread_number();
         loop {
-            while progress.done < progress.there {
-                let Progress { done, there, .. } = *progress;
+            while progress.done < progress.available {
+                let Progress { done, available, .. } = *progress;
                 let (page, from) = self.locate(offset + done as u64);
-                let bytes = (there - done).min(self.page_bytes - from);
+                let bytes = (available - done).min(self.page_bytes - from);
                 let target = &mut buffer[done..done + bytes];
                 let ahead = |frame| self.arena.fetch(frame, from);
                 let visited = self.hot.visit(thread, page, ahead, |pinned| {
                     if pinned.is_marked {
-                        self.handle_marker(self.range(offset + done as u64, there - done));
+                        self.handle_marker(self.range(offset + done as u64, available - done));
                     }
                     // SAFETY: the frame is visited until after the copy.
                     target.copy_from_slice(unsafe { self.arena.bytes(pinned.frame, from, bytes) });
@@ -89,7 +89,7 @@ impl CacheQueue {
             let key = self.missed[at];
             let request = &self.requests[key as usize];
             let (offset, progress) = (request.offset, request.progress);
-            let range = shared.range(offset + progress.done as u64, progress.there - progress.done);
+            let range = shared.range(offset + progress.done as u64, progress.available - progress.done);
             let waiter = state.add_request(self.id(key));
             match state.path.read(range, waiter as u64, now) {
                 ReadStep::Wait { .. } => self.waits(key, waiter, &state),
@@ -99,7 +99,7 @@ impl CacheQueue {
                 }
                 ReadStep::End => {
                     state.remove_request(waiter);
-                    self.requests[key as usize].progress.there = progress.done;
+                    self.requests[key as usize].progress.available = progress.done;
                     self.runnable.push_back(key);
                 }
             }
@@ -115,9 +115,9 @@ impl CacheQueue {
         for at in 0..self.pinned.len() {
             let (key, frame) = self.pinned[at];
             let request = &mut self.requests[key as usize];
-            let Progress { done, there, .. } = request.progress;
+            let Progress { done, available, .. } = request.progress;
             let (_, from) = shared.locate(request.offset + done as u64);
-            let bytes = (there - done).min(shared.page_bytes - from);
+            let bytes = (available - done).min(shared.page_bytes - from);
             if let Some(buffer) = &mut request.buffer {
                 // SAFETY: the frame is pinned until after the copy.
                 buffer[done..done + bytes].copy_from_slice(unsafe { shared.arena.bytes(frame, from, bytes) });

@@ -75,7 +75,7 @@ pub(super) struct Progress {
     /// Completed bytes; for a discard, those of the current stage.
     pub(super) done: usize,
     /// For a read: the number of its bytes before the end of the volume.
-    pub(super) there: usize,
+    pub(super) available: usize,
     /// For a read: the number of failed resizes at its beginning.
     pub(super) failed_resizes: u64,
 }
