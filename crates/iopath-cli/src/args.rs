@@ -17,13 +17,14 @@ use iopath_lab::path::PathRow;
 use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::{
     BlockSize, CacheSettings, Depth, DeviceDepth, End, Engine, Field, Jobs, LabError, LatencySampling,
-    LogSettings, ReadShare, Readahead, Repetitions, Rw, Workload,
+    LogSettings, ModelHost, Rate, ReadShare, Readahead, Repetitions, Rw, Workload,
 };
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use values::{
-    count, described, duration, elevator, elevators_help, log_file, page_bytes, read_size, seed, size,
-    survey_time,
+    count, described, duration, elevator, elevators_help, log_file, page_bytes, positive, rate, read_size,
+    seed, size, survey_time,
 };
 
 /// Measures block I/O paths: throughput, CPU cost, request sizes, latency, and their causes.
@@ -101,6 +102,16 @@ pub(crate) struct RunArgs {
     /// Time of each repetition (5s, 500ms, 1m; a plain number is seconds); default: until SIZE is transferred
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) runtime: Option<Duration>,
+    /// Time between the completion of a transfer and the next transfer in its place; default: none
+    #[arg(long, value_parser = duration, value_name = "TIME", conflicts_with_all = ["rate_iops", "rate"])]
+    pub(crate) thinktime: Option<Duration>,
+    /// Transfers that each job starts per second. A latency counts from the time at which the transfer should have
+    /// started, so transfers that start late are slow (no coordinated omission)
+    #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "rate")]
+    pub(crate) rate_iops: Option<NonZeroU64>,
+    /// Bytes that each job transfers per second, at fixed times as --rate-iops
+    #[arg(long, value_parser = rate, value_name = "SIZE")]
+    pub(crate) rate: Option<NonZeroU64>,
     /// Number of repetitions
     #[arg(long, default_value_t = 3, value_parser = count, value_name = "N")]
     pub(crate) repeat: u32,
@@ -147,6 +158,9 @@ pub(crate) struct RunArgs {
     /// Maximum size of the request log
     #[arg(long, value_parser = size, value_name = "SIZE", requires = "log")]
     pub(crate) log_limit: Option<u64>,
+    /// The CPUs in front of a modelled target: a preset, or a file of parameters; default: CPU work takes no time
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(crate) host: Option<String>,
     /// Allow writing to a file or device that is not a scratch file of iopath. Destroys its content
     #[arg(long)]
     pub(crate) overwrite: bool,
@@ -166,6 +180,8 @@ impl RunArgs {
             jobs: Jobs::new(self.numjobs)?,
             size_bytes: self.size,
             end: End::new(self.runtime, None),
+            think: self.thinktime.unwrap_or_default(),
+            rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
             repetitions: Repetitions::new(self.repeat)?,
             warm: self.warm,
             latency_sampling: LatencySampling::new(self.latency_every)?,
@@ -181,6 +197,7 @@ impl RunArgs {
                 borrow: self.borrow,
             },
             log: self.log.clone().map(|file| LogSettings { file, limit_bytes: self.log_limit }),
+            host: self.host.as_deref().map(ModelHost::find).transpose()?,
             overwrite: self.overwrite,
         })
     }
@@ -213,6 +230,9 @@ fn run_flag(field: Field) -> Option<&'static str> {
         Field::Jobs => "--numjobs",
         Field::Size => "--size",
         Field::End => "--runtime",
+        Field::Think => "--thinktime",
+        Field::RateIops => "--rate-iops",
+        Field::Rate => "--rate",
         Field::Repetitions => "--repeat",
         Field::Warm => "--warm",
         Field::LatencySampling => "--latency-every",
@@ -225,6 +245,7 @@ fn run_flag(field: Field) -> Option<&'static str> {
         Field::DeviceDepth => "--device-depth",
         Field::Engine => "--engine",
         Field::Log => "--log",
+        Field::Host => "--host",
         Field::Overwrite => "--overwrite",
     })
 }

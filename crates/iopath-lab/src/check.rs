@@ -7,7 +7,7 @@ use crate::field::Field;
 use crate::path::PathRow;
 use crate::refusal::WorkloadError;
 use crate::size::format_size;
-use crate::workload::{LatencySampling, Workload};
+use crate::workload::{LatencySampling, Rate, Workload};
 
 /// The range of page sizes, in bytes.
 const PAGE_BYTES_MIN: u32 = 4 << 10;
@@ -24,6 +24,9 @@ impl Workload {
     pub fn check(&self) -> Result<(), WorkloadError> {
         self.check_block()?;
         self.check_sampling()?;
+        if self.rate.is_some() && !self.think.is_zero() {
+            return Err(WorkloadError::TwoPaces);
+        }
         if let Some(size_bytes) = self.size_bytes {
             self.check_size(size_bytes)?;
         }
@@ -44,6 +47,24 @@ impl Workload {
     fn check_sampling(&self) -> Result<(), WorkloadError> {
         if self.latency_sampling > LatencySampling::ALL && !self.path.capabilities.synchronous {
             return Err(WorkloadError::SamplingUnsupported { path: self.path.name });
+        }
+        Ok(())
+    }
+
+    /// Makes the checks of a target on this machine, in addition to those of [`Workload::check`].
+    pub(crate) fn check_on_storage(&self) -> Result<(), WorkloadError> {
+        if self.host.is_some() {
+            return Err(WorkloadError::OnlyVirtual { field: Field::Host });
+        }
+        let pace = match self.rate {
+            Some(Rate::Ios(_)) => Field::RateIops,
+            Some(Rate::Bytes(_)) => Field::Rate,
+            None if self.think.is_zero() => return Ok(()),
+            None => Field::Think,
+        };
+        // A thread that waits for completions does not wake up for the next transfer.
+        if self.depth_in_flight() > 1 || self.latency_sampling != LatencySampling::ALL {
+            return Err(WorkloadError::PaceUnsupported { field: pace });
         }
         Ok(())
     }
@@ -147,9 +168,12 @@ fn check_no_cache(path: &PathRow, cache: &CacheSettings) -> Result<(), WorkloadE
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use iopath::{Engine, Readahead};
 
     use super::*;
+    use crate::model_host::ModelHost;
     use crate::paths::find_path;
     use crate::workload::{BlockSize, Depth, DeviceDepth, Jobs, Rw};
 
@@ -214,6 +238,32 @@ mod tests {
         }
         let elevator = Some("deadline".parse().unwrap());
         Workload { elevator, device_depth, ..on("iopath-direct") }.check().unwrap();
+    }
+
+    #[test]
+    fn a_host_and_paces_of_several_transfers_in_flight_are_refused_on_storage() {
+        let workload = Workload { path: find_path("iopath-direct").unwrap(), ..Workload::default() };
+        workload.check_on_storage().unwrap();
+        let refused = |workload: Workload| {
+            let error = workload.check_on_storage().unwrap_err();
+            assert!(error.is_usage());
+            error.to_string()
+        };
+        let host = ModelHost::find("server-2006").unwrap();
+        assert_eq!(host.name(), "server-2006");
+        let text = refused(Workload { host: Some(host), ..workload.clone() });
+        assert!(text.starts_with("modelled host"), "{text}");
+        let deep = Workload { depth: Depth::constant(2), ..workload };
+        let rate = std::num::NonZeroU64::new(5);
+        for (paced, named) in [
+            (Workload { think: Duration::from_nanos(1), ..deep.clone() }, "think time"),
+            (Workload { rate: rate.map(Rate::Ios), ..deep.clone() }, "rate of transfers"),
+            (Workload { rate: rate.map(Rate::Bytes), ..deep }, "rate of bytes"),
+        ] {
+            let text = refused(paced.clone());
+            assert!(text.starts_with(named) && text.contains("depth of 1"), "{text}");
+            Workload { depth: Depth::constant(1), ..paced }.check_on_storage().unwrap();
+        }
     }
 
     #[test]

@@ -10,11 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use iopath_model::Host;
 use iopath_os::{CpuTimes, process_cpu_times};
 
 use crate::cache::used_between;
 use crate::counters::{DiskCounters, ProcessIo, machine_busy_seconds};
 use crate::error::LabError;
+use crate::job::Pace;
 use crate::job::drive::{self, Clock, JobContext, JobError, Moved};
 use crate::job::tally::{JobResult, latencies};
 use crate::path::{Connection, IoPath, JobSpec};
@@ -39,7 +41,7 @@ pub(crate) struct Measured {
     /// From the first job's start to the first job's end.
     pub(crate) first_ended_seconds: f64,
     pub(crate) latency_ns: Histogram<u64>,
-    /// None in virtual time.
+    /// In virtual time, that of the modelled host; none without one.
     pub(crate) cpu: Option<CpuSeconds>,
     /// The transfers of the disk: of this process if it submits them itself, else of all processes. None without a single
     /// disk.
@@ -60,6 +62,14 @@ pub(crate) struct CpuSeconds {
     pub(crate) system: f64,
     /// Of the whole machine, including other programs; none where `/proc/stat` cannot be read.
     pub(crate) machine_busy: Option<f64>,
+}
+
+impl CpuSeconds {
+    /// The CPU time of a modelled host since `before`. All of it is kernel time: the jobs compute nothing.
+    pub(crate) fn modelled(host: &Host, before: Duration) -> Self {
+        let system = host.busy().saturating_sub(before).as_secs_f64();
+        Self { user: 0.0, system, machine_busy: Some(system) }
+    }
 }
 
 /// Runs a workload once on an open path.
@@ -211,7 +221,10 @@ impl Jobs<'_> {
             moved: &self.moved[job as usize],
         };
         match self.workload.latency_sampling {
-            LatencySampling::ALL => drive::run(connection, plan, &context),
+            LatencySampling::ALL => {
+                let pace = |now_ns| Pace::of(self.workload, now_ns);
+                drive::run(connection, plan, pace, &context)
+            }
             every => drive::run_sampled(connection, plan, &context, every.get(), self.seed(job)),
         }
     }

@@ -24,6 +24,12 @@ pub enum Field {
     Size,
     /// When a repetition ends.
     End,
+    /// The time between a transfer and the next one in its place.
+    Think,
+    /// Transfers a second.
+    RateIops,
+    /// Bytes a second.
+    Rate,
     /// The number of measurements.
     Repetitions,
     /// Whether caches stay filled.
@@ -48,6 +54,8 @@ pub enum Field {
     Engine,
     /// The request log.
     Log,
+    /// The CPUs in front of a modelled target.
+    Host,
     /// The permission to write to a user's file.
     Overwrite,
 }
@@ -57,7 +65,7 @@ pub type FieldNames = fn(Field) -> Option<&'static str>;
 
 impl Field {
     /// All fields.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::Path,
         Self::Target,
         Self::Pattern,
@@ -66,6 +74,9 @@ impl Field {
         Self::Jobs,
         Self::Size,
         Self::End,
+        Self::Think,
+        Self::RateIops,
+        Self::Rate,
         Self::Repetitions,
         Self::Warm,
         Self::LatencySampling,
@@ -78,6 +89,7 @@ impl Field {
         Self::DeviceDepth,
         Self::Engine,
         Self::Log,
+        Self::Host,
         Self::Overwrite,
     ];
 
@@ -92,6 +104,9 @@ impl Field {
             Self::Jobs => "number of jobs",
             Self::Size => "size",
             Self::End => "end condition",
+            Self::Think => "think time",
+            Self::RateIops => "rate of transfers",
+            Self::Rate => "rate of bytes",
             Self::Repetitions => "number of repetitions",
             Self::Warm => "warm start",
             Self::LatencySampling => "latency sampling",
@@ -104,6 +119,7 @@ impl Field {
             Self::DeviceDepth => "device depth",
             Self::Engine => "engine",
             Self::Log => "log",
+            Self::Host => "modelled host",
             Self::Overwrite => "overwrite permission",
         }
     }

@@ -7,12 +7,14 @@
 //!             handle_done(slot, now) ◀───────────────────────────┘
 //! ```
 //!
-//! `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a connection.
+//! `job/pace.rs` delays transfers: think time and rates. `job/sampled.rs` is the job that measures one latency in many, `job/drive.rs` drives both on a connection.
 
 pub(crate) mod drive;
+mod pace;
 pub(crate) mod sampled;
 pub(crate) mod tally;
 
+pub(crate) use pace::Pace;
 use tally::Tally;
 
 use crate::path::{Direction, Transfer};
@@ -41,17 +43,20 @@ impl Deadline {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     transfer: Transfer,
+    /// The time from which the latency counts.
     submitted_ns: u64,
 }
 
-/// A job that keeps its depth in flight and measures every latency. A new transfer starts as soon as a slot is free.
+/// A job that keeps its depth in flight and measures every latency. A new transfer starts as soon as a slot is free, or
+/// later with a [`Pace`].
 #[derive(Debug)]
 pub(crate) struct Job {
     plan: Plan,
     slots: Vec<Slot>,
     free: Vec<u32>,
     deadline: Deadline,
-    /// Set by the deadline or by [`Job::stop`].
+    pace: Option<Pace>,
+    /// Set by the end of the plan, the deadline or [`Job::stop`].
     is_stopped: bool,
     tally: Tally,
 }
@@ -65,16 +70,25 @@ impl Job {
             slots: vec![Slot { transfer: idle, submitted_ns: 0 }; depth as usize],
             free: (0..depth).rev().collect(),
             deadline: Deadline::after(now_ns, runtime_ns),
+            pace: None,
             is_stopped: false,
             tally: Tally::new(now_ns),
         }
     }
 
-    /// The next transfer to submit and its slot. None while all slots are in flight. After the end of the plan, the
-    /// deadline or [`Job::stop`], always none.
+    /// The same job with a pace.
+    pub(crate) fn with_pace(self, pace: Option<Pace>) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// The next transfer to submit and its slot. None while all slots are in flight, and until
+    /// [`Job::poll_timeout`]. After the end of the plan, the deadline or [`Job::stop`], always none.
     #[inline]
     pub(crate) fn poll_transfer(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
         self.is_stopped |= self.deadline.is_reached(now_ns);
+        if self.pace.is_some() && !self.is_stopped {
+            return self.poll_paced(now_ns);
+        }
         if self.is_stopped || self.free.is_empty() {
             return None;
         }
@@ -93,7 +107,31 @@ impl Job {
         let Slot { transfer, submitted_ns } = self.slots[slot as usize];
         self.tally.count(transfer);
         self.tally.measure(now_ns - submitted_ns);
-        self.free.push(slot);
+        match &mut self.pace {
+            Some(pace) => self.free.extend(pace.free(slot, now_ns)),
+            None => self.free.push(slot),
+        }
+    }
+
+    /// The time at which to poll a job with a pace again, if no transfer completes before.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        let pace = self.pace.as_ref().filter(|_| !self.is_stopped)?;
+        Some(pace.next(!self.free.is_empty())?.min(self.deadline.ns))
+    }
+
+    fn poll_paced(&mut self, now_ns: u64) -> Option<(u32, Transfer)> {
+        let pace = self.pace.as_mut()?;
+        if self.plan.is_complete() {
+            self.is_stopped = true;
+            return None;
+        }
+        self.free.extend(pace.rested(now_ns));
+        let &slot = self.free.last()?;
+        let submitted_ns = pace.start(now_ns)?;
+        let transfer = self.plan.next()?;
+        self.free.pop();
+        self.slots[slot as usize] = Slot { transfer, submitted_ns };
+        Some((slot, transfer))
     }
 
     /// Ends the job: no further transfers. The transfers in flight complete.
@@ -108,7 +146,13 @@ impl Job {
 
     /// Whether no transfer is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.free.len() == self.slots.len()
+        let resting = self.pace.as_ref().map_or(0, Pace::resting);
+        self.free.len() + resting == self.slots.len()
+    }
+
+    /// Whether all transfers have been made, as of the last poll.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopped && self.is_idle()
     }
 
     /// Bytes moved so far.

@@ -16,6 +16,7 @@ mod host;
 mod job;
 pub mod map;
 mod model;
+mod model_host;
 pub mod path;
 pub mod paths;
 mod pattern;
@@ -44,6 +45,7 @@ pub use error::LabError;
 pub use field::Field;
 pub use iopath::{ELEVATORS, Engine, Readahead};
 pub use model::{ModelTarget, model_file};
+pub use model_host::ModelHost;
 pub use progress::Progress;
 pub use refusal::WorkloadError;
 pub use result::{Report, RunResult, TargetFacts};
@@ -51,7 +53,7 @@ pub use run::{IDLE_SAMPLE, Lab};
 pub use scratch::Scratch;
 pub use target::{Target, TargetInfo};
 pub use workload::{
-    BlockSize, Depth, DeviceDepth, End, Jobs, LatencySampling, LogSettings, ReadShare, Repetitions, Rw,
+    BlockSize, Depth, DeviceDepth, End, Jobs, LatencySampling, LogSettings, Rate, ReadShare, Repetitions, Rw,
     Workload,
 };
 

@@ -1,8 +1,6 @@
 //! A modelled target: `model:NAME` for a preset, `model:FILE.toml` for a file of parameters. Finds and checks it; does not
-//! run it.
+//! run it. The modelled host in front of it: `model_host.rs`.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use iopath_core::SECTOR_BYTES;
@@ -10,18 +8,13 @@ use iopath_model::Model;
 
 use crate::error::LabError;
 use crate::field::Field;
+use crate::model_host::{is_file, read};
 use crate::paths::PATHS;
 use crate::refusal::WorkloadError;
 use crate::workload::{LatencySampling, Workload};
 
 /// The prefix of a target that is a model. A file of such a name is a target as `./model:NAME`.
 const PREFIX: &str = "model:";
-
-/// The end of the name of a model file.
-const SUFFIX: &str = ".toml";
-
-/// The maximum size of a model file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The longest run in seconds: 146 years. A model accepts no request later, so that no completion overflows the clock.
 const SECONDS_MAX: u64 = (1 << 62) / 1_000_000_000;
@@ -129,24 +122,6 @@ pub(crate) fn is_model(target: &Path) -> bool {
 pub fn model_file(target: &Path) -> Option<&Path> {
     let name = target.to_str()?.strip_prefix(PREFIX)?;
     is_file(name).then(|| Path::new(name))
-}
-
-fn is_file(name: &str) -> bool {
-    name.contains('/') || name.ends_with(SUFFIX)
-}
-
-fn read(file: &Path) -> Result<String, LabError> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => LabError::NoModelFile { file: file.to_owned() },
-        _ => LabError::Io { action: "read model file", target: file.to_owned(), source },
-    };
-    let mut text = String::new();
-    let read = File::open(file).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
-        let source = io::Error::new(io::ErrorKind::InvalidData, "it is larger than 1 MiB");
-        return Err(LabError::Io { action: "read model file", target: file.to_owned(), source });
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

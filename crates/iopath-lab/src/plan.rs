@@ -76,6 +76,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether all transfers have been drawn.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+}
+
 impl Iterator for Plan {
     type Item = Transfer;
 

@@ -59,6 +59,18 @@ pub enum WorkloadError {
         /// The reason.
         reason: &'static str,
     },
+    /// The setting has no meaning on storage of this machine.
+    OnlyVirtual {
+        /// The field.
+        field: Field,
+    },
+    /// Think times and rates on storage of this machine, with several transfers in flight or sampled latencies.
+    PaceUnsupported {
+        /// The field.
+        field: Field,
+    },
+    /// Both a think time and a rate.
+    TwoPaces,
     /// Virtual time ends before the run.
     EndOfTime {
         /// The time of all repetitions, in seconds.
@@ -138,6 +150,7 @@ impl WorkloadError {
     }
 
     /// The message, with the caller's names of the fields.
+    #[expect(clippy::too_many_lines, reason = "one text for each variant")]
     pub fn message(&self, names: FieldNames) -> String {
         let name = |field: Field| names(field).unwrap_or_else(|| field.name());
         match self {
@@ -168,6 +181,22 @@ impl WorkloadError {
                 known.join(" or ")
             ),
             Self::NotVirtual { field, reason } => format!("{reason}; omit {}", name(*field)),
+            Self::OnlyVirtual { field } => format!(
+                "{} applies to modelled targets (model:NAME or model:FILE.toml); omit it, or use such a {}",
+                name(*field),
+                name(Field::Target)
+            ),
+            Self::PaceUnsupported { field } => format!(
+                "{} on storage of this machine needs a depth of 1 and measures every latency; use {} 1 with more {}, and \
+                 omit {}",
+                name(*field),
+                name(Field::Depth),
+                name(Field::Jobs),
+                name(Field::LatencySampling)
+            ),
+            Self::TwoPaces => {
+                format!("{} and a rate exclude each other; omit one of them", name(Field::Think))
+            }
             Self::EndOfTime { seconds, seconds_max } => format!(
                 "{seconds} s of virtual time, for all repetitions together, are out of range: {seconds_max} s at most; \
                  use a shorter {} or fewer {}",

@@ -122,6 +122,13 @@ pub struct RunResult {
     pub io_depth: u32,
     /// Threads.
     pub jobs: u32,
+    /// The time between a transfer and the next one in its place, in nanoseconds; none without a think time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub think_ns: Option<u64>,
+    /// Transfers per second that each job was to start; none without a rate. Latencies count from the time at which a
+    /// transfer should have started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_iops: Option<f64>,
     /// Whether the range had been read once before, so that caches served the run.
     pub warm: bool,
     /// The medium that served the run, by the bytes that storage transferred; none if it was warm or had no target, and
@@ -142,8 +149,11 @@ pub struct RunResult {
     pub latency_every: u32,
     /// From submission to completion, over all repetitions.
     pub latency_ns: Latency,
-    /// CPU cost, over all repetitions; none in virtual time, in which this machine's CPU does not count.
+    /// CPU cost, over all repetitions. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
+    /// The modelled host; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_host: Option<ModelHostFacts>,
     /// Transfers of the disk, over all repetitions; none without a single disk.
     pub device: Option<Device>,
     /// Settings and counters of iopath's page cache over all repetitions; none on other paths.
@@ -152,6 +162,17 @@ pub struct RunResult {
     pub repeats: Vec<Repeat>,
     /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
+}
+
+/// A modelled host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelHostFacts {
+    /// The name of the preset or file, as given.
+    pub name: String,
+    /// Its processors.
+    pub cpus: u32,
+    /// The share of its CPU time that was not used, from 0 to 1, over all repetitions.
+    pub idle: f64,
 }
 
 /// The medium that served a cold run.
@@ -183,7 +204,7 @@ pub struct Repeat {
     pub iops: f64,
     /// From submission to completion.
     pub latency_ns: Latency,
-    /// CPU cost; none in virtual time.
+    /// CPU cost. In virtual time, that of the modelled host; none without one.
     pub cpu: Option<Cpu>,
     /// Transfers of the disk; none without a single disk.
     pub device: Option<Device>,

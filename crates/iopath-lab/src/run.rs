@@ -14,9 +14,10 @@ use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::tally::latencies;
 use crate::model::ModelTarget;
+use crate::model_host::ModelHost;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
-use crate::result::{Clock, Cpu, Device, Host, Latency, Repeat, RunResult, Spread};
+use crate::result::{Clock, Cpu, Device, Host, Latency, ModelHostFacts, Repeat, RunResult, Spread};
 use crate::served::served;
 use crate::simulated::Simulation;
 use crate::simulated::stop::StopOnSignal;
@@ -165,6 +166,9 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         block_bytes: workload.block_size.bytes(),
         io_depth: workload.depth_in_flight(),
         jobs: workload.jobs.get(),
+        think_ns: (!workload.think.is_zero())
+            .then(|| u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX)),
+        rate_iops: workload.rate.map(|rate| rate.iops(workload.block_size)),
         warm: workload.warm,
         served_by: served.as_ref().map(|served| served.by),
         bytes: repeats.iter().map(|repeat| repeat.bytes).sum(),
@@ -175,6 +179,7 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         latency_every: workload.latency_sampling.get(),
         latency_ns: latency(&latency_ns),
         cpu: cpu_sum(&repeats),
+        model_host: workload.host.as_ref().map(|host| model_host(host, &repeats)),
         device: device_sum(&repeats),
         cache: repeats
             .iter()
@@ -184,6 +189,14 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
         warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
         repeats,
     }
+}
+
+fn model_host(host: &ModelHost, repeats: &[Repeat]) -> ModelHostFacts {
+    let cpus = host.model().cpus();
+    let busy: f64 = repeats.iter().filter_map(|repeat| Some(repeat.cpu?.machine_seconds)).sum();
+    let all: f64 = repeats.iter().map(|repeat| repeat.seconds * f64::from(cpus)).sum();
+    let idle = if all > 0.0 { (1.0 - busy / all).max(0.0) } else { 1.0 };
+    ModelHostFacts { name: host.name().to_owned(), cpus, idle }
 }
 
 fn repeat(Repeated { measured, resident }: &Repeated, host: Option<&Host>) -> Repeat {
@@ -224,9 +237,11 @@ impl<'a> Series<'a> {
         workload.check_size(target.size_bytes())?;
         target.check_alignment(workload)?;
         workload.check_warm(target.size_bytes())?;
-        match target.model() {
-            Some(_) => workload.check_memory_on_model(memory_available_bytes())?,
-            None => workload.check_memory(memory_available_bytes())?,
+        if target.model().is_some() {
+            workload.check_memory_on_model(memory_available_bytes())?;
+        } else {
+            workload.check_on_storage()?;
+            workload.check_memory(memory_available_bytes())?;
         }
         Ok(Self { workload: workload.clone(), target, measured: Vec::new() })
     }

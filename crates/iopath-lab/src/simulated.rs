@@ -35,13 +35,13 @@ use std::time::{Duration, Instant};
 use iopath_core::BlockDevice;
 use iopath_log::SyncLogWriter;
 use iopath_model::event_loop::{self, End};
-use iopath_model::{ModelDevice, VirtualClock};
+use iopath_model::{Host, ModelDevice, Staged, Threads, VirtualClock};
 use iopath_os::system_error;
 use rand_xoshiro::rand_core::RngCore;
 
-use crate::engine::Measured;
+use crate::engine::{CpuSeconds, Measured};
 use crate::error::LabError;
-use crate::job::Job;
+use crate::job::{Job, Pace};
 use crate::model::ModelTarget;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -73,7 +73,13 @@ pub(crate) struct Simulation<'a> {
     clock: VirtualClock,
     /// Kept between repetitions of a warm workload only: each cold one begins with a model and a page cache in
     /// their initial state.
-    system: Option<Box<dyn System>>,
+    opened: Option<Opened>,
+}
+
+/// A modelled target and the modelled CPUs in front of it.
+struct Opened {
+    system: Box<dyn System>,
+    host: Option<Host>,
 }
 
 impl<'a> Simulation<'a> {
@@ -85,7 +91,7 @@ impl<'a> Simulation<'a> {
         log: Option<&'a SyncLogWriter>,
         stop: &'a AtomicBool,
     ) -> Self {
-        Self { workload, model, size_bytes, log, stop, clock: VirtualClock::default(), system: None }
+        Self { workload, model, size_bytes, log, stop, clock: VirtualClock::default(), opened: None }
     }
 
     /// Runs `warm_up` once, unmeasured, before the first repetition of a warm workload.
@@ -94,68 +100,83 @@ impl<'a> Simulation<'a> {
         warm_up: &Workload,
         progress: &mut dyn Progress,
     ) -> Result<(), LabError> {
-        let mut system = self.open(0);
-        self.run(&mut *system, warm_up, 0, progress)?;
-        self.system = Some(system);
+        let mut opened = self.open(0);
+        self.run(&mut opened, warm_up, 0, progress)?;
+        self.opened = Some(opened);
         Ok(())
     }
 
     /// Measures repetition `number`, from 1.
     pub(crate) fn measure(&mut self, number: u32, progress: &mut dyn Progress) -> Result<Measured, LabError> {
-        let mut system = self.system.take().unwrap_or_else(|| self.open(number));
+        let mut opened = self.opened.take().unwrap_or_else(|| self.open(number));
         if let Some(log) = self.log {
             log.begin_repeat(number, self.clock.now());
         }
         // A warm run repeats the transfers of its warm-up.
         let repetition = if self.workload.warm { 0 } else { number };
-        let measured = self.run(&mut *system, self.workload, repetition, progress)?;
+        let measured = self.run(&mut opened, self.workload, repetition, progress)?;
         if self.workload.warm {
-            self.system = Some(system);
+            self.opened = Some(opened);
         }
         Ok(measured)
     }
 
-    /// A model, its queues and page cache, in their initial state.
-    fn open(&self, number: u32) -> Box<dyn System> {
+    /// A model, its queues and page cache, in their initial state, and an idle host.
+    fn open(&self, number: u32) -> Opened {
         let seed = random::generator(self.workload.seed, [PURPOSE, number.into()]).next_u64();
         let device = ModelDevice::<Span>::new(self.model.model(), seed);
-        let mut system = self.system_on(device);
+        let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
+        let mut system = match &host {
+            Some(host) => self.system_on(Staged::new(device, host.clone()), Some(host.threads())),
+            None => self.system_on(device, None),
+        };
         if let Some(log) = self.log {
             system.start_logs(&mut || Box::new(log.add_queue()));
         }
-        system
+        Opened { system, host }
     }
 
-    fn system_on<D: BlockDevice<Memory = Span> + 'static>(&self, device: D) -> Box<dyn System> {
+    fn system_on<D: BlockDevice<Memory = Span> + 'static>(
+        &self,
+        device: D,
+        threads: Option<Threads>,
+    ) -> Box<dyn System> {
         let (jobs, depth) = (self.workload.jobs.get(), self.workload.depth_in_flight());
         let elevator = self.workload.elevator.clone().unwrap_or_default();
         let device_depth = self.workload.device_depth.map(DeviceDepth::get);
         if self.workload.path.capabilities.cache {
             let cache = &self.workload.cache;
-            return Box::new(Buffered::new(device, cache, &elevator, device_depth, Unplug::AtOnce, None));
+            let unplug = Unplug::AtOnce;
+            return Box::new(Buffered::new(device, cache, &elevator, device_depth, unplug, threads));
         }
         // As on a volume: see `Queue` there.
         if elevator.name() == "none" && jobs > 1 {
-            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, None));
+            return Box::new(Direct::new(QueuePerJob::new(device, jobs, depth), None, threads));
         }
         let bios_max = jobs.saturating_mul(depth).min(SHARED_BIOS_MAX);
-        Box::new(Direct::new(SharedQueue::new(device, bios_max, None, device_depth, &elevator), None, None))
+        let queue = SharedQueue::new(device, bios_max, None, device_depth, &elevator);
+        Box::new(Direct::new(queue, None, threads))
     }
 
     /// Runs all jobs of a workload once.
     fn run(
         &mut self,
-        system: &mut (dyn System + 'static),
+        opened: &mut Opened,
         workload: &Workload,
         repetition: u32,
         progress: &mut dyn Progress,
     ) -> Result<Measured, LabError> {
+        let Opened { system, host } = opened;
+        let system = &mut **system;
+        let busy_before = host.as_ref().map(Host::busy);
         let started = self.clock.now();
         let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
         let job = |number| {
             let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
             let plan = Plan::new(workload, self.size_bytes, repetition, number);
-            let job = Job::new(plan, depth, runtime_ns, started.as_nanos());
+            let started_ns = started.as_nanos();
+            let pace = Pace::of(workload, started_ns);
+            let job = Job::new(plan, depth, runtime_ns, started_ns).with_pace(pace);
             JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
         };
         let before = system.counters();
@@ -181,6 +202,7 @@ impl<'a> Simulation<'a> {
         }
         let jobs = system.finish().map_err(|error| failed(self.model.name().to_owned(), error))?;
         Ok(Measured {
+            cpu: host.as_ref().zip(busy_before).map(|(host, before)| CpuSeconds::modelled(host, before)),
             device: Some(system.counters() - before),
             cache: system.cache_use(),
             ..Measured::of_jobs(&jobs)

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-use crate::result::{Clock, Cpu, RunResult, Spread};
+use crate::result::{Clock, Cpu, ModelHostFacts, RunResult, Spread};
 use crate::size::format_size;
 
 const COLUMNS: [&str; 13] = [
@@ -46,7 +46,7 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let lines = one_line_each(&rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
-    table + &sampling(runs) + in_virtual_time(runs)
+    table + &sampling(runs) + &in_virtual_time(runs)
 }
 
 /// Lines about the sampling of latencies.
@@ -60,13 +60,14 @@ fn sampling(runs: &[RunResult]) -> String {
     lines.collect()
 }
 
-/// The clock, if it is not that of this machine.
-fn in_virtual_time(runs: &[RunResult]) -> &'static str {
-    if runs.iter().any(|run| run.clock == Clock::Virtual) {
-        "\n\nvirtual time: the target is a model, and the CPU cost of this machine does not count"
-    } else {
-        ""
-    }
+/// The clock, if it is not that of this machine, and the modelled host.
+fn in_virtual_time(runs: &[RunResult]) -> String {
+    let Some(run) = runs.iter().find(|run| run.clock == Clock::Virtual) else { return String::new() };
+    let text = "\n\nvirtual time: the target is a model, and the CPU cost of this machine does not count";
+    let host = run.model_host.as_ref().map(|ModelHostFacts { name, cpus, idle }| {
+        format!("\nCPU cost: that of the modelled host {name}; {:.1}% of its {cpus} CPUs idle", idle * 100.0)
+    });
+    text.to_owned() + &host.unwrap_or_default()
 }
 
 fn one_line_each(rows: &[[String; COLUMNS.len()]]) -> String {
@@ -179,6 +180,9 @@ mod tests {
             block_bytes: 4096,
             io_depth: 1,
             jobs: 2,
+            think_ns: None,
+            rate_iops: None,
+            model_host: None,
             warm: false,
             served_by: None,
             latency_every: 1,

@@ -48,6 +48,7 @@ impl Target {
         if let Some(model) = workload.target.as_deref().map_or(Ok(None), ModelTarget::find)? {
             return Self::modelled(model, workload);
         }
+        workload.check_on_storage()?;
         let path = workload.path;
         if !path.capabilities.needs_target {
             return Ok(Self::none(workload.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)));

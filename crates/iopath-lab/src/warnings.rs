@@ -4,12 +4,16 @@ use crate::conditions::{Conditions, Repeated};
 use crate::result::{CacheUse, Repeat};
 use crate::served::Served;
 use crate::stats::Summary;
+use crate::workload::Workload;
 
 /// A warning is issued above this coefficient of variation of the repetitions.
 pub(crate) const CV_MAX: f64 = 0.10;
 
 /// A warning is issued if other programs use more than this share of the CPUs.
 const IDLE_BUSY_MAX: f64 = 0.05;
+
+/// A warning is issued below this share of the rate that a run was to keep.
+const RATE_MIN: f64 = 0.98;
 
 /// All warnings about a measurement.
 pub(crate) fn warnings(
@@ -27,6 +31,7 @@ pub(crate) fn warnings(
     warnings.extend(compressed(conditions));
     warnings.extend(busy(conditions));
     warnings.extend(variation(repeats));
+    warnings.extend(below_rate(conditions, repeats));
     warnings
 }
 
@@ -69,6 +74,21 @@ fn busy(conditions: &Conditions) -> Option<String> {
     let (busy, cores) = (host.idle_busy_cpus?, host.cores);
     (busy > IDLE_BUSY_MAX * f64::from(cores)).then(|| {
         format!("the machine was busy before the run: other programs used {busy:.2} of {cores} CPUs")
+    })
+}
+
+/// A rate that was not kept: the latencies then grow with the length of the run.
+fn below_rate(conditions: &Conditions, repeats: &[Repeat]) -> Option<String> {
+    let Workload { rate, block_size, jobs, .. } = conditions.workload;
+    let wanted = rate.as_ref()?.iops(*block_size) * f64::from(jobs.get());
+    let (ios, seconds) =
+        repeats.iter().fold((0, 0.0), |(ios, seconds), repeat| (ios + repeat.ios, seconds + repeat.seconds));
+    let reached = ios as f64 / seconds;
+    (reached < wanted * RATE_MIN).then(|| {
+        format!(
+            "the rate was not kept: {reached:.0} of {wanted:.0} transfers a second; latencies include the time that \
+             transfers waited for their start, and grow with the length of the run"
+        )
     })
 }
 

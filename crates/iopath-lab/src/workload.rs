@@ -1,5 +1,6 @@
 //! A workload: one path, one access pattern, its size and its repetitions. Checks are in `check.rs`; `run.rs` measures it.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use iopath::Engine;
 use iopath_core::elevator::ElevatorSpec;
 
 use crate::cache::CacheSettings;
+use crate::model_host::ModelHost;
 use crate::path::PathRow;
 use crate::paths::kernel_buffered;
 pub use crate::pattern::Rw;
@@ -66,6 +68,25 @@ pub struct LogSettings {
     pub limit_bytes: Option<u64>,
 }
 
+/// A rate at which each job starts transfers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// Transfers a second.
+    Ios(NonZeroU64),
+    /// Bytes a second.
+    Bytes(NonZeroU64),
+}
+
+impl Rate {
+    /// Transfers a second, for blocks of this size.
+    pub fn iops(self, block_size: BlockSize) -> f64 {
+        match self {
+            Self::Ios(ios) => ios.get() as f64,
+            Self::Bytes(bytes) => bytes.get() as f64 / f64::from(block_size.bytes()),
+        }
+    }
+}
+
 /// One measurement. `iopath run` builds it from its arguments.
 #[derive(Debug, Clone)]
 pub struct Workload {
@@ -86,6 +107,12 @@ pub struct Workload {
     pub size_bytes: Option<u64>,
     /// When each repetition ends.
     pub end: End,
+    /// The time that passes between the completion of a transfer and the start of the next one in its place. Zero for
+    /// none.
+    pub think: Duration,
+    /// The rate at which each job starts transfers; unset is as fast as possible. A transfer that finds all of the job's
+    /// depth in flight starts late. Its latency counts from the time at which it should have started.
+    pub rate: Option<Rate>,
     /// The number of measurements.
     pub repetitions: Repetitions,
     /// If set, an unmeasured pass reads the range before the first repetition, and caches stay filled. If not, the lab
@@ -109,6 +136,8 @@ pub struct Workload {
     pub cache: CacheSettings,
     /// The request log, on a path with a queue of iopath.
     pub log: Option<LogSettings>,
+    /// The modelled CPUs in front of a modelled target; unset, CPU work takes no time there.
+    pub host: Option<ModelHost>,
     /// Whether a user's file or device may be written to. Scratch files need no permission.
     pub overwrite: bool,
 }
@@ -125,6 +154,8 @@ impl Default for Workload {
             jobs: Jobs::constant(1),
             size_bytes: None,
             end: End::Pass,
+            think: Duration::ZERO,
+            rate: None,
             repetitions: Repetitions::constant(3),
             warm: false,
             latency_sampling: LatencySampling::ALL,
@@ -135,6 +166,7 @@ impl Default for Workload {
             engine: None,
             cache: CacheSettings::default(),
             log: None,
+            host: None,
             overwrite: false,
         }
     }

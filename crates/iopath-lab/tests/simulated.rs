@@ -1,6 +1,7 @@
 //! Workloads on a modelled target: exact counts, laws that hold on every run, and the same bytes from the same seed.
 
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use iopath_lab::paths::{PATHS, find_path};
 use iopath_lab::progress::Silent;
 use iopath_lab::result::{Clock, Report, RunResult};
 use iopath_lab::{
-    BlockSize, CacheSettings, Depth, End, Jobs, LogSettings, ReadShare, Readahead, Repetitions, Rw, Workload,
+    BlockSize, CacheSettings, Depth, End, Jobs, LogSettings, ModelHost, Rate, ReadShare, Readahead,
+    Repetitions, Rw, Workload,
 };
 use iopath_log::{Block, Filter, LogReader};
 
@@ -277,4 +279,72 @@ fn a_wrong_parameter_is_refused_with_its_file_and_line() {
     let disk = Model::new(&STEADY.replace("capacity_gib = 1\n", "capacity_gib = -1\n"));
     let text = iopath_lab::run(&on(disk.target(), "iopath-direct"), &mut Silent).unwrap_err().to_string();
     assert!(text.contains("disk.toml:2") && text.contains("capacity_gib"), "{text}");
+}
+
+fn on_host(path: &str, text: &str) -> (Model, Workload) {
+    let host = Model::new(text);
+    let file = host.directory.path().join("disk.toml");
+    let named = ModelHost::find(file.to_str().unwrap()).unwrap();
+    let disk = Model::new(STEADY);
+    let workload = Workload { host: Some(named), size_bytes: Some(16 * MIB), ..on(disk.target(), path) };
+    (disk, workload)
+}
+
+#[test]
+fn the_cpu_of_a_result_is_that_of_the_modelled_host() {
+    const HOST: &str = "cpus = 4\ncall_ns = 1000\nbio_ns = 1000\nio_ns = 5000\nsegment_ns = 0\n\
+        copy_mb_per_s = 1000\ninterrupt_ns = 3000\nrequest_ns = 0\n";
+    let (_disk, workload) = on_host("iopath-direct", HOST);
+    let result = run(&workload);
+    let cpu = result.cpu.unwrap();
+    assert!((cpu.microseconds_per_io - 10.0).abs() < 1e-6, "{cpu:?}");
+    assert!((cpu.machine_seconds - result.ios as f64 * 10e-6).abs() < 1e-9);
+    let host = result.model_host.as_ref().unwrap();
+    assert_eq!(host.cpus, 4);
+    assert!((host.idle - (1.0 - cpu.machine_seconds / 4.0 / result.seconds)).abs() < 1e-9);
+    assert!((1_008_000..1_012_000).contains(&result.latency_ns.min));
+    for jobs in [3, 1] {
+        let without = run(&Workload { host: None, jobs: Jobs::constant(jobs), ..workload.clone() });
+        let with = run(&Workload { jobs: Jobs::constant(jobs), ..workload.clone() });
+        assert_eq!((without.cpu, &without.model_host), (None, &None));
+        assert!(with.seconds > without.seconds && with.ios == without.ios);
+    }
+    let (_disk, buffered) = on_host("iopath-buffered", HOST);
+    let (cold, warm) = (run(&buffered), run(&Workload { warm: true, ..buffered }));
+    // 4 KiB in 4.096 us, and a call.
+    let hit = warm.cpu.unwrap().microseconds_per_io;
+    assert!((5.0..5.2).contains(&hit), "{hit}");
+    assert!(cold.cpu.unwrap().microseconds_per_io > hit);
+    assert!((warm.seconds - warm.cpu.unwrap().machine_seconds).abs() < 1e-6, "a hit waits for nothing else");
+}
+
+#[test]
+fn a_rate_on_a_model_is_kept_or_its_lack_is_in_the_latencies_and_the_warnings() {
+    let disk = Model::new(STEADY);
+    let rated = |iops| {
+        run(&Workload {
+            rw: Rw::RandRead,
+            rate: NonZeroU64::new(iops).map(Rate::Ios),
+            end: End::Time(Duration::from_secs(1)),
+            jobs: Jobs::constant(2),
+            ..on(disk.target(), "iopath-direct")
+        })
+    };
+    let kept = rated(500);
+    assert_eq!((kept.ios, kept.rate_iops), (2 * 2 * 500, Some(500.0)));
+    assert!((kept.seconds - 2.0).abs() < 0.01 && kept.latency_ns.max < 1_100_000);
+    assert!(kept.warnings.is_empty(), "{:?}", kept.warnings);
+    let missed = rated(2000);
+    // Each job makes 1,000 of 2,000 transfers a second: the last should have started half a second earlier.
+    assert!((450_000_000..550_000_000).contains(&missed.latency_ns.max), "{:?}", missed.latency_ns);
+    assert!(missed.warnings.iter().any(|text| text.starts_with("the rate was not kept: ")));
+    let think = Workload {
+        think: Duration::from_millis(4),
+        end: End::Time(Duration::from_secs(1)),
+        depth: Depth::constant(5),
+        ..on(disk.target(), "iopath-direct")
+    };
+    let result = run(&think);
+    assert!((result.iops.mean / 1000.0 - 1.0).abs() < 0.02, "{:?}", result.iops);
+    assert!(result.latency_ns.max < 1_100_000 && result.think_ns == Some(4_000_000));
 }

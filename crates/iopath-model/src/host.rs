@@ -154,6 +154,11 @@ impl HostModel {
         &self.settings
     }
 
+    /// Processors.
+    pub const fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
     /// The CPU time of this work. It saturates at the end of time.
     pub fn cost(&self, work: &Work) -> Duration {
         let copied = (u128::from(work.bytes_copied) * u128::from(self.byte)) >> 16;

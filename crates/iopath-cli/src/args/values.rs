@@ -8,6 +8,7 @@ use iopath_lab::ELEVATORS;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_log::{event_name, event_named};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,16 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number; write 32, for example"))
+}
+
+pub(super) fn positive(text: &str) -> Result<NonZeroU64, String> {
+    NonZeroU64::new(seed(text)?).ok_or_else(|| "the rate must be 1 or more".to_owned())
+}
+
+/// Bytes per second.
+pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
+    NonZeroU64::new(size(text)?)
+        .ok_or_else(|| "the rate must be 1 byte per second or more; write 10m, for example".to_owned())
 }
 
 pub(super) fn page_bytes(text: &str) -> Result<u32, String> {

@@ -4,13 +4,17 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::Job;
 use super::sampled::SampledJob;
 use super::tally::{JobResult, Tally};
+use super::{Job, Pace};
 use crate::path::{Connection, Done, Transfer};
 use crate::plan::Plan;
+
+/// The longest sleep of a job with a pace: then it publishes its progress.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Nanoseconds since a moment that all jobs of a repetition share.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +71,13 @@ impl JobContext<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Sleeps until a time, a tenth of a second at most. Returns the time.
+    fn wait_until(&self, due_ns: Option<u64>) -> u64 {
+        let left_ns = due_ns.unwrap_or(0).saturating_sub(self.clock.now_ns());
+        thread::sleep(Duration::from_nanos(left_ns).min(SLEEP_MAX));
+        self.clock.now_ns()
+    }
+
     /// Ends a job that has nothing in flight, with a flush if the job writes.
     fn finish(&self, connection: &mut dyn Connection, tally: Tally) -> Result<JobResult, JobError> {
         if self.flush {
@@ -76,23 +87,32 @@ impl JobContext<'_> {
     }
 }
 
-/// Runs a job that measures every latency.
+/// Runs a job that measures every latency. `pace` gets the time of its start. A job with a pace has one transfer in flight:
+/// the wait for a completion does not end at the time of the next transfer.
 pub(crate) fn run(
     connection: &mut dyn Connection,
     plan: Plan,
+    pace: impl FnOnce(u64) -> Option<Pace>,
     context: &JobContext,
 ) -> Result<JobResult, JobError> {
     let depth = connection.depth();
     let mut done: Vec<Done> = Vec::with_capacity(depth as usize);
     let mut now_ns = context.clock.now_ns();
-    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns);
+    let mut job = Job::new(plan, depth, context.runtime_ns, now_ns).with_pace(pace(now_ns));
     loop {
         // The reap freed the slots: its reading of the clock is also the submission time.
         while let Some((slot, transfer)) = job.poll_transfer(now_ns) {
             connection.submit(slot, transfer).map_err(|error| JobError::Transfer(transfer, error))?;
         }
         if job.is_idle() {
-            return context.finish(connection, job.into_tally());
+            if job.is_done() {
+                return context.finish(connection, job.into_tally());
+            }
+            now_ns = context.wait_until(job.poll_timeout());
+            if context.publish(job.moved_bytes()) {
+                job.stop();
+            }
+            continue;
         }
         connection.reap(&mut done).map_err(|error| JobError::Path("wait for transfers of", error))?;
         now_ns = context.clock.now_ns();

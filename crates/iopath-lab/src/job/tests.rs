@@ -1,12 +1,13 @@
 //! Jobs in virtual time, on a modelled device with fixed service times: counts, order and latencies are exact.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::sampled::SampledJob;
 use super::tally::JobResult;
 use super::*;
-use crate::workload::{End, ReadShare, Rw, Workload};
+use crate::workload::{End, Rate, ReadShare, Rw, Workload};
 
 const BLOCK: u64 = 4096;
 
@@ -49,7 +50,7 @@ fn simulate(
     let runtime_ns = workload.end.time().map(|time| time.as_nanos() as u64);
     let plan = Plan::new(workload, blocks * BLOCK, 0, 0);
     let mut now_ns = 5_000;
-    let mut job = Job::new(plan, depth, runtime_ns, now_ns);
+    let mut job = Job::new(plan, depth, runtime_ns, now_ns).with_pace(Pace::of(workload, now_ns));
     let mut server = Server { service_ns, served: 0, idle_from_ns: 0, queue: VecDeque::new() };
     let mut submitted = Vec::new();
     loop {
@@ -59,10 +60,11 @@ fn simulate(
             server.submit(slot, now_ns);
         }
         assert!(server.queue.len() <= depth as usize);
-        if job.is_idle() {
+        if job.is_done() {
             return (job.into_tally().finish(now_ns), submitted);
         }
-        now_ns = server.poll_timeout().expect("a completion is due");
+        let due = server.poll_timeout().into_iter().chain(job.poll_timeout()).min();
+        now_ns = due.expect("a completion or a start is due");
         while let Some(slot) = server.poll_done(now_ns) {
             job.handle_done(slot, now_ns);
         }
@@ -183,4 +185,58 @@ fn a_stopped_job_submits_nothing_more() {
     job.handle_done(slot, 2);
     assert!(job.poll_transfer(3).is_none() && job.is_idle());
     assert_eq!(job.moved_bytes(), BLOCK);
+}
+
+fn per_second(ios: u64) -> Option<Rate> {
+    NonZeroU64::new(ios).map(Rate::Ios)
+}
+
+#[test]
+fn each_slot_rests_for_the_think_time_after_its_transfer() {
+    let think = Workload { think: Duration::from_nanos(400), ..workload(Rw::Read, End::Pass) };
+    for (depth, cycle_ns) in [(1, 500), (2, 500), (5, 500), (10, 1000)] {
+        let (result, _) = simulate(&think, 1000, depth, |_| 100);
+        let seconds = 1000 / u64::from(depth) * cycle_ns;
+        let taken_ns = result.ended_ns - result.started_ns;
+        assert!((seconds - 500..=seconds + 500).contains(&taken_ns), "{depth}: {taken_ns}");
+        assert_eq!(result.ios, 1000);
+    }
+}
+
+#[test]
+fn a_rate_starts_transfers_at_fixed_times() {
+    let rated = Workload { rate: per_second(1_000_000), ..workload(Rw::RandRead, End::Pass) };
+    let (result, _) = simulate(&rated, 1000, 4, |_| 100);
+    // Number 999 starts 999 us after the start.
+    assert_eq!((result.ios, result.ended_ns - result.started_ns), (1000, 999_000 + 100));
+    assert_eq!((result.latency_ns.min(), result.latency_ns.max()), (100, 100));
+    let bytes = Rate::Bytes(NonZeroU64::new(BLOCK * 1_000_000).unwrap());
+    let (in_bytes, _) = simulate(&Workload { rate: Some(bytes), ..rated.clone() }, 1000, 4, |_| 100);
+    assert_eq!((in_bytes.ios, in_bytes.ended_ns), (result.ios, result.ended_ns));
+    let timed = Workload { end: End::Time(Duration::from_micros(50)), ..rated };
+    let (result, _) = simulate(&timed, 1000, 4, |_| 100);
+    assert_eq!((result.ios, result.ended_ns - result.started_ns), (50, 50_000), "the deadline ends a wait");
+}
+
+#[test]
+fn a_transfer_that_starts_late_counts_its_wait_as_latency() {
+    // One stall of 10 us in a stream of one transfer each microsecond: ten transfers should have started meanwhile.
+    let rated = Workload { rate: per_second(1_000_000), ..workload(Rw::Read, End::Pass) };
+    let (result, _) = simulate(&rated, 100, 1, |served| if served == 50 { 10_000 } else { 100 });
+    let slow =
+        |over_ns| result.latency_ns.iter_recorded().filter(|one| one.value_iterated_to() > over_ns).count();
+    assert_eq!(result.ios, 100);
+    assert!(slow(5_000) >= 5, "the transfers behind the stall are slow, too: {}", slow(5_000));
+    let (closed, _) =
+        simulate(&workload(Rw::Read, End::Pass), 100, 1, |served| if served == 50 { 10_000 } else { 100 });
+    assert_eq!(closed.latency_ns.iter_recorded().filter(|one| one.value_iterated_to() > 5_000).count(), 1);
+}
+
+#[test]
+fn a_target_below_the_rate_has_latencies_that_grow() {
+    let rated = Workload { rate: per_second(20_000_000), ..workload(Rw::Read, End::Pass) };
+    let (result, _) = simulate(&rated, 1000, 1, |_| 100);
+    // Starts every 50 ns, completions every 100 ns.
+    assert_eq!(result.ended_ns - result.started_ns, 100_000);
+    assert!((50_000..50_200).contains(&result.latency_ns.max()), "{}", result.latency_ns.max());
 }

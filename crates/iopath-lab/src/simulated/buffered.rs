@@ -250,6 +250,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             if let Call::None = call {
                 *call = match job.poll_transfer(now.as_nanos()) {
                     Some((_, transfer)) => Call::new(transfer),
+                    None if !job.is_done() => {
+                        // A job with a pace has nothing in flight and waits for its next transfer.
+                        let until = job.poll_timeout().map_or(now, Instant::from_nanos);
+                        let sleep = self.sleep(number, until);
+                        self.jobs[number].state.phase = Phase::Asleep { sleep };
+                        return;
+                    }
                     None if *flushes => Call::Flush { is_begun: false, outcome: None },
                     None => return self.end_job(number, now),
                 };

@@ -10,7 +10,8 @@
 //! With a host, the thread of a job executes the CPU work of a transfer before its bios are submitted: the call and the
 //! bios. A thread executes one piece of work at a time.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use iopath_core::{Bio, BioDone, Extent, Instant, IoError, LogSink, Op, Priority, Stream, SubmitError};
 use iopath_model::event_loop::{Process, earlier};
@@ -39,6 +40,8 @@ pub(super) struct Direct<Q> {
     runnable: Vec<u32>,
     /// Bios that did not fit in a shared queue, the oldest first.
     backlog: VecDeque<(u32, Bio<Span>)>,
+    /// Times at which jobs with a pace have work.
+    timers: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 /// How the top half cuts a transfer into bios.
@@ -76,6 +79,8 @@ struct State {
     on_cpu: Option<Submission>,
     /// Slots whose next piece waits for the thread.
     due: VecDeque<u32>,
+    /// The next of its timers.
+    timer: Option<Instant>,
 }
 
 /// The bios that a thread submits when its CPU work is done, by slot.
@@ -99,7 +104,8 @@ struct Pieces {
 impl<Q: Queues> Direct<Q> {
     /// Queues without jobs. Without `cut`, each transfer is one bio. Without `threads`, CPU work takes no time.
     pub(super) fn new(queues: Q, cut: Option<Cut>, threads: Option<Threads>) -> Self {
-        Self { queues, cut, threads, jobs: Jobs::none(), runnable: Vec::new(), backlog: VecDeque::new() }
+        let (backlog, timers) = (VecDeque::new(), BinaryHeap::new());
+        Self { queues, cut, threads, jobs: Jobs::none(), runnable: Vec::new(), backlog, timers }
     }
 
     fn handle_done(&mut self, done: BioDone, now: Instant) {
@@ -155,13 +161,40 @@ impl<Q: Queues> Direct<Q> {
                 self.submit_transfer(number, slot, transfer, now);
             }
         }
-        if !self.jobs[number].job.is_idle() {
+        let job = &self.jobs[number].job;
+        if !job.is_done() {
+            if let Some(due_ns) = job.poll_timeout() {
+                self.set_timer(number, Instant::from_nanos(due_ns));
+            }
             return;
         }
         if self.jobs[number].flushes {
             self.submit(number, Bio::flush(token(number, FLUSH)).on_stream(Stream(number)), now);
         } else {
             self.jobs.end(number, now);
+        }
+    }
+
+    /// Wakes a job with a pace at `due`, unless it has an earlier timer.
+    #[cold]
+    fn set_timer(&mut self, number: u32, due: Instant) {
+        let timer = &mut self.jobs[number].state.timer;
+        if timer.is_none_or(|earlier| due < earlier) {
+            *timer = Some(due);
+            self.timers.push(Reverse((due, number)));
+        }
+    }
+
+    #[cold]
+    fn end_timers(&mut self, now: Instant) {
+        while let Some(&Reverse((due, number))) = self.timers.peek().filter(|Reverse((due, _))| *due <= now) {
+            self.timers.pop();
+            let timer = &mut self.jobs[number].state.timer;
+            // If not equal, an earlier timer has replaced it.
+            if *timer == Some(due) {
+                *timer = None;
+                self.wake(number);
+            }
         }
     }
 
@@ -270,8 +303,8 @@ impl<Q: Queues> System for Direct<Q> {
         let (mut buffers, is_cut) = (0, self.cut.is_some());
         let state = |setup: &JobSetup| {
             let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };
-            let (block_bytes, due) = (setup.block_bytes, VecDeque::new());
-            let state = State { is_runnable: true, buffers, block_bytes, pieces, on_cpu: None, due };
+            let (block_bytes, due, timer) = (setup.block_bytes, VecDeque::new(), None);
+            let state = State { is_runnable: true, buffers, block_bytes, pieces, on_cpu: None, due, timer };
             buffers += u64::from(setup.depth) * u64::from(setup.block_bytes);
             state
         };
@@ -306,6 +339,9 @@ impl<Q: Queues> Process for Direct<Q> {
         if self.threads.is_some() {
             self.end_work(now);
         }
+        if !self.timers.is_empty() {
+            self.end_timers(now);
+        }
         loop {
             while let Some(done) = self.queues.poll_completion() {
                 self.handle_done(done, now);
@@ -324,7 +360,10 @@ impl<Q: Queues> Process for Direct<Q> {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.queues.poll_timeout();
+        let mut due = self.queues.poll_timeout();
+        if let Some(Reverse((timer, _))) = self.timers.peek() {
+            due = earlier(due, Some(*timer));
+        }
         match &self.threads {
             Some(threads) => earlier(due, threads.poll_timeout()),
             None => due,

@@ -32,8 +32,8 @@ use super::unplug::Unplug;
 use crate::cache::CacheSettings;
 use crate::counters::DiskCounters;
 use crate::error::LabError;
-use crate::job::Job;
 use crate::job::tally::JobResult;
+use crate::job::{Job, Pace};
 use crate::plan::Plan;
 use crate::random;
 use crate::refusal::WorkloadError;
@@ -48,7 +48,7 @@ const BIOS_MAX: u32 = 1 << 16;
 
 /// A machine and its work.
 pub(crate) struct Machine {
-    /// The CPUs; without them, CPU work takes no time.
+    /// The CPUs, idle: a host serves one run. Without them, CPU work takes no time.
     pub(crate) host: Option<Host>,
     /// The volumes. All of them work at the same time.
     pub(crate) volumes: Vec<VolumeSetup>,
@@ -230,7 +230,8 @@ impl VolumeSetup {
             let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
             for job in 0..workload.jobs.get() {
                 let plan = Plan::new(&workload, size_bytes, 1, job);
-                let job = Job::new(plan, depth, runtime_ns, Instant::ZERO.as_nanos());
+                let pace = Pace::of(&workload, 0);
+                let job = Job::new(plan, depth, runtime_ns, 0).with_pace(pace);
                 let flushes = workload.rw.writes();
                 jobs.push((index, JobSetup { job, depth, block_bytes, flushes }));
             }

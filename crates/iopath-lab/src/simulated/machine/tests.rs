@@ -256,3 +256,22 @@ fn the_same_seed_gives_the_same_log_and_cpu_time_on_a_host() {
     let (first, second) = (once(), once());
     assert_eq!(first, second);
 }
+
+#[test]
+fn rates_and_think_times_hold_on_each_top_half() {
+    let rate = std::num::NonZeroU64::new(100).map(crate::workload::Rate::Ios);
+    for top in [|| DIRECT, || BUFFERED] {
+        for cpus in [None, Some(1)] {
+            let rated = Workload { rate, jobs: Jobs::constant(2), ..reads(100) };
+            let machine = Machine { host: cpus.map(host), volumes: vec![volume(top(), vec![rated])] };
+            let outcome = machine.run(1, false).unwrap();
+            // 50 transfers of each job: the last starts after 490 ms.
+            assert!((0.49..0.493).contains(&outcome.seconds), "{}", outcome.seconds);
+            let think = std::time::Duration::from_millis(9);
+            let thinks = Workload { think, rw: Rw::RandRead, ..reads(50) };
+            let machine = Machine { host: cpus.map(host), volumes: vec![volume(top(), vec![thinks])] };
+            let seconds = machine.run(1, false).unwrap().seconds;
+            assert!((0.49..0.51).contains(&seconds), "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The pace of a job: think time after each transfer, or a rate at which transfers start. Decides when a transfer may start,
+//! and the time from which its latency counts. The sequence of transfers is in `plan.rs`.
+
+use std::collections::VecDeque;
+
+use crate::workload::{Rate, Workload};
+
+const SECOND_NS: u128 = 1_000_000_000;
+
+/// When the transfers of a job start.
+#[derive(Debug)]
+pub(crate) enum Pace {
+    /// Each slot rests after its transfer.
+    Think {
+        think_ns: u64,
+        /// Slots that rest, each with the time at which it is free again, in the order of time.
+        resting: VecDeque<(u64, u32)>,
+    },
+    /// Transfer number `started` starts at a fixed time, or as soon after it as a slot is free. Its latency counts from
+    /// the fixed time. So a transfer that waits for a slot has a long latency, as it has for a caller that does not slow
+    /// down with the storage: no latency is omitted (coordinated omission).
+    Rate {
+        started: u64,
+        started_ns: u64,
+        /// Time between two starts: this number of seconds, divided by `per_second`.
+        seconds: u64,
+        per_second: u64,
+    },
+}
+
+impl Pace {
+    /// The pace of a workload for a job that starts now; none if transfers start as soon as a slot is free.
+    pub(crate) fn of(workload: &Workload, now_ns: u64) -> Option<Self> {
+        if let Some(rate) = workload.rate {
+            let (seconds, per_second) = match rate {
+                Rate::Ios(ios) => (1, ios.get()),
+                Rate::Bytes(bytes) => (workload.block_size.into(), bytes.get()),
+            };
+            return Some(Self::Rate { started: 0, started_ns: now_ns, seconds, per_second });
+        }
+        let think_ns = u64::try_from(workload.think.as_nanos()).unwrap_or(u64::MAX);
+        (think_ns > 0).then(|| Self::Think { think_ns, resting: VecDeque::new() })
+    }
+
+    /// The slots that are free because of a completion: this one, unless it rests.
+    pub(super) fn free(&mut self, slot: u32, now_ns: u64) -> Option<u32> {
+        match self {
+            Self::Think { think_ns, resting } => {
+                resting.push_back((now_ns.saturating_add(*think_ns), slot));
+                None
+            }
+            Self::Rate { .. } => Some(slot),
+        }
+    }
+
+    /// Slots whose rest has ended.
+    pub(super) fn rested(&mut self, now_ns: u64) -> impl Iterator<Item = u32> {
+        std::iter::from_fn(move || match self {
+            Self::Think { resting, .. } => {
+                resting.front().filter(|(until_ns, _)| *until_ns <= now_ns)?;
+                Some(resting.pop_front()?.1)
+            }
+            Self::Rate { .. } => None,
+        })
+    }
+
+    /// Slots that rest.
+    pub(super) fn resting(&self) -> usize {
+        match self {
+            Self::Think { resting, .. } => resting.len(),
+            Self::Rate { .. } => 0,
+        }
+    }
+
+    /// Starts a transfer if one is due. Returns the time from which its latency counts.
+    pub(super) fn start(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Self::Think { .. } => Some(now_ns),
+            Self::Rate { .. } => {
+                let due_ns = self.next(true).filter(|due_ns| *due_ns <= now_ns)?;
+                if let Self::Rate { started, .. } = self {
+                    *started += 1;
+                }
+                Some(due_ns)
+            }
+        }
+    }
+
+    /// The time at which the next transfer may start; none if it also needs a completion. `has_free`: whether a slot is
+    /// free.
+    pub(super) fn next(&self, has_free: bool) -> Option<u64> {
+        match self {
+            Self::Think { resting, .. } => resting.front().map(|(until_ns, _)| *until_ns),
+            Self::Rate { .. } if !has_free => None,
+            Self::Rate { started, started_ns, seconds, per_second } => {
+                let seconds = u128::from(*started).saturating_mul(u128::from(*seconds));
+                let after_ns = seconds.saturating_mul(SECOND_NS) / u128::from(*per_second);
+                Some(started_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)))
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The modelled host of a run: its CPUs, by the name of a preset or of a file of parameters. The modelled targets are in
+//! `model.rs`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use iopath_model::HostModel;
+
+use crate::error::LabError;
+
+/// The end of the name of a file of parameters.
+const SUFFIX: &str = ".toml";
+
+/// The maximum size of such a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The modelled CPUs of a run on modelled targets.
+#[derive(Debug, Clone)]
+pub struct ModelHost {
+    name: String,
+    model: HostModel,
+}
+
+impl ModelHost {
+    /// The preset `name`, or the file of this name if it ends in `.toml` or has a `/`.
+    ///
+    /// # Errors
+    /// [`LabError`]: there is no such preset, the file cannot be read, or a parameter is wrong.
+    pub fn find(name: &str) -> Result<Self, LabError> {
+        let model = if is_file(name) {
+            HostModel::parse(name, &read(Path::new(name))?)?
+        } else {
+            HostModel::preset(name)?
+        };
+        Ok(Self { name: name.to_owned(), model })
+    }
+
+    /// The name as given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The parameters.
+    pub fn model(&self) -> &HostModel {
+        &self.model
+    }
+}
+
+/// Whether a name is that of a file, and not of a preset.
+pub(crate) fn is_file(name: &str) -> bool {
+    name.contains('/') || name.ends_with(SUFFIX)
+}
+
+/// The text of a file of parameters.
+pub(crate) fn read(file: &Path) -> Result<String, LabError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => LabError::NoModelFile { file: file.to_owned() },
+        _ => LabError::Io { action: "read model file", target: file.to_owned(), source },
+    };
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "it is larger than 1 MiB");
+        return Err(LabError::Io { action: "read model file", target: file.to_owned(), source });
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_host_is_refused_with_the_known_ones() {
+        let error = ModelHost::find("none-such").unwrap_err().to_string();
+        assert!(error.contains("`none-such`") && error.contains("server-2006"), "{error}");
+        let missing = ModelHost::find("./none.toml").unwrap_err().to_string();
+        assert!(missing.contains("./none.toml"), "{missing}");
+    }
+}
