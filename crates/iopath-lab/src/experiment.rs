@@ -6,7 +6,11 @@
 //! the path knows that an experiment runs. `report.rs` has the rule of the verdict, `view.rs` the text. This file runs no
 //! model.
 
+mod bigbio;
 mod closest;
+mod copy;
+mod freelist;
+mod log;
 #[allow(dead_code, reason = "for experiments on real storage")]
 mod on_target;
 #[allow(dead_code, reason = "for experiments with published tables")]
@@ -43,7 +47,7 @@ pub struct Experiment {
 pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
 
 /// The experiments, in the order of the final table.
-pub static EXPERIMENTS: &[Experiment] = &[closest::ROW];
+pub static EXPERIMENTS: &[Experiment] = &[bigbio::ROW, copy::ROW, closest::ROW, freelist::ROW, log::ROW];
 
 impl Experiment {
     /// The experiment with that id.

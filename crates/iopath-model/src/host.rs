@@ -88,7 +88,6 @@ impl HostModel {
 
     /// Hosts that come with the crate: names and files.
     pub const PRESETS: &'static [(&'static str, &'static str)] = &[
-        ("pc-2001", include_str!("../presets/host/pc-2001.toml")),
         ("p3-2002", include_str!("../presets/host/p3-2002.toml")),
         ("server-2006", include_str!("../presets/host/server-2006.toml")),
     ];

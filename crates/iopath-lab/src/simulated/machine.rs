@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 use iopath_core::elevator::ElevatorSpec;
-use iopath_core::{BlockDevice, Instant, SECTOR_BYTES};
-use iopath_log::{Filter, LogInfo, LogOptions, LogReader, Report, SyncLogWriter};
+use iopath_core::log::Step;
+use iopath_core::{BlockDevice, Instant, LogSink, SECTOR_BYTES};
+use iopath_log::{Block, Filter, LogInfo, LogOptions, LogReader, Report, SyncLogWriter};
 use iopath_model::event_loop;
 use iopath_model::{Host, Staged, VirtualClock};
 use rand_xoshiro::rand_core::RngCore;
@@ -90,6 +91,9 @@ pub(crate) enum Top {
     },
 }
 
+/// Makes a sink for the records of a queue.
+pub(crate) type Sinks<'a> = &'a mut dyn FnMut() -> Box<dyn LogSink>;
+
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -159,16 +163,29 @@ impl Machine {
     /// # Errors
     /// [`LabError`]: a workload does not fit its volume, or a transfer failed.
     pub(crate) fn run(self, seed: u64, log: bool) -> Result<Outcome, LabError> {
+        if !log {
+            return self.run_into(seed, None);
+        }
+        let (log, memory) = Memory::start(&self.volumes)?;
+        let mut outcome = self.run_into(seed, Some(&mut || Box::new(log.add_queue())))?;
+        outcome.log = Some(memory.finish(log)?);
+        Ok(outcome)
+    }
+
+    /// [`Machine::run`] with a sink of the caller for the records of each queue.
+    ///
+    /// # Errors
+    /// As [`Machine::run`].
+    pub(crate) fn run_into(self, seed: u64, mut sinks: Option<Sinks<'_>>) -> Result<Outcome, LabError> {
         let Self { host, volumes } = self;
         let busy_before = host.as_ref().map(Host::busy);
-        let log = log.then(|| Memory::start(&volumes)).transpose()?;
         let (mut several, mut of_workload) = (Several::default(), Vec::new());
         for (number, volume) in volumes.into_iter().enumerate() {
             let jobs = volume.jobs(random::generator(seed, [PURPOSE, number as u64]).next_u64(), number)?;
             of_workload.push(jobs.iter().map(|(workload, _)| *workload).collect::<Vec<_>>());
             let mut system = volume.system(host.as_ref());
-            if let Some((log, _)) = &log {
-                system.start_logs(&mut || Box::new(log.add_queue()));
+            if let Some(sinks) = &mut sinks {
+                system.start_logs(*sinks);
             }
             several.push(system);
             several.start(number, jobs.into_iter().map(|(_, job)| job).collect());
@@ -188,14 +205,13 @@ impl Machine {
         drop(several);
         let ends = volumes.iter().flat_map(|volume| &volume.jobs).map(|job| job.ended);
         let seconds = ends.fold(0.0, f64::max);
-        let log = log.map(|(log, memory)| memory.finish(log)).transpose()?;
         let cpu = host.zip(busy_before).map(|(host, before)| {
             let (cpus, busy_seconds) = (host.cpus(), host.busy().saturating_sub(before).as_secs_f64());
             let all_seconds = f64::from(cpus) * seconds;
             let idle = if all_seconds > 0.0 { (1.0 - busy_seconds / all_seconds).max(0.0) } else { 1.0 };
             CpuUse { busy_seconds, cpus, idle }
         });
-        Ok(Outcome { seconds, volumes, cpu, log })
+        Ok(Outcome { seconds, volumes, cpu, log: None })
     }
 }
 
@@ -325,6 +341,20 @@ impl MachineLog {
             Err(error) if lines.picked.len() < lines_max => Err(error.into()),
             _ => Ok(lines.picked),
         }
+    }
+}
+
+impl MachineLog {
+    /// Passes each step to `each`, in the order of the log.
+    ///
+    /// # Errors
+    /// [`LabError::Log`]: the log cannot be read.
+    pub(crate) fn steps(&self, each: &mut dyn FnMut(Step)) -> Result<(), LabError> {
+        let (mut reader, mut block) = (LogReader::new(&self.bytes[..])?, Block::default());
+        while reader.read_block(&mut block)? {
+            block.entries().filter_map(|entry| entry.record.step().ok()).for_each(&mut *each);
+        }
+        Ok(())
     }
 }
 
