@@ -252,8 +252,8 @@ fn sizes(f: &mut Formatter<'_>, classes: &[SizeClass], width: usize) -> fmt::Res
 
 fn flow(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
     let (flow, events) = (&report.flow, &report.events);
-    let fates = |total: u64, fates: &[(&str, u64)]| {
-        let shown = fates.iter().filter(|(_, number)| *number > 0);
+    let outcomes = |total: u64, outcomes: &[(&str, u64)]| {
+        let shown = outcomes.iter().filter(|(_, number)| *number > 0);
         let shown: Vec<String> = shown.map(|(name, number)| format!("{} {name}", count(*number))).collect();
         format!("{}: {}", count(total), if shown.is_empty() { "none".to_owned() } else { shown.join(", ") })
     };
@@ -265,7 +265,7 @@ fn flow(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
             ("flushes", flow.flushes),
             ("pending or unknown", flow.pending),
         ];
-        wrap(f, &format!("bios {}", fates(flow.bios, &of_bios)), width)?;
+        wrap(f, &format!("bios {}", outcomes(flow.bios, &of_bios)), width)?;
     }
     if flow.pieces > 0 {
         let pending = flow.pieces - flow.pieces_own_request - flow.pieces_merged;
@@ -274,7 +274,7 @@ fn flow(f: &mut Formatter<'_>, report: &Report, width: usize) -> fmt::Result {
             ("merged", flow.pieces_merged),
             ("pending or unknown", pending),
         ];
-        wrap(f, &format!("pieces of split bios {}", fates(flow.pieces, &of_pieces)), width)?;
+        wrap(f, &format!("pieces of split bios {}", outcomes(flow.pieces, &of_pieces)), width)?;
     }
     let merges = format!(
         "merges {}: back {}, front {}; request-to-request merges: {}",
