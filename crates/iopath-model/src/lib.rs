@@ -50,6 +50,7 @@ mod mechanism;
 mod model;
 mod parameter;
 mod stage;
+mod submitter;
 mod target;
 
 pub use adapter::{Adapter, Attached, SlotOrder};
@@ -62,3 +63,4 @@ pub use link::{Link, LinkModel};
 pub use model::{Kind, Model, Preset};
 pub use parameter::{Choice, Parameter, Setting, Unit};
 pub use stage::{Passage, Stage, Staged};
+pub use submitter::Submitter;

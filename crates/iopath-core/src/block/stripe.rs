@@ -28,11 +28,15 @@ pub struct StripeConfig {
     pub chunk_sectors: u64,
     /// The elevator of each member's queue and its settings.
     pub elevator: ElevatorSpec,
+    /// Whether adjacent parts merge in the queue of their member until [`BlockDevice::commit`]. If not, the stripe cuts
+    /// requests as the device mapper of Linux 2.6: the whole segments of a request in one chunk are a request to the
+    /// member, each part of a segment that a chunk cuts is another, and all of them go to the member at once.
+    pub merges_parts: bool,
 }
 
 impl Default for StripeConfig {
     fn default() -> Self {
-        Self { chunk_sectors: 1024, elevator: ElevatorSpec::default() }
+        Self { chunk_sectors: 1024, elevator: ElevatorSpec::default(), merges_parts: true }
     }
 }
 
@@ -113,6 +117,7 @@ pub enum StripeError {
 pub struct Stripe<D: BlockDevice> {
     limits: Limits,
     map: Map,
+    merges_parts: bool,
     members: Box<[Member<D>]>,
     /// The size of each member's queue, in bios.
     bios_max: u32,
@@ -153,6 +158,7 @@ impl<D: BlockDevice> Stripe<D> {
         Ok(Self {
             limits,
             map,
+            merges_parts: config.merges_parts,
             members,
             bios_max,
             in_flight: vec![idle; depth as usize].into(),
@@ -198,7 +204,7 @@ impl<D: BlockDevice> Stripe<D> {
         self.members.iter_mut().for_each(|member| member.needs = 0);
         let mut parts = 0;
         let (map, members) = (self.map, &mut self.members);
-        split(map, io, members.len(), |member, _| {
+        split(map, io, members.len(), |member, _, _| {
             members[member].needs += 1;
             parts += 1;
         });
@@ -241,18 +247,29 @@ impl<D: BlockDevice> BlockDevice for Stripe<D> {
         let parts = self.parts_if_room(io).ok_or(busy)?;
         let slot = self.free.pop().ok_or(busy)?;
         self.in_flight[slot as usize] = InFlight { tag: io.tag, parts, error: None };
-        let (map, members) = (self.map, &mut self.members);
-        split(map, io, members.len(), |member, bio| {
+        let Self { map, members, merges_parts, .. } = self;
+        // The member with parts that may still grow, and the end of the last.
+        let mut open: Option<usize> = None;
+        split(*map, io, members.len(), |member, bio, is_cut| {
+            if let Some(before) = open.take_if(|before| *before != member || is_cut) {
+                members[before].start(now);
+            }
             members[member].submit(Bio { token: slot.into(), ..bio }, now);
+            if is_cut && !*merges_parts {
+                members[member].start(now);
+            } else if !*merges_parts {
+                open = Some(member);
+            }
         });
+        if let Some(last) = open {
+            members[last].start(now);
+        }
         Ok(())
     }
 
     fn commit(&mut self, now: Instant) {
         for member in &mut self.members {
-            member.pump.unplug(now);
-            member.pump.dispatch(now);
-            member.pump.commit(now);
+            member.start(now);
         }
     }
 
@@ -282,6 +299,12 @@ impl<D: BlockDevice> Member<D> {
         Self { pump: QueuedDevice::new(device, &config), needs: 0 }
     }
 
+    fn start(&mut self, now: Instant) {
+        self.pump.unplug(now);
+        self.pump.dispatch(now);
+        self.pump.commit(now);
+    }
+
     fn submit(&mut self, bio: Bio<D::Memory>, now: Instant) {
         if let Err(refused) = self.pump.submit_bio(bio, now) {
             panic!("a member's queue refuses a part that fits its limits: {refused}");
@@ -298,18 +321,20 @@ fn bios_max(limits: &Limits, members: u64, chunk_sectors: u64) -> u32 {
     (of_one_request + u64::from(limits.depth_max).div_ceil(members) * 2) as u32
 }
 
-/// Splits `io`: calls `each` with the member and the bio of every part. With memory there is a part for each piece of
-/// memory in one chunk, without memory one for each member.
-fn split<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>)) {
+/// Splits `io`: calls `each` with the member and the bio of every part, and whether the part is a piece of a segment that
+/// a chunk cuts. With memory there is a part for each piece of memory in one chunk, without memory one for each member.
+fn split<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnMut(usize, Bio<M>, bool)) {
     let Io { op, fua, stream, priority, .. } = *io;
     let bio = |extent, memory| Bio { op, extent, memory, fua, stream, priority, token: 0 };
     if io.op == Op::Flush {
-        (0..members).for_each(|member| each(member, bio(Extent::EMPTY, None)));
+        (0..members).for_each(|member| each(member, bio(Extent::EMPTY, None), false));
         return;
     }
     if !io.op.has_memory() {
         let parts = (0..members).map(|member| (member, map.part_on(member, io.extent)));
-        parts.filter(|(_, part)| !part.is_empty()).for_each(|(member, part)| each(member, bio(part, None)));
+        parts
+            .filter(|(_, part)| !part.is_empty())
+            .for_each(|(member, part)| each(member, bio(part, None), false));
         return;
     }
     let mut rest = io.extent;
@@ -319,7 +344,11 @@ fn split<M: Memory>(map: Map, io: &Io<'_, M>, members: usize, mut each: impl FnM
             let (of_segment, _) = rest.split_at((segment.bytes() - offset) >> SECTOR_SHIFT);
             let (member, part) = map.first_part(of_segment);
             assert!(!part.is_empty(), "{segment:?} of a request is not whole sectors");
-            each(member, bio(part, Some(segment.slice(offset, part.bytes()))));
+            each(
+                member,
+                bio(part, Some(segment.slice(offset, part.bytes()))),
+                part.bytes() < segment.bytes(),
+            );
             offset += part.bytes();
             (_, rest) = rest.split_at(part.sectors());
         }

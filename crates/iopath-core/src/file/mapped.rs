@@ -72,6 +72,14 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> MappedDevice<D, H> {
         Ok(Self { executor, limits, is_fixed, now: Instant::ZERO })
     }
 
+    /// Makes [`Boundary::EveryBlock`] submit each page separately instead of each block: see
+    /// [`WritePlan::by_pages`](crate::mapper::WritePlan::by_pages).
+    #[must_use]
+    pub fn by_pages(mut self, page_bytes: u32) -> Self {
+        self.executor.page_bytes = page_bytes;
+        self
+    }
+
     /// The device below, with its queue.
     pub const fn below(&self) -> &QueuedDevice<D> {
         &self.executor.pump

@@ -75,6 +75,26 @@ fn a_boundary_for_every_block_multiplies_the_requests() {
     }
 }
 
+/// With pages of 16 KiB, as on the machine of the published figures, the bug makes a bio of each page.
+#[test]
+fn a_boundary_for_every_block_makes_a_bio_of_each_page() {
+    let limits = Limits::with_capacity(1 << 32);
+    for (page_bytes, bios) in [(0, 1012), (4096, 1012), (16384, 253)] {
+        let mut map = IndirectMap::new(&layout(4096, 0)).unwrap();
+        let (mut space, mut medium) = (Ahead::new(8, 1 << 32), Medium::new());
+        // From the first block behind an indirect block to the next indirect block and further.
+        let file = FileRange::new(12 * 4096, 8 * MIB);
+        let plan = WritePlan::new(file, &map, &limits, Boundary::EveryBlock).unwrap().by_pages(page_bytes);
+        let steps = write(&mut map, &mut space, &mut medium, &limits, plan);
+        let sizes = steps.iter().filter_map(|step| match step {
+            Step::Transfer { file, .. } => Some(file.bytes()),
+            _ => None,
+        });
+        let alone = sizes.clone().filter(|bytes| *bytes == u64::from(page_bytes.max(4096))).count();
+        assert!(alone >= bios, "{page_bytes}: {alone} of {}", sizes.count());
+    }
+}
+
 /// The steps of a read of 16 MiB of a file whose indirect blocks are not in memory.
 fn cold_read(boundary: Boundary) -> Vec<Step> {
     let limits = stripe();

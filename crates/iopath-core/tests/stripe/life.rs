@@ -116,7 +116,7 @@ impl Life {
             .collect();
         // Blocks are powers of two, so the result is a multiple of the largest block.
         let elevator = ELEVATORS[rng.random_range(0..ELEVATORS.len())].into();
-        let config = StripeConfig { chunk_sectors, elevator };
+        let config = StripeConfig { chunk_sectors, elevator, ..StripeConfig::default() };
         let boxed =
             members.iter().map(|member| Box::new(member.clone()) as Box<dyn BlockDevice<Memory = Span>>);
         let stripe = Stripe::new(boxed.collect(), &config).unwrap();

@@ -209,3 +209,24 @@ fn a_stripe_of_stripes_is_one_device() {
         assert_eq!(*asked.borrow(), [(Op::Read, extent(0, 2 * CHUNK), false)]);
     }
 }
+
+/// A write of segments of 16 sectors that begins 4 sectors after the start of a chunk: 8 segments in each chunk, of which
+/// a chunk cuts every eighth.
+#[test]
+fn without_merges_a_segment_that_a_chunk_cuts_is_requests_of_its_own() {
+    let sizes = |merges_parts| {
+        let limits = all_supported();
+        let members: Vec<Recorder> = (0..2).map(|_| Recorder::new(limits.clone(), Ok(()))).collect();
+        let asked: Vec<_> = members.iter().map(|member| Rc::clone(&member.asked)).collect();
+        let config = StripeConfig { chunk_sectors: CHUNK, merges_parts, ..StripeConfig::default() };
+        let mut stripe = Stripe::new(members, &config).unwrap();
+        let memory = [LengthOnly::new(16 * 512); 16];
+        let io = Io::new(Tag::from_bits(0), Op::Write, extent(4, 256), &memory);
+        stripe.submit(&io, Instant::ZERO).unwrap();
+        stripe.commit(Instant::ZERO);
+        let sizes = |asked: &Requests| asked.borrow().iter().map(|one| one.1.sectors()).collect::<Vec<_>>();
+        asked.iter().map(sizes).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(true), [vec![128], vec![128]], "the second row is adjacent to the first");
+    assert_eq!(sizes(false), [vec![112, 12, 4], vec![4, 112, 12]]);
+}

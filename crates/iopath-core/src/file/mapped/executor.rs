@@ -27,6 +27,8 @@ pub(super) struct Executor<D: BlockDevice, H: MappedHost<Memory = D::Memory>> {
     pub(super) tasks: Tasks<H>,
     pub(super) bios_max: u32,
     boundary: Boundary,
+    /// See [`WritePlan::by_pages`](crate::mapper::WritePlan::by_pages); 0 for blocks.
+    pub(super) page_bytes: u32,
     /// Tasks that may advance.
     pub(super) ready: VecDeque<u32>,
     /// Tasks that wait for room in the queue.
@@ -60,6 +62,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
             tasks: Tasks { host, id, list: Vec::new(), free: Vec::new(), bios: Slab::new() },
             bios_max,
             boundary,
+            page_bytes: 0,
             ready: VecDeque::new(),
             without_room: VecDeque::new(),
             blocked: Vec::new(),
@@ -149,7 +152,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
 
     /// Makes the task's plan, unless another task has claimed its blocks.
     fn begin(&mut self, slot: u32) -> bool {
-        let Self { tasks: Tasks { host, list, id, .. }, pump, boundary, .. } = self;
+        let Self { tasks: Tasks { host, list, id, .. }, pump, boundary, page_bytes, .. } = self;
         let task = &mut list[slot as usize];
         let limits = pump.queue().limits();
         let may_begin = host.with_file(*id, |file| {
@@ -165,7 +168,7 @@ impl<D: BlockDevice, H: MappedHost<Memory = D::Memory>> Executor<D, H> {
             if task.file().end() > end {
                 // The file has become shorter.
                 task.fail(IoError::EndOfDevice);
-            } else if task.make_plan(file, limits, *boundary).is_err() {
+            } else if task.make_plan(file, limits, *boundary, *page_bytes).is_err() {
                 task.fail(IoError::Alignment);
             }
             true

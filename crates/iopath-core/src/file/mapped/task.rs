@@ -221,6 +221,7 @@ impl<M: Memory, B> Task<M, B> {
         shared: &MappedFile,
         limits: &Limits,
         boundary: Boundary,
+        page_bytes: u32,
     ) -> Result<(), PlanError> {
         let (file, mapper) = (self.file(), &*shared.mapper);
         if let Goal::Resize(bytes) = self.goal
@@ -230,7 +231,7 @@ impl<M: Memory, B> Task<M, B> {
         }
         self.plan = match self.goal {
             Goal::Read | Goal::Pass => Plan::Read(ReadPlan::new(file, mapper, limits, boundary)?),
-            Goal::Write => Plan::Write(WritePlan::new(file, mapper, limits, boundary)?),
+            Goal::Write => Plan::Write(WritePlan::new(file, mapper, limits, boundary)?.by_pages(page_bytes)),
             Goal::Punch => Plan::Punch(PunchPlan::new(file, mapper, limits)?),
             Goal::Zero => Plan::Zero(ZeroPlan::new(file, mapper, limits)?),
             Goal::Resize(bytes) => Plan::Zero(ZeroPlan::before_growth(bytes, mapper, limits)?),

@@ -12,7 +12,8 @@ use crate::sector::{Extent, SECTOR_SHIFT};
 pub(super) struct Gather {
     op: Op,
     boundary: Boundary,
-    block_bytes: u32,
+    /// The bytes of a bio that is submitted alone: a block of the filesystem, or a page.
+    unit_bytes: u32,
     pending: Option<(FileRange, Extent)>,
     /// The pending bio must not grow further.
     is_closed: bool,
@@ -29,13 +30,18 @@ impl Gather {
         Self {
             op,
             boundary,
-            block_bytes,
+            unit_bytes: block_bytes,
             pending: None,
             is_closed: false,
             at_boundary: false,
             alone_from: None,
             submit_due: false,
         }
+    }
+
+    /// With [`Boundary::EveryBlock`], a bio is a page of the file if that is larger than a block.
+    pub(super) fn use_pages(&mut self, page_bytes: u32) {
+        self.unit_bytes = self.unit_bytes.max(page_bytes);
     }
 
     /// Adds a mapping that lies at `extent`. If the mapping cannot join the pending bio, closes that and returns false.
@@ -85,7 +91,7 @@ impl Gather {
         if fits == extent.sectors() && !self.is_closed {
             return None;
         }
-        let alone = self.alone_from.map(|from| self.block_end(from.max(file.start())));
+        let alone = self.alone_from.map(|from| self.unit_end(from.max(file.start())));
         let sectors = alone.map_or(fits, |end| fits.min((end - file.start()) >> SECTOR_SHIFT));
         let (first, rest) = extent.split_at(sectors);
         let cut = file.start() + first.bytes();
@@ -99,8 +105,8 @@ impl Gather {
         Some(Step::Transfer { file: file.up_to(cut), extent: first })
     }
 
-    /// The end of the filesystem's block that contains a byte of the file.
-    fn block_end(&self, offset: u64) -> u64 {
-        FileRange::new(offset, 1).outward(self.block_bytes.into()).end()
+    /// The end of the block or page that contains a byte of the file.
+    fn unit_end(&self, offset: u64) -> u64 {
+        FileRange::new(offset, 1).outward(self.unit_bytes.into()).end()
     }
 }

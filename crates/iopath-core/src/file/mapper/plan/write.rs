@@ -79,6 +79,14 @@ impl WritePlan {
         })
     }
 
+    /// With [`Boundary::EveryBlock`], makes a bio of each page of a mapping with the flag instead of each block, as Linux
+    /// does on machines with pages larger than blocks. `page_bytes` is a power of two.
+    #[must_use]
+    pub fn by_pages(mut self, page_bytes: u32) -> Self {
+        self.gather.use_pages(page_bytes);
+        self
+    }
+
     /// The blocks that no other task may write, punch or grow over meanwhile.
     pub fn footprint(&self) -> FileRange {
         let start = if self.file.end() > self.size_bytes {
