@@ -7,8 +7,11 @@
 //! model.
 
 mod bigbio;
+mod boundary;
 mod closest;
 mod copy;
+mod extending;
+mod extent;
 mod freelist;
 mod log;
 #[allow(dead_code, reason = "for experiments on real storage")]
@@ -47,7 +50,8 @@ pub struct Experiment {
 pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
 
 /// The experiments, in the order of the final table.
-pub static EXPERIMENTS: &[Experiment] = &[bigbio::ROW, copy::ROW, closest::ROW, freelist::ROW, log::ROW];
+pub static EXPERIMENTS: &[Experiment] =
+    &[bigbio::ROW, boundary::ROW, extent::ROW, copy::ROW, closest::ROW, freelist::ROW, log::ROW];
 
 impl Experiment {
     /// The experiment with that id.

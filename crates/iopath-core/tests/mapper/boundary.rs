@@ -42,8 +42,8 @@ fn requests_a_mib(mapper: &mut dyn Mapper, write_mib: u64, boundary: Boundary) -
 
 /// Published (2006, extending direct writes of 512 MiB to 64 disks): 36,000 I/O/s at 660 MiB/s with a boundary for
 /// every block, 16,000 at 715 with one per mapping, 18,000 at 2,314 on extents. That is 55, 22 and 8 requests per MiB.
-/// The numbers here are for disks that are never busy, so that no requests merge later, and for space without
-/// fragments. They are further apart, but in the same order.
+/// The numbers here are for pages of one block, and for a stripe that cuts no pages. They are further apart, but in the
+/// same order. The lab's experiment `boundary` has the pages and the stripe of the published machine.
 ///
 /// Writes of up to 4 MiB hardly show the effect. Only a mapping that ends with the 4 MiB of an indirect block has the
 /// flag, and in such a write this mapping has only 12 blocks, the number of direct pointers of the inode.
