@@ -141,9 +141,9 @@ pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Fig
 
 /// CPUs with these costs of a request, a page and an interrupt.
 fn cpus(number: u32, request_us: f64, page_us: f64, interrupt_us: f64) -> Result<Host, LabError> {
-    let [io_ns, segment_ns, interrupt_ns] = [request_us, page_us, interrupt_us].map(|us| (us * 1e3).round());
+    let [io, segment, interrupt] = [request_us, page_us, interrupt_us].map(|us| (us * 1e3).round());
     let text = format!(
-        "cpus = {number}\nio_ns = {io_ns}\nsegment_ns = {segment_ns}\ninterrupt_ns = {interrupt_ns}\n\
+        "cpus = {number}\nio_ns = {io}\nsegment_ns = {segment}\ninterrupt_ns = {interrupt}\n\
          request_ns = 0\ncopy_mb_per_s = 1000\n"
     );
     Ok(Host::new(&HostModel::parse("the machine", &text)?))
