@@ -46,6 +46,7 @@ const RANDOM: [(&str, &str); 4] = [
 const GV: &str = "IBM Deskstar 40GV and 75GXP specification";
 const DALE: &str = "one disk of the published setup (Lincoln Dale, linux-kernel, 3 June 2002)";
 const K500: &str = "Hitachi Deskstar 7K500 specification, table 10";
+const K500_RANDOM: &str = "Hitachi Deskstar 7K500 specification, table 12: 4,096 random reads in 55.5 s";
 const X20: &str = "hardwareluxx.de, test of the Seagate Exos X20";
 const S4500: &str = "Intel SSD DC S4500 specification";
 const P4500: &str = "Intel SSD DC P4500 of 2 TB, Lenovo Press";
@@ -77,7 +78,7 @@ const FIGURES: &[Figure] = &[
     figure("sata-2006", INNER, Some((31.0, 0.03)), false, K500, inner),
     figure("sata-2006", SEEK, Some((8.5, 0.05)), true, "Hitachi Deskstar 7K1000.C specification", mean_seek),
     figure("sata-2006", SEEK_P90, None, false, ASSUMED, p90),
-    figure("sata-2006", RANDOM[0], None, false, ASSUMED, |model| random(model, 1, 512)),
+    figure("sata-2006", RANDOM[0], Some((73.8, 0.1)), false, K500_RANDOM, |model| random(model, 1, 512)),
     figure("sata-2006", RANDOM[1], None, false, ASSUMED, |model| random(model, 4, 4096)),
     figure("sata-2006", RANDOM[3], None, false, ASSUMED, |model| random(model, 32, 4096)),
     figure("hdd-20tb", OUTER, Some((265.0, 0.03)), true, X20, outer),

@@ -209,8 +209,9 @@ fn on_target(target: &mut TargetRun<'_>) -> Result<Report, LabError> {
                 rw: *rw,
                 block_size: BlockSize::new(settings.count(block) << 10)?,
                 repetitions: Repetitions::constant(1),
+                // The direct path has no page cache of the library, and refuses its settings.
                 cache: CacheSettings {
-                    cache_bytes: Some(settings.count("cache_mib") << 20),
+                    cache_bytes: (path == "buffered").then(|| settings.count("cache_mib") << 20),
                     ..CacheSettings::default()
                 },
                 ..Workload::default()
