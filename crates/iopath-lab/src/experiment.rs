@@ -7,6 +7,7 @@
 //! model.
 
 mod bigbio;
+mod bomb;
 mod boundary;
 mod closest;
 mod copy;
@@ -14,9 +15,9 @@ mod extending;
 mod extent;
 mod freelist;
 mod log;
-#[allow(dead_code, reason = "for experiments on real storage")]
+mod merge;
+mod mixed;
 mod on_target;
-#[allow(dead_code, reason = "for experiments with published tables")]
 mod published;
 mod report;
 mod suite;
@@ -50,8 +51,17 @@ pub struct Experiment {
 pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
 
 /// The experiments, in the order of the final table.
-pub static EXPERIMENTS: &[Experiment] =
-    &[bigbio::ROW, boundary::ROW, extent::ROW, copy::ROW, closest::ROW, freelist::ROW, log::ROW];
+pub static EXPERIMENTS: &[Experiment] = &[
+    bigbio::ROW,
+    boundary::ROW,
+    extent::ROW,
+    copy::ROW,
+    merge::ROW,
+    bomb::ROW,
+    closest::ROW,
+    freelist::ROW,
+    log::ROW,
+];
 
 impl Experiment {
     /// The experiment with that id.

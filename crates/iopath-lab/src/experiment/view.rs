@@ -1,6 +1,7 @@
 //! Formats experiments: for each the published effect, the model, the figures, the directions and the log; then one table.
 //! Decides no verdict.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement};
@@ -64,7 +65,11 @@ impl ExperimentsReport {
         let within: usize =
             reports().map(|report| report.predictions().filter(|row| row.is_within()).count()).sum();
         let parameters = self.results.iter().flat_map(|result| result.experiment.parameters);
-        let calibrated = parameters.filter(|parameter| parameter.is_calibrated()).count();
+        // Experiments may share a constant.
+        let calibrated: BTreeSet<&str> = parameters
+            .filter(|parameter| parameter.is_calibrated())
+            .map(|parameter| parameter.source)
+            .collect();
         format!(
             "{} of {} reproduced, {} partly, {} not. {within} of {predicted} predicted figures are within their \
              tolerance (25%, or the published spread); constants calibrated on a published figure: {calibrated}.",
@@ -72,6 +77,7 @@ impl ExperimentsReport {
             self.results.len(),
             count(Verdict::Partly),
             count(Verdict::NotReproduced),
+            calibrated = calibrated.len(),
         )
     }
 }

@@ -44,6 +44,9 @@ pub(super) struct Direct<Q> {
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
+/// The distance between the buffers of two slots on a modelled host.
+const BUFFER_GAP_BYTES: u64 = 4096;
+
 /// How the top half cuts a transfer into bios.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
@@ -72,7 +75,8 @@ struct State {
     is_runnable: bool,
     /// The address of the buffer of slot 0; the others follow.
     buffers: u64,
-    block_bytes: u32,
+    /// The distance of the buffers of adjacent slots.
+    buffer_stride: u64,
     /// With a cut: the pieces of the transfer in each slot.
     pieces: Vec<Pieces>,
     /// The CPU work of the thread.
@@ -242,8 +246,8 @@ impl<Q: Queues> Direct<Q> {
     #[inline]
     fn submit_transfer(&mut self, number: u32, slot: u32, transfer: Transfer, now: Instant) {
         let Some(cut) = self.cut else {
-            let State { buffers, block_bytes, .. } = self.jobs[number].state;
-            let address = buffers + u64::from(slot) * u64::from(block_bytes);
+            let State { buffers, buffer_stride, .. } = self.jobs[number].state;
+            let address = buffers + u64::from(slot) * buffer_stride;
             return self.submit_part(number, slot, transfer, address, now);
         };
         self.jobs[number].state.pieces[slot as usize] = Pieces { submitted: 0, left: cut.count(transfer) };
@@ -260,7 +264,7 @@ impl<Q: Queues> Direct<Q> {
         pieces.submitted += 1;
         let bytes = cut.bio_bytes_max.min(whole.bytes - start);
         let part = Transfer { offset: whole.offset + u64::from(start), bytes, ..whole };
-        let address = state.buffers + u64::from(slot) * u64::from(state.block_bytes) + u64::from(start);
+        let address = state.buffers + u64::from(slot) * state.buffer_stride + u64::from(start);
         self.submit_part(number, slot, part, address, now);
     }
 
@@ -301,11 +305,14 @@ impl<Q: Queues> Direct<Q> {
 impl<Q: Queues> System for Direct<Q> {
     fn start(&mut self, jobs: Vec<JobSetup>) {
         let (mut buffers, is_cut) = (0, self.cut.is_some());
+        // On a modelled host, the buffers of two transfers are separate allocations, so a merge of both has two segments.
+        let gap_bytes = if self.threads.is_some() { BUFFER_GAP_BYTES } else { 0 };
         let state = |setup: &JobSetup| {
             let pieces = if is_cut { vec![Pieces::default(); setup.depth as usize] } else { Vec::new() };
-            let (block_bytes, due, timer) = (setup.block_bytes, VecDeque::new(), None);
-            let state = State { is_runnable: true, buffers, block_bytes, pieces, on_cpu: None, due, timer };
-            buffers += u64::from(setup.depth) * u64::from(setup.block_bytes);
+            let (buffer_stride, due, timer) =
+                (u64::from(setup.block_bytes) + gap_bytes, VecDeque::new(), None);
+            let state = State { is_runnable: true, buffers, buffer_stride, pieces, on_cpu: None, due, timer };
+            buffers += u64::from(setup.depth) * buffer_stride;
             state
         };
         self.runnable = self.jobs.start(jobs, state).collect();
