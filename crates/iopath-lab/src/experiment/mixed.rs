@@ -99,7 +99,7 @@ pub(super) fn run(settings: &Settings, limits: Limits) -> Result<Mixed, LabError
         top: Top::Direct { bio_bytes_max: None, serial: false },
         workloads,
     };
-    let host = Some(Host::new(&HostModel::preset("pc-2001")?));
+    let host = Some(Host::new(&HostModel::preset("p3-2002")?));
     let outcome = Machine { host, volumes: vec![volume] }.run(settings.count("seed"), true)?;
     Ok(Mixed { outcome })
 }
