@@ -81,9 +81,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = described(PATHS.iter().map(|row| (row.name, row.about))).try_map(|name| find_path(&name)))]
     pub(crate) path: &'static PathRow,
     /// A directory (for a temporary scratch file), a file or a block device; or a modelled disk in virtual time, as
-    /// model:NAME or model:FILE.toml
+    /// model:NAME or model:FILE.toml. Repeat it to run the workload on several models at the same time
     #[arg(long, value_name = "TARGET")]
-    pub(crate) target: Option<PathBuf>,
+    pub(crate) target: Vec<PathBuf>,
     /// Direction and order of transfers
     #[arg(long, default_value = "read", value_parser = PossibleValuesParser::new(Rw::ALL.map(Rw::name)).try_map(|name| name.parse::<Rw>()))]
     pub(crate) rw: Rw,
@@ -173,7 +173,8 @@ impl RunArgs {
     pub(crate) fn workload(&self) -> Result<Workload, LabError> {
         Ok(Workload {
             path: self.path,
-            target: self.target.clone(),
+            target: self.target.first().cloned(),
+            more_targets: self.target.iter().skip(1).cloned().collect(),
             rw: self.rw,
             block_size: BlockSize::new(self.bs)?,
             depth: Depth::new(self.iodepth)?,

@@ -57,6 +57,7 @@ pub(crate) mod fixtures {
             device: None,
             storage: storage.map(|[read, written]| StorageBytes { read, written }),
             cache: None,
+            targets: Vec::new(),
             warnings: Vec::new(),
         };
         Repeated { measured, resident: None }

@@ -50,6 +50,8 @@ pub(crate) struct Measured {
     pub(crate) storage: Option<StorageBytes>,
     /// Counters of iopath's page cache.
     pub(crate) cache: Option<CacheUse>,
+    /// With several targets: each of them, in their order.
+    pub(crate) targets: Vec<Self>,
     /// Warnings of the connections.
     pub(crate) warnings: Vec<String>,
 }
@@ -373,6 +375,7 @@ impl Measured {
             storage: None,
             device: None,
             cache: None,
+            targets: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -69,6 +69,11 @@ impl TargetFacts {
         })
     }
 
+    /// The facts of further models.
+    pub(crate) fn of_further(target: &Target) -> Vec<Self> {
+        target.models().iter().skip(1).map(Self::of_model).collect()
+    }
+
     fn of_model(model: &ModelTarget) -> Self {
         Self {
             path: model.name().display().to_string(),

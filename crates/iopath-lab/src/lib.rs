@@ -73,7 +73,8 @@ pub fn report(workload: &Workload, progress: &mut dyn Progress) -> Result<Report
     let target = Target::prepare(workload, progress)?;
     if target.model().is_some() {
         let result = run::run_on_model(workload, &target, progress)?;
-        return Ok(Report::new(None, TargetFacts::of(&target), vec![result]));
+        let more_targets = TargetFacts::of_further(&target);
+        return Ok(Report { more_targets, ..Report::new(None, TargetFacts::of(&target), vec![result]) });
     }
     let lab = Lab::new(IDLE_SAMPLE, progress);
     let result = lab.run(workload, &target, progress)?;

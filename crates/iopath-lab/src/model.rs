@@ -106,6 +106,7 @@ impl Workload {
         let cache = if self.path.capabilities.cache { self.cache.cache_bytes() } else { 0 };
         let pages = cache / u64::from(self.cache.page_bytes());
         let needed = (transfers * TRANSFER_BYTES).saturating_add(pages.saturating_mul(PAGE_BYTES));
+        let needed = needed.saturating_mul(1 + self.more_targets.len() as u64);
         match available {
             Some(available) if needed > available => Err(WorkloadError::Tables { needed, available }),
             _ => Ok(()),

@@ -69,6 +69,8 @@ pub enum WorkloadError {
         /// The field.
         field: Field,
     },
+    /// Several targets, and not all of them are models.
+    SeveralTargets,
     /// Both a think time and a rate.
     TwoPaces,
     /// Virtual time ends before the run.
@@ -193,6 +195,10 @@ impl WorkloadError {
                 name(Field::Depth),
                 name(Field::Jobs),
                 name(Field::LatencySampling)
+            ),
+            Self::SeveralTargets => format!(
+                "several targets at the same time must all be models (model:NAME or model:FILE.toml); name one {}",
+                name(Field::Target)
             ),
             Self::TwoPaces => {
                 format!("{} and a rate exclude each other; omit one of them", name(Field::Think))

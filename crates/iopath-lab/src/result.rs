@@ -16,8 +16,11 @@ pub struct Report {
     pub clock: Clock,
     /// The machine; none in virtual time, in which the result does not depend on the machine.
     pub host: Option<Host>,
-    /// The target; none if the runs had none.
+    /// The target, the first of several; none if the runs had none.
     pub target: Option<TargetFacts>,
+    /// Further targets of the same runs; empty unless there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_targets: Vec<TargetFacts>,
     /// The measurements.
     pub runs: Vec<RunResult>,
     /// Their interpretation.
@@ -28,7 +31,8 @@ impl Report {
     /// A report without findings.
     pub fn new(host: Option<Host>, target: Option<TargetFacts>, runs: Vec<RunResult>) -> Self {
         let clock = runs.first().map_or(Clock::Real, |run| run.clock);
-        Self { schema: SCHEMA.to_owned(), clock, host, target, runs, findings: Vec::new() }
+        let (schema, more_targets) = (SCHEMA.to_owned(), Vec::new());
+        Self { schema, clock, host, target, more_targets, runs, findings: Vec::new() }
     }
 
     /// The report as indented JSON, with a newline at the end.
@@ -120,7 +124,7 @@ pub struct RunResult {
     pub block_bytes: u32,
     /// Transfers in flight per job.
     pub io_depth: u32,
-    /// Threads.
+    /// Threads, on each target.
     pub jobs: u32,
     /// The time between a transfer and the next one in its place, in nanoseconds; none without a think time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,10 +162,34 @@ pub struct RunResult {
     pub device: Option<Device>,
     /// Settings and counters of iopath's page cache over all repetitions; none on other paths.
     pub cache: Option<CacheFacts>,
+    /// Each target of a run on several; empty for one. All other values cover all targets together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetResult>,
     /// Each repetition.
     pub repeats: Vec<Repeat>,
     /// Reasons to doubt the figures, in words.
     pub warnings: Vec<String>,
+}
+
+/// One target of a run on several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetResult {
+    /// The target as given.
+    pub target: String,
+    /// Bytes transferred, over all repetitions.
+    pub bytes: u64,
+    /// Transfers, over all repetitions.
+    pub ios: u64,
+    /// The time to the end of its last job, over all repetitions, in seconds.
+    pub seconds: f64,
+    /// Throughput up to that end.
+    pub bytes_per_second: Spread,
+    /// Transfers per second up to that end.
+    pub iops: Spread,
+    /// From submission to completion, over all repetitions.
+    pub latency_ns: Latency,
+    /// Requests of the device, over all repetitions.
+    pub device: Option<Device>,
 }
 
 /// A modelled host.

@@ -9,7 +9,7 @@ use iopath_log::{LogInfo, LogOptions, LogWriter, SyncLogWriter, Totals};
 
 use crate::conditions::{Conditions, Repeated};
 use crate::counters::{DiskCounters, idle_busy_cpus};
-use crate::engine::{CpuSeconds, measure};
+use crate::engine::{CpuSeconds, Measured, measure};
 use crate::error::LabError;
 use crate::host::memory_available_bytes;
 use crate::job::tally::latencies;
@@ -17,7 +17,9 @@ use crate::model::ModelTarget;
 use crate::model_host::ModelHost;
 use crate::path::{IoPath, OpenSpec};
 use crate::progress::{Progress, Stage};
-use crate::result::{Clock, Cpu, Device, Host, Latency, ModelHostFacts, Repeat, RunResult, Spread};
+use crate::result::{
+    Clock, Cpu, Device, Host, Latency, ModelHostFacts, Repeat, RunResult, Spread, TargetResult,
+};
 use crate::served::served;
 use crate::simulated::Simulation;
 use crate::simulated::stop::StopOnSignal;
@@ -108,13 +110,14 @@ pub(crate) fn run_on_model(
     progress: &mut dyn Progress,
 ) -> Result<RunResult, LabError> {
     let mut series = Series::new(workload, target)?;
-    let model = target.model().expect("the caller has found one");
-    workload.check_on_model(model)?;
-    let log = start_virtual_log(workload, model)?;
+    for model in target.models() {
+        workload.check_on_model(model)?;
+    }
+    let log = start_virtual_log(workload, target.models())?;
     let stop = Arc::new(AtomicBool::new(false));
     // The log is complete up to the signal. Without a log there is nothing to complete, and the signal ends the process.
     let signal = log.is_some().then(|| StopOnSignal::new(&stop));
-    let ran = repeat_on_model(&mut series, model, log.as_ref(), &stop, progress);
+    let ran = repeat_on_model(&mut series, log.as_ref(), &stop, progress);
     let finished = log.map(SyncLogWriter::finish).transpose();
     drop(signal);
     ran?;
@@ -129,13 +132,13 @@ pub(crate) fn run_on_model(
 
 fn repeat_on_model(
     series: &mut Series,
-    model: &ModelTarget,
     log: Option<&SyncLogWriter>,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<(), LabError> {
     let workload = series.workload.clone();
-    let mut simulation = Simulation::new(&workload, model, series.target.size_bytes(), log, stop);
+    let models = series.target.models().iter().collect();
+    let mut simulation = Simulation::new(&workload, models, log, stop);
     if workload.warm {
         progress.stage(&Stage::WarmUp);
         simulation.warm_up(&warm_up(&workload, series.target), progress)?;
@@ -186,9 +189,33 @@ fn summarize(series: &Series, host: Option<&Host>) -> RunResult {
             .map(|repeat| repeat.cache)
             .sum::<Option<_>>()
             .map(|used| workload.cache.facts(used)),
+        targets: targets(target, measured),
         warnings: warnings::warnings(&conditions, served.as_ref(), measured, &repeats),
         repeats,
     }
+}
+
+/// The results of each target, if there are several.
+fn targets(target: &Target, measured: &[Repeated]) -> Vec<TargetResult> {
+    let of_target = |(index, model): (usize, &ModelTarget)| {
+        let of_repeats: Vec<&Measured> =
+            measured.iter().filter_map(|repeat| repeat.measured.targets.get(index)).collect();
+        let mut latency_ns = latencies();
+        for one in &of_repeats {
+            latency_ns.add(&one.latency_ns).expect("all histograms have the same bounds");
+        }
+        (!of_repeats.is_empty()).then(|| TargetResult {
+            target: model.name().display().to_string(),
+            bytes: of_repeats.iter().map(|one| one.bytes()).sum(),
+            ios: of_repeats.iter().map(|one| one.ios).sum(),
+            seconds: of_repeats.iter().map(|one| one.seconds).sum(),
+            bytes_per_second: spread(of_repeats.iter().map(|one| one.bytes() as f64 / one.seconds)),
+            iops: spread(of_repeats.iter().map(|one| one.ios as f64 / one.seconds)),
+            latency_ns: latency(&latency_ns),
+            device: of_repeats.iter().map(|one| one.device).sum::<Option<_>>().map(device),
+        })
+    };
+    target.models().iter().enumerate().filter_map(of_target).collect()
 }
 
 fn model_host(host: &ModelHost, repeats: &[Repeat]) -> ModelHostFacts {
@@ -236,7 +263,8 @@ impl<'a> Series<'a> {
         workload.check()?;
         workload.check_size(target.size_bytes())?;
         target.check_alignment(workload)?;
-        workload.check_warm(target.size_bytes())?;
+        let sizes = target.models().iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
+        workload.check_warm(sizes.max().unwrap_or(target.size_bytes()))?;
         if target.model().is_some() {
             workload.check_memory_on_model(memory_available_bytes())?;
         } else {
@@ -324,11 +352,11 @@ fn start_log(workload: &Workload, target: &Target) -> Result<Option<Arc<LogWrite
 }
 
 /// Creates the request log of a workload on a model. Nothing in it is of this machine or of this moment.
-fn start_virtual_log(workload: &Workload, model: &ModelTarget) -> Result<Option<SyncLogWriter>, LabError> {
+fn start_virtual_log(workload: &Workload, models: &[ModelTarget]) -> Result<Option<SyncLogWriter>, LabError> {
     let Some(LogSettings { file, limit_bytes }) = &workload.log else { return Ok(None) };
     let info = LogInfo {
         elevator: workload.elevator.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
-        target: model.name().display().to_string(),
+        target: models.iter().map(|model| model.name().to_string_lossy()).collect::<Vec<_>>().join(", "),
         clock: "virtual".to_owned(),
         ..LogInfo::default()
     };

@@ -20,7 +20,6 @@ mod jobs;
 pub(crate) mod machine;
 mod ports;
 mod queues;
-#[allow(dead_code, reason = "for `machine.rs`")]
 mod several;
 mod span;
 pub(crate) mod stop;
@@ -51,6 +50,7 @@ use buffered::Buffered;
 use direct::Direct;
 use jobs::{JobSetup, SimError};
 use queues::{QueuePerJob, SHARED_BIOS_MAX, SharedQueue};
+use several::Several;
 pub(crate) use span::Span;
 use system::System;
 pub(crate) use unplug::Unplug;
@@ -61,11 +61,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// Separates the generator of a model from those of plans, which have the same seed.
 const PURPOSE: u64 = 0x30DE1;
 
-/// A modelled target in virtual time, for the repetitions of one workload.
+/// Separates the seeds of further targets from that of the first.
+const FURTHER: u64 = 0xF7A12;
+
+/// Modelled targets in virtual time, for the repetitions of one workload on each of them at the same time.
 pub(crate) struct Simulation<'a> {
     workload: &'a Workload,
-    model: &'a ModelTarget,
-    size_bytes: u64,
+    /// At least one.
+    models: Vec<&'a ModelTarget>,
     log: Option<&'a SyncLogWriter>,
     /// Set to end the run soon.
     stop: &'a AtomicBool,
@@ -76,22 +79,21 @@ pub(crate) struct Simulation<'a> {
     opened: Option<Opened>,
 }
 
-/// A modelled target and the modelled CPUs in front of it.
+/// The modelled targets and the modelled CPUs in front of them.
 struct Opened {
-    system: Box<dyn System>,
+    targets: Several,
     host: Option<Host>,
 }
 
 impl<'a> Simulation<'a> {
-    /// The first `size_bytes` of a model.
+    /// The first bytes of models: the size of the workload, or all.
     pub(crate) fn new(
         workload: &'a Workload,
-        model: &'a ModelTarget,
-        size_bytes: u64,
+        models: Vec<&'a ModelTarget>,
         log: Option<&'a SyncLogWriter>,
         stop: &'a AtomicBool,
     ) -> Self {
-        Self { workload, model, size_bytes, log, stop, clock: VirtualClock::default(), opened: None }
+        Self { workload, models, log, stop, clock: VirtualClock::default(), opened: None }
     }
 
     /// Runs `warm_up` once, unmeasured, before the first repetition of a warm workload.
@@ -121,19 +123,30 @@ impl<'a> Simulation<'a> {
         Ok(measured)
     }
 
-    /// A model, its queues and page cache, in their initial state, and an idle host.
+    /// The models, their queues and page caches, in their initial state, and an idle host.
     fn open(&self, number: u32) -> Opened {
-        let seed = random::generator(self.workload.seed, [PURPOSE, number.into()]).next_u64();
-        let device = ModelDevice::<Span>::new(self.model.model(), seed);
         let host = self.workload.host.as_ref().map(|host| Host::new(host.model()));
-        let mut system = match &host {
-            Some(host) => self.system_on(Staged::new(device, host.clone()), Some(host.threads())),
-            None => self.system_on(device, None),
-        };
-        if let Some(log) = self.log {
-            system.start_logs(&mut || Box::new(log.add_queue()));
+        let mut targets = Several::default();
+        for (target, model) in self.models.iter().enumerate() {
+            let seed = random::generator(self.seed(target), [PURPOSE, number.into()]).next_u64();
+            let device = ModelDevice::<Span>::new(model.model(), seed);
+            targets.push(match &host {
+                Some(host) => self.system_on(Staged::new(device, host.clone()), Some(host.threads())),
+                None => self.system_on(device, None),
+            });
         }
-        Opened { system, host }
+        if let Some(log) = self.log {
+            targets.start_logs(&mut || Box::new(log.add_queue()));
+        }
+        Opened { targets, host }
+    }
+
+    /// The seed of a target.
+    fn seed(&self, target: usize) -> u64 {
+        match target as u64 {
+            0 => self.workload.seed,
+            further => random::generator(self.workload.seed, [FURTHER, further]).next_u64(),
+        }
     }
 
     fn system_on<D: BlockDevice<Memory = Span> + 'static>(
@@ -158,7 +171,7 @@ impl<'a> Simulation<'a> {
         Box::new(Direct::new(queue, None, threads))
     }
 
-    /// Runs all jobs of a workload once.
+    /// Runs all jobs of a workload once on each target.
     fn run(
         &mut self,
         opened: &mut Opened,
@@ -166,47 +179,73 @@ impl<'a> Simulation<'a> {
         repetition: u32,
         progress: &mut dyn Progress,
     ) -> Result<Measured, LabError> {
-        let Opened { system, host } = opened;
-        let system = &mut **system;
+        let Opened { targets, host } = opened;
         let busy_before = host.as_ref().map(Host::busy);
         let started = self.clock.now();
         let runtime_ns = workload.end.time().and_then(|time| u64::try_from(time.as_nanos()).ok());
-        let job = |number| {
-            let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
-            let plan = Plan::new(workload, self.size_bytes, repetition, number);
-            let started_ns = started.as_nanos();
-            let pace = Pace::of(workload, started_ns);
-            let job = Job::new(plan, depth, runtime_ns, started_ns).with_pace(pace);
-            JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
-        };
-        let before = system.counters();
-        system.start((0..workload.jobs.get()).map(job).collect());
-        let all_bytes = workload.end.bytes().unwrap_or(self.size_bytes) as f64;
+        let before: Vec<_> = targets.volumes().iter().map(|target| target.counters()).collect();
+        let mut all_bytes = 0.0;
+        for (target, model) in self.models.iter().enumerate() {
+            let workload = Workload { seed: self.seed(target), ..workload.clone() };
+            let size_bytes = workload.size_bytes.unwrap_or(model.size_bytes());
+            all_bytes += workload.end.bytes().unwrap_or(size_bytes) as f64;
+            let job = |number| {
+                let (depth, block_bytes) = (workload.depth_in_flight(), workload.block_size.bytes());
+                let plan = Plan::new(&workload, size_bytes, repetition, number);
+                let started_ns = started.as_nanos();
+                let pace = Pace::of(&workload, started_ns);
+                let job = Job::new(plan, depth, runtime_ns, started_ns).with_pace(pace);
+                JobSetup { job, depth, block_bytes, flushes: workload.rw.writes() }
+            };
+            targets.start(target, (0..workload.jobs.get()).map(job).collect());
+        }
         let mut shown = Instant::now();
-        let mut watch = |system: &(dyn System + 'static), now: iopath_core::Instant| {
+        let mut watch = |targets: &Several, now: iopath_core::Instant| {
             if self.stop.load(Ordering::Relaxed) {
                 return ControlFlow::Break(());
             }
             if shown.elapsed() >= TICK {
                 shown = Instant::now();
-                let of_bytes = system.moved_bytes() as f64 / all_bytes;
+                let of_bytes = targets.moved_bytes() as f64 / all_bytes;
                 let of_time = runtime_ns.map_or(0.0, |ns| (now - started).as_nanos() as f64 / ns as f64);
                 progress.advance(if runtime_ns.is_some() { of_time } else { of_bytes }.min(1.0));
             }
             ControlFlow::Continue(())
         };
-        let ended = event_loop::run(system, &mut self.clock, &mut watch);
-        match ended.map_err(|source| LabError::Simulation { target: self.model.name().to_owned(), source })? {
+        let ended = event_loop::run(targets, &mut self.clock, &mut watch);
+        match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
             End::Done => {}
             End::Stopped => return Err(LabError::Interrupted),
         }
-        let jobs = system.finish().map_err(|error| failed(self.model.name().to_owned(), error))?;
+        let (mut jobs, mut measured) = (Vec::new(), Vec::new());
+        // A failure ends the run: the jobs of other targets have no results then.
+        for (model, target) in self.models.iter().zip(targets.volumes_mut()) {
+            if target.has_failed() {
+                target.finish().map_err(|error| failed(model.name().to_owned(), error))?;
+            }
+        }
+        for ((target, model), before) in targets.volumes_mut().iter_mut().zip(&self.models).zip(before) {
+            let of_target = target.finish().map_err(|error| failed(model.name().to_owned(), error))?;
+            measured.push(Measured {
+                device: Some(target.counters() - before),
+                cache: target.cache_use(),
+                ..Measured::of_jobs(&of_target)
+            });
+            jobs.extend(of_target);
+        }
         Ok(Measured {
             cpu: host.as_ref().zip(busy_before).map(|(host, before)| CpuSeconds::modelled(host, before)),
-            device: Some(system.counters() - before),
-            cache: system.cache_use(),
+            device: measured.iter().map(|target| target.device).sum(),
+            cache: measured.iter().map(|target| target.cache).sum(),
+            targets: if measured.len() > 1 { measured } else { Vec::new() },
             ..Measured::of_jobs(&jobs)
         })
+    }
+
+    /// The names of all targets.
+    fn name(&self) -> PathBuf {
+        let names: Vec<_> = self.models.iter().map(|model| model.name().to_string_lossy()).collect();
+        names.join(", ").into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-use crate::result::{Clock, Cpu, ModelHostFacts, RunResult, Spread};
+use crate::result::{Clock, Cpu, ModelHostFacts, RunResult, Spread, TargetResult};
 use crate::size::format_size;
 
 const COLUMNS: [&str; 13] = [
@@ -46,7 +46,30 @@ pub fn table(runs: &[RunResult], width: Option<u16>) -> String {
     let lines = one_line_each(&rows);
     let widest = lines.lines().map(|line| line.chars().count()).max();
     let table = if widest > width.map(usize::from).or(widest) { one_column_each(&rows) } else { lines };
-    table + &sampling(runs) + &in_virtual_time(runs)
+    table + &targets(runs) + &sampling(runs) + &in_virtual_time(runs)
+}
+
+/// A table of the targets of a run on several.
+fn targets(runs: &[RunResult]) -> String {
+    let mut table = ruled();
+    table.set_header(["target", "MB/s", "±95%", "IOPS", "p50", "p99", "seconds", "device I/O"]);
+    let rows: Vec<_> = runs.iter().flat_map(|run| &run.targets).collect();
+    for TargetResult { target, seconds, bytes_per_second, iops, latency_ns, device, .. } in &rows {
+        table.add_row([
+            target.clone(),
+            digits(bytes_per_second.mean / 1e6),
+            interval(bytes_per_second),
+            digits(iops.mean),
+            time(latency_ns.p50),
+            time(latency_ns.p99),
+            digits(*seconds),
+            device.and_then(|device| device.mean_io_bytes()).map_or_else(|| "-".to_owned(), mean_size),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    if rows.is_empty() { String::new() } else { format!("\n\n{}", table.trim_fmt()) }
 }
 
 /// Lines about the sampling of latencies.
@@ -183,6 +206,7 @@ mod tests {
             think_ns: None,
             rate_iops: None,
             model_host: None,
+            targets: Vec::new(),
             warm: false,
             served_by: None,
             latency_every: 1,

@@ -27,7 +27,8 @@ const PROBE_BYTES: u64 = 64 << 10;
 pub struct Target {
     /// None for a path without a target, and for a model.
     info: Option<TargetInfo>,
-    model: Option<ModelTarget>,
+    /// The models; none where the target is real.
+    models: Vec<ModelTarget>,
     size_bytes: u64,
     scratch: Option<Scratch>,
     /// The first offset outside of written extents, where the filesystem supports FIEMAP.
@@ -45,8 +46,15 @@ impl Target {
     /// [`LabError`]: the workload is invalid, or the target does not suit it.
     pub fn prepare(workload: &Workload, progress: &mut dyn Progress) -> Result<Self, LabError> {
         workload.check()?;
-        if let Some(model) = workload.target.as_deref().map_or(Ok(None), ModelTarget::find)? {
-            return Self::modelled(model, workload);
+        let mut models = Vec::new();
+        for target in workload.target.iter().chain(&workload.more_targets) {
+            models.extend(ModelTarget::find(target)?);
+        }
+        if !workload.more_targets.is_empty() && models.len() <= workload.more_targets.len() {
+            return Err(WorkloadError::SeveralTargets.into());
+        }
+        if !models.is_empty() {
+            return Self::modelled(models, workload);
         }
         workload.check_on_storage()?;
         let path = workload.path;
@@ -73,7 +81,7 @@ impl Target {
     pub fn none(size_bytes: u64) -> Self {
         Self {
             info: None,
-            model: None,
+            models: Vec::new(),
             size_bytes,
             scratch: None,
             unwritten: None,
@@ -128,15 +136,20 @@ impl Target {
         Ok(Self { _claim: claim, ..Self::of(info, workload.size_bytes.unwrap_or(has)) })
     }
 
-    /// A model. It holds no data, so writing to it needs no permission.
-    fn modelled(model: ModelTarget, workload: &Workload) -> Result<Self, LabError> {
-        workload.check_on_model(&model)?;
-        let (has, wanted) = (model.size_bytes(), workload.size_bytes.unwrap_or(workload.size_bytes_min()));
-        if wanted > has {
-            let target = model.name().to_owned();
-            return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+    /// Models. They hold no data, so writing to them needs no permission.
+    fn modelled(models: Vec<ModelTarget>, workload: &Workload) -> Result<Self, LabError> {
+        let wanted = workload.size_bytes.unwrap_or(workload.size_bytes_min());
+        for model in &models {
+            workload.check_on_model(model)?;
+            let has = model.size_bytes();
+            if wanted > has {
+                let target = model.name().to_owned();
+                return Err(WorkloadError::TooSmall { target, has, wanted }.into());
+            }
         }
-        Ok(Self { model: Some(model), ..Self::none(workload.size_bytes.unwrap_or(has)) })
+        let sizes = models.iter().map(|model| workload.size_bytes.unwrap_or(model.size_bytes()));
+        let size_bytes = sizes.min().unwrap_or(0);
+        Ok(Self { models, ..Self::none(size_bytes) })
     }
 
     fn of(info: TargetInfo, size_bytes: u64) -> Self {
@@ -145,9 +158,14 @@ impl Target {
         Self { info: Some(info), unwritten, storage, ..Self::none(size_bytes) }
     }
 
-    /// The model; none where the target is real.
+    /// The model, the first of several; none where the target is real.
     pub fn model(&self) -> Option<&ModelTarget> {
-        self.model.as_ref()
+        self.models.first()
+    }
+
+    /// The models; none where the target is real.
+    pub fn models(&self) -> &[ModelTarget] {
+        &self.models
     }
 
     /// The file or device; none without a target, and for a model.
@@ -165,7 +183,7 @@ impl Target {
         self.scratch.is_some()
     }
 
-    /// The bytes that may be accessed, from offset zero.
+    /// The bytes that may be accessed, from offset zero. Of several models without a size in the workload, the least.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -197,14 +215,19 @@ impl Target {
     /// itself.
     pub(crate) fn check_alignment(&self, workload: &Workload) -> Result<(), LabError> {
         let path = workload.path.capabilities;
-        let target = self.model().map_or(self.file(), |model| Some(model.name()));
-        let Some(target) = target.filter(|_| path.needs_direct_io()) else { return Ok(()) };
-        let alignment = u64::from(self.direct_align_bytes()?);
-        let block_bytes = u64::from(workload.block_size);
-        if path.cache || block_bytes.is_multiple_of(alignment) {
+        if !path.needs_direct_io() {
             return Ok(());
         }
-        Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() })
+        let of_models = self.models.iter().map(|model| (model.name(), model.align_bytes()));
+        let of_file = self.file().map(|file| Ok((file, self.direct_align_bytes()?)));
+        for checked in of_models.map(Ok::<_, LabError>).chain(of_file) {
+            let (target, alignment) = checked.map(|(target, alignment)| (target, u64::from(alignment)))?;
+            let block_bytes = u64::from(workload.block_size);
+            if !path.cache && !block_bytes.is_multiple_of(alignment) {
+                return Err(LabError::Unaligned { block_bytes, alignment, target: target.to_owned() });
+            }
+        }
+        Ok(())
     }
 
     /// The page caches above the bytes, and the counter of their transfers.

@@ -94,6 +94,8 @@ pub struct Workload {
     pub path: &'static PathRow,
     /// A directory (for a temporary scratch file), a file or a block device.
     pub target: Option<PathBuf>,
+    /// Further targets: the workload runs on all of them at the same time. All of them must be models.
+    pub more_targets: Vec<PathBuf>,
     /// Direction and order of the transfers.
     pub rw: Rw,
     /// The size of each transfer.
@@ -148,6 +150,7 @@ impl Default for Workload {
         Self {
             path: &kernel_buffered::ROW,
             target: None,
+            more_targets: Vec::new(),
             rw: Rw::Read,
             block_size: BlockSize::constant(4096),
             depth: Depth::constant(1),

@@ -348,3 +348,55 @@ fn a_rate_on_a_model_is_kept_or_its_lack_is_in_the_latencies_and_the_warnings() 
     assert!((result.iops.mean / 1000.0 - 1.0).abs() < 0.02, "{:?}", result.iops);
     assert!(result.latency_ns.max < 1_100_000 && result.think_ns == Some(4_000_000));
 }
+
+#[test]
+fn several_targets_run_at_the_same_time_with_results_of_their_own() {
+    let (slow, fast) = (Model::new(&STEADY.replace("_us = 1000", "_us = 2000")), Model::new(STEADY));
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let workload = Workload {
+        more_targets: vec![fast.target(), slow.target()],
+        rw: Rw::RandRead,
+        size_bytes: Some(500 * 4096),
+        log: Some(LogSettings { file: log.clone(), limit_bytes: None }),
+        ..on(slow.target(), "iopath-direct")
+    };
+    let report = report(&workload);
+    let result = &report.runs[0];
+    assert_eq!((result.ios, result.device.unwrap().reads, result.targets.len()), (3000, 3000, 3));
+    assert_eq!(report.more_targets.len(), 2);
+    assert_eq!(report.more_targets[0].path, fast.target().to_str().unwrap());
+    assert!((2.0..2.02).contains(&result.seconds), "the time of the slowest: {}", result.seconds);
+    for (target, latency) in result.targets.iter().zip([2.0, 1.0, 2.0]) {
+        assert_eq!((target.ios, target.device.unwrap().reads), (1000, 1000));
+        assert!((target.iops.mean * latency / 1000.0 - 1.0).abs() < 0.01, "{target:?}");
+        assert!((target.latency_ns.mean / latency / 1e6 - 1.0).abs() < 0.01, "{target:?}");
+    }
+    let logged = LogReader::open(&log).unwrap().summarise(&Filter::default()).unwrap();
+    assert_eq!((logged.queues, logged.flow.bios), (2 * 3, 3000), "a queue for each target and repetition");
+    assert!(iopath_lab::table::table(&report.runs, None).contains("target "));
+    assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+
+    let alone = run(&Workload { more_targets: Vec::new(), log: None, ..workload.clone() });
+    assert_eq!((alone.targets.len(), alone.latency_ns), (0, result.targets[0].latency_ns));
+    let file = Workload { more_targets: vec![directory.path().to_owned()], log: None, ..workload };
+    for refused in [Workload { path: find_path("kernel-direct").unwrap(), ..file.clone() }, file] {
+        let error = iopath_lab::report(&refused, &mut Silent).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("must all be models"), "{error}");
+    }
+}
+
+#[test]
+fn targets_share_the_cpus_of_the_host() {
+    const HOST: &str = "cpus = 1\ncall_ns = 0\nio_ns = 300000\nsegment_ns = 0\ncopy_mb_per_s = 1000\n\
+        interrupt_ns = 300000\nrequest_ns = 0\n";
+    let (disk, workload) = on_host("iopath-direct", HOST);
+    let workload = Workload { size_bytes: Some(1000 * 4096), ..workload };
+    let alone = run(&workload);
+    let five = run(&Workload { more_targets: vec![disk.target(); 4], ..workload });
+    assert!(alone.model_host.unwrap().idle > 0.6);
+    // 3 ms of CPU time for five transfers in parallel, one of which takes 1.6 ms.
+    let busy = five.model_host.unwrap();
+    assert!(busy.idle < 0.01, "{busy:?}");
+    assert!((five.seconds / (2.0 * 5000.0 * 0.6e-3) - 1.0).abs() < 0.01, "{}", five.seconds);
+}

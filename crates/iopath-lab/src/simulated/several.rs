@@ -16,11 +16,6 @@ pub(super) struct Several {
 }
 
 impl Several {
-    /// One volume.
-    pub(super) fn one(volume: Box<dyn System>) -> Self {
-        Self { volumes: vec![volume], has_started: false }
-    }
-
     pub(super) fn push(&mut self, volume: Box<dyn System>) {
         self.volumes.push(volume);
     }
@@ -73,6 +68,9 @@ impl Process for Several {
     }
 
     fn is_done(&self) -> bool {
+        if let [volume] = &self.volumes[..] {
+            return volume.is_done();
+        }
         let mut all = true;
         for volume in &self.volumes {
             // A failure ends the run.

@@ -22,6 +22,7 @@ pub(crate) fn run(path: &str, rw: Rw, block_bytes: u32, io_depth: u32, mbs: &[f6
         think_ns: None,
         rate_iops: None,
         model_host: None,
+        targets: Vec::new(),
         warm: false,
         served_by: Some(ServedBy::Storage),
         latency_every: 1,
