@@ -2,8 +2,8 @@
 //! `experiment/` for each effect.
 //!
 //! An experiment contains the published figures, the parameters of the model with their sources, and a function that
-//! runs the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code of
-//! the path knows that an experiment runs. `report.rs` has the rule of the verdict, `view.rs` the text. This file runs no
+//! runs the model in virtual time. The queue, elevators, page cache and log of the library produce the effect; no code
+//! of the path depends on an experiment. `report.rs` has the rule of the verdict, `view.rs` the text. This file runs no
 //! model.
 
 mod bigbio;

@@ -2,7 +2,7 @@
 //! log of the library, and a device of `iopath-model`. One repetition; `run.rs` combines them.
 //!
 //! ```text
-//!   event loop: now = the earliest time limit of jobs, top half, queues and device
+//!   event loop: now = the earliest time limit of jobs, page cache, queues and device
 //!     └─ System   direct.rs    jobs ──────────────────────────▶ queues.rs ──▶ model
 //!                 buffered.rs  jobs ──▶ page cache, readahead ──▶ queue ─────▶ model
 //! ```

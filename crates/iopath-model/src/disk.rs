@@ -329,7 +329,7 @@ impl Disk {
         (self.arm.write(&entry.track, entry.start, entry.end, at), Job::Write { tag: entry.tag })
     }
 
-    /// The heads stop reading ahead; the segment keeps what they have read.
+    /// The heads stop reading ahead; the segment keeps the sectors already read.
     fn end_stream(&mut self, at: Nanos) {
         if let Some((segment, end)) = self.arm.end_stream(at) {
             self.segments.extend(segment, end);
@@ -350,7 +350,7 @@ impl Disk {
             return self.segments.find(start).is_some_and(|index| self.segments.get(index).end >= end);
         };
         self.segments.touch(stream.segment);
-        // Reading on from where the heads stopped takes a seek. What they read before stays available meanwhile.
+        // To continue where the heads stopped takes a seek. The sectors already read stay available meanwhile.
         self.segments.extend(stream.segment, if stream.stop <= now { stream.limit } else { end });
         if self.job.is_none() {
             let limit = (end + self.spec.readahead_sectors).min(self.arm.geometry.sectors());

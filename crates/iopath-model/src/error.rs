@@ -27,7 +27,7 @@ pub enum ModelError {
     /// The text is not TOML.
     #[error("{at}: not TOML: {message}")]
     Syntax {
-        /// Where.
+        /// The position in the text.
         at: Position,
         /// The parser's message.
         message: String,
@@ -35,7 +35,7 @@ pub enum ModelError {
     /// A name that the model does not have.
     #[error("{at}: `{name}` is not a parameter of this model; known: {known}")]
     Unknown {
-        /// Where.
+        /// The position in the text.
         at: Position,
         /// The name.
         name: String,
@@ -57,7 +57,7 @@ pub enum ModelError {
     /// A value outside of the range, or not a number.
     #[error("{at}: `{name}` = {value} is not allowed: {range}")]
     Range {
-        /// Where.
+        /// The position in the text.
         at: Position,
         /// The parameter.
         name: String,
@@ -69,7 +69,7 @@ pub enum ModelError {
     /// A parameter contradicts another one, or a key has the wrong type.
     #[error("{at}: `{name}`: {message}")]
     Conflict {
-        /// Where.
+        /// The position in the text.
         at: Position,
         /// The parameter.
         name: String,

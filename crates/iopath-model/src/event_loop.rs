@@ -5,7 +5,7 @@
 //! ```text
 //!        ┌─▶ advance(now) ─▶ done? ─ yes ─▶ End::Done
 //!        │                     │ no
-//!        └── now = the time ◀── poll_timeout: the earliest of workload, top half, queue and device
+//!        └── now = the time ◀── poll_timeout: the earliest of workload, page cache, queue and device
 //! ```
 
 use std::ops::ControlFlow;

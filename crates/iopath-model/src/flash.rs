@@ -185,8 +185,8 @@ impl Flash {
         }
     }
 
-    /// The die that is free first; of several, the next in turn. So an erase on one die does not delay writes to
-    /// others.
+    /// The die that is free first; of several, the next in round-robin order. So an erase on one die does not delay
+    /// writes to others.
     fn pick_die(&mut self) -> u32 {
         let dies = self.spec.dies;
         let in_turn = (self.next_die..dies).chain(0..self.next_die);

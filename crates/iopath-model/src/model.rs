@@ -86,7 +86,7 @@ impl Kind {
         },
         Self {
             name: "delay",
-            about: "the model in table `device`, each request later by a constant time",
+            about: "the model in table `device`; each request takes longer by a constant time",
             tables: &[("", layer::DELAY), ("device", &[])],
             choices: &[],
             read: |section, others| layered(section, others, layer::delay),

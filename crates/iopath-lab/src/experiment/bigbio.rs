@@ -1,5 +1,5 @@
-//! `bigbio`: a large direct write as one unit of work, or in pieces of which each waits for the one before. Between two
-//! pieces, a disk without write cache loses a revolution.
+//! `bigbio`: a large direct write as one unit of work, or in pieces, each submitted when the previous one has
+//! completed. Between two pieces, a disk without write cache loses a revolution.
 
 use iopath_log::Filter;
 use iopath_model::{Host, HostModel, Model, ModelDevice};

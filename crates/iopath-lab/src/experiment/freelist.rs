@@ -1,5 +1,6 @@
 //! `freelist`: the allocation of requests. With a table that all queues share, writes of one disk get two thirds of 256
-//! slots, and each search scans the table; with a list for each queue, the disk has all slots, and a slot takes one step.
+//! slots, and each search scans the table; with a list for each queue, the disk has all slots, and an allocation takes
+//! one step.
 
 mod slots;
 

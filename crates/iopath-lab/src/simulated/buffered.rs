@@ -60,7 +60,7 @@ pub(super) struct Buffered<D: BlockDevice> {
     /// Jobs that sleep, each with the number of its sleep.
     sleepers: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sleeps: u64,
-    /// Pages that reads found without the state machine.
+    /// Cache hits of reads that did not need the state machine, in pages.
     hits: u64,
     /// The counters at the last [`System::start`].
     counted: BufferedStats,

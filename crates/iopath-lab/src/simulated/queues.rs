@@ -1,5 +1,5 @@
-//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library; this
-//! file only calls them in turn, as the runners of `iopath-os` do in real time.
+//! The queues of a run on a model: one that all jobs share, or one for each job. They are the queues of the library;
+//! this file only drives them, as the runners of `iopath-os` do in real time.
 
 use std::cell::RefCell;
 use std::rc::Rc;

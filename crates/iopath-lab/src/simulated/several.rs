@@ -11,7 +11,8 @@ use super::system::System;
 #[derive(Default)]
 pub(super) struct Several {
     volumes: Vec<Box<dyn System>>,
-    /// Whether jobs were started since the last call: they run at once, and no time limit shows them.
+    /// Whether jobs were started since the last call. They run immediately, although the volumes report no time limit
+    /// for them.
     has_started: bool,
 }
 

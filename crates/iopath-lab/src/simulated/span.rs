@@ -1,4 +1,4 @@
-//! Memory of a modelled host: addresses without bytes. Neighbours join to one segment, as real buffers do.
+//! Memory of a modelled host: addresses without bytes. Adjacent spans merge into one segment, as real buffers do.
 
 use iopath_core::buffered::Frames;
 use iopath_core::cache::Frame;

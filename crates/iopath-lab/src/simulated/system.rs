@@ -1,5 +1,6 @@
-//! The interface of a top half that runs the jobs of a repetition on one volume in virtual time. The top halves:
-//! `direct.rs` and `buffered.rs`. Several volumes of one machine: `several.rs`.
+//! The interface of a top half in virtual time: the part above the queue, direct I/O or page cache. It runs the jobs of
+//! a repetition on one volume. The top halves: `direct.rs` and `buffered.rs`. Several volumes of one machine:
+//! `several.rs`.
 
 use iopath_core::LogSink;
 use iopath_model::event_loop::Process;
