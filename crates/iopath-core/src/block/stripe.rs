@@ -11,6 +11,7 @@ use crate::block::bio::{Bio, Op};
 use crate::block::device::{BlockDevice, Busy, Completion, Io};
 use crate::block::elevator::ElevatorSpec;
 use crate::block::limits::Limits;
+use crate::block::log::LogSink;
 use crate::block::queue::{QueueConfig, QueueStats};
 use crate::block::queued::QueuedDevice;
 use crate::block::request::Tag;
@@ -175,6 +176,14 @@ impl<D: BlockDevice> Stripe<D> {
     /// The members, in order, to wait in them or configure them. Their completions belong to the stripe.
     pub fn members_mut(&mut self) -> impl ExactSizeIterator<Item = &mut D> {
         self.members.iter_mut().map(|member| member.pump.device_mut())
+    }
+
+    /// Records every later step of a member's queue in `sink`.
+    ///
+    /// # Panics
+    /// If there is no such member.
+    pub fn start_log(&mut self, member: usize, sink: Box<dyn LogSink>) {
+        self.members[member].pump.queue_mut().start_log(sink);
     }
 
     /// Requests submitted and not yet returned by [`BlockDevice::poll_completion`].

@@ -11,22 +11,23 @@
 mod ext3;
 mod work;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use iopath_core::mapped::{KeptMetadata, MappedDevice, MappedFile};
 use iopath_core::mapper::{Boundary, ExtentMap, FileLayout, FreeSpace, Mapper, Space};
 use iopath_core::{Extent, Stripe, StripeConfig};
+use iopath_log::{Filter, SyncLogWriter};
 use iopath_model::{Host, HostModel, Link, LinkModel, Model, ModelDevice, Staged, Submitter};
 
 use super::published::published;
 use super::{Parameter, Row, Settings};
 use crate::error::LabError;
 use crate::simulated::Span;
-use crate::simulated::machine::{Machine, Top, VolumeSetup};
+use crate::simulated::machine::{Machine, Memory, Top, VolumeSetup};
 use crate::workload::{BlockSize, End, Rw, Workload};
 use ext3::BlockGroups;
-use work::{Counts, Work};
+use work::Work;
 
 /// The message with the setup and all figures.
 pub(super) const SOURCE: &str = "the source";
@@ -96,8 +97,8 @@ pub(super) struct Figures {
     pub(super) system_percent: f64,
     /// CPU time of the interrupts, in percent of one CPU.
     pub(super) interrupt_percent: f64,
-    /// The sizes of the first requests of a disk, in KiB.
-    pub(super) first_kib: Vec<u64>,
+    /// The requests of the second chunk of a disk, from the log of its queue.
+    pub(super) evidence: Vec<String>,
 }
 
 /// Writes the file.
@@ -109,8 +110,9 @@ pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Fig
     let thread_page_us = settings.number("page_us") + blocks * block_us;
     let thread = cpus(1, settings.number("request_us"), thread_page_us, 0.0)?;
     let interrupts = cpus(7, 0.0, settings.number("interrupt_page_us"), settings.number("interrupt_us"))?;
-    let counts = Rc::new(RefCell::new(Counts::default()));
-    let device = device(settings, filesystem, total_bytes, (&thread, &interrupts), &counts)?;
+    let ios = Rc::new(Cell::new(0));
+    let (log, memory) = Memory::start(&[])?;
+    let device = device(settings, filesystem, total_bytes, (&thread, &interrupts), &ios, &log)?;
     let volume = VolumeSetup {
         device: Box::new(device),
         elevator: "none".parse().expect("the elevator is a row of the table"),
@@ -126,17 +128,28 @@ pub(super) fn measure(settings: &Settings, filesystem: Filesystem) -> Result<Fig
         }],
     };
     let outcome = Machine { host: None, volumes: vec![volume] }.run(1, false)?;
-    let counts = counts.take();
+    let second_chunk = settings.count("chunk_kib") * 2;
+    let is_shown = &mut |line: &str| {
+        line.contains(" dispatch ") && sector_of(line).is_some_and(|sector| sector >= second_chunk)
+    };
+    let evidence = memory.finish(log)?.lines(&Filter::default(), 3, is_shown)?;
+    let ios = ios.get() as f64;
     let (seconds, mib) = (outcome.seconds, outcome.bytes() as f64 / f64::from(1 << 20));
     let percent = |host: &Host| host.busy().as_secs_f64() / seconds * 100.0;
     Ok(Figures {
         mib_per_s: mib / seconds,
-        ios_per_s: counts.ios as f64 / seconds,
-        ios_per_mib: counts.ios as f64 / mib,
+        ios_per_s: ios / seconds,
+        ios_per_mib: ios / mib,
         system_percent: percent(&thread),
         interrupt_percent: percent(&interrupts),
-        first_kib: counts.first_kib,
+        evidence,
     })
+}
+
+/// The first sector of a write in a line of the log. The first chunk of a disk may begin with metadata.
+fn sector_of(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace().skip_while(|word| *word != "W").skip(1);
+    words.next()?.parse().ok()
 }
 
 /// CPUs with these costs of a request, a page and an interrupt.
@@ -167,13 +180,14 @@ fn device(
     filesystem: Filesystem,
     size_bytes: u64,
     (thread, interrupts): (&Host, &Host),
-    counts: &Rc<RefCell<Counts>>,
+    ios: &Rc<Cell<u64>>,
+    log: &SyncLogWriter,
 ) -> Result<File, LabError> {
     let model = Model::preset("fc15k-2002")?;
     let fabric = fabric(settings.count("raw_mib_per_s"))?;
     let bitmap_ms = if let Filesystem::Ext3 { bitmap_ms, .. } = filesystem { bitmap_ms } else { 0.0 };
     let member = |number: u64| {
-        let work = Work::new(number, (thread, interrupts), bitmap_ms, counts);
+        let work = Work::new((thread, interrupts), bitmap_ms, ios);
         Staged::new(Staged::new(ModelDevice::new(&model, number), fabric.clone()), work)
     };
     let chunk_bytes = settings.count("chunk_kib") << 10;
@@ -185,7 +199,9 @@ fn device(
         source: std::io::Error::other(error.to_string()),
     };
     let stripe = Stripe::new((0..settings.count("members")).map(member).collect(), &config);
-    let stripe = stripe.map_err(|error| refused(&error))?;
+    let mut stripe = stripe.map_err(|error| refused(&error))?;
+    let logged = stripe.members().len() / 2;
+    stripe.start_log(logged, Box::new(log.add_queue()));
     let page_bytes = settings.count("page_kib") << 10;
     let submitter = Submitter::new(stripe, thread.clone(), page_bytes, settings.count("bio_kib") << 10);
     let capacity_bytes = iopath_core::BlockDevice::limits(&submitter).capacity << 9;

@@ -42,8 +42,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             indirect.ios_per_mib > 2.0 * ours.ios_per_mib,
         ),
     ];
-    let kib = ours.first_kib.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-    report.evidence = vec![format!("first requests of disk 9: {kib} KiB")];
+    report.evidence = ours.evidence;
     report.notes = vec![
         "The file begins at a chunk (`mkfs.xfs -d sunit=256`), and one extent maps each write. So each bio of 512 KiB is four \
          whole chunks, one for each of four disks."

@@ -399,10 +399,11 @@ impl Write for Lines<'_> {
 
 /// Memory that a log is written to.
 #[derive(Debug, Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl Memory {
-    fn start(volumes: &[VolumeSetup]) -> Result<(SyncLogWriter, Self), LabError> {
+    /// A log in memory, and its writer.
+    pub(crate) fn start(volumes: &[VolumeSetup]) -> Result<(SyncLogWriter, Self), LabError> {
         let memory = Self::default();
         let info = LogInfo {
             elevator: volumes.first().map(|volume| volume.elevator.to_string()).unwrap_or_default(),
@@ -414,7 +415,7 @@ impl Memory {
     }
 
     /// Completes the log. All sinks of the writer must have been dropped.
-    fn finish(self, log: SyncLogWriter) -> Result<MachineLog, LabError> {
+    pub(crate) fn finish(self, log: SyncLogWriter) -> Result<MachineLog, LabError> {
         log.finish()?;
         let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let report = LogReader::new(&bytes[..])?.summarise(&Filter::default())?;

@@ -1,59 +1,32 @@
 //! The CPU work for a request of a disk: the thread submits it, and an interrupt completes it. Counts the requests.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use iopath_core::{Instant, Op};
 use iopath_model::{Host, Passage, Stage};
 
-/// The disk of which the first requests are recorded, and their number.
-const RECORDED: (u64, usize) = (9, 12);
-
-/// The requests of all disks.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) ios: u64,
-    /// The sizes of the first writes of one disk, in KiB.
-    pub(super) first_kib: Vec<u64>,
-}
-
 /// The work for the requests of one disk.
 #[derive(Debug)]
 pub(super) struct Work {
-    member: u64,
     thread: Host,
     interrupts: Host,
     read_extra: Duration,
-    counts: Rc<RefCell<Counts>>,
+    /// Requests of all disks.
+    ios: Rc<Cell<u64>>,
 }
 
 impl Work {
-    pub(super) fn new(
-        member: u64,
-        (thread, interrupts): (&Host, &Host),
-        read_extra_ms: f64,
-        counts: &Rc<RefCell<Counts>>,
-    ) -> Self {
+    pub(super) fn new((thread, interrupts): (&Host, &Host), read_extra_ms: f64, ios: &Rc<Cell<u64>>) -> Self {
         let read_extra = Duration::from_secs_f64(read_extra_ms / 1e3);
-        Self {
-            member,
-            thread: thread.clone(),
-            interrupts: interrupts.clone(),
-            read_extra,
-            counts: Rc::clone(counts),
-        }
+        Self { thread: thread.clone(), interrupts: interrupts.clone(), read_extra, ios: Rc::clone(ios) }
     }
 }
 
 impl Stage for Work {
-    fn enter(&mut self, request: &Passage, now: Instant) -> Instant {
-        let mut counts = self.counts.borrow_mut();
-        counts.ios += 1;
-        let (member, recorded_max) = RECORDED;
-        if self.member == member && request.op == Op::Write && counts.first_kib.len() < recorded_max {
-            counts.first_kib.push(request.bytes >> 10);
-        }
+    fn enter(&mut self, _request: &Passage, now: Instant) -> Instant {
+        self.ios.set(self.ios.get() + 1);
         self.thread.run(&iopath_model::Work { ios: 1, ..iopath_model::Work::default() }, now)
     }
 
