@@ -6,7 +6,7 @@ mod rig;
 use std::fmt::Write as _;
 
 use iopath_core::Op;
-use iopath_model::{Choice, Kind, LinkModel, Model, Parameter, Preset};
+use iopath_model::{Choice, HostModel, Kind, LinkModel, Model, Parameter, Preset, Setting};
 use rig::{Device, Done, Random, Rig, device, iops, mb_per_s};
 
 /// A figure of a preset.
@@ -289,6 +289,12 @@ fn parameters(title: &str, tables: &[(&str, &[Parameter])]) -> String {
     text
 }
 
+/// A parameter with its value and source.
+fn row(setting: &Setting) -> String {
+    let Setting { path, value, parameter, source, .. } = setting;
+    format!("| `{path}` | {value} {} | {} |\n", parameter.unit.name(), source.as_deref().unwrap_or_default())
+}
+
 /// The part of docs/models.md below the mark.
 fn tables() -> String {
     let mut text = String::from("## Parameters\n");
@@ -301,9 +307,7 @@ fn tables() -> String {
             writeln!(text, "| `{name}` | | {} | {default} | {meaning} |", values.join(", ")).unwrap();
         }
     }
-    for (title, table) in
-        [("### Links", LinkModel::PARAMETERS), ("### Hosts", iopath_model::HostModel::PARAMETERS)]
-    {
+    for (title, table) in [("### Links", LinkModel::PARAMETERS), ("### Hosts", HostModel::PARAMETERS)] {
         write!(text, "\n{}", parameters(title, &[("", table)])).unwrap();
     }
     text += "\n## Presets\n\nFor a figure without a source, the table has the modelled value only. A calibrated figure was used to set a parameter.\n";
@@ -324,13 +328,17 @@ fn tables() -> String {
                 zones += 1;
                 continue;
             }
-            let (path, value) = (&setting.path, setting.value);
-            let source = setting.source.as_deref().unwrap_or_default();
-            writeln!(text, "| `{path}` | {value} {} | {source} |", setting.parameter.unit.name()).unwrap();
+            text += &row(setting);
         }
         if zones > 0 {
             writeln!(text, "\nFurther zones, {} of them, are in the file of the preset.", zones / 2).unwrap();
         }
+    }
+    for (name, _) in HostModel::PRESETS {
+        let host = HostModel::preset(name).unwrap();
+        write!(text, "\n### Parameters of host `{name}`\n\n| parameter | value | source |\n|---|---|---|\n")
+            .unwrap();
+        text.extend(host.settings().iter().map(row));
     }
     text.lines().map(|line| line.replace("  |", " |").trim_end().to_owned() + "\n").collect()
 }
