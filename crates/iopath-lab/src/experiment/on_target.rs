@@ -68,3 +68,38 @@ pub(super) fn check_directory(target: &Path) -> Result<(), LabError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::progress::Silent;
+    use crate::workload::{BlockSize, Repetitions};
+
+    #[test]
+    fn a_scratch_file_is_measured_and_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (lab, settings) = (Lab::new(Duration::ZERO, &mut Silent), Settings::new(&[], &[]).unwrap());
+        let mut silent = Silent;
+        let mut run = TargetRun::new(&lab, directory.path(), &settings, &mut silent);
+        let scratch = run.scratch(1 << 20, 1).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        let block_size = BlockSize::constant(64 << 10);
+        let workload = Workload { block_size, repetitions: Repetitions::constant(1), ..Workload::default() };
+        assert_eq!(run.measure(&workload, &scratch).unwrap().bytes, 1 << 20);
+        drop(scratch);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn files_devices_and_models_are_refused() {
+        for target in ["model:cloud", "Cargo.toml"] {
+            let error = check_directory(Path::new(target)).unwrap_err().to_string();
+            assert!(error.contains("scratch files only") && error.contains(target), "{error}");
+        }
+        assert!(check_directory(Path::new("/none/such")).is_err());
+        check_directory(Path::new(".")).unwrap();
+    }
+}
