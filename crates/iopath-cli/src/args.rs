@@ -1,9 +1,11 @@
 //! The options of `iopath run`, `survey` and `map`. `args/values.rs` parses the values, `args/log.rs` has the options
 //! of `iopath log`. The commands are in `run.rs`, `survey.rs` and `map.rs`.
 
+mod fit;
 mod log;
 mod values;
 
+pub(crate) use fit::FitArgs;
 pub(crate) use log::{LogArgs, LogFile, SummaryArgs};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Re-enact published effects of the I/O path on modelled hardware; compare published and modelled figures
     Experiment(ExperimentArgs),
+    /// Fit a model to a target or to a request log, for runs in virtual time; state its error
+    Fit(FitArgs),
     /// List the I/O schedulers (elevators) and their settings
     Elevators,
     /// Summarise a request log on one page, or write it as text
@@ -180,6 +184,7 @@ impl RunArgs {
             depth: Depth::new(self.iodepth)?,
             jobs: Jobs::new(self.numjobs)?,
             size_bytes: self.size,
+            start_bytes: 0,
             end: End::new(self.runtime, None),
             think: self.thinktime.unwrap_or_default(),
             rate: self.rate_iops.map(Rate::Ios).or(self.rate.map(Rate::Bytes)),
@@ -209,7 +214,7 @@ impl Command {
     pub(crate) fn flags(&self) -> FieldNames {
         match self {
             Self::Run(_) => run_flag,
-            Self::Survey(_) => survey_flag,
+            Self::Survey(_) | Self::Fit(_) => survey_flag,
             Self::Map(_) => map_flag,
             _ => |_| None,
         }

@@ -3,6 +3,7 @@
 
 use crate::args::JsonArgs;
 use anyhow::{Context, bail, ensure};
+use iopath_lab::fit::FILE_START;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -31,6 +32,11 @@ impl<'a> Destination<'a> {
     /// The request log.
     pub(crate) fn log(path: &'a Path, force: bool) -> Self {
         Self { path, content: "the log", option: "--log", is_ours: iopath_log::is_log, force }
+    }
+
+    /// The file of a fitted model.
+    pub(crate) fn model(path: &'a Path, force: bool) -> Self {
+        Self { path, content: "the model", option: "--output", is_ours: is_fitted, force }
     }
 
     /// The message for a file that cannot be written.
@@ -128,6 +134,13 @@ fn is_result(path: &Path) -> io::Result<bool> {
     File::open(path)?.take(64).read_to_end(&mut start)?;
     let compact: Vec<u8> = start.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
     Ok(compact.starts_with(b"{\"schema\":\"iopath."))
+}
+
+/// Whether the file begins like a fitted model.
+fn is_fitted(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(FILE_START.len() as u64).read_to_end(&mut start)?;
+    Ok(start == FILE_START.as_bytes())
 }
 
 fn is_same(metadata: &Metadata, other: &Path) -> bool {

@@ -4,6 +4,7 @@ mod args;
 mod destination;
 mod elevators;
 mod experiment;
+mod fit;
 mod log;
 mod man;
 mod map;
@@ -56,6 +57,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Survey(args) => survey::run(args),
         Command::Experiment(args) => experiment::run(args),
+        Command::Fit(args) => fit::run(args),
         Command::Elevators => elevators::list(),
         Command::Log(args) => log::log(args),
         Command::Map(args) => map::run(args),

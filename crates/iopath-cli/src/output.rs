@@ -19,8 +19,16 @@ impl<'a> Json<'a> {
     /// Fails, before any measurement, if the results or the log cannot be written, or would replace the target, each other
     /// or a file of the user.
     pub(crate) fn new(args: &'a JsonArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
-        let log = log.map(|path| Destination::log(path, args.force));
-        let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(log).collect();
+        Self::beside(args, target, log.map(|path| Destination::log(path, args.force)))
+    }
+
+    /// As [`Json::new`], with another file that the command writes.
+    fn beside(
+        args: &'a JsonArgs,
+        target: Option<&Path>,
+        other: Option<Destination<'_>>,
+    ) -> anyhow::Result<Self> {
+        let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(other).collect();
         destination::check(&wanted, target)?;
         Ok(Self { args })
     }
@@ -54,6 +62,16 @@ impl<'a> Output<'a> {
     /// Fails as [`Json::new`] does.
     pub(crate) fn new(args: &'a ShowArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
         Ok(Self { json: Json::new(&args.json, target, log)?, is_plain: args.no_color })
+    }
+
+    /// For a command that writes a model file. Fails as [`Json::new`] does.
+    pub(crate) fn with_model(
+        args: &'a ShowArgs,
+        target: Option<&Path>,
+        model: &Path,
+    ) -> anyhow::Result<Self> {
+        let model = Destination::model(model, args.json.force);
+        Ok(Self { json: Json::beside(&args.json, target, Some(model))?, is_plain: args.no_color })
     }
 
     /// Whether stderr may have progress bars.

@@ -117,10 +117,11 @@ impl Workload {
 
     /// Checks that the range to access holds one block per job.
     pub(crate) fn check_size(&self, size_bytes: u64) -> Result<(), WorkloadError> {
-        if size_bytes >= self.size_bytes_min() {
+        let least = self.size_bytes_min().saturating_add(self.start_bytes);
+        if size_bytes >= least {
             return Ok(());
         }
-        let range = format!("{} or more (one block per job)", format_size(self.size_bytes_min()));
+        let range = format!("{} or more (one block per job)", format_size(least));
         Err(WorkloadError::OutOfRange { field: Field::Size, value: size_bytes, range })
     }
 

@@ -13,6 +13,7 @@ use iopath_os::kernel::Direction;
 use iopath_os::target::{DioError, ExtentError, Refusal, ResidencyError, TargetError};
 use thiserror::Error;
 
+use crate::fit_error::FitError;
 use crate::refusal::WorkloadError;
 use crate::settings::ParameterError;
 use crate::size::format_size;
@@ -218,6 +219,9 @@ pub enum LabError {
     /// The target cannot be opened as a volume, or no engine is available for it.
     #[error(transparent)]
     Volume(#[from] OpenError),
+    /// No model can be fitted.
+    #[error(transparent)]
+    Fit(#[from] FitError),
     /// The request log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),

@@ -43,6 +43,11 @@ impl ModelTarget {
         Ok(Some(Self { name: target.to_owned(), model }))
     }
 
+    /// A model that is in no file, with a name for messages.
+    pub(crate) fn of(name: &str, model: Model) -> Self {
+        Self { name: PathBuf::from(name), model }
+    }
+
     /// The name as given, with the prefix.
     pub fn name(&self) -> &Path {
         &self.name

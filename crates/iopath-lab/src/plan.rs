@@ -18,6 +18,7 @@ pub(crate) struct Plan {
     generator: Xoshiro256PlusPlus,
     order: Order,
     mix: Mix,
+    start_bytes: u64,
     block_bytes: u32,
     /// Transfers that remain.
     left: u64,
@@ -41,11 +42,11 @@ enum Mix {
 }
 
 impl Plan {
-    /// The transfers of job `job` in repetition `repeat` of a workload over `size_bytes`. Bytes past the last whole block
+    /// The transfers of job `job` in repetition `repeat` of a workload that ends at `size_bytes`. Bytes past the last whole block
     /// are not accessed.
     pub(crate) fn new(workload: &Workload, size_bytes: u64, repeat: u32, job: u32) -> Self {
         let block_bytes = workload.block_size.bytes();
-        let blocks = size_bytes / u64::from(block_bytes);
+        let blocks = size_bytes.saturating_sub(workload.start_bytes) / u64::from(block_bytes);
         let jobs = u64::from(workload.jobs);
         let share = |job: u64| (u128::from(blocks) * u128::from(job) / u128::from(jobs)) as u64;
         let (first, end) = (share(job.into()), share(u64::from(job) + 1));
@@ -64,6 +65,7 @@ impl Plan {
             generator: generator(workload.seed, [repeat.into(), job.into()]),
             order,
             mix,
+            start_bytes: workload.start_bytes,
             block_bytes,
             left: match workload.end.bytes() {
                 // At least one block per job.
@@ -108,7 +110,8 @@ impl Iterator for Plan {
                 std::mem::replace(next, after)
             }
         };
-        Some(Transfer { direction, offset: block * u64::from(self.block_bytes), bytes: self.block_bytes })
+        let offset = self.start_bytes + block * u64::from(self.block_bytes);
+        Some(Transfer { direction, offset, bytes: self.block_bytes })
     }
 }
 
@@ -132,6 +135,17 @@ mod tests {
                 .extend(Plan::new(&workload, 10 * 4096 + 100, 0, job).map(|transfer| transfer.offset / 4096));
         }
         assert_eq!(blocks, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn transfers_begin_at_the_first_byte_of_the_workload() {
+        let from = Workload { start_bytes: 8192, ..workload(Rw::Read, 1) };
+        let offsets = |workload: &Workload| -> Vec<u64> {
+            Plan::new(workload, 5 * 4096, 0, 0).map(|transfer| transfer.offset / 4096).collect()
+        };
+        assert_eq!(offsets(&from), [2, 3, 4]);
+        let random = Workload { rw: Rw::RandRead, ..from };
+        assert!(offsets(&random).iter().all(|block| (2..5).contains(block)));
     }
 
     #[test]

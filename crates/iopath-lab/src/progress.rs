@@ -29,6 +29,11 @@ pub enum Stage {
         /// The number of repetitions.
         count: u32,
     },
+    /// The parameters of a kind of model are being fitted.
+    Fit {
+        /// The kind.
+        model: &'static str,
+    },
     /// One of several workloads that take turns.
     Turn {
         /// The workload, in words.
@@ -61,6 +66,7 @@ impl fmt::Display for Stage {
             Self::DropCache => f.write_str("dropping the page cache"),
             Self::WarmUp => f.write_str("warming up"),
             Self::Repeat { number, count } => write!(f, "measuring, {number} of {count}"),
+            Self::Fit { model } => write!(f, "fitting a model: {model}"),
             Self::Turn { workload, round, rounds, left } => {
                 write!(f, "round {round} of {rounds}, {} s left: {workload}", left.as_secs())
             }

@@ -319,6 +319,11 @@ impl<'a> Series<'a> {
         Ok(())
     }
 
+    /// The repetitions measured so far.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Measured> {
+        self.measured.iter().map(|repeated| &repeated.measured)
+    }
+
     /// Whether nothing was measured yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.measured.is_empty()

@@ -107,6 +107,8 @@ pub struct Workload {
     /// The bytes to access, from offset zero; unset is all of a file or device, and [`DEFAULT_SIZE_BYTES`] of a
     /// scratch file.
     pub size_bytes: Option<u64>,
+    /// The first byte to access, within [`Workload::size_bytes`]: a multiple of the alignment of direct I/O.
+    pub start_bytes: u64,
     /// When each repetition ends.
     pub end: End,
     /// The time that passes between the completion of a transfer and the start of the next one in its place. Zero for
@@ -156,6 +158,7 @@ impl Default for Workload {
             depth: Depth::constant(1),
             jobs: Jobs::constant(1),
             size_bytes: None,
+            start_bytes: 0,
             end: End::Pass,
             think: Duration::ZERO,
             rate: None,

@@ -6,6 +6,12 @@ use crate::mechanism::{Nanos, SECOND};
 /// Times have a resolution of 2^-20 ns, so that the error at rates above a gigabyte a second stays negligible.
 const FRACTION_BITS: u32 = 20;
 
+/// The resolution of a share.
+const SHARE_BITS: u32 = 10;
+
+/// The share of units that count fully.
+const SHARE_ONE: u64 = 1 << SHARE_BITS;
+
 /// Limits a flow of units, I/Os or bytes, to `burst_per_s` while credits last, and to `per_s` after that.
 ///
 /// Both limits are generic cell rate algorithms: each holds the time at which its bucket would be full again.
@@ -43,11 +49,16 @@ impl Bucket {
 
     /// `units` pass at `at`, which is not earlier than the result of [`Bucket::ready`].
     pub(crate) fn take(&mut self, units: u64, at: Nanos) {
-        let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units));
+        self.take_share(units, SHARE_ONE, at);
+    }
+
+    /// As [`Bucket::take`], but the units count with `share` in 2^-10.
+    pub(crate) fn take_share(&mut self, units: u64, share: u64, at: Nanos) {
+        let (at, units) = (u128::from(at) << FRACTION_BITS, u128::from(units * share));
         // A caller that passes at the rounded time keeps its full rate.
         let from = |full_at: u128| if at < full_at + (1 << FRACTION_BITS) { full_at } else { at };
-        self.sustained_full_at = from(self.sustained_full_at) + units * self.unit_sustained;
-        self.burst_full_at = from(self.burst_full_at) + units * self.unit_burst;
+        self.sustained_full_at = from(self.sustained_full_at) + ((units * self.unit_sustained) >> SHARE_BITS);
+        self.burst_full_at = from(self.burst_full_at) + ((units * self.unit_burst) >> SHARE_BITS);
     }
 }
 

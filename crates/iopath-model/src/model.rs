@@ -60,7 +60,7 @@ impl Kind {
             choices: &[],
             read: |section, others| {
                 let (spec, limits) = cloud::Spec::read(section, others)?;
-                Ok((Spec::Cloud(spec), limits))
+                Ok((Spec::Cloud(Box::new(spec)), limits))
             },
         },
         Self {
@@ -178,7 +178,7 @@ impl Preset {
 pub(crate) enum Spec {
     Disk(Box<disk::Spec>),
     Flash(Box<flash::Spec>),
-    Cloud(cloud::Spec),
+    Cloud(Box<cloud::Spec>),
     Layered(Box<layer::Spec<Self>>),
 }
 

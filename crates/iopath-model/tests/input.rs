@@ -46,7 +46,7 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
         ),
         (
             with("depth_max", "depth_max = 1.5"),
-            "my.toml:17: `depth_max` = 1.5 is not allowed: a whole number from 1 to 4096",
+            "my.toml:24: `depth_max` = 1.5 is not allowed: a whole number from 1 to 4096",
         ),
         (
             with("latency_p50_us", "latency_p50_us = 3000"),
@@ -72,7 +72,7 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
     }
     let unknown = error(&CLOUD.replace("depth_max = 256", "depth_max = 256\nseek_ms = 3"));
     assert!(
-        unknown.starts_with("my.toml:18: `seek_ms` is not a parameter of this model; known: capacity_gib, "),
+        unknown.starts_with("my.toml:25: `seek_ms` is not a parameter of this model; known: capacity_gib, "),
         "{unknown}"
     );
     let syntax = error("kind = \"cloud\"\nx = = 3\n");
@@ -88,7 +88,7 @@ fn a_mistake_names_file_line_parameter_range_and_unit() {
 #[test]
 fn a_source_without_its_parameter_is_refused() {
     let message = error(&CLOUD.replace("\n[source]\n", "\n[source]\nspeed = \"a guess\"\n"));
-    assert!(message.starts_with("my.toml:20: `source.speed`: "), "{message}");
+    assert!(message.starts_with("my.toml:27: `source.speed`: "), "{message}");
 }
 
 #[test]

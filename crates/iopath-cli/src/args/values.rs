@@ -5,6 +5,7 @@ use iopath_core::elevator::ElevatorSpec;
 use iopath_core::log::Event;
 use iopath_core::{Extent, Sector};
 use iopath_lab::ELEVATORS;
+use iopath_lab::fit;
 use iopath_lab::size::parse_size;
 use iopath_lab::survey::TIME_MIN;
 use iopath_log::{event_name, event_named};
@@ -69,6 +70,23 @@ pub(super) fn survey_time(text: &str) -> Result<Duration, String> {
         time.as_secs_f64(),
         TIME_MIN.as_secs()
     ))
+}
+
+pub(super) fn fit_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if (fit::TIME_MIN..=fit::TIME_MAX).contains(&time) {
+        return Ok(time);
+    }
+    let [min, max] = [fit::TIME_MIN, fit::TIME_MAX].map(|time| time.as_secs());
+    Err(format!("{} s is no time for a fit; use {min} s to {max} s", time.as_secs_f64()))
+}
+
+/// A model is written to a file only: stdout is for results.
+pub(super) fn model_output(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("the model is not written to stdout; name a file".to_owned()),
+        file => Ok(PathBuf::from(file)),
+    }
 }
 
 /// A time from the start; 0 is valid.

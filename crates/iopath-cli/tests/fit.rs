@@ -1,0 +1,137 @@
+//! `iopath fit`: its file, its output, and its refusals. The quality of fits is tested in the lab.
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{iopath, json_of, scratch_directory};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// The stderr of a fit that must fail, with its exit code.
+fn refused(args: &[&str]) -> (String, Option<i32>) {
+    let output = iopath(&["fit"]).args(args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && stderr.lines().count() == 1, "{stderr}");
+    (stderr, output.status.code())
+}
+
+#[test]
+fn the_file_of_a_fit_is_a_target_and_states_its_error() {
+    let directory = directory();
+    let file = directory.path().join("my.toml");
+    let fit = |more: &[&str]| {
+        let args = ["fit", "model:cloud", "--time", "2s", "--output"];
+        iopath(&args).arg(&file).args(more).output().unwrap()
+    };
+    let json = json_of(&fit(&["--json", "-"]));
+    assert_eq!((&json["schema"], &json["clock"]), (&"iopath.fit/1".into(), &"virtual".into()));
+    assert_eq!((&json["kind"], &json["target"]["kind"]), (&"cloud".into(), &"model".into()));
+    assert!(json["held_back"].as_array().unwrap().len() >= 15, "{json}");
+    assert!(json["error"]["median"].as_f64().unwrap() < 0.3, "{}", json["error"]);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(
+        text.starts_with("# Fitted by iopath") && text.contains("held back from the fit: median"),
+        "{text}"
+    );
+    assert!(text.contains("[source]\ncapacity_gib = \"the size of the measured target\""), "{text}");
+    let run =
+        iopath(&["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "1", "--json", "-"])
+            .arg("--target")
+            .arg(format!("model:{}", file.display()))
+            .output()
+            .unwrap();
+    let iops = json_of(&run)["runs"][0]["iops"]["mean"].as_f64().unwrap();
+    assert!((700.0..1500.0).contains(&iops), "the latency of the virtual disk: {iops}");
+    // The file of an earlier fit may be replaced; the text shows the figures held back.
+    let again = fit(&[]);
+    let stdout = String::from_utf8(again.stdout).unwrap();
+    assert!(
+        stdout.contains("randread 4 KiB depth 8") && stdout.contains("use it as --target model:"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn a_file_of_the_user_is_not_replaced() {
+    let directory = directory();
+    let notes = directory.path().join("notes");
+    fs::write(&notes, "mine").unwrap();
+    let name = notes.to_str().unwrap();
+    let (text, _) = refused(&["model:cloud", "-o", name]);
+    assert!(text.contains("was not written by iopath") && text.contains("--output"), "{text}");
+    let (text, _) = refused(&[name, "-o", name, "--force"]);
+    assert!(text.contains("is the target"), "{text}");
+    assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
+}
+
+#[test]
+fn a_fit_that_is_impossible_is_refused_in_one_line_and_leaves_no_file() {
+    let directory = directory();
+    let file = directory.path().join("my.toml");
+    let name = file.to_str().unwrap();
+    let small = directory.path().join("small");
+    fs::write(&small, vec![1; 1 << 20]).unwrap();
+    for (args, message, code) in [
+        (vec!["/none/such", "-o", name], "/none/such does not exist", 1),
+        (vec!["model:tape", "-o", name], "`tape`", 2),
+        (vec![small.to_str().unwrap(), "-o", name], "and a fit needs 32 MiB at least", 1),
+        (vec!["model:cloud", "-o", "-"], "the model is not written to stdout", 2),
+        (vec!["model:cloud", "-o", name, "--time", "0.1s"], "is no time for a fit; use 2 s to 86400 s", 2),
+        (vec!["model:cloud", "-o", name, "--time", "9999999d"], "is no time for a fit", 2),
+    ] {
+        let (text, exit) = refused(&args);
+        assert!(text.contains(message), "{text}");
+        assert_eq!(exit, Some(code), "{text}");
+    }
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_log_of_one_operation_is_refused_and_a_mixed_log_is_fitted() {
+    let directory = directory();
+    let [log, file] = ["log", "my.toml"].map(|name| directory.path().join(name));
+    let record = |rw: &str| {
+        let args =
+            ["run", "--path", "iopath-direct", "--target", "model:cloud", "--rw", rw, "--iodepth", "8"];
+        let run =
+            iopath(&args).args(["--size", "16m", "--repeat", "1", "--force", "--log"]).arg(&log).output();
+        assert!(run.unwrap().status.success());
+    };
+    record("randread");
+    let name = log.to_str().unwrap();
+    let (text, code) = refused(&[name, "-o", file.to_str().unwrap()]);
+    assert!(text.contains("has no writes") && code == Some(1), "{text}");
+    record("randrw");
+    let args = ["fit", name, "--time", "2s", "--json", "-", "-o"];
+    let json = json_of(&iopath(&args).arg(&file).output().unwrap());
+    assert_eq!((&json["log"], &json["target"]), (&Value::from(name), &Value::Null));
+    assert_eq!(json["held_back"][0]["quantity"], "latency-ns");
+    let warnings = json["warnings"].to_string();
+    assert!(warnings.contains("have about the same size"), "{warnings}");
+    assert!(fs::read_to_string(&file).unwrap().contains("request log"));
+}
+
+#[test]
+fn a_directory_is_measured_in_a_scratch_file_that_is_removed() {
+    let Some(directory) = scratch_directory() else { return };
+    let models = self::directory();
+    let file = models.path().join("my.toml");
+    let output =
+        iopath(&["fit", "--time", "8s", "--json", "-", "-o"]).arg(&file).arg(directory.path()).output();
+    let output = output.unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    if output.status.success() {
+        let json = json_of(&output);
+        assert_eq!((&json["clock"], &json["target"]["scratch"]), (&"real".into(), &true.into()));
+        assert!(json["rounds"].as_u64().unwrap() >= 1 && file.exists());
+    } else {
+        // A busy machine may be too noisy: then there is a reason and no file.
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let known = ["too noisy", "no kind of model describes", "completed"];
+        assert!(known.iter().any(|reason| stderr.contains(reason)) && !file.exists(), "{stderr}");
+    }
+}

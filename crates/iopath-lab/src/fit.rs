@@ -1,0 +1,343 @@
+//! Fits a model to real storage: measures a target, or reads a request log, finds the parameters whose simulation has the
+//! same figures, and states the error on workloads held back from the fit.
+//!
+//! ```text
+//!   target ── workloads.rs ─┐           ┌─ search.rs ──▶ parameters ──▶ draft.rs (a file)
+//!   log ───── trace.rs ─────┴─ figures ─┤      ▲  │
+//!                                       │      └──┴─ simulation of the same workloads, or a replay of the log
+//!                                       └─ held back ──▶ the error of the model
+//! ```
+//!
+//! `cloud.rs`, `flash.rs` and `disk.rs` have the variables of the kinds; the kind with the smallest error is chosen.
+
+mod candidate;
+mod cell;
+mod cloud;
+mod disk;
+mod draft;
+mod estimates;
+mod evidence;
+mod flash;
+mod prepare;
+pub mod report;
+mod search;
+mod trace;
+mod view;
+mod workloads;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::LabError;
+use crate::fit_error::FitError;
+use crate::model::is_model;
+use crate::progress::{Progress, Stage};
+use crate::result::{Clock, TargetFacts};
+use crate::run::{IDLE_SAMPLE, Lab};
+use candidate::Candidate;
+use cell::Slice;
+use draft::Draft;
+use estimates::Estimates;
+use evidence::{Evidence, Part, cases_of, median, quantile, score};
+use prepare::{check_noise, described, prepare, probe, request_max_bytes, too_small};
+use report::{CandidateError, ErrorSummary, FitReport, FittedFigure, FittedParameter, Quantity, SCHEMA};
+use search::{Best, minimise};
+use trace::Trace;
+use workloads::{Workloads, measure};
+
+pub use draft::FILE_START;
+
+/// The default time limit of a fit.
+pub const DEFAULT_TIME: Duration = Duration::from_secs(75);
+
+/// The minimum time limit.
+pub const TIME_MIN: Duration = Duration::from_secs(2);
+
+/// The maximum time limit.
+pub const TIME_MAX: Duration = Duration::from_secs(86_400);
+
+/// The share of the time for measurements; the search has the rest.
+const MEASURE_SHARE: f64 = 0.75;
+
+/// Transfers of a run of a workload, by the time limit of the fit.
+const IOS_PER_S: f64 = 27.0;
+const IOS_MIN: u32 = 250;
+const IOS_MAX: u32 = 2000;
+
+/// Simulated models for each kind.
+const EVALUATIONS_PER_S: f64 = 15.0;
+const EVALUATIONS_MIN: u32 = 60;
+const EVALUATIONS_MAX: u32 = 1200;
+
+/// Above this noise, the error of the model is mostly that of the measurement.
+const NOISE_WARNING: f64 = 0.1;
+
+/// A model that deviates by more than this fraction from the figures that it is fitted to is none.
+const TRAINING_ERROR_MAX: f64 = 0.6;
+
+/// The options of a fit.
+#[derive(Debug, Clone)]
+pub struct FitOptions {
+    /// A directory (for a temporary scratch file), a file, a block device or a model; or a request log.
+    pub source: PathBuf,
+    /// The time limit. A shorter time also shortens the search.
+    pub time: Duration,
+    /// Whether a user's file or device may be overwritten.
+    pub overwrite: bool,
+}
+
+/// A fitted model.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    /// The model file.
+    pub file: String,
+    /// The model and its error.
+    pub report: FitReport,
+}
+
+/// The amount of work.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    ios_max: u64,
+    evaluations: u32,
+}
+
+impl Effort {
+    fn of(time: Duration) -> Self {
+        let of = |per_s: f64, min: u32, max: u32| ((time.as_secs_f64() * per_s) as u32).clamp(min, max);
+        Self {
+            ios_max: of(IOS_PER_S, IOS_MIN, IOS_MAX).into(),
+            evaluations: of(EVALUATIONS_PER_S, EVALUATIONS_MIN, EVALUATIONS_MAX),
+        }
+    }
+}
+
+/// Fits a model to a target or a log.
+///
+/// # Errors
+/// [`LabError`]: the target cannot be measured, or the data do not determine a model.
+pub fn fit(options: &FitOptions, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+    let effort = Effort::of(options.time);
+    if is_log(&options.source) {
+        fit_log(options, effort, progress)
+    } else {
+        fit_target(options, effort, progress)
+    }
+}
+
+/// Whether the name is that of a request log. Errors appear when the target is opened.
+fn is_log(source: &Path) -> bool {
+    !is_model(source) && source.is_file() && iopath_log::is_log(source).unwrap_or(false)
+}
+
+fn fit_log(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+    let trace = Trace::read(&options.source)?;
+    if trace.is_mechanical() {
+        return Err(FitError::MechanicalLog { log: options.source.clone() }.into());
+    }
+    let estimates = trace
+        .estimates()
+        .ok_or_else(|| FitError::OneOperation { log: options.source.clone(), missing: "small read" })?;
+    let candidates = without_mechanics(&estimates);
+    let found = choose(&trace, candidates, effort, &options.source, progress)?;
+    let report = FitReport {
+        log: Some(options.source.display().to_string()),
+        warnings: trace.warnings.clone(),
+        ..found.report(&trace, Quantity::LatencyNs)?
+    };
+    Ok(found.finish(report, &format!("request log {}", options.source.display())))
+}
+
+fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress) -> Result<Fit, LabError> {
+    let begun = Instant::now();
+    let (target, writes) = prepare(options, progress)?;
+    let lab = target.model().is_none().then(|| Lab::new(IDLE_SAMPLE.min(options.time / 10), progress));
+    let probe = probe(&target, lab.as_ref(), options, progress)?;
+    let slice = Slice { time: probe.slice, ios_max: effort.ios_max };
+    let align = target.direct_align_bytes()?;
+    let cells = cell::cells(target.size_bytes(), align, probe.is_mechanical, writes);
+    let deadline = begun + options.time.mul_f64(MEASURE_SHARE);
+    let runs = measure(&target, lab.as_ref(), &cells, slice, deadline, progress)?;
+    let workloads = Workloads::new(runs, slice);
+    let noise: Vec<f64> = workloads.cases().iter().filter_map(|case| case.noise).collect();
+    let noise = (!noise.is_empty()).then(|| median(&noise));
+    check_noise(&options.source, noise)?;
+    let request_max_bytes = request_max_bytes(&target);
+    let estimates = Estimates::of(&workloads, target.size_bytes(), request_max_bytes);
+    let estimates = estimates.ok_or_else(|| too_small(&options.source, target.size_bytes()))?;
+    let mut candidates: Vec<Candidate> =
+        if probe.is_mechanical { disk::candidates(&workloads, &estimates) } else { Vec::new() };
+    candidates.extend(without_mechanics(&estimates));
+    let found = choose(&workloads, candidates, effort, &options.source, progress)?;
+    let mut warnings = workloads.runs.warnings.clone();
+    if let Some(noise) = noise.filter(|noise| *noise > NOISE_WARNING) {
+        warnings.push(format!(
+            "the measurement is noisy: a repetition deviates by {:.0}% (median) from the median of its workload; the stated \
+             error includes this noise", noise * 100.0
+        ));
+    }
+    if !writes {
+        warnings.push(
+            "writes were not measured: the model serves them as reads (--overwrite measures them)".to_owned(),
+        );
+    }
+    let facts = TargetFacts::of(&target);
+    let report = FitReport {
+        clock: if lab.is_some() { Clock::Real } else { Clock::Virtual },
+        host: lab.as_ref().map(|lab| lab.host().clone()),
+        target: facts.clone(),
+        rounds: workloads.runs.rounds,
+        noise,
+        warnings,
+        ..found.report(&workloads, Quantity::Iops)?
+    };
+    let measured = facts
+        .as_ref()
+        .map_or_else(|| options.source.display().to_string(), |facts| described(facts, &options.source));
+    Ok(found.finish(report, &measured))
+}
+
+fn without_mechanics(estimates: &Estimates) -> Vec<Candidate> {
+    let mut candidates = cloud::candidates(estimates);
+    candidates.push(flash::candidate(estimates));
+    candidates
+}
+
+/// The best model of a kind, and the other kinds.
+struct Found {
+    draft: Draft,
+    tried: Vec<CandidateError>,
+}
+
+/// Searches the parameters of each candidate, and chooses the one with the smallest deviation from the training figures.
+fn choose(
+    evidence: &dyn Evidence,
+    candidates: Vec<Candidate>,
+    effort: Effort,
+    source: &Path,
+    progress: &mut dyn Progress,
+) -> Result<Found, LabError> {
+    let mut tried = Vec::new();
+    let mut best: Option<(f64, Draft)> = None;
+    for Candidate { name, variables, draft } in candidates {
+        progress.stage(&Stage::Fit { model: name });
+        let mut evaluations = 0;
+        let found: Best = minimise(&variables, effort.evaluations, |values| {
+            evaluations += 1;
+            progress.advance(f64::from(evaluations) / f64::from(effort.evaluations));
+            // Values that contradict each other are no model.
+            draft(values).model().map_or(Ok(f64::INFINITY), |model| score(evidence, &model))
+        })?;
+        tried.push(CandidateError {
+            name: name.to_owned(),
+            score: found.score,
+            evaluations: found.evaluations,
+        });
+        if best.as_ref().is_none_or(|(score, _)| found.score < *score) {
+            best = Some((found.score, draft(&found.values)));
+        }
+    }
+    let none = |error| FitError::NoModel { source_name: source.to_owned(), error };
+    let (_, draft) = best.filter(|(score, _)| score.is_finite()).ok_or_else(|| none(f64::INFINITY))?;
+    let found = Found { draft, tried };
+    let error = summary(&found.figures(evidence, Part::Training, Quantity::Iops)?);
+    if error.median > TRAINING_ERROR_MAX {
+        return Err(none(error.median).into());
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn figures(
+        &self,
+        evidence: &dyn Evidence,
+        part: Part,
+        quantity: Quantity,
+    ) -> Result<Vec<FittedFigure>, LabError> {
+        let predicted = evidence.predict(&self.draft.model()?, part)?;
+        let figure = |(case, modelled): (&evidence::Case, f64)| FittedFigure {
+            workload: case.name.clone(),
+            rw: case.rw.to_owned(),
+            block_bytes: case.block_bytes,
+            io_depth: case.depth,
+            quantity,
+            measured: case.measured,
+            modelled,
+            deviation: modelled / case.measured - 1.0,
+            noise: case.noise,
+        };
+        Ok(cases_of(evidence, part).zip(predicted).map(figure).collect())
+    }
+
+    /// The report, without the facts of the source.
+    fn report(&self, evidence: &dyn Evidence, quantity: Quantity) -> Result<FitReport, LabError> {
+        let training = self.figures(evidence, Part::Training, quantity)?;
+        let held_back = self.figures(evidence, Part::HeldBack, quantity)?;
+        let parameters = self.draft.lines.iter().map(|line| FittedParameter {
+            name: line.name.to_owned(),
+            value: line.value,
+            source: line.source.clone(),
+        });
+        Ok(FitReport {
+            schema: SCHEMA.to_owned(),
+            clock: Clock::Real,
+            source: String::new(),
+            host: None,
+            target: None,
+            log: None,
+            kind: self.draft.kind.to_owned(),
+            parameters: parameters.collect(),
+            candidates: self.tried.clone(),
+            rounds: 1,
+            error: summary(&held_back),
+            training_error: summary(&training),
+            training,
+            held_back,
+            noise: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// The file with the error in its comment.
+    fn finish(self, report: FitReport, measured: &str) -> Fit {
+        let report = FitReport { source: measured.to_owned(), ..report };
+        let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
+        let ErrorSummary { median, p90, max } = report.error;
+        let mut comment = vec![
+            format!("{} {} to {measured}", FILE_START.trim_start_matches("# "), env!("CARGO_PKG_VERSION")),
+            format!(
+                "Error on {} figures held back from the fit: median {}, p90 {}, largest {}.",
+                report.held_back.len(),
+                percent(median),
+                percent(p90),
+                percent(max)
+            ),
+            format!(
+                "Error on the {} figures of the fit: median {}.",
+                report.training.len(),
+                percent(report.training_error.median)
+            ),
+        ];
+        if let Some(noise) = report.noise {
+            comment.push(format!(
+                "Noise: a repetition deviates by {} (median) from the median of its workload; {} repetitions.",
+                percent(noise), report.rounds
+            ));
+        }
+        comment.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}")));
+        Fit { file: self.draft.text(&format!("fitted to {measured}"), &comment), report }
+    }
+}
+
+/// The deviations without their signs.
+fn summary(figures: &[FittedFigure]) -> ErrorSummary {
+    let deviations: Vec<f64> = figures.iter().map(|figure| figure.deviation.abs()).collect();
+    ErrorSummary {
+        median: median(&deviations),
+        p90: quantile(&deviations, 0.9),
+        max: deviations.iter().copied().fold(0.0, f64::max),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! A kind of model whose parameters are to be found: its variables, and the file that their values make.
+
+use super::draft::Draft;
+use super::search::Variable;
+
+/// The file for values of the variables, in their order.
+pub(crate) type Drafter = Box<dyn Fn(&[f64]) -> Draft>;
+
+/// A kind of model with variables.
+pub(crate) struct Candidate {
+    /// The kind, and what distinguishes this candidate from others of the kind.
+    pub(crate) name: &'static str,
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) draft: Drafter,
+}
+
+/// The source of a parameter that the search has set.
+pub(crate) const FITTED: &str = "fitted by simulation";
+
+/// The source of a parameter that the workloads do not determine.
+pub(crate) const ASSUMED: &str = "assumed: the workloads do not determine it";
+
+/// The source of a parameter of writes if these were not measured.
+pub(crate) const NOT_MEASURED: &str = "not measured: the target may not be written; as for reads";

@@ -1,0 +1,233 @@
+//! The workloads of a fit: those that the parameters are fitted to, and those held back. Does not run them.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::evidence::Part;
+use crate::paths::iopath_direct;
+use crate::size::format_size;
+use crate::workload::{BlockSize, Depth, End, Repetitions, Rw, Workload};
+
+const KIB: u64 = 1 << 10;
+
+/// A part of the range begins and ends at a multiple of this number of bytes.
+const RANGE_ALIGN: u64 = 1 << 20;
+
+/// One workload.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cell {
+    pub(crate) rw: Rw,
+    pub(crate) block_bytes: u32,
+    pub(crate) depth: u32,
+    /// The bytes of the target that it accesses.
+    pub(crate) range: Range<u64>,
+    /// Whether `range` is the whole target.
+    is_whole: bool,
+    pub(crate) part: Part,
+}
+
+/// The length of one run of a workload: the earlier of the two ends it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Slice {
+    pub(crate) time: Duration,
+    pub(crate) ios_max: u64,
+}
+
+/// Pattern, block size in KiB, and depth.
+type Row = (Rw, u64, u32);
+
+/// Workloads for storage without mechanical latency.
+const TRAINING: &[Row] = &[
+    (Rw::RandRead, 4, 1),
+    (Rw::RandRead, 4, 4),
+    (Rw::RandRead, 4, 32),
+    (Rw::RandRead, 16, 8),
+    (Rw::RandRead, 64, 1),
+    (Rw::RandRead, 64, 16),
+    (Rw::RandRead, 512, 2),
+    (Rw::Read, 16, 1),
+    (Rw::Read, 1024, 1),
+    (Rw::Read, 1024, 4),
+    (Rw::RandWrite, 4, 1),
+    (Rw::RandWrite, 4, 8),
+    (Rw::RandWrite, 4, 32),
+    (Rw::RandWrite, 64, 4),
+    (Rw::Write, 64, 1),
+    (Rw::Write, 1024, 1),
+    (Rw::Write, 1024, 4),
+    (Rw::RandRw, 16, 4),
+];
+
+/// Other block sizes and depths than those of the training.
+const HELD_BACK: &[Row] = &[
+    (Rw::RandRead, 4, 2),
+    (Rw::RandRead, 4, 8),
+    (Rw::RandRead, 4, 16),
+    (Rw::RandRead, 8, 32),
+    (Rw::RandRead, 16, 1),
+    (Rw::RandRead, 32, 4),
+    (Rw::RandRead, 128, 2),
+    (Rw::Read, 4, 1),
+    (Rw::Read, 32, 2),
+    (Rw::Read, 256, 8),
+    (Rw::RandWrite, 4, 2),
+    (Rw::RandWrite, 4, 16),
+    (Rw::RandWrite, 16, 4),
+    (Rw::RandWrite, 8, 32),
+    (Rw::RandWrite, 128, 2),
+    (Rw::Write, 4, 1),
+    (Rw::Write, 32, 2),
+    (Rw::Write, 256, 8),
+    (Rw::RandRw, 4, 8),
+];
+
+/// A workload of a rotating disk, with the share of the disk that it accesses.
+type PlacedRow = (Row, [f64; 2]);
+
+/// All of a disk.
+const ALL: [f64; 2] = [0.0, 1.0];
+
+/// Workloads for rotating disks. The seek curve shows in the latency over ranges of different size, the zones in
+/// sequential reads at several positions.
+const MECHANICAL_TRAINING: &[PlacedRow] = &[
+    ((Rw::RandRead, 4, 1), [0.0, 0.002]),
+    ((Rw::RandRead, 4, 1), [0.0, 0.02]),
+    ((Rw::RandRead, 4, 1), [0.0, 0.2]),
+    ((Rw::RandRead, 4, 1), ALL),
+    ((Rw::RandRead, 4, 8), ALL),
+    ((Rw::RandRead, 4, 32), ALL),
+    ((Rw::RandRead, 256, 1), ALL),
+    ((Rw::Read, 64, 1), [0.0, 0.1]),
+    ((Rw::Read, 1024, 2), [0.0, 0.06]),
+    ((Rw::Read, 1024, 2), [0.2, 0.26]),
+    ((Rw::Read, 1024, 2), [0.4, 0.46]),
+    ((Rw::Read, 1024, 2), [0.6, 0.66]),
+    ((Rw::Read, 1024, 2), [0.8, 0.86]),
+    ((Rw::Read, 1024, 2), [0.94, 1.0]),
+    ((Rw::RandWrite, 4, 1), ALL),
+    ((Rw::RandWrite, 4, 8), ALL),
+    ((Rw::Write, 256, 4), [0.0, 0.1]),
+];
+
+const MECHANICAL_HELD_BACK: &[PlacedRow] = &[
+    ((Rw::RandRead, 4, 1), [0.0, 0.006]),
+    ((Rw::RandRead, 4, 1), [0.0, 0.5]),
+    ((Rw::RandRead, 4, 4), ALL),
+    ((Rw::RandRead, 16, 16), ALL),
+    ((Rw::RandRead, 64, 1), ALL),
+    ((Rw::Read, 256, 2), [0.1, 0.16]),
+    ((Rw::Read, 512, 4), [0.5, 0.56]),
+    ((Rw::Read, 256, 8), [0.9, 0.96]),
+    ((Rw::Read, 16, 1), [0.0, 0.1]),
+    ((Rw::RandWrite, 16, 4), ALL),
+    ((Rw::RandWrite, 4, 32), ALL),
+    ((Rw::Write, 64, 8), [0.0, 0.1]),
+];
+
+/// The workloads for a target of `size_bytes`; only reads if it may not be written. A workload whose block does not fit
+/// the alignment of the target, or whose part of the target is too small, is left out.
+pub(crate) fn cells(size_bytes: u64, align_bytes: u32, is_mechanical: bool, writes: bool) -> Vec<Cell> {
+    let placed: fn(&Row) -> PlacedRow = |row| (*row, ALL);
+    let of = |rows: Vec<PlacedRow>, part: Part| {
+        let cell =
+            move |((rw, kib, depth), share): PlacedRow| cell((rw, kib, depth), share, part, size_bytes);
+        rows.into_iter().filter_map(cell)
+    };
+    let (training, held_back) = if is_mechanical {
+        (MECHANICAL_TRAINING.to_vec(), MECHANICAL_HELD_BACK.to_vec())
+    } else {
+        (TRAINING.iter().map(placed).collect(), HELD_BACK.iter().map(placed).collect())
+    };
+    let all = of(training, Part::Training).chain(of(held_back, Part::HeldBack));
+    all.filter(|cell| (writes || !cell.rw.writes()) && cell.block_bytes.is_multiple_of(align_bytes)).collect()
+}
+
+fn cell((rw, kib, depth): Row, [from, to]: [f64; 2], part: Part, size_bytes: u64) -> Option<Cell> {
+    let at = |share: f64| ((size_bytes as f64 * share) as u64).min(size_bytes) / RANGE_ALIGN * RANGE_ALIGN;
+    let is_whole = from == 0.0 && to >= 1.0;
+    let range = if is_whole { 0..size_bytes } else { at(from)..at(to) };
+    let block_bytes = kib * KIB;
+    let fits = range.end >= range.start + block_bytes * u64::from(depth).max(8);
+    fits.then_some(Cell { rw, block_bytes: block_bytes as u32, depth, range, is_whole, part })
+}
+
+impl Cell {
+    /// The first workload: it shows whether the storage has mechanical latency.
+    pub(crate) fn probe(size_bytes: u64, share: f64) -> Option<Self> {
+        cell((Rw::RandRead, 4, 1), [0.0, share], Part::Training, size_bytes)
+    }
+
+    /// The workload of one run.
+    pub(crate) fn workload(&self, slice: Slice, seed: u64) -> Workload {
+        let ios = slice.ios_max.max(4 * u64::from(self.depth));
+        Workload {
+            path: &iopath_direct::ROW,
+            rw: self.rw,
+            block_size: BlockSize::constant(self.block_bytes),
+            depth: Depth::constant(self.depth),
+            start_bytes: self.range.start,
+            end: End::TimeOrBytes(slice.time, ios * u64::from(self.block_bytes)),
+            repetitions: Repetitions::constant(1),
+            seed,
+            ..Workload::default()
+        }
+    }
+
+    /// Whether it accesses the whole target.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} depth {}", self.rw, format_size(self.block_bytes.into()), self.depth)?;
+        if self.is_whole {
+            return Ok(());
+        }
+        write!(f, " at {}", format_size(self.range.start))?;
+        write!(f, " of {}", format_size(self.range.end - self.range.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn no_workload_is_both_fitted_to_and_held_back() {
+        for is_mechanical in [false, true] {
+            let cells = cells(500 * GIB, 512, is_mechanical, true);
+            let names = |part| cells.iter().filter(move |cell| cell.part == part).map(ToString::to_string);
+            let held_back: Vec<_> = names(Part::HeldBack).collect();
+            assert!(names(Part::Training).all(|name| !held_back.contains(&name)));
+            assert!(held_back.len() >= 10);
+            for rw in [Rw::RandRead, Rw::Read, Rw::RandWrite, Rw::Write] {
+                assert!(cells.iter().any(|cell| cell.part == Part::HeldBack && cell.rw == rw), "{rw}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_permission_no_workload_writes() {
+        assert!(cells(GIB, 512, false, false).iter().all(|cell| !cell.rw.writes()));
+        assert!(cells(GIB, 512, false, true).iter().any(|cell| cell.rw.writes()));
+    }
+
+    #[test]
+    fn a_workload_fits_its_part_of_the_target() {
+        for size in [1 << 20, 16 << 20, GIB, u64::MAX >> 10] {
+            for is_mechanical in [false, true] {
+                for cell in cells(size, 4096, is_mechanical, true) {
+                    let Range { start, end } = cell.range;
+                    assert!(end <= size && start + u64::from(cell.block_bytes) * 8 <= end, "{cell}");
+                }
+            }
+        }
+        let names: Vec<_> = cells(500 * GIB, 512, true, false).iter().map(ToString::to_string).collect();
+        assert!(names.iter().any(|name| name == "read 1 MiB depth 2 at 100 GiB of 30 GiB"), "{names:?}");
+    }
+}

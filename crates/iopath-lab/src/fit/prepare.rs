@@ -1,0 +1,147 @@
+//! The target of a fit: a scratch file of a suitable size, or a file, device or model of the user; and the first workloads,
+//! which show whether it has mechanical latency. Runs no other workload.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use iopath::Volume;
+use iopath_os::target::Kind;
+
+use super::FitOptions;
+use super::cell::{Cell, Slice};
+use super::evidence::{MECHANICAL_NS, MECHANICAL_RATIO};
+use super::workloads::measure;
+use crate::error::LabError;
+use crate::fit_error::FitError;
+use crate::model::is_model;
+use crate::paths::iopath_direct;
+use crate::progress::{Progress, Silent};
+use crate::result::TargetFacts;
+use crate::run::Lab;
+use crate::target::{Target, inspect};
+use crate::workload::{Rw, Workload};
+
+/// The scratch file, and the least size of a target.
+const SCRATCH_BYTES_MAX: u64 = 1 << 30;
+
+const TARGET_BYTES_MIN: u64 = 32 << 20;
+
+const PROBE_BYTES: u64 = 16 << 20;
+
+const SCRATCH_SHARE: f64 = 0.1;
+
+/// A repetition may deviate from the median of its workload by this fraction, in the median over all workloads.
+pub(super) const NOISE_MAX: f64 = 0.5;
+
+/// The fewest transfers of the first workload.
+const PROBE_IOS_MIN: u64 = 10;
+
+pub(super) fn check_noise(target: &Path, noise: Option<f64>) -> Result<(), FitError> {
+    match noise {
+        Some(noise) if noise > NOISE_MAX => {
+            Err(FitError::TooNoisy { target: target.to_owned(), noise, limit: NOISE_MAX })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The target in words: the disk and filesystem of a scratch file, whose own name means nothing later.
+pub(super) fn described(facts: &TargetFacts, source: &Path) -> String {
+    let mut text = source.display().to_string();
+    if let Some(filesystem) = &facts.filesystem {
+        text.extend([" on ", filesystem]);
+    }
+    if let Some(disk) = &facts.disk {
+        text.extend([", disk ", &disk.name]);
+        if let Some(model) = &disk.model {
+            text.extend([" (", model, ")"]);
+        }
+    }
+    text
+}
+
+/// The target, and whether it may be written.
+pub(super) fn prepare(options: &FitOptions, progress: &mut dyn Progress) -> Result<(Target, bool), LabError> {
+    let workload = |rw| Workload {
+        path: &iopath_direct::ROW,
+        target: Some(options.source.clone()),
+        rw,
+        overwrite: options.overwrite,
+        ..Workload::default()
+    };
+    let is_model = is_model(&options.source);
+    if !is_model && inspect(&options.source)?.kind == Kind::Directory {
+        return Ok((scratch(options, progress)?, true));
+    }
+    let writes = is_model || options.overwrite;
+    let target = Target::prepare(&workload(if writes { Rw::RandWrite } else { Rw::RandRead }), progress)?;
+    if target.size_bytes() < TARGET_BYTES_MIN {
+        return Err(too_small(&options.source, target.size_bytes()).into());
+    }
+    Ok((target, writes))
+}
+
+pub(super) fn too_small(target: &Path, has: u64) -> FitError {
+    FitError::TooSmall { target: target.to_owned(), has, needed: TARGET_BYTES_MIN }
+}
+
+/// A scratch file of a size that the speed and free space of the directory allow.
+fn scratch(options: &FitOptions, progress: &mut dyn Progress) -> Result<Target, LabError> {
+    let directory = inspect(&options.source)?;
+    let begun = Instant::now();
+    let probe = Target::scratch(&directory.path, PROBE_BYTES, 1, &mut Silent)?;
+    probe.direct_align_bytes()?;
+    let fits_time =
+        PROBE_BYTES as f64 / begun.elapsed().as_secs_f64() * options.time.as_secs_f64() * SCRATCH_SHARE;
+    drop(probe);
+    let free = directory.filesystem.as_ref().and_then(|filesystem| filesystem.available_bytes);
+    let fits_space = free.map_or(u64::MAX, |free| free / 4);
+    let bytes = (fits_time as u64).min(fits_space).clamp(TARGET_BYTES_MIN, SCRATCH_BYTES_MAX);
+    Target::scratch(&directory.path, bytes >> 20 << 20, 1, progress)
+}
+
+/// The result of the first workloads.
+pub(super) struct Probe {
+    pub(super) is_mechanical: bool,
+    /// The time of each workload.
+    pub(super) slice: Duration,
+}
+
+/// Whether far reads take much longer than near ones, and long at all; and the time for enough transfers.
+pub(super) fn probe(
+    target: &Target,
+    lab: Option<&Lab>,
+    options: &FitOptions,
+    progress: &mut dyn Progress,
+) -> Result<Probe, LabError> {
+    let cells: Vec<Cell> =
+        [1.0, 0.002].into_iter().filter_map(|share| Cell::probe(target.size_bytes(), share)).collect();
+    let slice = Slice { time: Duration::from_millis(500).min(options.time / 10), ios_max: 500 };
+    let runs = measure(target, lab, &cells, slice, Instant::now(), progress)?;
+    let Some(all) = runs.measured.first() else {
+        return Err(too_small(&options.source, target.size_bytes()).into());
+    };
+    let ios = all.samples.iter().map(|sample| sample.ios).sum();
+    if ios < PROBE_IOS_MIN {
+        let (target, workload) = (options.source.clone(), all.cell.to_string());
+        return Err(FitError::TooSlow { target, workload, ios, needed: PROBE_IOS_MIN }.into());
+    }
+    let latency = all.median(|sample| sample.mean_ns);
+    let near = runs.measured.get(1).map(|near| near.median(|sample| sample.mean_ns));
+    let is_far = near.is_some_and(|near| latency > MECHANICAL_RATIO * near);
+    let facts = TargetFacts::of(target).and_then(|facts| facts.disk);
+    let is_rotational = facts.is_some_and(|disk| disk.rotational == Some(true));
+    let is_mechanical = latency > MECHANICAL_NS && (is_far || is_rotational);
+    let slice = Duration::from_nanos((latency * 250.0) as u64);
+    Ok(Probe { is_mechanical, slice: slice.clamp(Duration::from_millis(150), Duration::from_millis(2500)) })
+}
+
+/// The largest request that the queue sends to the target.
+pub(super) fn request_max_bytes(target: &Target) -> u64 {
+    const UNKNOWN: u64 = 1 << 20;
+    if let Some(model) = target.model() {
+        return model.model().limits().request_bytes_max;
+    }
+    let volume = target.file().and_then(|file| Volume::open(file, &iopath::Options::new()).ok());
+    volume.map_or(UNKNOWN, |volume| volume.facts().request_bytes_max)
+}

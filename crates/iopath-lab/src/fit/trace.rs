@@ -1,0 +1,446 @@
+//! A request log as evidence: the requests with the times that they spent at the device, in classes of operation, size and
+//! depth. A model predicts them by a replay: each request follows the same completion as in the log.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use iopath_core::log::Event;
+use iopath_core::{BlockDevice, Extent, Instant, Io, LengthOnly, Op, Sector, Tag};
+use iopath_log::LogReader;
+use iopath_model::ModelDevice;
+
+use super::estimates::{Estimates, Latency, Writes};
+use super::evidence::{Case, Evidence, MECHANICAL_NS, MECHANICAL_RATIO, Part, median, quantile};
+use crate::error::LabError;
+use crate::fit_error::FitError;
+use crate::model::ModelTarget;
+use crate::size::format_size;
+
+/// Requests of a log that are read; the rest of a longer log is not used.
+const REQUESTS_MAX: usize = 1 << 20;
+
+/// The fewest requests of a log.
+const REQUESTS_MIN: usize = 1000;
+
+/// The log is used in windows of consecutive requests; windows for the fit and windows held back alternate.
+const WINDOW_MIN: usize = 100;
+const WINDOW_MAX: usize = 1000;
+const WINDOWS_MAX: usize = 24;
+
+/// The fewest requests of a class in each part.
+const CLASS_MIN: usize = 30;
+
+/// The largest request of a log whose requests are all smaller.
+const REQUEST_BYTES_MIN: u64 = 128 << 10;
+
+/// A completed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Request {
+    is_write: bool,
+    start: u64,
+    sectors: u64,
+    dispatched_ns: u64,
+    completed_ns: u64,
+}
+
+/// The operation, and the largest size and depth of a class of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Class {
+    is_write: bool,
+    bytes: u64,
+    depth: u32,
+}
+
+/// A request in its window.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    request: Request,
+    class: Class,
+    /// Requests that had completed before the dispatch, and the time from the last of them; from the first dispatch if there
+    /// is none.
+    after: u32,
+    think_ns: u64,
+}
+
+impl Step {
+    fn d2c_ns(&self) -> f64 {
+        (self.request.completed_ns - self.request.dispatched_ns) as f64
+    }
+}
+
+/// A request log, cut into windows.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// In the order of dispatch. Windows of the fit and windows held back alternate.
+    steps: Vec<Step>,
+    per_window: usize,
+    /// The classes of the cases of each part, in the same order.
+    classes: Vec<Class>,
+    cases: Vec<Case>,
+    capacity_bytes: u64,
+    request_max_bytes: u64,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Trace {
+    /// Reads a log.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is too short or too uniform for a fit.
+    pub(crate) fn read(log: &Path) -> Result<Self, LabError> {
+        let (mut requests, warnings) = requests(log)?;
+        let has = requests.len();
+        if has < REQUESTS_MIN {
+            let needed = REQUESTS_MIN as u64;
+            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed }.into());
+        }
+        for (missing, is_write) in [("read", false), ("write", true)] {
+            if requests.iter().filter(|request| request.is_write == is_write).count() < CLASS_MIN * 2 {
+                return Err(FitError::OneOperation { log: log.to_owned(), missing }.into());
+            }
+        }
+        requests.sort_by_key(|request| request.dispatched_ns);
+        let mut trace = Self::of(&requests);
+        trace.warnings.extend(warnings);
+        if trace.cases.iter().filter(|case| case.part == Part::Training).count() < 2 {
+            let needed = 2 * REQUESTS_MIN as u64;
+            return Err(FitError::ShortLog { log: log.to_owned(), requests: has as u64, needed }.into());
+        }
+        Ok(trace)
+    }
+
+    /// Requests in the order of dispatch.
+    fn of(requests: &[Request]) -> Self {
+        let used = &requests[..requests.len().min(WINDOWS_MAX * WINDOW_MAX)];
+        let steps = linked(&classified(used));
+        let per_window = (steps.len() / 16).clamp(WINDOW_MIN, WINDOW_MAX);
+        let of_part = |part, class: Class| {
+            let steps =
+                steps.iter().enumerate().filter(move |(index, _)| part_of(*index, per_window) == part);
+            steps
+                .filter(move |(_, step)| step.class == class)
+                .map(|(_, step)| step.d2c_ns())
+                .collect::<Vec<_>>()
+        };
+        let mut classes: Vec<Class> = steps.iter().map(|step| step.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let is_frequent = |class: &Class| {
+            [Part::Training, Part::HeldBack].iter().all(|part| of_part(*part, *class).len() >= CLASS_MIN)
+        };
+        classes.retain(is_frequent);
+        let case = |part, class: &Class| {
+            let times = of_part(part, *class);
+            Case {
+                name: class.name(),
+                rw: if class.is_write { "write" } else { "read" },
+                block_bytes: class.bytes,
+                depth: class.depth,
+                part,
+                measured: median(&times),
+                noise: None,
+            }
+        };
+        let cases = [Part::Training, Part::HeldBack]
+            .into_iter()
+            .flat_map(|part| classes.iter().map(move |class| (part, *class)))
+            .map(|(part, class)| case(part, &class))
+            .collect();
+        let end = used.iter().map(|request| request.start + request.sectors).max().unwrap_or(0);
+        let largest = used.iter().map(|request| request.sectors * 512).max().unwrap_or(0);
+        let mut warnings = Vec::new();
+        if used.len() < requests.len() {
+            warnings.push(format!("only the first {} requests of the log are used", used.len()));
+        }
+        let distinct = |of: fn(&Class) -> u64| {
+            let mut values: Vec<u64> = classes.iter().map(of).collect();
+            values.sort_unstable();
+            values.dedup();
+            values.len()
+        };
+        for (what, values) in
+            [("size", distinct(|class| class.bytes)), ("depth", distinct(|class| class.depth.into()))]
+        {
+            if values == 1 {
+                warnings.push(format!(
+                    "the requests of the log have about the same {what}: the model is not valid for others"
+                ));
+            }
+        }
+        Self {
+            steps,
+            per_window,
+            classes,
+            cases,
+            capacity_bytes: (end * 512).next_multiple_of(1 << 20),
+            request_max_bytes: largest.max(REQUEST_BYTES_MIN),
+            warnings,
+        }
+    }
+
+    /// First estimates, from the windows of the training.
+    pub(crate) fn estimates(&self) -> Option<Estimates> {
+        let smallest = |is_write| self.classes.iter().filter(|class| class.is_write == is_write).min();
+        let windows = || self.steps.chunks(self.per_window).step_by(2);
+        let times = |class: &Class| -> Vec<f64> {
+            let class = *class;
+            windows().flatten().filter(|step| step.class == class).map(Step::d2c_ns).collect()
+        };
+        let (reads, writes) = (times(smallest(false)?), times(smallest(true)?));
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let rate = |of: &dyn Fn(&Step) -> f64| {
+            let rates = windows().filter(|window| window.len() >= WINDOW_MIN).map(|window| {
+                let begin = window.iter().map(|step| step.request.dispatched_ns).min().unwrap_or(0);
+                let end = window.iter().map(|step| step.request.completed_ns).max().unwrap_or(1);
+                window.iter().map(of).sum::<f64>() * 1e9 / (end - begin).max(1) as f64
+            });
+            rates.fold(1.0, f64::max)
+        };
+        let (iops, bytes_per_s) = (rate(&|_| 1.0), rate(&|step| step.request.sectors as f64 * 512.0));
+        Some(Estimates {
+            capacity_bytes: self.capacity_bytes,
+            request_max_bytes: self.request_max_bytes,
+            read: Latency {
+                min: quantile(&reads, 0.0),
+                p50: median(&reads),
+                p99: quantile(&reads, 0.99),
+                mean: mean(&reads),
+            },
+            iops,
+            bytes_per_s,
+            write: Some(Writes {
+                latency_ns: mean(&writes),
+                iops,
+                bytes_per_s,
+                random_bytes_per_s: bytes_per_s,
+                flush_ns: 0.0,
+            }),
+        })
+    }
+
+    /// Whether far reads, one at a time, take much longer than near ones, and long at all.
+    pub(crate) fn is_mechanical(&self) -> bool {
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for pair in self.steps.windows(2) {
+            let [before, step] = pair else { continue };
+            if step.class.depth > 1 || step.class.is_write {
+                continue;
+            }
+            let distance = step.request.start.abs_diff(before.request.start + before.request.sectors) * 512;
+            let times = if distance < self.capacity_bytes / 1000 { &mut near } else { &mut far };
+            times.push(step.d2c_ns());
+        }
+        far.len() >= CLASS_MIN && median(&far) > MECHANICAL_NS && {
+            near.len() < CLASS_MIN || median(&far) > MECHANICAL_RATIO * median(&near)
+        }
+    }
+}
+
+impl Class {
+    fn name(&self) -> String {
+        let op = if self.is_write { "write" } else { "read" };
+        format!("{op} up to {} depth up to {}", format_size(self.bytes), self.depth)
+    }
+}
+
+impl Evidence for Trace {
+    fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
+        let mut times = vec![Vec::new(); self.classes.len()];
+        // The whole log is replayed: buffers and queues have the state that the earlier requests leave.
+        for (index, (step, d2c_ns)) in self.steps.iter().zip(replay(model, &self.steps)).enumerate() {
+            if part_of(index, self.per_window) != part {
+                continue;
+            }
+            if let Ok(class) = self.classes.binary_search(&step.class) {
+                times[class].push(d2c_ns);
+            }
+        }
+        Ok(times.iter().map(|times| median(times)).collect())
+    }
+}
+
+/// The part of a request.
+fn part_of(index: usize, per_window: usize) -> Part {
+    if (index / per_window).is_multiple_of(2) { Part::Training } else { Part::HeldBack }
+}
+
+/// The completed reads and writes of a log, and what is missing in it.
+fn requests(log: &Path) -> Result<(Vec<Request>, Vec<String>), LabError> {
+    let mut dispatched: HashMap<(u16, u32), Request> = HashMap::new();
+    let mut requests = Vec::new();
+    let end = LogReader::open(log)?.for_each_block(|block| {
+        for entry in block.entries() {
+            let (record, at) = (entry.record, (entry.queue, entry.record.tag()));
+            match record.event() {
+                Some(Event::Dispatch) => {
+                    let is_write = match record.op() {
+                        Some(Op::Read) => false,
+                        Some(Op::Write) => true,
+                        _ => continue,
+                    };
+                    let request = Request {
+                        is_write,
+                        start: record.sector(),
+                        sectors: record.sectors(),
+                        dispatched_ns: entry.time.as_nanos(),
+                        completed_ns: 0,
+                    };
+                    dispatched.insert(at, request);
+                }
+                Some(Event::Requeue) => {
+                    dispatched.remove(&at);
+                }
+                Some(Event::Complete) if record.is_request() => {
+                    let Some(request) = dispatched.remove(&at) else { continue };
+                    let completed_ns = entry.time.as_nanos().max(request.dispatched_ns);
+                    if record.other() == 0 && request.sectors > 0 && requests.len() < REQUESTS_MAX {
+                        requests.push(Request { completed_ns, ..request });
+                    }
+                }
+                Some(Event::Missed) => dispatched.retain(|(queue, _), _| *queue != entry.queue),
+                _ => {}
+            }
+        }
+    })?;
+    let mut warnings = Vec::new();
+    if let Some(damage) = end.damage {
+        warnings.push(format!("the log is damaged: {damage}; it is used up to there"));
+    }
+    if end.totals.missed > 0 {
+        warnings.push(format!(
+            "the log lacks {} records: the depth of other requests may be higher than it shows",
+            end.totals.missed
+        ));
+    }
+    Ok((requests, warnings))
+}
+
+/// Each request with its class. The depth counts the requests in flight at the dispatch, this one included.
+fn classified(requests: &[Request]) -> Vec<Step> {
+    let mut ends: Vec<u64> = requests.iter().map(|request| request.completed_ns).collect();
+    ends.sort_unstable();
+    let depth = |(index, request): (usize, &Request)| {
+        let completed = ends.partition_point(|end| *end <= request.dispatched_ns);
+        (index + 1).saturating_sub(completed).max(1) as u32
+    };
+    let class = |request: &Request, depth: u32| Class {
+        is_write: request.is_write,
+        bytes: (request.sectors.saturating_mul(512))
+            .max(4096)
+            .checked_next_power_of_two()
+            .unwrap_or(u64::MAX),
+        depth: depth.next_power_of_two(),
+    };
+    let depths = requests.iter().enumerate().map(depth);
+    requests
+        .iter()
+        .zip(depths)
+        .map(|(request, depth)| Step {
+            request: *request,
+            class: class(request, depth),
+            after: 0,
+            think_ns: 0,
+        })
+        .collect()
+}
+
+/// The steps, each with the completion that it follows.
+fn linked(steps: &[Step]) -> Vec<Step> {
+    let begin = steps.first().map_or(0, |step| step.request.dispatched_ns);
+    let mut ends: Vec<u64> = steps.iter().map(|step| step.request.completed_ns).collect();
+    ends.sort_unstable();
+    let link = |step: &Step| {
+        let at = step.request.dispatched_ns;
+        let after = ends.partition_point(|end| *end <= at);
+        let since = after.checked_sub(1).map_or(begin, |last| ends[last]);
+        Step { after: after as u32, think_ns: at - since, ..*step }
+    };
+    steps.iter().map(link).collect()
+}
+
+/// The times that the requests spend at the model, in nanoseconds.
+fn replay(model: &ModelTarget, steps: &[Step]) -> Vec<f64> {
+    let mut device = ModelDevice::<LengthOnly>::new(model.model(), 1);
+    let capacity = model.model().capacity();
+    let mut free: Vec<u32> = (0..model.model().limits().depth_max).rev().collect();
+    let mut at_device = vec![(0_usize, 0_u64); free.len()];
+    let mut times = vec![0.0; steps.len()];
+    let (mut next, mut now, mut done) = (0, 0_u64, Vec::with_capacity(steps.len()));
+    loop {
+        let mut due = None;
+        while let Some(step) = steps.get(next).filter(|step| step.after as usize <= done.len()) {
+            let since = (step.after as usize).checked_sub(1).map_or(0, |last| done[last]);
+            let at: u64 = since + step.think_ns;
+            if at > now || free.is_empty() {
+                due = (at > now).then_some(at);
+                break;
+            }
+            let (op, sectors) =
+                (if step.request.is_write { Op::Write } else { Op::Read }, step.request.sectors);
+            let start = step.request.start.min(capacity.saturating_sub(sectors));
+            let (Some(extent), Some(slot)) = (Extent::new(Sector(start), sectors), free.pop()) else { break };
+            let memory = [LengthOnly::new(sectors * 512)];
+            let io = Io::new(Tag::from_bits(slot), op, extent, &memory);
+            if device.submit(&io, Instant::from_nanos(now)).is_err() {
+                free.push(slot);
+                break;
+            }
+            at_device[slot as usize] = (next, now);
+            next += 1;
+        }
+        device.commit(Instant::from_nanos(now));
+        let completes = device.poll_timeout().map(Instant::as_nanos);
+        let Some(at) = [due, completes].into_iter().flatten().min() else { return times };
+        now = now.max(at);
+        while let Some(completion) = device.poll_completion(Instant::from_nanos(now)) {
+            let slot = completion.tag.to_bits();
+            let (index, dispatched) = at_device[slot as usize];
+            times[index] = (now - dispatched) as f64;
+            done.push(now);
+            free.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(number: u64, dispatched_ns: u64, completed_ns: u64) -> Request {
+        Request {
+            is_write: number.is_multiple_of(3),
+            start: number * 64,
+            sectors: 8,
+            dispatched_ns,
+            completed_ns,
+        }
+    }
+
+    #[test]
+    fn depth_counts_the_requests_in_flight_at_the_dispatch() {
+        let requests = [request(1, 0, 100), request(2, 10, 50), request(4, 50, 60), request(5, 200, 300)];
+        let depths: Vec<_> = classified(&requests).iter().map(|step| step.class.depth).collect();
+        assert_eq!(depths, [1, 2, 2, 1]);
+    }
+
+    #[test]
+    fn a_request_follows_the_same_completion_as_in_the_log() {
+        let requests = [request(1, 1000, 1100), request(2, 1010, 1050), request(4, 1055, 1060)];
+        let links: Vec<_> =
+            linked(&classified(&requests)).iter().map(|step| (step.after, step.think_ns)).collect();
+        assert_eq!(links, [(0, 0), (0, 10), (1, 5)]);
+    }
+
+    #[test]
+    fn a_replay_on_the_same_model_has_the_same_times() {
+        let model = ModelTarget::of("m", iopath_model::Model::preset("ssd-nvme").unwrap());
+        let requests: Vec<Request> =
+            (0..200).map(|number| request(number * 3 + 1, number * 500_000, number * 500_000 + 1)).collect();
+        let times = replay(&model, &linked(&classified(&requests)));
+        assert!(times.iter().all(|time| (80_000.0..90_000.0).contains(time)), "{times:?}");
+    }
+}

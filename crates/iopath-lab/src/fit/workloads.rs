@@ -1,0 +1,222 @@
+//! Workloads as evidence: runs them on the target, in turns, and predicts their figures by running the same workloads on a
+//! model in virtual time. So the queue, its merges and splits take part on both sides.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::cell::{Cell, Slice};
+use super::evidence::{Case, Evidence, Part, median};
+use crate::engine::Measured as Run;
+use crate::error::LabError;
+use crate::model::ModelTarget;
+use crate::progress::{Progress, Silent, Stage};
+use crate::run::{Lab, Series};
+use crate::simulated::Simulation;
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// Seeds of the measurement and of the prediction: different offsets on each side.
+const MEASURED_SEED: u64 = 1;
+const PREDICTED_SEED: u64 = 2;
+
+/// The most rounds: the median of more repetitions is hardly better.
+const ROUNDS_MAX: u32 = 15;
+
+/// The figures of one run of a workload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) ios: u64,
+    pub(crate) seconds: f64,
+    pub(crate) mean_ns: f64,
+    pub(crate) min_ns: f64,
+    pub(crate) p50_ns: f64,
+    pub(crate) p99_ns: f64,
+    /// The spread of the middle nine tenths of the latencies.
+    pub(crate) middle_ns: f64,
+}
+
+impl Sample {
+    fn of(run: &Run) -> Self {
+        let latency = &run.latency_ns;
+        let at = |share| latency.value_at_quantile(share) as f64;
+        Self {
+            ios: run.ios,
+            seconds: run.seconds,
+            mean_ns: latency.mean(),
+            min_ns: latency.min() as f64,
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            middle_ns: at(0.95) - at(0.05),
+        }
+    }
+}
+
+/// The runs of one workload.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    pub(crate) cell: Cell,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Measured {
+    /// The median of a figure.
+    pub(crate) fn median(&self, figure: impl Fn(&Sample) -> f64) -> f64 {
+        median(&self.samples.iter().map(figure).collect::<Vec<_>>())
+    }
+
+    /// Transfers a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.median(|sample| rate(&self.cell, sample))
+    }
+
+    /// The median deviation of a run from the median, as a fraction; none with fewer than three runs.
+    pub(crate) fn noise(&self) -> Option<f64> {
+        let middle = self.rate();
+        let deviation = |sample: &Sample| (rate(&self.cell, sample) / middle - 1.0).abs();
+        (self.samples.len() >= 3).then(|| self.median(deviation))
+    }
+
+    /// The time of the final flush, in seconds.
+    pub(crate) fn flush_seconds(&self) -> f64 {
+        let depth = f64::from(self.cell.depth);
+        self.median(|sample| (sample.seconds - sample.ios as f64 * sample.mean_ns / depth / 1e9).max(0.0))
+    }
+}
+
+/// Transfers a second. That of writes comes from their latency: their time includes the final flush.
+fn rate(cell: &Cell, sample: &Sample) -> f64 {
+    if cell.rw.writes() {
+        f64::from(cell.depth) * 1e9 / sample.mean_ns
+    } else {
+        sample.ios as f64 / sample.seconds
+    }
+}
+
+/// The runs of all workloads.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    pub(crate) measured: Vec<Measured>,
+    pub(crate) rounds: u32,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Runs one workload on a model.
+pub(crate) fn simulate(
+    model: &ModelTarget,
+    cell: &Cell,
+    slice: Slice,
+    seed: u64,
+) -> Result<Sample, LabError> {
+    let end = cell.range.end.min(model.size_bytes());
+    let workload = Workload { size_bytes: Some(end), ..cell.workload(slice, seed) };
+    let never = AtomicBool::new(false);
+    Ok(Sample::of(&Simulation::new(&workload, vec![model], None, &never).measure(1, &mut Silent)?))
+}
+
+/// Runs workloads on a target, in turns, until the deadline; at least once.
+pub(crate) fn measure(
+    target: &Target,
+    lab: Option<&Lab>,
+    cells: &[Cell],
+    slice: Slice,
+    deadline: Instant,
+    progress: &mut dyn Progress,
+) -> Result<Runs, LabError> {
+    match (target.model(), lab) {
+        (Some(model), _) => on_model(model, cells, slice),
+        (None, Some(lab)) => on_storage(target, lab, cells, slice, deadline, progress),
+        (None, None) => Ok(Runs { measured: Vec::new(), rounds: 0, warnings: Vec::new() }),
+    }
+}
+
+fn on_model(model: &ModelTarget, cells: &[Cell], slice: Slice) -> Result<Runs, LabError> {
+    let run = |cell: &Cell| {
+        let sample = simulate(model, cell, slice, MEASURED_SEED)?;
+        Ok(Measured { cell: cell.clone(), samples: vec![sample] })
+    };
+    let measured = cells.iter().map(run).collect::<Result<_, LabError>>()?;
+    Ok(Runs { measured, rounds: 1, warnings: Vec::new() })
+}
+
+fn on_storage(
+    target: &Target,
+    lab: &Lab,
+    cells: &[Cell],
+    slice: Slice,
+    deadline: Instant,
+    progress: &mut dyn Progress,
+) -> Result<Runs, LabError> {
+    // A workload on a part of the target never writes past that part.
+    let parts: Vec<Option<Target>> =
+        cells.iter().map(|cell| (!cell.is_whole()).then(|| target.first(cell.range.end))).collect();
+    let series = cells.iter().zip(&parts).map(|(cell, part)| {
+        Series::new(&cell.workload(slice, MEASURED_SEED), part.as_ref().unwrap_or(target))
+    });
+    let mut series = series.collect::<Result<Vec<_>, LabError>>()?;
+    let (mut rounds, mut longest) = (0, Duration::ZERO);
+    while rounds < ROUNDS_MAX && (rounds == 0 || Instant::now() + longest <= deadline) {
+        let begun = Instant::now();
+        rounds += 1;
+        for (series, cell) in series.iter_mut().zip(cells) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let stage = Stage::Turn { workload: cell.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
+            progress.stage(&stage);
+            let path = series.open(None)?;
+            series.measure(&*path, &mut Silent)?;
+        }
+        longest = longest.max(begun.elapsed());
+    }
+    let mut warnings: Vec<String> = Vec::new();
+    let mut measured = Vec::with_capacity(cells.len());
+    for (series, cell) in series.iter().zip(cells) {
+        let samples = series.runs().map(Sample::of);
+        measured.push(Measured { cell: cell.clone(), samples: samples.collect() });
+        let result = lab.summarize(series);
+        for warning in result.warnings.into_iter().filter(|warning| !warning.starts_with("CV of")) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    Ok(Runs { measured, rounds, warnings })
+}
+
+/// Workloads and their figures.
+#[derive(Debug)]
+pub(crate) struct Workloads {
+    pub(crate) runs: Runs,
+    cases: Vec<Case>,
+    slice: Slice,
+}
+
+impl Workloads {
+    pub(crate) fn new(runs: Runs, slice: Slice) -> Self {
+        let case = |measured: &Measured| Case {
+            name: measured.cell.to_string(),
+            rw: measured.cell.rw.name(),
+            block_bytes: measured.cell.block_bytes.into(),
+            depth: measured.cell.depth,
+            part: measured.cell.part,
+            measured: measured.rate(),
+            noise: measured.noise(),
+        };
+        let cases = runs.measured.iter().map(case).collect();
+        Self { runs, cases, slice }
+    }
+
+    /// The runs that the parameters are fitted to.
+    pub(crate) fn training(&self) -> impl Iterator<Item = &Measured> {
+        self.runs.measured.iter().filter(|measured| measured.cell.part == Part::Training)
+    }
+}
+
+impl Evidence for Workloads {
+    fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
+        let cells = self.runs.measured.iter().map(|measured| &measured.cell).filter(|cell| cell.part == part);
+        cells.map(|cell| Ok(rate(cell, &simulate(model, cell, self.slice, PREDICTED_SEED)?))).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! Reasons why no model can be fitted. Failures of the measurement itself are those of every other measurement.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::size::format_size;
+
+/// The data do not determine a model.
+#[derive(Debug, Error)]
+pub enum FitError {
+    /// The target is too small for workloads that differ.
+    #[error(
+        "{} holds {}, and a fit needs {} at least; name a larger file, or a directory to use a scratch file",
+        target.display(), format_size(*has), format_size(*needed)
+    )]
+    TooSmall {
+        /// The target.
+        target: PathBuf,
+        /// Its size in bytes.
+        has: u64,
+        /// The least size in bytes.
+        needed: u64,
+    },
+    /// The repetitions of a workload differ too much.
+    #[error(
+        "{} is too noisy to fit: repetitions of the same workload differ by {:.0}% (median), and {:.0}% is the limit; \
+         stop other programs, or use a longer --time", target.display(), noise * 100.0, limit * 100.0
+    )]
+    TooNoisy {
+        /// The target.
+        target: PathBuf,
+        /// The median deviation of a repetition, as a fraction.
+        noise: f64,
+        /// The largest deviation that a fit accepts.
+        limit: f64,
+    },
+    /// The storage completed too few transfers in the time.
+    #[error(
+        "{} completed {ios} transfers of `{workload}`, and a fit needs {needed} at least; use a longer --time",
+        target.display()
+    )]
+    TooSlow {
+        /// The target.
+        target: PathBuf,
+        /// The workload.
+        workload: String,
+        /// The transfers.
+        ios: u64,
+        /// The least number.
+        needed: u64,
+    },
+    /// The log has too few requests.
+    #[error("log {} has {requests} completed requests, and a fit needs {needed} at least; record a longer run", log.display())]
+    ShortLog {
+        /// The log.
+        log: PathBuf,
+        /// Its requests.
+        requests: u64,
+        /// The least number.
+        needed: u64,
+    },
+    /// The log has no reads, or no writes.
+    #[error(
+        "log {} has no {missing}s: their parameters cannot be fitted; record a load with reads and writes", log.display()
+    )]
+    OneOperation {
+        /// The log.
+        log: PathBuf,
+        /// The operation that is missing.
+        missing: &'static str,
+    },
+    /// The log is that of a rotating disk.
+    #[error(
+        "log {} shows a device with mechanical latency, whose seeks and zones a log does not determine; fit the device \
+         itself: iopath fit TARGET", log.display()
+    )]
+    MechanicalLog {
+        /// The log.
+        log: PathBuf,
+    },
+    /// No kind of model describes the data.
+    #[error(
+        "no kind of model describes {}: the best deviates by {:.0}% (median) from the workloads that it was fitted to",
+        source_name.display(), error * 100.0
+    )]
+    NoModel {
+        /// The target or log.
+        source_name: PathBuf,
+        /// The median deviation, as a fraction.
+        error: f64,
+    },
+}
