@@ -11,15 +11,19 @@ mod bomb;
 mod boundary;
 mod closest;
 mod copy;
+mod cpu;
 mod extending;
 mod extent;
+mod fibre;
 mod freelist;
+mod link;
 mod log;
 mod merge;
 mod mixed;
 mod on_target;
 mod published;
 mod report;
+mod skew;
 mod suite;
 mod view;
 
@@ -52,6 +56,9 @@ pub(crate) type OnTarget = fn(&mut TargetRun<'_>) -> Result<Report, LabError>;
 
 /// The experiments, in the order of the final table.
 pub static EXPERIMENTS: &[Experiment] = &[
+    link::ROW,
+    cpu::ROW,
+    skew::ROW,
     bigbio::ROW,
     boundary::ROW,
     extent::ROW,

@@ -1,8 +1,8 @@
 //! The CPUs of a modelled host: the CPU cost of I/O, the utilization, and the time that work waits for a CPU.
 //!
 //! Work has two classes. Interrupts, and the submission of requests to devices, begin at once, and suspend a thread if all
-//! CPUs execute threads. Work of threads waits for a CPU without another thread, in the order of arrival. Processor caches
-//! and the scheduler's priorities are not modelled.
+//! CPUs execute threads. Work of threads waits for a CPU without another thread, in the order of arrival; with one lock
+//! for all of it, in the order of the lock. Processor caches and the scheduler's priorities are not modelled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -185,6 +185,15 @@ pub struct Host {
     shared: Arc<Mutex<Cpus>>,
 }
 
+/// The order in which threads get the lock of a host ([`Host::with_lock`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockOrder {
+    /// The thread that has waited longest.
+    Arrival,
+    /// A thread of the first group of threads that waits: the last groups wait longest.
+    FirstGroup,
+}
+
 /// A group of threads on a host, for example the callers of one volume. Each thread has one piece of work at a time.
 #[derive(Debug)]
 pub struct Threads {
@@ -201,6 +210,7 @@ struct Cpus {
     /// For each group of threads: threads whose work is done, in the order of time.
     done: Vec<VecDeque<(Instant, u32)>>,
     busy: Duration,
+    lock: Option<LockOrder>,
 }
 
 /// A thread: the number of its group and its number there.
@@ -221,10 +231,25 @@ struct Cpu {
 impl Host {
     /// The host of `model`, idle.
     pub fn new(model: &HostModel) -> Self {
+        Self::of(model, None)
+    }
+
+    /// A host with one lock for the work of all threads: one thread executes at a time, on any CPU. It holds the lock for
+    /// one piece of work. Interrupts do not need the lock.
+    pub fn with_lock(model: &HostModel, order: LockOrder) -> Self {
+        Self::of(model, Some(order))
+    }
+
+    fn of(model: &HostModel, lock: Option<LockOrder>) -> Self {
         let each = vec![Cpu { free: Instant::ZERO, thread: None }; model.cpus as usize];
         let (waiting, done) = (VecDeque::new(), Vec::new());
-        let cpus = Cpus { model: model.clone(), each, waiting, done, busy: Duration::ZERO };
+        let cpus = Cpus { model: model.clone(), each, waiting, done, busy: Duration::ZERO, lock };
         Self { shared: Arc::new(Mutex::new(cpus)) }
+    }
+
+    /// Whether the work of all threads needs one lock.
+    pub fn has_lock(&self) -> bool {
+        self.cpu_states().lock.is_some()
     }
 
     /// Processors.
@@ -315,12 +340,22 @@ impl Cpus {
         }
     }
 
-    /// Begins work on CPUs without a thread.
+    /// Begins work on CPUs without a thread, and with the lock.
     fn start_waiting(&mut self, now: Instant) {
         while !self.waiting.is_empty() {
+            if self.lock.is_some() && self.each.iter().any(|cpu| cpu.thread.is_some()) {
+                return;
+            }
+            let first = if self.lock == Some(LockOrder::FirstGroup) {
+                let groups =
+                    self.waiting.iter().enumerate().map(|(index, (thread, _))| (thread.group, index));
+                groups.min().map_or(0, |(_, index)| index)
+            } else {
+                0
+            };
             let idle = self.each.iter_mut().filter(|cpu| cpu.thread.is_none());
             let Some(cpu) = idle.min_by_key(|cpu| cpu.free.max(now)) else { return };
-            let Some((thread, cost)) = self.waiting.pop_front() else { return };
+            let Some((thread, cost)) = self.waiting.remove(first) else { return };
             self.busy = self.busy.saturating_add(cost);
             cpu.thread = Some((cpu.free.max(now) + cost, thread));
         }

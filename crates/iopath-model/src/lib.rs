@@ -6,7 +6,7 @@
 //! [`BlockDevice`](iopath_core::BlockDevice). Its `poll_timeout` returns the time of its next event, so a loop in
 //! virtual time can jump there and misses no event. A model may contain another one: a stripe, a mapped file, a remote
 //! target, a delay, a throttle, faults. [`Staged`] puts a [`Link`], a [`Host`], a [`Delay`] or a [`Throttle`] in front of
-//! any device, and an [`Adapter`] shares its command slots among several devices. The same requests at the same times
+//! any device. The same requests at the same times
 //! with the same seed complete at the same nanosecond on every machine: times are integers, and the models use no
 //! function of a mathematics library.
 //!
@@ -31,7 +31,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod adapter;
 mod bucket;
 mod clock;
 mod cloud;
@@ -53,12 +52,11 @@ mod stage;
 mod submitter;
 mod target;
 
-pub use adapter::{Adapter, Attached, SlotOrder};
 pub use clock::{EndOfTime, VirtualClock};
 pub use delay::{Delay, Throttle};
 pub use device::ModelDevice;
 pub use error::ModelError;
-pub use host::{Host, HostModel, Threads, Work};
+pub use host::{Host, HostModel, LockOrder, Threads, Work};
 pub use link::{Link, LinkModel};
 pub use model::{Kind, Model, Preset};
 pub use parameter::{Choice, Parameter, Setting, Unit};

@@ -262,3 +262,29 @@ fn a_target_is_bounded_by_its_link_its_host_or_its_device() {
     // A request of 128 KiB each 10 ms.
     assert!((12.5..13.2).contains(&host), "{host}");
 }
+
+#[test]
+fn one_lock_serves_one_thread_at_a_time_in_the_order_of_arrival_or_of_the_groups() {
+    const CALL_MS: &str = "cpus = 4\ncall_ns = 1e6\nio_ns = 0\nsegment_ns = 0\ncopy_mb_per_s = 1e3\n\
+        interrupt_ns = 0\nrequest_ns = 0\n";
+    let ends = |host: Host| {
+        let groups: Vec<_> = (0..3).map(|_| host.threads()).collect();
+        for (group, threads) in groups.iter().enumerate().rev() {
+            threads.begin(group as u32, &Work { calls: 1, ..Work::default() }, Instant::ZERO);
+        }
+        let after = Instant::ZERO + Duration::from_millis(10);
+        let mut due = Vec::new();
+        while let Some(next) = groups.iter().filter_map(|threads| threads.poll_timeout()).min() {
+            let done = groups.iter().position(|threads| threads.poll_done(next).is_some());
+            due.push((done.unwrap(), (next - Instant::ZERO).as_millis() as u64));
+            assert!(next < after);
+        }
+        due
+    };
+    let model = HostModel::parse("h.toml", CALL_MS).unwrap();
+    let free = ends(Host::new(&model));
+    assert!(free.iter().all(|&(_, end)| end == 1), "{free:?}");
+    assert_eq!(ends(Host::with_lock(&model, LockOrder::Arrival)), [(2, 1), (1, 2), (0, 3)]);
+    // The last group came first, so it has the lock. Then the first group of the waiting ones gets it.
+    assert_eq!(ends(Host::with_lock(&model, LockOrder::FirstGroup)), [(2, 1), (0, 2), (1, 3)]);
+}

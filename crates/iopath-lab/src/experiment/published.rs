@@ -15,13 +15,14 @@ pub(super) struct Record<'a> {
 }
 
 /// The files, by name. `readahead.csv` has lines of the queues `unpatched` and `patched`; `elevator.csv` has throughput with
-/// the elevator's limits.
-const FILES: [(&str, &str); 5] = [
+/// the elevator's limits, `skew.csv` the end of each worker.
+const FILES: [(&str, &str); 6] = [
     ("bonnie", include_str!("../../published/bonnie.csv")),
     ("boundary", include_str!("../../published/boundary.csv")),
     ("direct", include_str!("../../published/direct.csv")),
     ("elevator", include_str!("../../published/elevator.csv")),
     ("readahead", include_str!("../../published/readahead.csv")),
+    ("skew", include_str!("../../published/skew.csv")),
 ];
 
 /// The figures of `published/NAME.csv`.
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_file_is_a_table_and_holds_the_published_figures() {
-        let shapes = [(4, 8), (6, 6), (9, 7), (2, 2), (65, 10)];
+        let shapes = [(4, 8), (6, 6), (9, 7), (2, 2), (65, 10), (16, 4)];
         for ((name, _), (lines, columns)) in FILES.iter().zip(shapes) {
             let file = published(name);
             assert_eq!((file.rows.len(), file.header.len()), (lines, columns), "{name}");

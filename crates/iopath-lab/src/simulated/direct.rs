@@ -54,6 +54,8 @@ pub(super) struct Cut {
     pub(super) bio_bytes_max: u32,
     /// Whether the bios of a transfer are in flight one after another.
     pub(super) is_serial: bool,
+    /// Bios that a thread submits before it releases the lock of the host: as many as fill a request.
+    pub(super) step_max: u32,
 }
 
 impl Cut {
@@ -62,9 +64,9 @@ impl Cut {
         transfer.bytes.div_ceil(self.bio_bytes_max)
     }
 
-    /// The bios that are submitted together at the start of a transfer.
-    fn together(self, transfer: Transfer) -> u32 {
-        if self.is_serial { 1 } else { self.count(transfer) }
+    /// The bios that are submitted together, after the first `submitted` of a transfer.
+    fn together(self, transfer: Transfer, submitted: u32) -> u32 {
+        if self.is_serial { 1 } else { (self.count(transfer) - submitted).min(self.step_max) }
     }
 }
 
@@ -81,7 +83,7 @@ struct State {
     pieces: Vec<Pieces>,
     /// The CPU work of the thread.
     on_cpu: Option<Submission>,
-    /// Slots whose next piece waits for the thread.
+    /// Slots whose next pieces wait for the thread.
     due: VecDeque<u32>,
     /// The next of its timers.
     timer: Option<Instant>,
@@ -92,8 +94,8 @@ struct State {
 enum Submission {
     /// All bios of a transfer, or the first of serial bios.
     Transfer(u32),
-    /// The next of serial bios.
-    Piece(u32),
+    /// The next bios of a transfer.
+    Pieces(u32),
 }
 
 /// The pieces of a transfer in flight.
@@ -210,9 +212,11 @@ impl<Q: Queues> Direct<Q> {
             return true;
         }
         let (submission, work) = if let Some(slot) = state.due.pop_front() {
-            (Submission::Piece(slot), Work { bios: 1, ..Work::default() })
+            let submitted = state.pieces[slot as usize].submitted;
+            let bios = cut.map_or(1, |cut| cut.together(job.transfer(slot), submitted));
+            (Submission::Pieces(slot), Work { bios, ..Work::default() })
         } else if let Some((slot, transfer)) = job.poll_transfer(now.as_nanos()) {
-            let bios = cut.map_or(1, |cut| cut.together(transfer));
+            let bios = cut.map_or(1, |cut| cut.together(transfer, 0));
             (Submission::Transfer(slot), Work { calls: 1, bios, ..Work::default() })
         } else {
             return false;
@@ -231,9 +235,10 @@ impl<Q: Queues> Direct<Q> {
                     let transfer = job.transfer(slot);
                     self.submit_transfer(number, slot, transfer, now);
                 }
-                Some(Submission::Piece(slot)) => {
+                Some(Submission::Pieces(slot)) => {
                     if let Some(cut) = self.cut {
-                        self.submit_piece(number, slot, cut, now);
+                        let transfer = job.transfer(slot);
+                        self.submit_pieces(number, slot, transfer, cut, now);
                     }
                 }
                 None => {}
@@ -251,8 +256,18 @@ impl<Q: Queues> Direct<Q> {
             return self.submit_part(number, slot, transfer, address, now);
         };
         self.jobs[number].state.pieces[slot as usize] = Pieces { submitted: 0, left: cut.count(transfer) };
-        for _ in 0..cut.together(transfer) {
+        self.submit_pieces(number, slot, transfer, cut, now);
+    }
+
+    /// Submits the next pieces of a transfer. Further pieces wait for the thread.
+    fn submit_pieces(&mut self, number: u32, slot: u32, transfer: Transfer, cut: Cut, now: Instant) {
+        let submitted = self.jobs[number].state.pieces[slot as usize].submitted;
+        let together = cut.together(transfer, submitted);
+        for _ in 0..together {
             self.submit_piece(number, slot, cut, now);
+        }
+        if !cut.is_serial && submitted + together < cut.count(transfer) {
+            self.jobs[number].state.due.push_back(slot);
         }
     }
 

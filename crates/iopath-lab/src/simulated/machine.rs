@@ -261,6 +261,8 @@ impl VolumeSetup {
         let bios_max = bios.fold(0, u32::saturating_add).min(BIOS_MAX);
         let Self { device, elevator, device_depth, requests_max, top, .. } = self;
         let threads = host.map(Host::threads);
+        let (has_lock, request_bytes_max) =
+            (host.is_some_and(Host::has_lock), device.limits().request_bytes_max);
         let device = match host {
             Some(host) => Box::new(Staged::new(device, host.clone())),
             None => device,
@@ -268,7 +270,13 @@ impl VolumeSetup {
         match top {
             Top::Direct { bio_bytes_max, serial } => {
                 let queue = SharedQueue::new(device, bios_max, requests_max, device_depth, &elevator);
-                let cut = bio_bytes_max.map(|bio_bytes_max| Cut { bio_bytes_max, is_serial: serial });
+                let step_max =
+                    |bytes: u32| (request_bytes_max / u64::from(bytes)).clamp(1, u64::from(u32::MAX)) as u32;
+                let cut = bio_bytes_max.map(|bio_bytes_max| Cut {
+                    bio_bytes_max,
+                    is_serial: serial,
+                    step_max: if has_lock { step_max(bio_bytes_max) } else { u32::MAX },
+                });
                 Box::new(Direct::new(queue, cut, threads))
             }
             Top::Buffered { cache, unplug } => {
