@@ -3,7 +3,9 @@
 mod rig;
 
 use iopath_core::{BlockDevice, Duration, Instant, LengthOnly, Op};
-use iopath_model::{Delay, Host, HostModel, Link, LinkModel, Model, Staged, Threads, Throttle, Work};
+use iopath_model::{
+    Delay, Host, HostModel, Link, LinkModel, LockOrder, Model, Staged, Threads, Throttle, Work,
+};
 use rig::{Device, Random, Rig, device, iops, mb_per_s};
 
 fn fast() -> Device {
@@ -274,7 +276,7 @@ fn one_lock_serves_one_thread_at_a_time_in_the_order_of_arrival_or_of_the_groups
         }
         let after = Instant::ZERO + Duration::from_millis(10);
         let mut due = Vec::new();
-        while let Some(next) = groups.iter().filter_map(|threads| threads.poll_timeout()).min() {
+        while let Some(next) = groups.iter().filter_map(Threads::poll_timeout).min() {
             let done = groups.iter().position(|threads| threads.poll_done(next).is_some());
             due.push((done.unwrap(), (next - Instant::ZERO).as_millis() as u64));
             assert!(next < after);
