@@ -12,6 +12,7 @@ mod boundary;
 mod closest;
 mod copy;
 mod cpu;
+mod dip;
 mod extending;
 mod extent;
 mod fibre;
@@ -22,9 +23,11 @@ mod merge;
 mod mixed;
 mod on_target;
 mod published;
+mod remote;
 mod report;
 mod skew;
 mod suite;
+mod unplug;
 mod view;
 
 use crate::error::LabError;
@@ -62,6 +65,8 @@ pub static EXPERIMENTS: &[Experiment] = &[
     bigbio::ROW,
     boundary::ROW,
     extent::ROW,
+    unplug::ROW,
+    dip::ROW,
     copy::ROW,
     merge::ROW,
     bomb::ROW,

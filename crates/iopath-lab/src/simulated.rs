@@ -13,6 +13,7 @@
 //! same results and the same log on every machine.
 
 mod buffered;
+pub(crate) mod contexts;
 mod counted;
 mod direct;
 mod jobs;
@@ -20,6 +21,7 @@ mod jobs;
 pub(crate) mod machine;
 mod ports;
 mod queues;
+pub(crate) mod server;
 mod several;
 mod span;
 pub(crate) mod stop;

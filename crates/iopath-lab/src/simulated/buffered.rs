@@ -10,7 +10,7 @@
 //! It calls the state machine as the threads of `Buffered` in `iopath-os` do, but without blocking: a job that waits
 //! has a state that records it.
 
-mod call;
+pub(super) mod call;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,10 +28,9 @@ use iopath_model::{Threads, Work};
 
 use super::counted::Counted;
 use super::jobs::{JobSetup, Jobs, Runner, SimError};
-use super::queues::PLUG_REQUESTS;
 use super::span::{FrameSpans, Span};
 use super::system::System;
-use super::unplug::Unplug;
+use super::unplug::{Unplug, Unplugger};
 use crate::cache::{CacheSettings, used_between};
 use crate::counters::DiskCounters;
 use crate::job::tally::JobResult;
@@ -49,7 +48,7 @@ const DEVICE_DEPTH: u32 = 32;
 pub(super) struct Buffered<D: BlockDevice> {
     path: BufferedPath<FrameSpans>,
     queue: QueuedDevice<Counted<D>>,
-    unplug: Unplug,
+    unplugger: Unplugger,
     /// The threads of the jobs; none if CPU work takes no time.
     threads: Option<Threads>,
     /// Bios submitted and not yet charged to the host.
@@ -125,13 +124,13 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
             bios_max: BIOS_MAX,
             requests_max: BIOS_MAX.max(depth),
             depth,
-            plug_requests_max: PLUG_REQUESTS,
+            plug_requests_max: unplug.plug_requests_max(),
             elevator: elevator.clone(),
         };
         Self {
             path: BufferedPath::new(config, readahead, geometry, FrameSpans { page_bytes }),
             queue: QueuedDevice::new(Counted::new(device), &queue),
-            unplug,
+            unplugger: Unplugger::new(unplug),
             threads,
             bios: 0,
             jobs: Jobs::none(),
@@ -153,9 +152,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
                     Step::WriteTail { tag, .. } => self.path.handle_completion(tag, Ok(()), now),
                 }
             }
-            match self.unplug {
-                Unplug::AtOnce => self.queue.unplug(now),
-            }
+            self.unplugger.unplug(&mut self.queue, now);
             self.queue.collect(now);
             self.queue.dispatch(now);
             self.queue.commit(now);
@@ -297,6 +294,7 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     /// The call of a job waits for its outcome.
     fn wait(&mut self, number: u32, now: Instant) {
         self.jobs[number].state.phase = Phase::Waiting;
+        self.unplugger.handle_wait();
         if self.path.is_starved(number.into()) {
             self.starve(number, Starvation::default(), now);
         }
@@ -345,6 +343,7 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
             }
             while let Some(number) = self.runnable.pop_front() {
                 self.run_job(number, now);
+                self.unplugger.handle_windows(self.path.readahead().stats().windows);
                 if self.threads.is_some() {
                     self.pump(now);
                     self.charge_bios(Some(number), now);
@@ -356,6 +355,7 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
     fn poll_timeout(&self) -> Option<Instant> {
         let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
         let threads = self.threads.as_ref().and_then(Threads::poll_timeout);
+        let io = earlier(io, self.unplugger.poll_timeout());
         earlier(earlier(io, threads), self.sleepers.peek().map(|Reverse((until, ..))| *until))
     }
 

@@ -123,12 +123,12 @@ impl Call {
 }
 
 /// The caller of a call.
-pub(super) struct Caller<'a, F: Frames> {
-    pub(super) path: &'a mut BufferedPath<F>,
-    pub(super) waiter: u64,
-    pub(super) hits: &'a mut u64,
+pub(in crate::simulated) struct Caller<'a, F: Frames> {
+    pub(in crate::simulated) path: &'a mut BufferedPath<F>,
+    pub(in crate::simulated) waiter: u64,
+    pub(in crate::simulated) hits: &'a mut u64,
     /// Whether CPU work takes time.
-    pub(super) is_timed: bool,
+    pub(in crate::simulated) is_timed: bool,
 }
 
 impl<F: Frames> Caller<'_, F> {
@@ -174,7 +174,11 @@ impl<F: Frames> Caller<'_, F> {
     }
 
     /// Pins the first page of a range; none if the call has to wait for it.
-    fn pin(&mut self, range: PageRange, now: Instant) -> Result<Option<Frame>, IoError> {
+    pub(in crate::simulated) fn pin(
+        &mut self,
+        range: PageRange,
+        now: Instant,
+    ) -> Result<Option<Frame>, IoError> {
         let path = &mut *self.path;
         match path.cache().hot().try_pin(range.start()) {
             Ok(pinned) => {

@@ -1,0 +1,243 @@
+//! The machine of `unplug` and `dip`: a reader, a link, and a remote target with a page cache, as published in 2009. Knows
+//! no published figure.
+
+use std::time::Duration;
+
+use iopath::Readahead;
+use iopath_core::elevator::ElevatorSpec;
+use iopath_model::{Link, LinkModel, Model, ModelDevice, Staged};
+
+use super::{Parameter, Settings};
+use crate::cache::CacheSettings;
+use crate::error::LabError;
+use crate::simulated::contexts::ContextTimes;
+use crate::simulated::machine::{Machine, Outcome, Top, VolumeSetup};
+use crate::simulated::server::{Server, ServerSettings};
+use crate::simulated::{Span, Unplug};
+use crate::workload::{BlockSize, Depth, End, Rw, Workload};
+
+/// The largest command of the reading machine: `max_sectors_kb` of Linux, which is 512 unless set.
+const COMMAND_BYTES: u32 = 512 << 10;
+
+/// Commands in flight: the limit of open-iscsi for a device, unless set.
+const COMMANDS_MAX: u32 = 32;
+
+/// The parameters of the setup.
+pub(super) const SETUP: [Parameter; 4] = [
+    Parameter::choice(
+        "queue",
+        &["unpatched", "patched"],
+        "published: whether a reader unplugs after readahead",
+    ),
+    Parameter::count("readahead_kib", "KiB", 512, (4, 65_536), "published: 128 and 512"),
+    Parameter::count("max_sectors_kib", "KiB", 512, (4, 1_024), "published: 64 and 512"),
+    Parameter::count("bs_bytes", "bytes", 64 << 20, (4_096, 1 << 30), "published: 16 KiB to 64 MiB"),
+];
+
+/// The parameters of the model.
+pub(super) const MODEL: [Parameter; 9] = [
+    Parameter::count("size_mib", "MiB", 1_024, (16, 65_536), "published: 1 GiB"),
+    Parameter::count(
+        "threads",
+        "threads",
+        5,
+        (1, 64),
+        "Bolkhovitin, LKML, 2009: a target of SCST has 5 I/O threads",
+    ),
+    Parameter::number(
+        "idle_ms",
+        "ms",
+        8.0,
+        (0.0, 1_000.0),
+        "CFQ of Linux 2.6: slice_idle of 8 ms unless set",
+    ),
+    Parameter::number("unplug_ms", "ms", 3.0, (0.0, 1_000.0), "Linux 2.6: unplug_delay of 3 ms"),
+    Parameter::number(
+        "link_mbit_per_s",
+        "Mbit/s",
+        3_000.0,
+        (1.0, 1e6),
+        "calibrated on unpatched, readahead 512 KiB, max_sectors 512 KiB, 128 KiB blocks",
+    ),
+    Parameter::number(
+        "copy_mb_per_s",
+        "MB/s",
+        300.0,
+        (1.0, 1e6),
+        "calibrated on unpatched, readahead 512 KiB, max_sectors 512 KiB, 256 KiB blocks",
+    ),
+    Parameter::number(
+        "command_us",
+        "us",
+        50.0,
+        (0.0, 1e6),
+        "calibrated on unpatched, readahead 512 KiB, max_sectors 512 KiB, 32 KiB blocks",
+    ),
+    Parameter::number(
+        "array_mib_per_s",
+        "MiB/s",
+        1_500.0,
+        (1.0, 1e6),
+        "assumed: the cache of an array, which is not the bottleneck",
+    ),
+    Parameter::number(
+        "array_us",
+        "us",
+        200.0,
+        (1.0, 1e6),
+        "assumed: a controller with a cache that reads ahead",
+    ),
+];
+
+/// The values of the model's parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Constants {
+    pub(super) size_mib: u64,
+    pub(super) idle_ms: f64,
+    pub(super) threads: u32,
+    pub(super) unplug_ms: f64,
+    pub(super) link_mbit_per_s: f64,
+    pub(super) copy_mb_per_s: f64,
+    pub(super) command_us: f64,
+    pub(super) array_mib_per_s: f64,
+    pub(super) array_us: f64,
+}
+
+impl Constants {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            size_mib: settings.count("size_mib"),
+            idle_ms: settings.number("idle_ms"),
+            threads: settings.count("threads") as u32,
+            unplug_ms: settings.number("unplug_ms"),
+            link_mbit_per_s: settings.number("link_mbit_per_s"),
+            copy_mb_per_s: settings.number("copy_mb_per_s"),
+            command_us: settings.number("command_us"),
+            array_mib_per_s: settings.number("array_mib_per_s"),
+            array_us: settings.number("array_us"),
+        }
+    }
+}
+
+/// A setting of the published table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Setup {
+    pub(super) is_patched: bool,
+    pub(super) readahead_kib: u64,
+    pub(super) max_sectors_kib: u64,
+    pub(super) block_bytes: u64,
+}
+
+impl Setup {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            is_patched: settings.choice("queue") == "patched",
+            readahead_kib: settings.count("readahead_kib"),
+            max_sectors_kib: settings.count("max_sectors_kib"),
+            block_bytes: settings.count("bs_bytes"),
+        }
+    }
+}
+
+/// The top half of the reading machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// No page cache: the commands of a call are in flight together, and no command between calls.
+    Direct,
+    /// A page cache with this readahead.
+    Buffered(Readahead),
+}
+
+/// Reads the published size in calls of the block size.
+pub(super) fn read(
+    constants: &Constants,
+    setup: Setup,
+    reader: Reader,
+    log: bool,
+) -> Result<Outcome, LabError> {
+    let size_bytes = constants.size_mib << 20;
+    let link = Link::new(&link(constants)?);
+    let server = Server::new(array(constants)?, &server(constants, setup));
+    let unplug = kernel(constants, setup.is_patched);
+    let top = match reader {
+        Reader::Direct => Top::Direct { bio_bytes_max: Some(COMMAND_BYTES), serial: false },
+        Reader::Buffered(readahead) => {
+            let cache = CacheSettings { readahead: Some(readahead), ..CacheSettings::default() };
+            let unplug = if matches!(readahead, Readahead::Linux(_)) { unplug } else { Unplug::AtOnce };
+            Top::Buffered { cache, unplug }
+        }
+    };
+    let workload = Workload {
+        rw: Rw::Read,
+        block_size: BlockSize::new(setup.block_bytes.min(size_bytes))?,
+        depth: Depth::new(1u64)?,
+        size_bytes: Some(size_bytes),
+        end: End::Pass,
+        ..Workload::default()
+    };
+    let volume = VolumeSetup {
+        device: Box::new(Staged::new(server, link)),
+        elevator: ElevatorSpec::default(),
+        device_depth: Some(COMMANDS_MAX),
+        requests_max: None,
+        top,
+        workloads: vec![workload],
+    };
+    Machine { host: None, volumes: vec![volume] }.run(1, log)
+}
+
+/// The throughput of [`read`] with calls that do not overlap, in MiB/s.
+pub(super) fn throughput(constants: &Constants, setup: Setup, reader: Reader) -> Result<f64, LabError> {
+    Ok(read(constants, setup, reader, false)?.bytes_per_second() / f64::from(1 << 20))
+}
+
+fn kernel(constants: &Constants, after_readahead: bool) -> Unplug {
+    Unplug::WaitOrTimer { delay: milliseconds(constants.unplug_ms), after_readahead }
+}
+
+fn server(constants: &Constants, setup: Setup) -> ServerSettings {
+    ServerSettings {
+        threads: constants.threads,
+        cache_bytes: 256 << 20,
+        readahead_bytes: setup.readahead_kib << 10,
+        request_bytes_max: setup.max_sectors_kib << 10,
+        unplug: kernel(constants, setup.is_patched),
+        contexts: ContextTimes { idle: milliseconds(constants.idle_ms), slice: Duration::from_millis(100) },
+        command: milliseconds(constants.command_us / 1e3),
+        page: Duration::from_secs_f64(4096.0 / (constants.copy_mb_per_s * 1e6)),
+        command_bytes_max: COMMAND_BYTES.into(),
+        commands_max: COMMANDS_MAX,
+    }
+}
+
+fn milliseconds(value: f64) -> Duration {
+    Duration::from_secs_f64(value / 1e3)
+}
+
+fn link(constants: &Constants) -> Result<LinkModel, LabError> {
+    let bandwidth = constants.link_mbit_per_s.to_string();
+    let gbe = LinkModel::PRESETS.iter().find(|(name, _)| *name == "gbe").map_or("", |(_, text)| text);
+    Ok(LinkModel::parse_with("gbe", gbe, &[("bandwidth_mbit_per_s", &bandwidth)])?)
+}
+
+/// An array of a latency and a rate. Its disks are not modelled: the source does not name them.
+fn array(constants: &Constants) -> Result<ModelDevice<Span>, LabError> {
+    let (rate, latency) = (constants.array_mib_per_s, constants.array_us);
+    let text = format!(
+        "kind = \"cloud\"\nabout = \"an array\"\ncapacity_gib = 64\nlatency_min_us = {latency}\n\
+         latency_p50_us = {latency}\nlatency_p99_us = {latency}\nlatency_max_us = {latency}\n\
+         sustained_iops = 1e6\nburst_iops = 1e6\ncredits = 0\nio_unit_kib = 1024\n\
+         sustained_mib_per_s = {rate}\nburst_mib_per_s = {rate}\ncredits_mib = 0\n\
+         request_max_kib = 1024\ndepth_max = 64\n"
+    );
+    Ok(ModelDevice::new(&Model::parse("array", &text)?, 1))
+}
+
+/// A block size in the largest unit that divides it.
+pub(super) fn size(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 20) {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    }
+}

@@ -1,0 +1,305 @@
+//! A remote block target with a page cache: threads that take commands, read them through the cache and readahead of the
+//! library, and reply. It is a device for the machine that sends the commands; a link between both is a stage in front of
+//! it. Reads only. CPU contention of the target is not modelled: each thread has a CPU.
+//!
+//! ```text
+//!   commands ─▶ threads ─▶ BufferedPath ─▶ queue, plug ─▶ contexts.rs ─▶ array
+//!   replies  ◀── (the thread that became free last takes the next command)
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use iopath_core::buffered::{BufferedPath, Geometry, Step};
+use iopath_core::cache::{CacheConfig, Frame, IoTag, Outcome};
+use iopath_core::elevator::ElevatorSpec;
+use iopath_core::readahead::ReadaheadConfig;
+use iopath_core::{
+    Bio, BlockDevice, Busy, Completion, Instant, Io, IoError, Limits, Op, Priority, QueueConfig,
+    QueuedDevice, SECTOR_BYTES, Stream, Tag,
+};
+use iopath_model::event_loop::earlier;
+
+use super::buffered::call::Caller;
+use super::contexts::{ContextTimes, Contexts};
+use super::span::{FrameSpans, Span};
+use super::unplug::{Unplug, Unplugger};
+
+/// The size of a page.
+const PAGE_BYTES: u32 = 4096;
+
+/// Pages that a thread copies before it continues to read.
+const COPIED_MAX: u32 = 16;
+
+/// Bios in the queue of the target.
+const BIOS_MAX: u32 = 4096;
+
+/// The parameters of a target.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerSettings {
+    /// Threads that serve commands.
+    pub(crate) threads: u32,
+    /// The size of the page cache.
+    pub(crate) cache_bytes: u64,
+    /// The maximum of a readahead window of Linux.
+    pub(crate) readahead_bytes: u64,
+    /// The largest request of the queue in front of the array.
+    pub(crate) request_bytes_max: u64,
+    /// When that queue starts requests.
+    pub(crate) unplug: Unplug,
+    /// The scheduler between that queue and the array.
+    pub(crate) contexts: ContextTimes,
+    /// CPU time of a command.
+    pub(crate) command: Duration,
+    /// CPU time of a page: look-up and copy.
+    pub(crate) page: Duration,
+    /// The largest command.
+    pub(crate) command_bytes_max: u64,
+    /// Commands in flight.
+    pub(crate) commands_max: u32,
+}
+
+/// A target in front of an array.
+pub(crate) struct Server<D: BlockDevice<Memory = Span>> {
+    limits: Limits,
+    path: BufferedPath<FrameSpans>,
+    queue: QueuedDevice<Contexts<D>>,
+    unplugger: Unplugger,
+    command: Duration,
+    page: Duration,
+    threads: Vec<Thread>,
+    /// Threads without a command. The last is the next to work.
+    free: Vec<u32>,
+    /// The thread that ran last: page I/O belongs to its context.
+    current: u32,
+    commands: VecDeque<Command>,
+    commands_left: u32,
+    /// Threads that compute, each with the end of that.
+    busy: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    slept: u64,
+    hits: u64,
+    done: VecDeque<Completion>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Command {
+    tag: Tag,
+    at: u64,
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    command: Option<Command>,
+    outcome: Option<Outcome>,
+    busy_until: Option<Instant>,
+}
+
+impl<D: BlockDevice<Memory = Span>> Server<D> {
+    /// A target with an empty cache.
+    pub(crate) fn new(array: D, settings: &ServerSettings) -> Self {
+        let ServerSettings { threads, cache_bytes, unplug, contexts, command, page, commands_max, .. } =
+            *settings;
+        let of_array = array.limits();
+        let limits = Limits {
+            request_bytes_max: settings.command_bytes_max,
+            depth_max: commands_max,
+            ..of_array.clone()
+        };
+        let of_queue = Limits { request_bytes_max: settings.request_bytes_max, ..of_array.clone() };
+        let geometry = Geometry {
+            page_bytes: PAGE_BYTES,
+            block_bytes: limits.logical_block_bytes,
+            size_bytes: limits.capacity * SECTOR_BYTES,
+            writes_last_block: true,
+        };
+        let cache = CacheConfig::for_device(cache_bytes, PAGE_BYTES, &of_queue);
+        let readahead = ReadaheadConfig::linux(settings.readahead_bytes, cache_bytes, PAGE_BYTES, &of_queue);
+        let queue = QueueConfig {
+            bios_max: BIOS_MAX,
+            requests_max: BIOS_MAX,
+            depth: of_queue.depth_max,
+            plug_requests_max: unplug.plug_requests_max(),
+            elevator: ElevatorSpec::default(),
+        };
+        Self {
+            limits,
+            path: BufferedPath::new(cache, readahead, geometry, FrameSpans { page_bytes: PAGE_BYTES }),
+            queue: QueuedDevice::new(Contexts::new(array, of_queue, contexts), &queue),
+            unplugger: Unplugger::new(unplug),
+            command,
+            page,
+            threads: (0..threads).map(|_| Thread::default()).collect(),
+            free: (0..threads).rev().collect(),
+            current: 0,
+            commands: VecDeque::new(),
+            commands_left: commands_max,
+            busy: BinaryHeap::new(),
+            slept: 0,
+            hits: 0,
+            done: VecDeque::new(),
+        }
+    }
+
+    /// Executes all work that is due.
+    fn advance(&mut self, now: Instant) {
+        loop {
+            self.pump(now);
+            if let Some(ready) = self.path.poll_ready() {
+                let number = ready.waiter as u32;
+                let thread = &mut self.threads[number as usize];
+                thread.outcome = Some(ready.outcome);
+                match thread.busy_until.take().filter(|until| *until > now) {
+                    Some(until) => self.compute(number, until),
+                    None => self.run_thread(number, now),
+                }
+            } else if let Some(&Reverse((_, _, number))) =
+                self.busy.peek().filter(|Reverse((until, ..))| *until <= now)
+            {
+                self.busy.pop();
+                self.run_thread(number, now);
+            } else if !self.free.is_empty() && !self.commands.is_empty() {
+                let (number, command) = (self.free.pop(), self.commands.pop_front());
+                let number = number.unwrap_or_default();
+                self.threads[number as usize].command = command;
+                self.compute(number, now + self.command);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn compute(&mut self, number: u32, until: Instant) {
+        self.slept += 1;
+        self.busy.push(Reverse((until, self.slept, number)));
+    }
+
+    /// Moves page I/O between the cache, the queue and the array.
+    fn pump(&mut self, now: Instant) {
+        loop {
+            while let Some(step) = self.path.poll_step(now) {
+                let Step::Submit(bio) = step else { continue };
+                let (stream, priority, token) =
+                    (Stream(self.current), Priority::default(), u64::from(bio.tag.0));
+                let queued = Bio {
+                    op: bio.op,
+                    extent: bio.extent,
+                    memory: bio.memory,
+                    fua: false,
+                    stream,
+                    priority,
+                    token,
+                };
+                if let Err(why) = self.queue.submit_bio(queued, now) {
+                    self.path.handle_refused(bio, &why, now);
+                }
+            }
+            self.unplugger.unplug(&mut self.queue, now);
+            self.queue.collect(now);
+            self.queue.dispatch(now);
+            self.queue.commit(now);
+            let mut has_completed = false;
+            while let Some(done) = self.queue.poll_completion() {
+                has_completed = true;
+                self.path.handle_completion(IoTag(done.token as u32), done.result, now);
+            }
+            if !has_completed {
+                return;
+            }
+        }
+    }
+
+    /// Reads pages of the thread's command until it waits, copies or replies.
+    fn run_thread(&mut self, number: u32, now: Instant) {
+        let thread = &mut self.threads[number as usize];
+        let (Some(mut command), outcome) = (thread.command, thread.outcome.take()) else { return };
+        self.current = number;
+        let mut frame = match outcome {
+            Some(Outcome::Failed(error)) => return self.reply(number, command.tag, Err(error)),
+            Some(Outcome::Pinned(frame)) => Some(frame),
+            _ => None,
+        };
+        if command.at >= command.end {
+            return self.reply(number, command.tag, Ok(()));
+        }
+        let mut copied = 0;
+        while command.at < command.end && copied < COPIED_MAX {
+            match frame.take().map_or_else(|| self.pin(number, command, now), |frame| Ok(Some(frame))) {
+                Ok(Some(frame)) => self.unpin(frame),
+                Ok(None) => break,
+                Err(error) => return self.reply(number, command.tag, Err(error)),
+            }
+            copied += 1;
+            command.at = (command.at / u64::from(PAGE_BYTES) + 1) * u64::from(PAGE_BYTES);
+        }
+        self.unplugger.handle_windows(self.path.readahead().stats().windows);
+        let until = now + self.page * copied;
+        let thread = &mut self.threads[number as usize];
+        thread.command = Some(command);
+        if command.at < command.end && copied < COPIED_MAX {
+            thread.busy_until = Some(until);
+            self.unplugger.handle_wait();
+        } else {
+            self.compute(number, until);
+        }
+    }
+
+    fn pin(&mut self, number: u32, command: Command, now: Instant) -> Result<Option<Frame>, IoError> {
+        let range = self.path.geometry().pages(command.at, command.end - command.at);
+        let mut caller =
+            Caller { path: &mut self.path, waiter: number.into(), hits: &mut self.hits, is_timed: true };
+        caller.pin(range, now)
+    }
+
+    fn unpin(&mut self, frame: Frame) {
+        if self.path.cache().hot().unpin(frame) {
+            self.path.handle_unpinned();
+        }
+    }
+
+    fn reply(&mut self, number: u32, tag: Tag, result: Result<(), IoError>) {
+        self.threads[number as usize] = Thread::default();
+        self.free.push(number);
+        self.done.push_back(Completion { tag, result });
+    }
+}
+
+impl<D: BlockDevice<Memory = Span>> BlockDevice for Server<D> {
+    type Memory = Span;
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, io: &Io<'_, Span>, _now: Instant) -> Result<(), Busy> {
+        if self.commands_left == 0 {
+            return Err(Busy { tag: io.tag });
+        }
+        self.commands_left -= 1;
+        let (at, bytes) = (io.extent.start().0 * SECTOR_BYTES, io.extent.bytes());
+        if io.op == Op::Read {
+            self.commands.push_back(Command { tag: io.tag, at, end: at + bytes });
+        } else {
+            self.done.push_back(Completion { tag: io.tag, result: Err(IoError::Unsupported) });
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.advance(now);
+    }
+
+    fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
+        self.advance(now);
+        let done = self.done.pop_front()?;
+        self.commands_left += 1;
+        Some(done)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let io = earlier(self.path.poll_timeout(), self.queue.poll_timeout());
+        let work = earlier(io, self.unplugger.poll_timeout());
+        earlier(work, self.busy.peek().map(|Reverse((until, ..))| *until))
+    }
+}
