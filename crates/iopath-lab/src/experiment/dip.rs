@@ -87,8 +87,8 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             without_idling[4] > without_idling[1],
         ),
         Direction::new(
-            "iopath's readahead on the same machine has no dip: worst : best at least 0.9",
-            worst >= 0.9,
+            "iopath's readahead on the same machine has no dip: 512 KiB to 4 MiB reach 0.9 of 256 KiB and of 64 MiB",
+            iopath[2..6].iter().all(|rate| *rate >= 0.9 * iopath[1].max(iopath[6])),
         ),
     ];
     Ok(Report { rows, directions, evidence: evidence(constants)?, notes: notes() })
@@ -123,7 +123,9 @@ fn notes() -> Vec<String> {
          copies of the thread do not contain the options of dd."
             .to_owned(),
         "Missing: the published dip begins at blocks of 512 KiB, one command of the model, and is smaller with \
-         max_sectors 64 KiB."
+         max_sectors 64 KiB. iopath's readahead has the same rate at all blocks from 256 KiB on, but stays at two requests \
+         in flight: four are slower at a target that idles, and only many more are faster. At 64 KiB it finds a longer \
+         distance, so the worst : best of its whole sweep is below 0.9."
             .to_owned(),
     ]
 }
