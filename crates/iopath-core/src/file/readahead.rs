@@ -31,17 +31,15 @@
 //!
 //! # Why the block size causes no dip
 //!
-//! A measurement of buffered reads through Linux was published in 2009 (dd, 16 KiB–64 MiB a call, remote disk,
+//! A measurement of sequential reads through a remote target was published in 2009 (dd, 16 KiB–64 MiB a call, Linux,
 //! readahead 128 and 512 KiB). At block sizes of 512 KiB–4 MiB, the reads lost 60% of their throughput: 79 MiB/s at 2
-//! MiB, compared with 151 at 256 KiB and 204 at 64 MiB. No cause was found. The table shows two things. First, the dip
-//! depends on the size of requests at the same readahead. With requests of 64 KiB instead of 512 KiB, a window is eight
-//! requests instead of one, and the lowest value is 138 MiB/s. Second, early unplugging changes little. So disk and
-//! link had too little work *at the same time*. In that kernel, the caller's block size affects this: a call larger
-//! than the window starts another window. If a call ends before a marker, the next window is requested only after the
-//! last one has completed.
+//! MiB, compared with 151 at 256 KiB and 204 at 64 MiB. No cause was found. The windows of Linux (`readahead/linux.rs`)
+//! alone are not the cause: from the maximum window on, they are the same at every block size. A model of the lab has
+//! such a dip if calls do not overlap and the target idles between its threads. Then each call drains the device:
+//! `docs/experiments.md`.
 //!
-//! Here the block size has no effect. A call larger than the distance is served chunk by chunk as its pages are copied,
-//! with the same markers as small calls. It starts no window of its own. The distance extends past the end of the call,
+//! Here the device is not drained between calls. A call larger than the distance is served chunk by chunk as its pages
+//! are copied, with the same markers as small calls. It starts no window of its own. The distance extends past the end of the call,
 //! and is never less than two requests. So at every block size the device gets the same requests at the same depth. The
 //! tests sweep 4 KiB–64 MiB over devices of several delays.
 
