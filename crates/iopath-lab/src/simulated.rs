@@ -17,7 +17,6 @@ pub(crate) mod contexts;
 mod counted;
 mod direct;
 mod jobs;
-#[allow(dead_code, reason = "for setups of experiments")]
 pub(crate) mod machine;
 mod ports;
 mod queues;

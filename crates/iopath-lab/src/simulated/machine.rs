@@ -115,6 +115,7 @@ pub(crate) struct VolumeOutcome {
     /// Requests of the device.
     pub(crate) device: DiskCounters,
     /// Counters of the page cache; none without one.
+    #[allow(dead_code, reason = "so far, only tests read it")]
     pub(crate) cache: Option<CacheUse>,
 }
 
