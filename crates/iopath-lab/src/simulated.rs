@@ -201,19 +201,26 @@ impl<'a> Simulation<'a> {
             targets.start(target, (0..workload.jobs.get()).map(job).collect());
         }
         let mut shown = Instant::now();
-        let mut watch = |targets: &Several, now: iopath_core::Instant| {
+        let mut watch = |moved_bytes: &dyn Fn() -> u64, now: iopath_core::Instant| {
             if self.stop.load(Ordering::Relaxed) {
                 return ControlFlow::Break(());
             }
             if shown.elapsed() >= TICK {
                 shown = Instant::now();
-                let of_bytes = targets.moved_bytes() as f64 / all_bytes;
+                let of_bytes = moved_bytes() as f64 / all_bytes;
                 let of_time = runtime_ns.map_or(0.0, |ns| (now - started).as_nanos() as f64 / ns as f64);
                 progress.advance(if runtime_ns.is_some() { of_time } else { of_bytes }.min(1.0));
             }
             ControlFlow::Continue(())
         };
-        let ended = event_loop::run(targets, &mut self.clock, &mut watch);
+        // One target needs no choice between targets at each event.
+        let ended = if let [target] = targets.volumes_mut() {
+            let mut watch = |target: &(dyn System + 'static), now| watch(&|| target.moved_bytes(), now);
+            event_loop::run(&mut **target, &mut self.clock, &mut watch)
+        } else {
+            let mut watch = |targets: &Several, now| watch(&|| targets.moved_bytes(), now);
+            event_loop::run(targets, &mut self.clock, &mut watch)
+        };
         match ended.map_err(|source| LabError::Simulation { target: self.name(), source })? {
             End::Done => {}
             End::Stopped => return Err(LabError::Interrupted),

@@ -179,11 +179,10 @@ impl<D: BlockDevice<Memory = Span>> Buffered<D> {
     fn submit(&mut self, bio: PageBio<Span>, now: Instant) {
         let PageBio { tag, op, extent, memory } = bio;
         let (stream, priority, token) = (Stream(0), Priority::default(), u64::from(tag.0));
-        self.bios += 1;
         let queued = Bio { op, extent, memory, fua: false, stream, priority, token };
-        if let Err(why) = self.queue.submit_bio(queued, now) {
-            self.bios -= 1;
-            self.path.handle_refused(bio, &why, now);
+        match self.queue.submit_bio(queued, now) {
+            Ok(()) => self.bios += u32::from(self.threads.is_some()),
+            Err(why) => self.path.handle_refused(bio, &why, now),
         }
     }
 
@@ -335,9 +334,11 @@ impl<D: BlockDevice<Memory = Span>> Process for Buffered<D> {
     fn advance(&mut self, now: Instant) {
         loop {
             self.pump(now);
-            self.charge_bios(None, now);
             self.wake_sleepers(now);
-            self.wake_threads(now);
+            if self.threads.is_some() {
+                self.charge_bios(None, now);
+                self.wake_threads(now);
+            }
             if self.runnable.is_empty() || self.jobs.has_failed() {
                 return;
             }
