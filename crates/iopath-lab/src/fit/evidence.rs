@@ -48,8 +48,9 @@ pub(crate) fn cases_of(evidence: &dyn Evidence, part: Part) -> impl Iterator<Ite
     evidence.cases().iter().filter(move |case| case.part == part)
 }
 
-/// A deviation below this counts little: it is within the noise of any measurement.
-const SMOOTH: f64 = 0.02;
+/// Below this deviation, the score is quadratic: it has no ridges, along which a search of one variable at a time would stop.
+/// Above, it is linear: a few workloads that no model describes do not dominate.
+const SMOOTH: f64 = 0.1;
 
 /// The mean deviation of a model from the figures that it is fitted to. Noisy figures count less.
 pub(crate) fn score(evidence: &dyn Evidence, model: &ModelTarget) -> Result<f64, LabError> {
