@@ -39,12 +39,13 @@ impl Bucket {
         }
     }
 
-    /// The earliest time, `now` or later, at which the next units may pass. At that time, call [`Bucket::take`].
+    /// The earliest time, `now` or later, at which the next units may pass. At that time, call [`Bucket::take`]. It
+    /// saturates at the end of time.
     pub(crate) fn ready(&self, now: Nanos) -> Nanos {
         let now = u128::from(now) << FRACTION_BITS;
         let sustained = self.sustained_full_at.saturating_sub(self.credit_time);
         let at = now.max(self.burst_full_at).max(sustained);
-        at.div_ceil(1 << FRACTION_BITS) as Nanos
+        Nanos::try_from(at.div_ceil(1 << FRACTION_BITS)).unwrap_or(Nanos::MAX)
     }
 
     /// `units` pass at `at`, which is not earlier than the result of [`Bucket::ready`].
@@ -95,6 +96,19 @@ mod tests {
         assert!((149..=152).contains(&first), "{first}");
         let later = flow(&mut bucket, 100 * SECOND, SECOND);
         assert!((149..=152).contains(&later), "{later}");
+    }
+
+    #[test]
+    fn units_past_the_end_of_time_wait_until_then() {
+        let mut bucket = Bucket::new(1.0, 1.0, 0.0);
+        let mut before = 0;
+        for _ in 0..600 {
+            let at = bucket.ready(0);
+            assert!(at >= before, "{at} after {before}");
+            bucket.take(64 << 20, at);
+            before = at;
+        }
+        assert_eq!(before, Nanos::MAX);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use iopath_core::mapped::{LengthOnlyHost, MappedDevice};
 use iopath_core::{
-    BlockDevice, Busy, Completion, Extent, Fault, FaultPlan, FaultyDevice, Instant, Io, IoError, Limits,
-    ModelMemory, Op, Stripe,
+    BlockDevice, Busy, Completion, Duration, Extent, Fault, FaultPlan, FaultyDevice, Instant, Io, IoError,
+    Limits, ModelMemory, Op, Stripe,
 };
 
 use crate::delay::{Delay, Throttle};
@@ -18,11 +18,18 @@ use crate::stage::Staged;
 /// The number of rounds without progress at one time after which the events of that time count as done.
 const IDLE_ROUNDS_MAX: u32 = 2;
 
+/// The shortest time of a request to a mapped file: a read of a hole needs no I/O, but a workload that consists of such
+/// reads must end.
+const MAPPED_MIN: Duration = Duration::from_nanos(1);
+
 /// A layer over devices `D`, with the completions that the caller has not polled.
 #[derive(Debug)]
 pub(crate) struct Layered<D: BlockDevice<Memory: ModelMemory>> {
     device: Any<D>,
-    ready: VecDeque<Completion>,
+    /// In the order of time.
+    ready: VecDeque<(Instant, Completion)>,
+    /// The time of the last submission.
+    submitted: Instant,
     now: Instant,
 }
 
@@ -80,7 +87,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
                 Any::Faulty(FaultyDevice::new(below(seed), plan))
             }
         };
-        Self { device, ready: VecDeque::new(), now: Instant::ZERO }
+        Self { device, ready: VecDeque::new(), submitted: Instant::ZERO, now: Instant::ZERO }
     }
 
     /// Executes every event that is due, each at its own time.
@@ -90,9 +97,11 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
             let (at, ready) = (at.max(self.now), self.ready.len());
             idle_rounds = if at > self.now { 0 } else { idle_rounds + 1 };
             self.now = at;
+            let is_hole = matches!(self.device, Any::Mapped(_)) && at == self.submitted;
+            let due = if is_hole { at + MAPPED_MIN } else { at };
             device!(&mut self.device, device => {
                 while let Some(done) = device.poll_completion(at) {
-                    self.ready.push_back(done);
+                    self.ready.push_back((due, done));
                 }
                 device.commit(at);
             });
@@ -107,6 +116,7 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
 
     pub(crate) fn submit(&mut self, io: &Io<'_, D::Memory>, now: Instant) -> Result<(), Busy> {
         self.advance(now);
+        self.submitted = self.now;
         device!(&mut self.device, device => device.submit(io, now))
     }
 
@@ -117,11 +127,12 @@ impl<D: BlockDevice<Memory: ModelMemory>> Layered<D> {
 
     pub(crate) fn poll_completion(&mut self, now: Instant) -> Option<Completion> {
         self.advance(now);
-        self.ready.pop_front()
+        let is_due = self.ready.front().is_some_and(|(due, _)| *due <= now);
+        if is_due { self.ready.pop_front().map(|(_, done)| done) } else { None }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let ready = (!self.ready.is_empty()).then_some(self.now);
+        let ready = self.ready.front().map(|(due, _)| *due);
         [ready, device!(&self.device, device => device.poll_timeout())].into_iter().flatten().min()
     }
 }
