@@ -15,6 +15,9 @@ pub(crate) type Turns = u64;
 /// One turn.
 pub(crate) const TURN: Turns = 1 << 32;
 
+/// Parts of the disk with a table entry for their ring.
+const PARTS: u64 = 256;
+
 /// A ring of cylinders with the same number of sectors on each track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Zone {
@@ -67,6 +70,11 @@ struct Ring {
 #[derive(Debug, Clone)]
 pub(crate) struct Geometry {
     rings: Vec<Ring>,
+    /// The ring of the first sector of each of [`PARTS`] equal parts of the disk, then the last ring. Most parts are in one
+    /// ring, so that the ring of a sector needs no search.
+    parts: Vec<u32>,
+    /// The logarithm of the sectors of a part.
+    part_shift: u32,
     heads: u32,
     period: Nanos,
     /// 2^60 / `period`: turns without a division.
@@ -106,7 +114,10 @@ impl Geometry {
             cylinders += zone.cylinders;
         }
         let per_period = (1 << 60) / period;
-        Self { rings, heads, period, per_period, track, cylinder, sectors, cylinders }
+        let part_shift = (sectors / PARTS).checked_ilog2().map_or(0, |log| log + 1);
+        let ring_at = |sector| rings.partition_point(|ring: &Ring| ring.first_sector <= sector) - 1;
+        let parts = (0..=PARTS).map(|part| ring_at(part << part_shift) as u32).collect();
+        Self { rings, parts, part_shift, heads, period, per_period, track, cylinder, sectors, cylinders }
     }
 
     pub(crate) const fn sectors(&self) -> u64 {
@@ -119,7 +130,10 @@ impl Geometry {
 
     /// The track of a sector of the disk.
     pub(crate) fn track(&self, sector: u64) -> Track {
-        let ring = &self.rings[self.rings.partition_point(|ring| ring.first_sector <= sector) - 1];
+        let part = (sector >> self.part_shift) as usize;
+        let [first, last] = [part, part + 1].map(|part| self.parts[part] as usize);
+        let further = &self.rings[first + 1..=last];
+        let ring = &self.rings[first + further.partition_point(|ring| ring.first_sector <= sector)];
         let per_track = u64::from(ring.sectors_per_track);
         let track = (sector - ring.first_sector) / per_track;
         let cylinder = track / u64::from(self.heads);
