@@ -20,6 +20,8 @@ struct Case {
     elevator: &'static str,
     rw: Rw,
     depth: u32,
+    /// Requests at the device; without it, the limit of the device.
+    device_depth: Option<u32>,
     ios: u64,
     has_log: bool,
 }
@@ -31,6 +33,8 @@ const DISK: Case = Case {
     elevator: "deadline",
     rw: Rw::RandRead,
     depth: 32,
+    // The elevator orders the requests, not the disk.
+    device_depth: Some(2),
     ios: 1 << 20,
     has_log: false,
 };
@@ -38,13 +42,15 @@ const DISK: Case = Case {
 const CASES: &[Case] = &[
     DISK,
     Case { name: "disk, deadline, log", has_log: true, ..DISK },
-    Case { name: "cloud, none", target: "model:cloud", elevator: "none", ..DISK },
+    Case { name: "flash, deadline", target: "model:ssd-nvme", device_depth: None, ..DISK },
+    Case { name: "cloud, none", target: "model:cloud", elevator: "none", device_depth: None, ..DISK },
     Case {
         name: "disk, buffered",
         path: "iopath-buffered",
         rw: Rw::Read,
         elevator: "none",
         depth: 1,
+        device_depth: None,
         ..DISK
     },
 ];
@@ -67,8 +73,7 @@ fn rate(case: &Case, log: &Path) -> f64 {
         depth: Depth::constant(case.depth),
         end: End::Bytes(case.ios * u64::from(block_size)),
         repetitions: Repetitions::constant(1),
-        // The elevator orders the requests, not the disk.
-        device_depth: (case.elevator != "none").then(|| DeviceDepth::constant(2)),
+        device_depth: case.device_depth.map(DeviceDepth::constant),
         elevator: Some(case.elevator.parse().expect("an elevator of the table")),
         log: case.has_log.then(|| LogSettings { file: log.to_owned(), limit_bytes: None }),
         ..Workload::default()
