@@ -26,13 +26,16 @@ const DISK: &str = include_str!("../../models/scsi-1995.toml");
 
 const DISK_ASSUMED: &str = "assumed: a SCSI disk of 1995; the source names neither the disk nor its settings";
 
+const DISK_CALIBRATED: &str =
+    "calibrated on writes of 1024 KiB, whole : pieces: the rate, and with it the class of the disk";
+
 const PARAMETERS: &[Parameter] = &[
     Parameter::count("write_kib", "KiB", 1024, (4, 65536), "the source: one megabyte"),
     Parameter::count("piece_kib", "KiB", 128, (4, 65536), "the source: the limit of a kiobuf"),
     Parameter::count("bio_kib", "KiB", 64, (4, 65536), "assumed: the largest bio of that kernel"),
     Parameter::count("total_mib", "MiB", 128, (1, 1024), "assumed: the amount has no effect on the rates"),
     Parameter::number("rotation_rpm", "rpm", 7200.0, (1000.0, 20_000.0), DISK_ASSUMED),
-    Parameter::count("sectors_per_track", "", 109, (16, 10_000), DISK_ASSUMED),
+    Parameter::count("sectors_per_track", "", 109, (16, 10_000), DISK_CALIBRATED),
     Parameter::count(
         "write_cache_kib",
         "KiB",
@@ -77,14 +80,20 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let is_published = !settings.is_any_set();
     let row = |what: String, published, ours| {
         if is_published {
-            Row::predicted(what, "×", published, ours)
+            Row::predicted(what, "×", published, ours).beside_the_effect()
         } else {
             Row::unpublished(what, "×", ours)
         }
     };
+    let effect = format!("writes of {large} KiB, whole : pieces");
+    let effect = if is_published {
+        Row::calibrated(effect, "×", 1.2, ratio)
+    } else {
+        Row::unpublished(effect, "×", ratio)
+    };
     Ok(Report {
         rows: vec![
-            row(format!("writes of {large} KiB, whole : pieces"), 1.2, ratio),
+            effect,
             row(format!("writes of {piece} KiB, whole : pieces"), 1.0, small_writes),
             row(format!("reads of {piece} KiB, whole : pieces"), 1.0, small_reads),
             row(format!("CPU per byte of writes of {large} KiB, whole : pieces"), 1.0, cpu),
@@ -107,6 +116,11 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
              submit the next one, and by then its first sector has passed the head: the disk waits for a revolution. In \
              flight as a whole, the next request is at the disk in time. The effect is the share of a revolution in the time \
              of a piece, so a slow disk shows a small effect and a fast disk a large one."
+                .to_owned(),
+            "The source names no disk. The class of the modelled one (1995, about 6 MB/s, no write cache) was chosen because \
+             its effect was estimated to fit, so the published 20% are calibrated and not predicted. The ratio is 1.18 on a \
+             disk of 3 MB/s, 1.46 at 8 MB/s, 1.61 at 11 MB/s, and 1.00 with a write cache. The three predictions are about \
+             the absence of a difference, which most models have."
                 .to_owned(),
         ],
     })
@@ -203,7 +217,10 @@ mod tests {
     #[test]
     fn pieces_one_after_another_lose_a_revolution_each() {
         let report = run(&Settings::new(PARAMETERS, &[]).unwrap()).unwrap();
-        assert_eq!(report.verdict(), Some(Verdict::Reproduced), "{report:?}");
+        // The published gain is calibrated, not predicted.
+        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:?}");
+        assert!(report.directions.iter().all(|direction| direction.holds), "{report:?}");
+        assert!(report.predictions().all(Row::is_within), "{report:?}");
     }
 
     #[test]

@@ -41,8 +41,7 @@ const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-const DIRECT_CALL: &str =
-    "inferred: with calls of 16 KiB, a rewrite waits for a revolution per call and has 1.3 MiB/s";
+const DIRECT_CALL: &str = "calibrated on rewrite, direct; with calls of 16 KiB, a rewrite waits for a revolution per call and has 1.3 MiB/s";
 
 /// The copy rate of the host.
 const COPY_MB_PER_S: f64 = 150.0;
@@ -106,9 +105,10 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     for (index, ours) in figures.iter().enumerate() {
         let (path, test) = (PATHS[index / TESTS.len()], &TESTS[index % TESTS.len()]);
         let is_calibrated = test.rw == Rw::Write && path == "buffered";
+        let is_rate_calibrated = test.rw == Rw::Rewrite && path == "direct";
         let rate = (format!("{}, {path}", test.name), "KiB/s", ours.kib_per_s);
         let cpu = (format!("CPU of {}, {path}", test.name), "%", ours.cpu_percent);
-        report.rows.push(row(rate, is_published.then(|| mean(path, test.rate)), false));
+        report.rows.push(row(rate, is_published.then(|| mean(path, test.rate)), is_rate_calibrated));
         let row = row(cpu, is_published.then(|| mean(path, test.cpu)), is_calibrated);
         let (least, most) = DIRECT_SPREAD;
         report.rows.push(if path == "direct" { row.within(least, most) } else { row });
@@ -133,11 +133,14 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
          calls, bios, requests and interrupts remain."
             .to_owned(),
         "The costs of calls, bios, requests and interrupts are those of host p3-2002: lock statistics of 2002 for a Pentium \
-         III of 733 MHz. Only the copy rate is calibrated. The source gives 1.2 to 1.8% for direct I/O; the model has no cost \
-         that only writes have, so it does not have the difference between 1.8% for output and 1.2% for input."
+         III of 733 MHz. The copy rate is calibrated on the CPU use of block output, and the size of a direct call on the \
+         rate of a direct rewrite. The source gives 1.2 to 1.8% for direct I/O. The CPU use of direct input is within its \
+         tolerance by that range only: it is 34% above the published 1.25% of this test. The model has no cost that only \
+         writes have, so it does not have the difference between output and input."
             .to_owned(),
-        "Rewrite through the page cache is faster than in the source: this page cache writes back longer runs, so the \
-         head moves less often between the read and the written blocks."
+        "The published rewrite has the same rate on both paths. In the model it has not: the page cache of the library writes \
+         back longer runs than that of the source, so the head moves less often between the read and the written blocks. \
+         The direction about equal rates is limited to output and input."
             .to_owned(),
     ];
     Ok(report)
@@ -251,9 +254,9 @@ mod tests {
     fn direct_io_has_the_rates_of_the_page_cache_at_a_fraction_of_the_cpu_time() {
         let report = run(&Settings::new(PARAMETERS, &[]).unwrap()).unwrap();
         assert_eq!(report.verdict(), Some(Verdict::Reproduced), "{report:?}");
-        assert_eq!(report.rows.iter().filter(|row| row.calibrated).count(), 1);
-        let calibrated = report.rows.iter().find(|row| row.calibrated).unwrap();
-        assert!(calibrated.deviation().unwrap().abs() < 0.03, "{calibrated:?}");
+        let calibrated: Vec<_> = report.rows.iter().filter(|row| row.calibrated).collect();
+        assert_eq!(calibrated.len(), 2);
+        assert!(calibrated.iter().all(|row| row.deviation().unwrap().abs() < 0.03), "{calibrated:?}");
     }
 
     #[test]

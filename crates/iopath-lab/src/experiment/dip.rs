@@ -110,8 +110,8 @@ fn notes() -> Vec<String> {
          command, which one thread serves from the pages read ahead. A call of 64 MiB idles as often as one of 4 MiB."
             .to_owned(),
         "A page cache with Linux's windows at the reading machine requests the same windows at all block sizes from \
-         512 KiB on, so its curve is flat. So the model assumes that calls do not overlap (direct I/O of dd); the stored \
-         copies of the thread do not contain the options of dd."
+         512 KiB on, so its curve is flat. So the model assumes that calls do not overlap, as with direct I/O. The source \
+         calls the reads buffered, and the stored copies of the thread do not contain the options of dd."
             .to_owned(),
         "The constants of the model were chosen by a search over the table of `unplug`, which includes these rows. So the \
          rows show the quality of a fit. The number of threads and the idle time are defaults of SCST and CFQ."

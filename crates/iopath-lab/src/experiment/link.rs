@@ -64,6 +64,9 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         "Assumed: a block device of 2.5.25 has buffers of 4 KiB, which needs a size that is a multiple of it. With \
          `--set block_2_5_bytes=1024`, its buffered reads are not faster than those of 2.4."
             .to_owned(),
+        "Direct and raw reads of a kernel are one run of the model, and so are the buffered reads of both kernels 2.5.25. So the \
+         eight predictions rest on four runs, one of which has the calibrated row."
+            .to_owned(),
         "The runs of 2.4.19pre8aa2 were made with lock statistics and a profile, which cost CPU time. The model has no \
          separate cost for them."
             .to_owned(),

@@ -37,7 +37,7 @@ const PARAMETERS: &[Parameter] = &[
         "s",
         5.0,
         (0.001, 1000.0),
-        "Linux 2.4: kupdate writes dirty pages every 5 s",
+        "calibrated on run time added by the log; kupdate of Linux 2.4 writes dirty pages every 5 s",
     ),
     Parameter::number("record_ns", "ns", 300.0, (0.0, 1e6), "assumed: a record on a processor of 2000"),
 ];
@@ -74,7 +74,7 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let (slower_row, missed_row) = if settings.is_any_set() {
         (Row::unpublished(SLOWER, "%", slower), Row::unpublished(MISSED, "%", missed))
     } else {
-        (Row::predicted(SLOWER, "%", 3.0, slower), Row::calibrated(MISSED, "%", 0.02, missed))
+        (Row::calibrated(SLOWER, "%", 3.0, slower), Row::calibrated(MISSED, "%", 0.02, missed))
     };
     Ok(Report {
         rows: vec![
@@ -248,7 +248,10 @@ mod tests {
     #[test]
     fn the_log_slows_the_run_by_its_own_writes_and_the_ring_misses_little() {
         let report = run(&Settings::new(PARAMETERS, &[]).unwrap()).unwrap();
-        assert_eq!(report.verdict(), Some(Verdict::Reproduced), "{report:?}");
+        // Both published figures are calibrated.
+        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:?}");
+        assert!(report.directions.iter().all(|direction| direction.holds), "{report:?}");
+        assert!(report.rows[0].deviation().unwrap().abs() < 0.1, "{report:?}");
         assert_eq!(report.evidence.len(), 3);
     }
 

@@ -117,7 +117,9 @@ const TARGET_NOTE: &str = "On real storage the plug merges the neighbours of a b
                            the plug has no such limits. So the effect needs bios that arrive one by one at a busy device.";
 
 const NOTE: &str = "The source does not name the workload. The setup is a hypothesis: one sequential stream of writes, and one \
-                    reader of random blocks that waits for each of them.";
+                    reader of random blocks that waits for each of them. Its numbers were chosen with the published figures \
+                    in sight. The prediction for 26 MB/s stays within 25% with 2 to 8 tagged commands, with 256 to 2048 \
+                    buffers in flight, and with two readers; with 128 buffers the limits have no effect.";
 
 fn rows(name: &str, mixed: &Mixed, published: Option<f64>) -> Vec<Row> {
     let what = |figure: &str| format!("{figure}, {name}");

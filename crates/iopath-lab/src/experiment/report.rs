@@ -34,13 +34,15 @@ pub struct Row {
     pub tolerance: f64,
     /// Whether a constant of the model was calibrated on this row. Such a row does not count.
     pub calibrated: bool,
+    /// Whether the row has a figure beside the effect. It counts, but it does not show the effect.
+    pub secondary: bool,
 }
 
 impl Row {
     /// A prediction. It counts.
     pub fn predicted(what: impl Into<String>, unit: &'static str, published: f64, ours: f64) -> Self {
         let (what, published) = (what.into(), Some(published));
-        Self { what, unit, published, ours, tolerance: TOLERANCE, calibrated: false }
+        Self { what, unit, published, ours, tolerance: TOLERANCE, calibrated: false, secondary: false }
     }
 
     /// The row on which a constant of the model was calibrated.
@@ -51,7 +53,14 @@ impl Row {
     /// A figure of the model for which the source has none.
     pub fn unpublished(what: impl Into<String>, unit: &'static str, ours: f64) -> Self {
         let what = what.into();
-        Self { what, unit, published: None, ours, tolerance: TOLERANCE, calibrated: false }
+        Self { what, unit, published: None, ours, tolerance: TOLERANCE, calibrated: false, secondary: false }
+    }
+
+    /// The row, as a figure beside the effect.
+    #[must_use]
+    pub fn beside_the_effect(mut self) -> Self {
+        self.secondary = true;
+        self
     }
 
     /// The tolerance, where the published spread from `low` to `high` is wider than 25%.
@@ -103,9 +112,11 @@ impl Direction {
 /// Whether the model has the published effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Every direction holds, and each prediction is within its tolerance.
+    /// Every direction holds, and each prediction is within its tolerance. If the source has figures of the effect, at least
+    /// one of them is predicted.
     Reproduced,
-    /// A direction does not hold or a prediction is outside its tolerance, but not all are.
+    /// Neither of the others: the effect is there, but a direction does not hold, a prediction is outside its tolerance, or
+    /// all published figures of the effect are calibrated.
     Partly,
     /// No direction holds; without directions, no prediction is within its tolerance.
     NotReproduced,
@@ -137,13 +148,21 @@ impl Report {
         if decisive.is_empty() {
             return None;
         }
-        Some(if directions.iter().chain(&predictions).all(|holds| *holds) {
+        let is_right = directions.iter().chain(&predictions).all(|holds| *holds);
+        Some(if is_right && self.predicts_the_effect() {
             Verdict::Reproduced
         } else if decisive.iter().any(|holds| *holds) {
             Verdict::Partly
         } else {
             Verdict::NotReproduced
         })
+    }
+
+    /// Whether a published figure of the effect is predicted, or the source has none.
+    fn predicts_the_effect(&self) -> bool {
+        let mut of_the_effect =
+            self.rows.iter().filter(|row| row.published.is_some() && !row.secondary).peekable();
+        of_the_effect.peek().is_none() || of_the_effect.any(Row::is_prediction)
     }
 
     /// The rows that count.
@@ -193,7 +212,21 @@ mod tests {
         let only = Report { rows: rows.clone(), ..Report::default() };
         assert_eq!((only.verdict(), only.worst()), (None, None));
         let held = Report { directions: vec![Direction::new("a > b", true)], ..only };
-        assert_eq!(held.verdict(), Some(Verdict::Reproduced));
+        assert_eq!(held.verdict(), Some(Verdict::Partly));
+    }
+
+    #[test]
+    fn reproduced_needs_a_predicted_figure_of_the_effect_unless_the_source_has_none() {
+        let calibrated = Row::calibrated("gain", "×", 1.2, 1.2);
+        let predicted = |what| Row::predicted(what, "×", 1.0, 1.0);
+        let verdict = |rows: &[Row]| {
+            let directions = vec![Direction::new("a > b", true)];
+            Report { rows: rows.to_vec(), directions, ..Report::default() }.verdict()
+        };
+        let beside = predicted("rate").beside_the_effect();
+        assert_eq!(verdict(&[calibrated.clone(), beside.clone()]), Some(Verdict::Partly));
+        assert_eq!(verdict(&[calibrated, beside.clone(), predicted("gain")]), Some(Verdict::Reproduced));
+        assert_eq!(verdict(&[beside, Row::unpublished("gain", "×", 1.2)]), Some(Verdict::Reproduced));
     }
 
     #[test]

@@ -31,12 +31,17 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
     let direct = |kernel| run_one(settings, (kernel, Path::Direct), settings.count(DATA.name), false);
     let (old, vary) = (direct(Kernel::V24)?, direct(Kernel::V24VaryIo)?);
     let (new, bio) = (direct(Kernel::V25)?, direct(Kernel::V25Bio)?);
-    let seconds = |what: &str, published, ours| row(settings, (what.to_owned(), "s"), published, ours, false);
+    let seconds = |what: &str, published, ours| {
+        row(settings, (what.to_owned(), "s"), published, ours, false).beside_the_effect()
+    };
     let july = |kernel| published_figure(kernel, Path::Direct, "seconds");
     let first = |run: &Run| run.seconds() - run.spread();
     let spread = "first to last worker, direct, 2.4.19pre8aa2".to_owned();
+    let spread_in_june = format!("{spread}, 3 June");
+    let published_in_june = june("direct").1 - june("direct").0;
     let rows = vec![
         row(settings, (spread, "s"), SPREAD, old.spread(), true),
+        row(settings, (spread_in_june, "s"), published_in_june, old.spread(), false),
         Row::unpublished("first to last worker, direct, 2.5.25", "s", new.spread()),
         Row::unpublished("first to last worker, direct, 2.5.25-direct-to-bio", "s", bio.spread()),
         seconds("last worker, direct, 2.4.19pre8aa2", july(Kernel::V24), old.seconds()),
@@ -72,10 +77,13 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
          in use for more than 90% of the time, so threads wait for it. A thread has one piece of 512 KiB in flight, so each \
          wait adds to the time of its piece."
             .to_owned(),
-        "The hypothesis predicts three observations that it was not calibrated on: the order of the ends, the lower \
-         throughput of 2.4, and the absence of the effect with buffers of a page on the same kernel."
+        "The hypothesis predicts two observations that it was not calibrated on: the lower throughput of 2.4, and the absence of \
+         the effect with buffers of a page on the same kernel. The order of the ends is not one of them: the model serves the \
+         threads in the order of their disks because the published ends have that order."
             .to_owned(),
-        "The spread depends strongly on the use of the lock: 8 s at 3,800 ns for each buffer, 30 s at 4,100 ns."
+        "The size of the effect is not predicted. It depends strongly on the use of the lock: 8 s at the 3,800 ns of the lock \
+         statistics, 30 s at 4,100 ns. The published runs of the same kernel have up to 30 s (July) and 17 s (June); the \
+         model has one figure for both."
             .to_owned(),
     ];
     Ok(Report { rows, directions, evidence: evidence(settings)?, notes })
@@ -147,8 +155,10 @@ mod tests {
     #[test]
     fn one_lock_for_all_queues_separates_the_workers() {
         let report = run(&Settings::new(ROW.parameters, &["data_mib=640".to_owned()]).unwrap()).unwrap();
-        assert_eq!(report.verdict(), Some(Verdict::Reproduced), "{report:?}");
-        assert!(report.rows[0].is_within(), "{report:?}");
+        // The spread of June is outside: one model run stands for both published runs.
+        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:?}");
+        assert!(report.directions.iter().all(|direction| direction.holds), "{report:?}");
+        assert!(report.rows[0].is_within() && !report.rows[1].is_within(), "{report:?}");
     }
 
     #[test]

@@ -166,13 +166,16 @@ struct JsonRow<'a> {
     deviation: Option<f64>,
     tolerance: f64,
     calibrated: bool,
+    secondary: bool,
 }
 
 impl<'a> JsonRow<'a> {
     fn new(row: &'a Row) -> Self {
-        let Row { what, unit, published, ours, tolerance, calibrated } = row;
-        let (published, ours, tolerance, calibrated) = (*published, *ours, *tolerance, *calibrated);
-        Self { what, unit, published, ours, deviation: row.deviation(), tolerance, calibrated }
+        let Row { what, unit, published, ours, tolerance, calibrated, secondary } = row;
+        let deviation = row.deviation();
+        let (published, ours, tolerance) = (*published, *ours, *tolerance);
+        let (calibrated, secondary) = (*calibrated, *secondary);
+        Self { what, unit, published, ours, deviation, tolerance, calibrated, secondary }
     }
 }
 

@@ -26,8 +26,11 @@ const PARAMETERS: [Parameter; 13] = {
     all
 };
 
-/// Blocks from which the source calls the effect that of large blocks.
-const LARGE_BYTES: u64 = 8 << 20;
+/// Large blocks, as an exponent of two: 1 MiB to 64 MiB.
+const LARGE: std::ops::RangeInclusive<u32> = 20..=26;
+
+/// The least mean gain that counts as faster. The published pairs of rows have 3.7%.
+const FASTER: f64 = 0.01;
 
 fn run(settings: &Settings) -> Result<Report, LabError> {
     if ["queue", "readahead_kib", "max_sectors_kib", "bs_bytes"].iter().any(|name| settings.is_set(name)) {
@@ -51,15 +54,15 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         let what = name(Setup { is_patched, readahead_kib, max_sectors_kib, block_bytes });
         report.rows.iter().find(|row| row.what == what).map_or(0.0, |row| row.ours)
     };
-    let large = [8 << 20, 16 << 20, 32 << 20, 64 << 20];
-    let gains = large.map(|bytes| of(true, 512, 512, bytes) / of(false, 512, 512, bytes) - 1.0);
+    let gains = LARGE.map(|bits| of(true, 512, 512, 1 << bits) / of(false, 512, 512, 1 << bits) - 1.0);
+    let mean_gain = gains.sum::<f64>() / LARGE.count() as f64;
     report.directions = vec![
         Direction::new(
             format!(
-                "at blocks of {} and more, unplugging after readahead costs at most 2% and gains at most 9%",
-                size(LARGE_BYTES)
+                "with blocks of 1 MiB to 64 MiB, unplugging after readahead is faster: 1% or more in the mean (ours {:+.1}%)",
+                mean_gain * 100.0
             ),
-            gains.iter().all(|gain| (-0.02..=0.09).contains(gain)),
+            mean_gain >= FASTER,
         ),
         Direction::new(
             "at blocks of 64 MiB, max_sectors 64 KiB is faster than 512 KiB",
@@ -82,6 +85,10 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
             mean * 100.0,
             max * 100.0
         ),
+        "The published reads are buffered. With a page cache at the reading machine, the model has the same rate for all \
+         blocks from 512 KiB on, which the published rates contradict. So the reader of the model has no page cache: the \
+         choice was made after this comparison."
+            .to_owned(),
         "The stored copies of the thread do not name the link, the array and the options of dd. The model reads without \
          a page cache at the reading machine, and through that of the target: see `dip` for the reason."
             .to_owned(),
