@@ -16,7 +16,8 @@ pub struct Parameter {
     pub unit: &'static str,
     /// The default, and the values that it accepts.
     pub kind: ParameterKind,
-    /// The source of the default; `calibrated on ROW` if it was chosen so that this row of the report fits.
+    /// The source of the default; `calibrated on ROW` if it was chosen so that this row of the report fits, `fitted: …` if
+    /// it was chosen with others so that a table fits.
     pub source: &'static str,
 }
 
@@ -111,6 +112,11 @@ impl Parameter {
     /// Whether the default was chosen so that a published figure fits.
     pub fn is_calibrated(&self) -> bool {
         self.source.starts_with("calibrated on ")
+    }
+
+    /// Whether the default was chosen with others so that a whole table of published figures fits.
+    pub fn is_fitted(&self) -> bool {
+        self.source.starts_with("fitted: ")
     }
 
     /// Whether the default is in the range.

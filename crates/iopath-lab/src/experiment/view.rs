@@ -68,18 +68,22 @@ impl ExperimentsReport {
         let parameters = self.results.iter().flat_map(|result| result.experiment.parameters);
         // Experiments may share a constant.
         let calibrated: BTreeSet<&str> = parameters
+            .clone()
             .filter(|parameter| parameter.is_calibrated())
             .map(|parameter| parameter.source)
             .collect();
+        let fitted: BTreeSet<&str> =
+            parameters.filter(|parameter| parameter.is_fitted()).map(|parameter| parameter.name).collect();
         format!(
             "{} of {} reproduced, {} partly, {} not. {within} of {predicted} predicted figures are within their \
-             tolerance (25%, or the published spread); constants of the experiments that are calibrated on a \
-             published figure: {calibrated}; presets of disks and hosts have more, listed in docs/experiments.md.",
+             tolerance (25%, or the published spread); constants of the experiments: {calibrated} calibrated on \
+             one published figure each, {fitted} fitted to a table. Presets of disks and hosts have more: docs/experiments.md.",
             count(Verdict::Reproduced),
             self.results.len(),
             count(Verdict::Partly),
             count(Verdict::NotReproduced),
             calibrated = calibrated.len(),
+            fitted = fitted.len(),
         )
     }
 }
