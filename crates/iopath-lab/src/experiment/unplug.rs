@@ -152,9 +152,8 @@ mod tests {
         assert!(report.rows.iter().all(|row| !row.is_prediction()), "{report:#?}");
         let within = report.rows.iter().filter(|row| row.is_within()).count();
         assert!(within * 5 >= report.rows.len() * 4, "{within} within 25%: {report:#?}");
-        // The patch has no effect in the model, and the source has one.
-        assert_eq!(report.verdict(), Some(Verdict::Partly), "{report:#?}");
-        assert!(!report.directions[0].holds && report.directions[2].holds, "{report:#?}");
+        // The rates fit, but the patch, the size of requests and the readahead do not have the published effects.
+        assert_eq!(report.verdict(), Some(Verdict::NotReproduced), "{report:#?}");
     }
 
     #[test]
