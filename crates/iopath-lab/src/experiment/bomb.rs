@@ -1,7 +1,7 @@
 //! `bomb`: the segment limit of writes while reads wait. The setup is in `mixed.rs`.
 
 use super::merge;
-use super::mixed::{self, GOOD, Limits, Mixed};
+use super::mixed::{self, Limits, Mixed};
 use super::{Direction, Experiment, Parameter, Report, Row, Settings};
 use crate::error::LabError;
 
@@ -74,13 +74,13 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
         let text = format!("4 segments transfer at least {:.0}% less than {segments}", HEAVY * 100.0);
         report.directions.push(Direction::new(text, least < rate * (1.0 - HEAVY)));
     }
-    let (with_4, with_64) = in_setup_of_merge(settings)?;
-    for (segments, rate) in [(4, with_4), (64, with_64)] {
+    let (small, large) = in_setup_of_merge(settings)?;
+    for (segments, rate) in [(4, small), (64, large)] {
         let what = format!("throughput in the setup of merge, {LIMIT} {segments}");
         report.rows.push(Row::unpublished(what, "MB/s", rate));
     }
     let text = format!("the same in the setup of merge: at least {:.0}% less", HEAVY * 100.0);
-    report.directions.push(Direction::new(text, with_4 < with_64 * (1.0 - HEAVY)));
+    report.directions.push(Direction::new(text, small < large * (1.0 - HEAVY)));
     report.notes.push(NOTE.to_owned());
     Ok(report)
 }
@@ -90,8 +90,9 @@ fn in_setup_of_merge(settings: &Settings) -> Result<(f64, f64), LabError> {
     let same = ["seconds", "seed"].map(|name| format!("{name}={}", settings.count(name)));
     let shared = Settings::new(merge::ROW.parameters, &same)?;
     let with = |segments| {
-        let Limits([read, write, _, reads]) = GOOD;
-        mixed::run(&shared, Limits([read, write, segments, reads])).map(|mixed| mixed.mb_per_s())
+        let limit = |name| settings.count(name);
+        let limits = [limit("read_latency"), limit("write_latency"), segments, limit("max_read_pending")];
+        mixed::run(&shared, Limits(limits)).map(|mixed| mixed.mb_per_s())
     };
     Ok((with(4)?, with(64)?))
 }
