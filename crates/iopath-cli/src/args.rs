@@ -301,7 +301,7 @@ pub(crate) struct JsonArgs {
     /// Write the results as JSON to FILE and as text to stdout; without FILE, or with -, only as JSON to stdout
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
-    /// Replace an existing file that is neither a result nor a log of iopath
+    /// Replace an existing file that is not a result, log or fitted model of iopath
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -3,10 +3,13 @@
 use crate::args::ExperimentArgs;
 use crate::output::Output;
 use crate::progress::Bar;
-use iopath_lab::experiment::{Selection, experiments};
+use clap::error::ErrorKind;
+use iopath_lab::experiment::{Experiment, Selection, experiments};
 use iopath_lab::table;
+use std::path::Path;
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
+    check_json(args)?;
     let output = Output::new(&args.show, args.target.as_deref(), None)?;
     let selection = Selection { ids: args.ids.clone(), set: args.set.clone(), target: args.target.clone() };
     let mut bar = Bar::new(output.has_fancy_stderr());
@@ -14,4 +17,15 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     bar.finish();
     let report = report?;
     output.show(|| report.to_json(), &report.text(table::terminal_width()))
+}
+
+/// Refuses `--json ID`: an option takes the next argument, so all experiments would run and the results would go to a file of
+/// that name.
+fn check_json(args: &ExperimentArgs) -> Result<(), clap::Error> {
+    let file = args.show.json.json.as_deref().and_then(Path::to_str);
+    let Some(id) = file.filter(|name| Experiment::find(name).is_ok()) else { return Ok(()) };
+    let message = format!(
+        "--json takes the name of a file, and {id} is an experiment; write --json after it, or name the file ./{id}"
+    );
+    Err(clap::Error::raw(ErrorKind::ValueValidation, message))
 }

@@ -6,7 +6,9 @@ use crate::progress::Bar;
 use anyhow::Context;
 use iopath_lab::fit::{FitOptions, fit};
 use iopath_lab::model_file;
+use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let source = model_file(&args.source).unwrap_or(&args.source);
@@ -19,9 +21,40 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     for warning in &fitted.report.warnings {
         eprintln!("iopath: {warning}");
     }
-    fs::write(&args.output, &fitted.file).with_context(|| {
+    let written = fs::write(&args.output, &fitted.file).with_context(|| {
         format!("cannot write the model to {}; name another file (--output)", args.output.display())
-    })?;
-    let hint = format!("\n\nWritten to {0}; use it as --target model:{0}", args.output.display());
-    output.show(|| fitted.report.to_json(), &(fitted.report.text() + &hint))
+    });
+    let mut text = fitted.report.text();
+    if written.is_ok() {
+        let (file, target) = (args.output.display(), target_of(&args.output));
+        let _ = write!(text, "\n\nWritten to {file}; use it as --target {target}");
+    }
+    // The error of the model took the time of the fit: it is shown in any case.
+    output.show(|| fitted.report.to_json(), &text)?;
+    written
+}
+
+/// The target that names a model file. A name without a directory and `.toml` would be that of a preset.
+fn target_of(file: &Path) -> String {
+    let target = format!("model:{}", file.display());
+    if model_file(Path::new(&target)).is_some() { target } else { format!("model:./{}", file.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_of_a_model_file_is_that_file() {
+        for (file, expected) in [
+            ("my.toml", "model:my.toml"),
+            ("/tmp/mine", "model:/tmp/mine"),
+            ("mine", "model:./mine"),
+            ("model:cloud", "model:./model:cloud"),
+        ] {
+            let target = target_of(Path::new(file));
+            assert_eq!(target, expected);
+            assert!(model_file(Path::new(&target)).is_some_and(|named| named.ends_with(file)), "{target}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 use support::{iopath, json_of, scratch_directory};
@@ -80,14 +81,31 @@ fn a_fit_that_is_impossible_is_refused_in_one_line_and_leaves_no_file() {
         (vec!["model:tape", "-o", name], "`tape`", 2),
         (vec![small.to_str().unwrap(), "-o", name], "and a fit needs 32 MiB at least", 1),
         (vec!["model:cloud", "-o", "-"], "the model is not written to stdout", 2),
-        (vec!["model:cloud", "-o", name, "--time", "0.1s"], "is no time for a fit; use 2 s to 86400 s", 2),
-        (vec!["model:cloud", "-o", name, "--time", "9999999d"], "is no time for a fit", 2),
+        (vec!["model:cloud", "-o", name, "--time", "0.1s"], "is too short for a fit; the minimum is 2 s", 2),
+        (
+            vec!["model:cloud", "-o", name, "--time", "9999999d"],
+            "is too long for a fit; the maximum is 86400 s",
+            2,
+        ),
     ] {
         let (text, exit) = refused(&args);
         assert!(text.contains(message), "{text}");
         assert_eq!(exit, Some(code), "{text}");
     }
     assert!(!file.exists());
+}
+
+#[test]
+fn a_model_that_cannot_be_written_still_shows_its_error() {
+    if !Path::new("/dev/full").exists() {
+        eprintln!("skipped: there is no /dev/full");
+        return;
+    }
+    let output = iopath(&["fit", "model:cloud", "--time", "2s", "-o", "/dev/full"]).output().unwrap();
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(stdout.contains("held back from the fit: median") && !stdout.contains("Written to"), "{stdout}");
+    assert!(stderr.contains("cannot write the model to /dev/full"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
 }
 
 #[test]

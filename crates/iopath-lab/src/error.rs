@@ -239,7 +239,7 @@ impl LabError {
             | Self::SurveyOfModel { .. }
             | Self::Parameter(_)
             | Self::NotOnTarget { .. }
-            | Self::Model(ModelError::UnknownPreset { .. }) => true,
+            | Self::Model(ModelError::UnknownPreset { .. } | ModelError::UnknownHost { .. }) => true,
             _ => false,
         }
     }

@@ -72,6 +72,9 @@ const EVALUATIONS_MAX: u32 = 1200;
 /// Above this noise, the error of the model is mostly that of the measurement.
 const NOISE_WARNING: f64 = 0.1;
 
+/// Above this median error on the workloads held back, a model predicts little.
+const HELD_BACK_WARNING: f64 = 0.5;
+
 /// A model that deviates by more than this fraction from the figures that it is fitted to is none.
 const TRAINING_ERROR_MAX: f64 = 0.6;
 
@@ -176,6 +179,12 @@ fn fit_target(options: &FitOptions, effort: Effort, progress: &mut dyn Progress)
              error includes this noise", noise * 100.0
         ));
     }
+    if lab.is_some() && noise.is_none() {
+        warnings.push(format!(
+            "the noise of the measurement is unknown: {} of the 3 rounds that it needs; use a longer time",
+            workloads.runs.rounds
+        ));
+    }
     if !writes {
         warnings.push(
             "writes were not measured: the model serves them as reads (--overwrite measures them)".to_owned(),
@@ -247,6 +256,17 @@ fn choose(
     Ok(found)
 }
 
+/// A warning about a model that fits its training and predicts little, by the median error on the workloads held back.
+fn prediction_warning(median: f64) -> Option<String> {
+    (median > HELD_BACK_WARNING).then(|| {
+        format!(
+            "the model predicts little: its median error on the workloads held back is {:.0}%; repeat the fit on an idle \
+             machine, with a longer time",
+            median * 100.0
+        )
+    })
+}
+
 impl Found {
     fn figures(
         &self,
@@ -300,7 +320,8 @@ impl Found {
 
     /// The file with the error in its comment.
     fn finish(self, report: FitReport, measured: &str) -> Fit {
-        let report = FitReport { source: measured.to_owned(), ..report };
+        let mut report = FitReport { source: measured.to_owned(), ..report };
+        report.warnings.extend(prediction_warning(report.error.median));
         let percent = |fraction: f64| format!("{:.1}%", fraction * 100.0);
         let ErrorSummary { median, p90, max } = report.error;
         let mut comment = vec![

@@ -78,7 +78,12 @@ pub(super) fn fit_time(text: &str) -> Result<Duration, String> {
         return Ok(time);
     }
     let [min, max] = [fit::TIME_MIN, fit::TIME_MAX].map(|time| time.as_secs());
-    Err(format!("{} s is no time for a fit; use {min} s to {max} s", time.as_secs_f64()))
+    let seconds = time.as_secs_f64();
+    Err(if time < fit::TIME_MIN {
+        format!("{seconds} s is too short for a fit; the minimum is {min} s")
+    } else {
+        format!("{seconds} s is too long for a fit; the maximum is {max} s")
+    })
 }
 
 /// A model is written to a file only: stdout is for results.

@@ -162,3 +162,10 @@ fn repetitions_that_differ_too_much_are_no_data() {
     let text = check_noise(Path::new("d"), Some(0.7)).unwrap_err().to_string();
     assert!(text.starts_with("d is too noisy to fit") && text.contains("70%"), "{text}");
 }
+
+#[test]
+fn a_model_that_predicts_little_has_a_warning() {
+    assert_eq!(prediction_warning(HELD_BACK_WARNING), None);
+    let text = prediction_warning(0.888).unwrap();
+    assert!(text.contains("predicts little") && text.contains("89%"), "{text}");
+}

@@ -138,6 +138,15 @@ fn on_model(model: &ModelTarget, cells: &[Cell], slice: Slice) -> Result<Runs, L
     Ok(Runs { measured, rounds: 1, warnings: Vec::new() })
 }
 
+/// The time that the measurement still takes at most, in round `round`: until the deadline, or until the rounds end.
+fn time_left(to_deadline: Duration, round: u32, longest_round: Duration) -> Duration {
+    if longest_round.is_zero() {
+        to_deadline
+    } else {
+        to_deadline.min(longest_round * (ROUNDS_MAX + 1 - round))
+    }
+}
+
 fn on_storage(
     target: &Target,
     lab: &Lab,
@@ -158,7 +167,7 @@ fn on_storage(
         let begun = Instant::now();
         rounds += 1;
         for (series, cell) in series.iter_mut().zip(cells) {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = time_left(deadline.saturating_duration_since(Instant::now()), rounds, longest);
             let stage = Stage::Turn { workload: cell.to_string(), round: rounds, rounds: ROUNDS_MAX, left };
             progress.stage(&stage);
             let path = series.open(None)?;
@@ -218,5 +227,19 @@ impl Evidence for Workloads {
     fn predict(&self, model: &ModelTarget, part: Part) -> Result<Vec<f64>, LabError> {
         let cells = self.runs.measured.iter().map(|measured| &measured.cell).filter(|cell| cell.part == part);
         cells.map(|cell| Ok(rate(cell, &simulate(model, cell, self.slice, PREDICTED_SEED)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_ends_with_the_last_round_or_at_the_deadline() {
+        let [second, hour] = [1, 3600].map(Duration::from_secs);
+        assert_eq!(time_left(hour, 1, Duration::ZERO), hour);
+        assert_eq!(time_left(hour, ROUNDS_MAX, second), second);
+        assert_eq!(time_left(hour, 2, second), second * (ROUNDS_MAX - 1));
+        assert_eq!(time_left(second, 2, second), second);
     }
 }
