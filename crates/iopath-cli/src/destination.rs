@@ -46,12 +46,12 @@ impl<'a> Destination<'a> {
     }
 
     /// Checks that the file may be written. Creates it if it does not exist.
-    fn check(&self, target: Option<&Path>, others: &[Checked]) -> anyhow::Result<Checked<'a>> {
+    fn check(&self, targets: &[&Path], others: &[Checked]) -> anyhow::Result<Checked<'a>> {
         let Self { path, content, option, .. } = *self;
         let metadata = fs::metadata(path).ok();
         let is = |other: &Path| metadata.as_ref().is_some_and(|metadata| is_same(metadata, other));
         ensure!(
-            !target.is_some_and(is),
+            !targets.iter().any(|target| is(target)),
             "{} is the target: name another file for {content} ({option})",
             path.display()
         );
@@ -113,12 +113,12 @@ impl Drop for Checked<'_> {
     }
 }
 
-/// Fails if a file cannot be written, is the target, is named twice, or holds data of the user. Removes the files that it
+/// Fails if a file cannot be written, is a target, is named twice, or holds data of the user. Removes the files that it
 /// creates.
-pub(crate) fn check(destinations: &[Destination], target: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn check(destinations: &[Destination], targets: &[&Path]) -> anyhow::Result<()> {
     let mut checked = Vec::new();
     for destination in destinations {
-        checked.push(destination.check(target, &checked)?);
+        checked.push(destination.check(targets, &checked)?);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<()> {
     check_json(args)?;
-    let output = Output::new(&args.show, args.target.as_deref(), None)?;
+    let output = Output::new(&args.show, args.target.as_deref().as_slice(), None)?;
     let selection = Selection { ids: args.ids.clone(), set: args.set.clone(), target: args.target.clone() };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = experiments(&selection, &mut bar);

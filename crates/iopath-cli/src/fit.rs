@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<()> {
     let source = model_file(&args.source).unwrap_or(&args.source);
-    let output = Output::with_model(&args.show, Some(source), &args.output)?;
+    let output = Output::with_model(&args.show, source, &args.output)?;
     let options = FitOptions { source: args.source.clone(), time: args.time, overwrite: args.overwrite };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let fitted = fit(&options, &mut bar);

@@ -21,7 +21,7 @@ pub(crate) fn log(args: &LogArgs) -> anyhow::Result<()> {
 fn summary(args: &SummaryArgs) -> anyhow::Result<()> {
     let file = &args.file;
     let filter = filter(file)?;
-    let json = Json::new(&args.json, Some(&file.file), None)?;
+    let json = Json::new(&args.json, &[&file.file], None)?;
     let report = open(file).and_then(|log| log.summarise(&filter)).map_err(|error| with_name(file, error))?;
     let text = terminal_width().map_or_else(|| report.to_string(), |width| report.page(width).to_string());
     json.show(|| report.to_json(), text.trim_end())?;

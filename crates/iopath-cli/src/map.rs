@@ -5,7 +5,7 @@ use crate::output::Json;
 use iopath_lab::map::{MapOptions, map};
 
 pub(crate) fn run(args: &MapArgs) -> anyhow::Result<()> {
-    let json = Json::new(&args.json, Some(&args.file), None)?;
+    let json = Json::new(&args.json, &[&args.file], None)?;
     let options =
         MapOptions { file: args.file.clone(), block_bytes: args.bs.clone(), boundary: args.boundary };
     let map = map(&options)?;

@@ -16,20 +16,16 @@ pub(crate) struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// Fails, before any measurement, if the results or the log cannot be written, or would replace the target, each other
+    /// Fails, before any measurement, if the results or the log cannot be written, or would replace a target, each other
     /// or a file of the user.
-    pub(crate) fn new(args: &'a JsonArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
-        Self::beside(args, target, log.map(|path| Destination::log(path, args.force)))
+    pub(crate) fn new(args: &'a JsonArgs, targets: &[&Path], log: Option<&Path>) -> anyhow::Result<Self> {
+        Self::beside(args, targets, log.map(|path| Destination::log(path, args.force)))
     }
 
     /// As [`Json::new`], with another file that the command writes.
-    fn beside(
-        args: &'a JsonArgs,
-        target: Option<&Path>,
-        other: Option<Destination<'_>>,
-    ) -> anyhow::Result<Self> {
+    fn beside(args: &'a JsonArgs, targets: &[&Path], other: Option<Destination<'_>>) -> anyhow::Result<Self> {
         let wanted: Vec<Destination> = Destination::results(args).into_iter().chain(other).collect();
-        destination::check(&wanted, target)?;
+        destination::check(&wanted, targets)?;
         Ok(Self { args })
     }
 
@@ -60,18 +56,14 @@ pub(crate) struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// Fails as [`Json::new`] does.
-    pub(crate) fn new(args: &'a ShowArgs, target: Option<&Path>, log: Option<&Path>) -> anyhow::Result<Self> {
-        Ok(Self { json: Json::new(&args.json, target, log)?, is_plain: args.no_color })
+    pub(crate) fn new(args: &'a ShowArgs, targets: &[&Path], log: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(Self { json: Json::new(&args.json, targets, log)?, is_plain: args.no_color })
     }
 
     /// For a command that writes a model file. Fails as [`Json::new`] does.
-    pub(crate) fn with_model(
-        args: &'a ShowArgs,
-        target: Option<&Path>,
-        model: &Path,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn with_model(args: &'a ShowArgs, target: &Path, model: &Path) -> anyhow::Result<Self> {
         let model = Destination::model(model, args.json.force);
-        Ok(Self { json: Json::beside(&args.json, target, Some(model))?, is_plain: args.no_color })
+        Ok(Self { json: Json::beside(&args.json, &[target], Some(model))?, is_plain: args.no_color })
     }
 
     /// Whether stderr may have progress bars.

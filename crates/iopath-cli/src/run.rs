@@ -7,11 +7,8 @@ use iopath_lab::{model_file, table};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     // The file of a model is no destination either.
-    let targets = args.target.iter().map(|target| model_file(target).unwrap_or(target));
-    let mut output = Output::new(&args.show, None, args.log.as_deref())?;
-    for target in targets {
-        output = Output::new(&args.show, Some(target), args.log.as_deref())?;
-    }
+    let targets: Vec<_> = args.target.iter().map(|target| model_file(target).unwrap_or(target)).collect();
+    let output = Output::new(&args.show, &targets, args.log.as_deref())?;
     let workload = args.workload()?;
     let mut bar = Bar::new(output.has_fancy_stderr());
     let report = iopath_lab::report(&workload, &mut bar);

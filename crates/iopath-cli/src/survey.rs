@@ -7,7 +7,7 @@ use iopath_lab::survey::{SurveyOptions, survey};
 use iopath_lab::table;
 
 pub(crate) fn run(args: &SurveyArgs) -> anyhow::Result<()> {
-    let output = Output::new(&args.show, Some(&args.target), None)?;
+    let output = Output::new(&args.show, &[&args.target], None)?;
     let options = SurveyOptions { target: args.target.clone(), time: args.time, overwrite: args.overwrite };
     let mut bar = Bar::new(output.has_fancy_stderr());
     let surveyed = survey(&options, &mut bar);

@@ -236,6 +236,9 @@ fn a_log_never_replaces_the_target_or_the_results_under_any_name() {
         let target = ["--path", "iopath-direct", "--target", file.to_str().unwrap()];
         refused(&target, log, "is the target: name another file for the log (--log)");
     }
+    let second = format!("model:{}", file.display());
+    let targets = ["--path", "iopath-direct", "--target", "model:cloud", "--target", &second];
+    refused(&targets, &hard, "is the target: name another file for the log (--log)");
     for json in [&new, &nowhere] {
         let json = ["--path", "null", "--json", json.to_str().unwrap()];
         refused(&json, &new, "is the file for the results (--json): name another file for the log (--log)");
