@@ -39,12 +39,9 @@ fn the_file_of_a_fit_is_a_target_and_states_its_error() {
         "{text}"
     );
     assert!(text.contains("[source]\ncapacity_gib = \"the size of the measured target\""), "{text}");
-    let run =
-        iopath(&["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "1", "--json", "-"])
-            .arg("--target")
-            .arg(format!("model:{}", file.display()))
-            .output()
-            .unwrap();
+    let target = format!("model:{}", file.display());
+    let args = ["run", "--path", "iopath-direct", "--rw", "randread", "--runtime", "1", "--json", "-"];
+    let run = iopath(&[&args[..], &["--target", &target]].concat()).output().unwrap();
     let iops = json_of(&run)["runs"][0]["iops"]["mean"].as_f64().unwrap();
     assert!((700.0..1500.0).contains(&iops), "the latency of the virtual disk: {iops}");
     // The file of an earlier fit may be replaced; the text shows the figures held back.

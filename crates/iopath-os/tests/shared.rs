@@ -351,6 +351,8 @@ fn four_equal_threads_end_together_under_fair() {
 /// served since the previous read. In ascending order.
 fn waits(priority: Priority) -> Vec<usize> {
     const READER: Stream = Stream(9);
+    // Enough that p99 is not the maximum: the system may stop a thread for a time.
+    const READS: u64 = 500;
     let bench = bench("deadline");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -365,11 +367,11 @@ fn waits(priority: Priority) -> Vec<usize> {
         });
         scope.spawn(move || {
             reader.priority = priority;
-            for block in 0..100 {
+            for block in 0..READS {
                 // Far apart: otherwise `deadline` could continue a batch of writes.
                 reader.queue(Op::Read, (9 << 24) | (block * 1000 % 99_991));
                 reader.submit(1);
-                if block == 99 {
+                if block == READS - 1 {
                     reader.backlogs.leave(READER);
                     stop.store(true, Ordering::Relaxed);
                 }

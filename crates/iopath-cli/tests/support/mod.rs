@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program with these arguments. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths.
+/// The program with these arguments. `IOPATH_TEST_ENGINE` selects the engine of iopath's own paths; models have none.
 pub(crate) fn iopath(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
     command.args(args).env("NO_COLOR", "1");
     let is_ours = args.iter().any(|arg| ["iopath-direct", "iopath-raw"].contains(arg));
-    if let (Ok(engine), true) = (std::env::var("IOPATH_TEST_ENGINE"), is_ours && !args.contains(&"--engine"))
-    {
+    let has_choice = !args.iter().any(|arg| *arg == "--engine" || arg.starts_with("model:"));
+    if let (Ok(engine), true) = (std::env::var("IOPATH_TEST_ENGINE"), is_ours && has_choice) {
         command.args(["--engine", &engine]);
     }
     command
