@@ -180,6 +180,26 @@ pub(crate) fn mean_size(bytes: f64) -> String {
     if bytes < 1e3 { format!("{bytes:.0} bytes") } else { format!("{} KiB", digits(bytes / 1024.0)) }
 }
 
+/// Breaks a text between words into lines of at most `width` columns. The first line begins with `first`, the others
+/// with `rest`.
+pub(crate) fn wrap(text: &str, first: &str, rest: &str, width: usize) -> String {
+    let (mut lines, mut line, mut is_begun) = (String::new(), first.to_owned(), false);
+    for word in text.split_whitespace() {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push_str(&line);
+            lines.push('\n');
+            rest.clone_into(&mut line);
+            is_begun = false;
+        }
+        if is_begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begun = true;
+    }
+    lines + &line + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

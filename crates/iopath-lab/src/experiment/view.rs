@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, ContentArrangement};
 
 use super::report::{Report, Row, Verdict};
 use super::suite::{ExperimentResult, ExperimentsReport};
-use crate::table::{digits, ruled};
+use crate::table::{self, digits, ruled};
 
 /// The width without a terminal, and the limits of the width.
 const WIDTH: u16 = 100;
@@ -176,22 +176,7 @@ fn percent(share: f64) -> String {
 
 /// The words of a text on lines of at most `width` columns.
 fn wrap(text: &str, first: &str, rest: &str, width: u16) -> String {
-    let width = usize::from(width.min(WIDTH));
-    let (mut lines, mut line, mut is_begun) = (String::new(), first.to_owned(), false);
-    for word in text.split_whitespace() {
-        if is_begun && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push_str(&line);
-            lines.push('\n');
-            rest.clone_into(&mut line);
-            is_begun = false;
-        }
-        if is_begun {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_begun = true;
-    }
-    lines + &line + "\n"
+    table::wrap(text, first, rest, usize::from(width.min(WIDTH)))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::figures::{is_ranked, is_table_run};
 use super::plan::PATHS;
 use crate::result::RunResult;
 use crate::size::format_size;
-use crate::table::{digits, ruled, time};
+use crate::table::{self, digits, ruled, time};
 use crate::warnings::CV_MAX;
 use crate::workload::Rw;
 
@@ -218,24 +218,7 @@ impl Style {
 
     /// Breaks text between words. The first line begins with one indent, the others with another.
     fn wrap(self, text: &str, first: &str, rest: &str) -> String {
-        let width = self.width.min(WIDTH_MAX);
-        let mut lines = String::new();
-        let mut line = first.to_owned();
-        let mut is_begun = false;
-        for word in text.split_whitespace() {
-            if is_begun && line.chars().count() + 1 + word.chars().count() > width {
-                lines.push_str(&line);
-                lines.push('\n');
-                rest.clone_into(&mut line);
-                is_begun = false;
-            }
-            if is_begun {
-                line.push(' ');
-            }
-            line.push_str(word);
-            is_begun = true;
-        }
-        lines + &line + "\n"
+        table::wrap(text, first, rest, self.width.min(WIDTH_MAX))
     }
 }
 
