@@ -245,3 +245,13 @@ pub(super) fn rows(
     };
     values.iter().map(row).collect()
 }
+
+/// Runs an experiment with its defaults, prints the rows, and asserts the verdict.
+#[cfg(test)]
+pub(super) fn assert_is_reproduced(experiment: &super::Experiment) {
+    let report = (experiment.run)(&Settings::new(experiment.parameters, &[]).unwrap()).unwrap();
+    for Row { what, published, ours, calibrated, .. } in &report.rows {
+        eprintln!("{what}: {published:?} {ours:.2} {calibrated}");
+    }
+    assert_eq!(report.verdict(), Some(super::Verdict::Reproduced));
+}

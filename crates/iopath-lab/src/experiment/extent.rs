@@ -57,21 +57,9 @@ fn run(settings: &Settings) -> Result<Report, LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Verdict;
 
     #[test]
     fn the_effect_is_reproduced() {
-        let report = run(&Settings::new(ROW.parameters, &[]).unwrap()).unwrap();
-        for row in &report.rows {
-            eprintln!(
-                "{}: {:?} {:.2} {:?} {}",
-                row.what,
-                row.published,
-                row.ours,
-                row.deviation(),
-                row.calibrated
-            );
-        }
-        assert_eq!(report.verdict(), Some(Verdict::Reproduced));
+        extending::assert_is_reproduced(&ROW);
     }
 }
